@@ -1,0 +1,1 @@
+//! The `host-local` CNI plugin.
