@@ -1,1 +1,3 @@
 //! CNI.
+
+pub mod spec;
