@@ -1,5 +1,7 @@
 //! Configurations and variables that are refused: one document, the right code and text, and nothing is touched.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod common;
 
 use common::{Net, OURS, listing, run};

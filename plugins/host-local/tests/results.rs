@@ -1,5 +1,7 @@
 //! What ADD answers and what it leaves on disk.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! What ADD, CHECK, DEL and GC make of reservations that are already there.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod common;
 
 use std::fs;
@@ -230,6 +232,16 @@ fn check_compares_with_the_result() {
     assert!(msg.contains("10.0.0.2, fd00::2"), "{msg}");
     assert_eq!(net.run("CHECK", "c1").error(), (7, "Required prevResult missing".to_owned()));
     assert_eq!(listing(net.root()), before);
+    // One of the two is gone: free for anybody, or somebody else's already, but another interface's is fine.
+    let six = net.store().join("fd00::2");
+    fs::remove_file(&six).unwrap();
+    let msg = "host-local: address fd00::2 of container c1 is not reserved any more";
+    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    net.check(OURS, "c1", &ips[..1]).ok();
+    net.seed("fd00::2", "c2\r\neth0");
+    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    net.seed("fd00::2", "c1\r\neth1");
+    net.check(OURS, "c1", &ips).ok();
     net.del("c1").ok();
     let msg = "host-local: Failed to find address added by container c1";
     assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
