@@ -65,6 +65,11 @@ impl Netns {
         }
     }
 
+    /// Whether it is the namespace with this device and inode number.
+    pub fn is(&self, identity: (u64, u64)) -> bool {
+        self.0.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == identity)
+    }
+
     /// The descriptor's number, for a netlink message that names a namespace by it (`IFLA_NET_NS_FD`).
     pub fn raw_fd(&self) -> u32 {
         // An open descriptor is never negative.
@@ -93,9 +98,8 @@ impl Netns {
 /// Whether the namespace is the one that the calling thread is in.
 ///
 /// # Errors
-/// What the kernel said when one of them could not be looked at.
+/// What the kernel said when the thread's own could not be looked at.
 pub fn is_own(netns: &Netns) -> io::Result<bool> {
     let own = fs::metadata(OWN)?;
-    let other = netns.0.metadata()?;
-    Ok((own.dev(), own.ino()) == (other.dev(), other.ino()))
+    Ok(netns.is((own.dev(), own.ino())))
 }
