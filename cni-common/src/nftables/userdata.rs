@@ -6,9 +6,18 @@ pub const COMMENT_MAX: usize = 128;
 /// `NFTNL_UDATA_RULE_COMMENT`, and the same number for tables and chains.
 const COMMENT: u8 = 0;
 
-/// The bytes for a comment, which ends at [`COMMENT_MAX`] bytes and carries a terminating zero as `nft` wants it.
+/// The comment, cut at [`COMMENT_MAX`] bytes, but never within a character: `nft -j` refuses to print half a one.
+pub fn cut_comment(comment: &str) -> &str {
+    let mut end = comment.len().min(COMMENT_MAX);
+    while !comment.is_char_boundary(end) {
+        end -= 1;
+    }
+    &comment[..end]
+}
+
+/// The bytes for a comment, cut and with the terminating zero that `nft` wants.
 pub(super) fn encode(comment: &str) -> Vec<u8> {
-    let text = &comment.as_bytes()[..comment.len().min(COMMENT_MAX)];
+    let text = cut_comment(comment).as_bytes();
     // At most 129, which a byte holds.
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
     let mut bytes = Vec::with_capacity(text.len() + 3);
@@ -47,6 +56,8 @@ mod tests {
         assert_eq!(bytes.len(), 2 + COMMENT_MAX + 1);
         assert_eq!(bytes[1], 129);
         assert_eq!(decode(&bytes), Some("x".repeat(128)));
+        assert_eq!(cut_comment(&"é".repeat(100)).chars().count(), 64);
+        assert_eq!(cut_comment(&format!("x{}", "é".repeat(100))).len(), 127);
     }
 
     #[test]
