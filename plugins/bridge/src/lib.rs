@@ -1,1 +1,5 @@
 //! The `bridge` CNI plugin.
+
+#![deny(missing_docs)]
+
+pub mod masquerade;
