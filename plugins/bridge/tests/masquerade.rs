@@ -11,15 +11,16 @@ use std::thread;
 use cni_common::netlink::Socket;
 use cni_common::nftables::{Rule, rules};
 use cni_common::spec::ValidAttachment;
+use ferrule_bridge::attachment::Attachment;
 use ferrule_bridge::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of};
-use ferrule_bridge::masquerade::{Key, add, check, delete, gc};
+use ferrule_bridge::masquerade::{add, check, delete, gc};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, isolated, run, succeeds};
 
-const ONE: Key<'_> = Key { network: "unit-test", ifname: "eth0", container_id: "one" };
-const TWO: Key<'_> = Key { network: "unit-test", ifname: "eth0", container_id: "two" };
-const OTHER: Key<'_> = Key { network: "other", ifname: "eth0", container_id: "one" };
+const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
+const TWO: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "two" };
+const OTHER: Attachment<'_> = Attachment { network: "other", ifname: "eth0", container_id: "one" };
 
 /// What the reference plugin (1.6 and later) gives to `nft -f -` on its first ADD.
 const REFERENCE: &str = r#"
@@ -75,7 +76,7 @@ fn valid(container_id: &str) -> ValidAttachment {
 }
 
 /// Adds what the reference's iptables backend does, by the commands that it starts.
-fn reference_iptables(program: &str, key: &Key<'_>, address: &str) {
+fn reference_iptables(program: &str, key: &Attachment<'_>, address: &str) {
     let net: IpNetwork = address.parse().unwrap();
     let (ip, subnet) = (net.ip().to_string(), format!("{}/{}", net.network(), net.prefix()));
     let multicast = if net.is_ipv6() { "ff00::/8" } else { "224.0.0.0/4" };
@@ -153,7 +154,7 @@ fn first_adds_at_the_same_time_make_the_base_chain_once() {
                         here.enter();
                         let mut socket = socket();
                         let id = format!("pod{number}");
-                        let key = Key { container_id: &id, ..ONE };
+                        let key = Attachment { container_id: &id, ..ONE };
                         let address = IpNetwork::new(IpAddr::from([10, 0, 0, number + 2]), 24).unwrap();
                         start.wait();
                         add(&mut socket, &key, &[address]).unwrap();
@@ -207,7 +208,7 @@ fn a_del_misses_nothing_while_others_come_and_go() {
                     here.enter();
                     for round in 0..20_u8 {
                         let id = format!("pod{number}-{round}");
-                        let key = Key { container_id: &id, ..ONE };
+                        let key = Attachment { container_id: &id, ..ONE };
                         let address = IpNetwork::new(IpAddr::from([10, 0, number, round]), 16).unwrap();
                         let mut socket = socket();
                         add(&mut socket, &key, &[address]).unwrap();
@@ -277,7 +278,7 @@ fn gc_keeps_the_valid_and_other_networks() {
         let many: Vec<_> =
             (0..300_u32).map(|n| IpNetwork::new(IpAddr::from(n.to_be_bytes()), 8).unwrap()).collect();
         for part in many.chunks(100) {
-            add(&mut socket, &Key { ifname: "eth1", ..ONE }, part).unwrap();
+            add(&mut socket, &Attachment { ifname: "eth1", ..ONE }, part).unwrap();
         }
         gc(&mut socket, "unit-test", &[valid("two")]).unwrap();
         let comments: Vec<_> =

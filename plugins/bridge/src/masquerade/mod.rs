@@ -25,19 +25,22 @@ use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
-pub use plan::Key;
+use crate::attachment::Attachment;
 
 /// Masquerades what comes from each of the addresses and goes out of its network.
 ///
-/// It only adds. A second ADD with the same key, which a runtime sends if it lost the first one's outcome, adds a rule
+/// It only adds. A second ADD of the attachment, which a runtime sends if it lost the first one's outcome, adds a rule
 /// beside the first one's: finding that one would mean to list all rules at each ADD, and the two do what one does. A
-/// rule that is left for an address which the attachment no longer has goes with the key, as do all others, at DEL or
-/// GC.
+/// rule that is left for an address which the attachment no longer has goes like all others at DEL or GC.
 ///
 /// # Errors
 /// Code 999 with the refused request.
-pub fn add(socket: &mut Socket, key: &Key<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
-    nft::add(socket, key, addresses).step(|| "masquerade")
+pub fn add(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    nft::add(socket, attachment, addresses).step(|| "masquerade")
 }
 
 /// Those of the addresses that are not masqueraded, neither by rules of ours nor by the reference's iptables backend.
@@ -46,15 +49,15 @@ pub fn add(socket: &mut Socket, key: &Key<'_>, addresses: &[IpNetwork]) -> Resul
 /// Code 999 if the rules cannot be read.
 pub fn check(
     socket: &mut Socket,
-    key: &Key<'_>,
+    attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
     let step = || "masquerade";
-    let chain = key.chain();
+    let chain = attachment.chain();
     let without = |missing: Vec<IpNetwork>, sources: Vec<IpAddr>| -> Vec<IpNetwork> {
         missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
     };
-    let mut missing = without(addresses.to_vec(), nft::sources(socket, key).step(step)?);
+    let mut missing = without(addresses.to_vec(), nft::sources(socket, attachment).step(step)?);
     if !missing.is_empty() {
         missing = without(missing, iptables::sources(socket, &chain).step(step)?);
     }
@@ -64,7 +67,7 @@ pub fn check(
     Ok(missing)
 }
 
-/// Removes whatever masquerades for the key, by whichever backend it came; nothing there is success.
+/// Removes whatever masquerades for the attachment, by whichever backend it came; nothing there is success.
 ///
 /// The reference's iptables backend knows a container's chain by network and container alone. If the container is on
 /// the network with a second interface, both share the chain, and it goes with the first of them, as it does with the
@@ -72,10 +75,10 @@ pub fn check(
 ///
 /// # Errors
 /// All steps are taken; code 999 with what failed.
-pub fn delete(socket: &mut Socket, key: &Key<'_>) -> Result<(), CniError> {
+pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let chain = key.chain();
-    failures.keep(nft::delete(socket, key).step(|| "remove masquerade"));
+    let chain = attachment.chain();
+    failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade"));
     failures.keep(iptables::delete(socket, &chain).step(|| "remove masquerade"));
     failures.keep(legacy::delete(&chain).step(|| "remove masquerade"));
     failures.into_result()

@@ -7,12 +7,18 @@ use cni_common::nftables::{Batch, Error, chains, rules};
 use cni_common::spec::ValidAttachment;
 use ipnetwork::IpNetwork;
 
-use super::plan::{self, CHECKS, Key, POSTROUTING, TABLE};
+use crate::attachment::Attachment;
+
+use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
 /// How often the rules are listed again because some were gone when they were to be deleted.
 const TRIES: u32 = 10;
 
-pub(super) fn add(socket: &mut Socket, key: &Key<'_>, addresses: &[IpNetwork]) -> Result<(), Error> {
+pub(super) fn add(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), Error> {
     if addresses.is_empty() {
         return Ok(());
     }
@@ -21,7 +27,7 @@ pub(super) fn add(socket: &mut Socket, key: &Key<'_>, addresses: &[IpNetwork]) -
     let postrouting = chains(socket, &[(TABLE, POSTROUTING)])?.pop().flatten();
     if postrouting.is_some_and(|chain| chain.uses >= plan::POSTROUTING_RULES) {
         let mut batch = Batch::new();
-        add_rules(&mut batch, key, addresses);
+        add_rules(&mut batch, attachment, addresses);
         match batch.commit(socket) {
             Err(error) if error.is_not_found() => {}
             outcome => return outcome,
@@ -29,12 +35,12 @@ pub(super) fn add(socket: &mut Socket, key: &Key<'_>, addresses: &[IpNetwork]) -
     }
     let mut batch = Batch::new();
     establish(&mut batch);
-    add_rules(&mut batch, key, addresses);
+    add_rules(&mut batch, attachment, addresses);
     batch.commit(socket)
 }
 
-fn add_rules(batch: &mut Batch, key: &Key<'_>, addresses: &[IpNetwork]) {
-    let comment = key.comment();
+fn add_rules(batch: &mut Batch, attachment: &Attachment<'_>, addresses: &[IpNetwork]) {
+    let comment = attachment.comment();
     for address in addresses {
         batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
     }
@@ -54,27 +60,28 @@ fn establish(batch: &mut Batch) {
     }
 }
 
-/// The addresses that are masqueraded for the key.
-pub(super) fn sources(socket: &mut Socket, key: &Key<'_>) -> Result<Vec<IpAddr>, Error> {
+/// The addresses that are masqueraded for the attachment.
+pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
     let leads = |target: Option<String>| target.is_some_and(|target| target == CHECKS);
     if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| leads(rule.jump_target())) {
         return Ok(Vec::new());
     }
-    let prefix = key.prefix();
+    let prefix = attachment.prefix();
     let own = rules(socket, TABLE, CHECKS)?.into_iter().filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
     });
     Ok(own.filter_map(|rule| rule.source()).collect())
 }
 
-pub(super) fn delete(socket: &mut Socket, key: &Key<'_>) -> Result<(), Error> {
-    let prefix = key.prefix();
+pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
+    let prefix = attachment.prefix();
     delete_where(socket, |comment| comment.starts_with(&prefix))
 }
 
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
     let network_prefix = plan::network_prefix(network);
-    let valid: Vec<String> = valid.iter().map(|attachment| Key::of(network, attachment).prefix()).collect();
+    let valid: Vec<String> =
+        valid.iter().map(|attachment| Attachment::valid(network, attachment).prefix()).collect();
     delete_where(socket, |comment| {
         comment.starts_with(&network_prefix) && !valid.iter().any(|prefix| comment.starts_with(prefix))
     })

@@ -10,6 +10,8 @@ use cni_common::spec::ValidAttachment;
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use sha2::{Digest, Sha512};
 
+use crate::attachment::Attachment;
+
 /// The table, which the reference plugin and all plugins of its kind share.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");
 /// The table's comment.
@@ -37,23 +39,7 @@ const MULTICAST_V6: Ipv6Network =
         None => unreachable!(),
     };
 
-/// What an attachment is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key<'a> {
-    /// The network's name.
-    pub network: &'a str,
-    /// The interface in the container.
-    pub ifname: &'a str,
-    /// The container's ID.
-    pub container_id: &'a str,
-}
-
-impl<'a> Key<'a> {
-    /// The key of one of a GC's valid attachments.
-    pub fn of(network: &'a str, attachment: &'a ValidAttachment) -> Self {
-        Key { network, ifname: &attachment.ifname, container_id: &attachment.container_id }
-    }
-
+impl Attachment<'_> {
     /// How the comment of every rule of the attachment begins.
     pub fn prefix(&self) -> String {
         network_prefix(self.network) + &hash(&format!("{}:{}", self.ifname, self.container_id), 16)
@@ -142,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: Key<'_> = Key { network: "unit-test", ifname: "eth0", container_id: "one" };
+    const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
 
     #[test]
     fn names_and_comments_are_the_references() {
@@ -156,7 +142,7 @@ mod tests {
     #[test]
     fn a_comment_loses_quotes_and_its_end() {
         let long = "x".repeat(200);
-        let key = Key { network: "a\"b", ifname: "e", container_id: &long };
+        let key = Attachment { network: "a\"b", ifname: "e", container_id: &long };
         let comment = key.comment();
         assert_eq!(comment.len(), 128);
         assert!(comment.contains(", net: ab, if: e, id: xxx"));
