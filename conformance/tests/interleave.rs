@@ -190,7 +190,7 @@ fn two_hundred_steps(ip_masq: bool) {
     assert_eq!(mixed.count("iptables-nft-save -t nat | grep CNI-"), 0);
     assert_eq!(mixed.count("ip6tables-nft-save -t nat | grep CNI-"), 0);
     let rules = "nft list chain inet cni_plugins_masquerade masq_checks 2>/dev/null | grep saddr";
-    assert_eq!(mixed.count(rules), mixed.left_rules.values().sum());
+    assert_eq!(mixed.count(rules), mixed.left_rules.values().sum::<usize>());
     let ours = mixed.node.runtime([bin_dir().unwrap()]);
     ours.gc(&network("1.1.0", ip_masq), Some(&[])).unwrap();
     assert_eq!(mixed.count(rules), 0);
