@@ -97,9 +97,9 @@ impl<'a> Delegate<'a> {
         };
         let child = self.spawn(verb).map_err(failed)?;
         let output = converse(child, self.config.raw()).map_err(failed)?;
+        // Whatever it logged is the caller's to see, even if it failed.
+        let _ = io::stderr().write_all(&output.stderr);
         if output.status.success() {
-            // Whatever it logged is the caller's to see.
-            let _ = io::stderr().write_all(&output.stderr);
             return Ok(output.stdout);
         }
         Err(read_error(&output.stdout, &output.stderr, output.status))
