@@ -15,13 +15,15 @@ use serde_json::{Value, json};
 
 const OWN: &str = "/proc/self/ns/net";
 
+type Test = fn(&Path);
+
 fn main() -> ExitCode {
     match std::env::var("ROLE").as_deref() {
         Ok("old") => return plugin::run(&Old),
         Ok(role) => return plugin::run(&Role(role.to_owned())),
         Err(_) => {}
     }
-    let tests: [(&str, fn(&Path)); 7] = [
+    let tests: [(&str, Test); 7] = [
         ("a_panic_is_an_error_object", a_panic_is_an_error_object),
         ("a_result_that_cannot_be_written_is_undone", a_result_that_cannot_be_written_is_undone),
         ("del_in_the_own_namespace_cleans_up_the_rest", del_in_the_own_namespace_cleans_up_the_rest),
