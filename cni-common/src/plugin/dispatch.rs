@@ -5,7 +5,9 @@ use std::panic;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{fstat, makedev};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -99,10 +101,23 @@ fn dispatch<P: Plugin>(plugin: &P, env: &Environment, version: &mut SpecVersion)
 
 fn read_stdin() -> Result<Vec<u8>, CniError> {
     let mut bytes = Vec::with_capacity(4096);
+    let failed = |why: &dyn std::fmt::Display| {
+        Err(CniError::new(Code::Io, format!("error reading from stdin: {why}")))
+    };
     match io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(0) if stdin_was_closed() => failed(&"it is closed, or /dev/null"),
         Ok(_) => Ok(bytes),
-        Err(error) => Err(CniError::new(Code::Io, format!("error reading from stdin: {error}"))),
+        Err(error) => failed(&error),
     }
+}
+
+/// Whether there was no standard input when the program started. The standard library then puts `/dev/null` there, open for
+/// writing as well, as hardly anybody opens it who wants to give an empty input.
+fn stdin_was_closed() -> bool {
+    let stdin = io::stdin();
+    let is_null = fstat(&stdin).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
+    let flags = fcntl(&stdin, FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
 /// Whether the configuration's version allows the verb and the plugin supports it.
@@ -240,6 +255,8 @@ fn read_question() -> Option<Json> {
         let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
             Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
+            // An input that never ends is always ready.
+            Ok(_) if left.is_zero() => return None,
             Ok(_) => {}
         }
         match nix::unistd::read(&stdin, &mut chunk) {
