@@ -139,7 +139,7 @@ check_plugin() {
     [ -f "$1" ] || die "$1 is not a file"
     [ -r "$1" ] || die "$1 cannot be read"
     check_machine "$1"
-    [ -x "$1" ] || die "$1 is not executable"
+    [ -x "$1" ] || die "$1 is not executable, or is on a file system mounted noexec"
     answer=$(run_plugin "$1" CNI_COMMAND=VERSION CNI_NETNS=dummy CNI_IFNAME=dummy CNI_PATH=dummy \
         <<<'{"cniVersion":"1.0.0"}' 2>/dev/null | tr -d '\0') || status=$?
     [ "$status" -ne 124 ] || die "$1 does not answer VERSION within 10 seconds"
@@ -513,7 +513,8 @@ plan_return() {
         return
     fi
     settled+=("$name")
-    if [ "$now" = "$goal" ]; then
+    # Of the same contents as ours, it may yet differ in mode or owner: that one is put back.
+    if [ "$now" = "$goal" ] && [ "$now" != "$ours" ]; then
         say "$name: is already what it was before"
         return
     fi
