@@ -43,8 +43,9 @@ use store::Store;
 pub struct HostLocal;
 
 impl Plugin for HostLocal {
-    const NAME: &'static str = "host-local";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "host-local"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         let config = Config::load(call.config, call.version, &call.env.args)?;
