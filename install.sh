@@ -216,7 +216,8 @@ save() {
     mv -fT -- "$kept.part" "$kept" || die "cannot rename $kept.part"
 }
 
-staged() { printf '%s\n' "$bin/.ferrule-new.$1"; }
+# Under its own name, since that is how the program knows which plugin it is.
+staged() { printf '%s\n' "$new_files/$1"; }
 
 # Makes ready what was saved. A link where possible, since putting back must work on a full disk, too.
 stage_saved() {
@@ -224,15 +225,23 @@ stage_saved() {
     [ "$print" != none ] || return 0
     new=$(staged "$name")
     [ "$(fingerprint "$kept")" = "$print" ] || { note "$kept is missing or damaged"; return 1; }
-    rm -f -- "$new" && { ln -P -- "$kept" "$new" 2>/dev/null || cp -a -- "$kept" "$new"; }
+    mkdir -p -- "$new_files" && rm -f -- "$new" && { ln -P -- "$kept" "$new" 2>/dev/null || cp -a -- "$kept" "$new"; }
 }
 
+# Names of one program become links of one file, by which bridge knows host-local as itself and starts no process.
+declare -A file_of=()
 stage_new() {
     local name=$1 source=$2 print=$3 new
     new=$(staged "$name")
-    cp -- "$source" "$new" || die "cannot copy $source into $bin"
-    chmod 0755 -- "$new" || die "cannot set the mode of $new"
-    sync -- "$new" || die "cannot write $new"
+    mkdir -p -- "$new_files" || die "cannot make $new_files"
+    if [ "${file_of[$print]-}" ]; then
+        ln -fP -- "${file_of[$print]}" "$new" || die "cannot link $new to ${file_of[$print]}"
+    else
+        cp -- "$source" "$new" || die "cannot copy $source into $bin"
+        chmod 0755 -- "$new" || die "cannot set the mode of $new"
+        sync -- "$new" || die "cannot write $new"
+        file_of[$print]=$new
+    fi
     [ "$(fingerprint "$new")" = "$print" ] || die "$source changed while it was being copied"
     check_plugin "$new"
 }
@@ -284,7 +293,7 @@ recover() {
 # Removes what nobody needs any more: unfinished files, saved ones that the manifest does not name, empty state.
 tidy() {
     local file name print keep
-    rm -f -- "$bin"/.ferrule-new.*
+    rm -rf -- "$new_files"
     [ -d "$state" ] || return 0
     [ ! -e "$state/journal" ] || return 0
     rm -f -- "$state"/*.part
@@ -456,6 +465,7 @@ install_plugins() {
         now=$(fingerprint "$bin/$name")
         if [ "${installed[$name]-}" = "$now" ] && [ "$now" = "${sum[$name]}" ] && [ -x "$bin/$name" ]; then
             say "$name: is installed already"
+            file_of[$now]=$bin/$name
             continue
         fi
         todo+=("$name")
@@ -642,6 +652,8 @@ done
 
 bin=$(realpath -m -- "$bin")
 state=$bin/.ferrule
+# On the same file system as what it is to replace.
+new_files=$bin/.ferrule-new
 check_bin_dir
 trap finish EXIT
 trap 'exit 129' HUP
