@@ -63,6 +63,9 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let bridge =
         bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
     ignore_router_advertisements(name);
+    // The bridge gets its link-local address with its first port. The host solicits containers from there, which it could not
+    // do for the first second or two if it waited for others to object. A kernel without IPv6 has nothing to set.
+    let _ = sysctl::write(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
     Ok(bridge)
 }
 
