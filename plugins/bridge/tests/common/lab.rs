@@ -11,7 +11,7 @@ use super::Stub;
 
 /// What belongs to the network and not to an attachment: a failed ADD and a DEL leave it where it is. (The bridge of
 /// [`super::config`] with its addresses and routes, forwarding, and what host-local remembers.)
-pub(crate) const SHARED: [&str; 9] = [
+pub(crate) const SHARED: [&str; 11] = [
     "link: br0 ",
     "address: br0 ",
     "dev=br0",
@@ -21,6 +21,8 @@ pub(crate) const SHARED: [&str; 9] = [
     "/lock 0",
     "/var/lib/cni/networks/ ",
     "/var/lib/cni/networks/net/ ",
+    "/.ferrule/ ",
+    "/.ferrule/net/ ",
 ];
 
 /// A node of its own, and the folders where its plugins are.
