@@ -130,11 +130,11 @@ done
 
 # Two calls, so that no feature of a crate that only the suite needs gets into the plugins.
 say "building ${names[*]} for $target, profile $profile"
-cargo build --profile "$profile" --target "$target" "${packages[@]}" >&2
+cargo build --locked --profile "$profile" --target "$target" "${packages[@]}" >&2
 programs=("${names[@]}")
 if grep -q '"kind":\["bin"\],"crate_types":\["bin"\],"name":"cnirun"' <<<"$metadata"; then
     say "building cnirun"
-    cargo build --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
+    cargo build --locked --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
     programs+=(cnirun)
 else
     say "this tree has no cnirun"
