@@ -538,59 +538,59 @@ faulty() {
     FAULT=$1 FAULT_AT=$2 PATH=$work/faults:$PATH "$tree/install.sh" --bin-dir "$bin" "${@:3}" >out 2>err || status=$?
 }
 
-# At every step in turn: from an earlier Ferrule over somebody else's files, towards v2.
+# At every step in turn: from v1 over somebody else's files, with install.sh and the arguments from $3 on. A file is at
+# no step anything but v1's or that of the folder $2.
 each_step() {
-    local step calls old=$work/old
+    local step kind=$1 goal=$2
+    shift 2
     make_faults
     fake old old bridge loopback
+    cp -a old "$bin"
+    succeeds --from v1
+    was=$(visible "$bin")
+    cp -a "$bin" start
     for ((step = 1; ; step++)); do
         [ "$step" -lt 200 ] || fail "there is no end to the steps"
         rm -rf "$bin"
-        cp -a old "$bin"
-        succeeds --from v1
-        was=$(visible "$bin")
-        faulty "$1" "$step" "${@:3}"
-        calls=$(<"$work/calls")
-        [ "$calls" -ge "$step" ] || break
+        cp -a start "$bin"
+        faulty "$kind" "$step" "$@"
+        [ "$(<calls)" -ge "$step" ] || break
         for name in $all; do
-            cmp -s "$bin/$name" "v1/$name" || cmp -s "$bin/$name" "$2/$name" ||
-                { [ "$2/$name" = "$old/host-local" ] && [ ! -e "$bin/$name" ]; } ||
-                fail "step $step: $name is neither whole nor old"
+            cmp -s "$bin/$name" "v1/$name" || cmp -s "$bin/$name" "$goal/$name" ||
+                { [ ! -e "$bin/$name" ] && [ ! -e "$goal/$name" ]; } || fail "step $step: $name is neither old nor new"
         done
         after_fault "$step"
     done
     [ "$step" -gt 20 ] || fail "only $step steps: the faults are not reached"
+    [ "$status" -eq 0 ] || fail "without a fault: status $status"
 }
 
-test_an_interrupted_installation_can_be_run_again() {
+test_an_interrupted_installation_can_be_run_again_or_taken_back() {
     after_fault() {
         [ "$status" -eq 137 ] || fail "step $1: was not killed but: $status"
+        rm -rf twin
+        cp -a "$bin" twin
         succeeds --from v2
         for name in $all; do same "v2/$name" "$bin/$name"; done
         no_leftovers
+        # If it was killed after the commit, it is the last one, and the second was none.
         succeeds --rollback
-        # Killed after the commit, that installation counts, and the second was none; else it is as if it had not been.
         [ "$(visible "$bin")" = "$was" ] || fail "step $1: rollback leads elsewhere"
+        rm -rf "$bin"
+        mv twin "$bin"
         succeeds --uninstall
         [ "$(snapshot "$bin")" = "$(snapshot old)" ] || fail "step $1: uninstall leads elsewhere: $(snapshot "$bin")"
     }
-    each_step kill "$work/v2" --from v2
-}
-
-test_an_interrupted_installation_can_be_taken_back() {
-    after_fault() {
-        succeeds --uninstall
-        [ "$(snapshot "$bin")" = "$(snapshot old)" ] || fail "step $1: $(snapshot "$bin")"
-    }
-    each_step kill "$work/v2" --from v2
+    each_step kill v2 --from v2
 }
 
 test_an_interrupted_uninstall_can_be_run_again() {
     after_fault() {
+        [ "$status" -eq 137 ] || fail "step $1: was not killed but: $status"
         succeeds --uninstall
         [ "$(snapshot "$bin")" = "$(snapshot old)" ] || fail "step $1: $(snapshot "$bin")"
     }
-    each_step kill "$work/old" --uninstall
+    each_step kill old --uninstall
 }
 
 test_an_installation_that_fails_anywhere_is_all_or_nothing() {
@@ -601,12 +601,10 @@ test_an_installation_that_fails_anywhere_is_all_or_nothing() {
             [ "$(visible "$bin")" = "$was" ] || fail "step $1: something changed: $(<err)"
             [ -s err ] || fail "step $1: fails without a word"
         fi
-        succeeds --from v2
-        no_leftovers
         succeeds --uninstall
         [ "$(snapshot "$bin")" = "$(snapshot old)" ] || fail "step $1: uninstall leads elsewhere: $(snapshot "$bin")"
     }
-    each_step fail "$work/v2" --from v2
+    each_step fail v2 --from v2
 }
 
 test_a_signal_restores_too() {
