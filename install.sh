@@ -13,10 +13,13 @@ umask 022
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 
-# --with-deps. Only Debian's names are known. containerd is not among them on purpose: on a node it would start a
-# service and push out a containerd that came from elsewhere.
+# --with-deps. Only Debian's names are known. Behind a colon a program that may as well have come from elsewhere: the
+# package is not wanted then, and would even push that other one out.
 build_packages=(gcc libc6-dev)
-test_packages=(containernetworking-plugins iproute2 iptables iputils-ping jq nftables shellcheck util-linux)
+test_packages=(
+    containerd:containerd containernetworking-plugins curl iperf3 iproute2 iptables iputils-ping jq nftables
+    podman:podman runc:runc shellcheck strace tcpdump util-linux
+)
 
 usage() {
     cat <<'END'
@@ -68,12 +71,14 @@ misuse() { note "$*; see ./install.sh --help"; exit 2; }
 # Packages
 
 install_packages() {
-    local package missing=()
+    local wanted package program missing=()
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-        die "--with-deps knows Debian and its derivatives only. Install what matches these packages by hand:" \
-            "${build_packages[*]} ${test_packages[*]}"
+        wanted="${build_packages[*]} ${test_packages[*]%:*}"
+        die "--with-deps knows Debian and its derivatives only. Install what matches these packages by hand: $wanted"
     fi
-    for package in "${build_packages[@]}" "${test_packages[@]}"; do
+    for wanted in "${build_packages[@]}" "${test_packages[@]}"; do
+        package=${wanted%:*} program=${wanted#"$package"} program=${program#:}
+        [ -z "$program" ] || ! command -v "$program" >/dev/null || continue
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] ||
             missing+=("$package")
     done

@@ -106,6 +106,7 @@ impl Socket {
     pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
         let mut header = [0; IFADDR];
         header[0] = 10; // AF_INET6
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
         let bodies = self.request(Message::new(RTM_GETMULTICAST, F_DUMP, &header))?;
         let own = bodies.iter().filter(|body| u32_at(body, 4) == link);
         let group = |body: &Vec<u8>| {
