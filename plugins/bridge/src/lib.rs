@@ -28,8 +28,9 @@ use config::Conf;
 pub struct Bridge;
 
 impl Plugin for Bridge {
-    const NAME: &'static str = "bridge";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         add::add(call)
