@@ -128,6 +128,23 @@ fn first_adds_at_the_same_time() {
     }
 }
 
+/// On a bridge that is there but has no address yet all see that it is missing, and all add it.
+#[test]
+fn first_gateways_at_the_same_time() {
+    let lab = Lab::new();
+    let pods: Vec<Pod> = (0..PODS).map(|n| lab.pod(&format!("pod{n}"))).collect();
+    let calls = |verb: &str| -> Vec<Exec> {
+        pods.iter().map(|pod| lab.exec(verb, &pod.attachment("eth0"), &conf())).collect()
+    };
+    lab.node.sh("ip link add br0 type bridge && ip link set br0 up").unwrap();
+    for _ in 0..5 {
+        lab.node.sh("ip address flush dev br0 scope global").unwrap();
+        succeeded(&together(&lab, &calls("ADD")));
+        assert_eq!(addresses(&lab.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
+        succeeded(&together(&lab, &calls("DEL")));
+    }
+}
+
 /// One DEL is enough, but a runtime that restarts sends more.
 #[test]
 fn dels_of_one_attachment_at_the_same_time() {
