@@ -69,7 +69,7 @@ same() { cmp -s "$1" "$2" || fail "$1 is not the same as $2"; }
 gone() { [ ! -e "$1" ] && [ ! -L "$1" ] || fail "$1 is there"; }
 no_leftovers() {
     local file
-    for file in "$bin"/.ferrule-new.* "$bin"/.ferrule/journal* "$bin"/.ferrule/*.part; do
+    for file in "$bin"/.ferrule-new "$bin"/.ferrule/journal* "$bin"/.ferrule/*.part; do
         [ ! -e "$file" ] || fail "left behind: $file"
     done
 }

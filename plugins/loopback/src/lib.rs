@@ -1,1 +1,111 @@
-//! The `loopback` CNI plugin.
+//! The `loopback` CNI plugin: brings `lo` up in the container.
+//!
+//! Whatever CNI_IFNAME says, it is about `lo`. It touches nothing but the flags of that one link, so it may run at the same
+//! moment as the rest of a chain in the same namespace, which is what containerd does.
+
+use std::net::IpAddr;
+
+use cni_common::netlink::addr::Address;
+use cni_common::netlink::link::{self, IFF_UP};
+use cni_common::netlink::{LinkId, Mac, Socket};
+use cni_common::netns::Netns;
+use cni_common::plugin::{Attach, Detach, Plugin};
+use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Step};
+
+/// The loopback link has the same name and the same index in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
+const NAME: &str = "lo";
+const INDEX: u32 = 1;
+
+/// The plugin.
+pub struct Loopback;
+
+impl Plugin for Loopback {
+    fn name(&self) -> &'static str {
+        "loopback"
+    }
+
+    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+        let mut socket = open_socket(call.sandbox.netns()?)?;
+        set_up(&mut socket, true)?;
+        match &call.prev_result {
+            Some(result) => Ok(result.clone()),
+            None => Ok(describe(&addresses(&mut socket)?, call.sandbox.path())),
+        }
+    }
+
+    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+        let Some(result) = &call.prev_result else {
+            return Err(CniError::invalid_config("Required prevResult missing"));
+        };
+        let mut socket = open_socket(call.sandbox.netns()?)?;
+        let lo = socket.link(LinkId::Index(INDEX)).step(|| "look up lo")?;
+        if !lo.is_some_and(|lo| lo.is_up()) {
+            return Err(CniError::internal("loopback interface is down"));
+        }
+        let present = addresses(&mut socket)?;
+        let expected = result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
+        match expected.into_iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
+            Some(ip) => {
+                Err(CniError::internal(format!("loopback interface has lost its address {}", ip.address)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+        match call.netns {
+            Some(netns) => set_up(&mut open_socket(netns)?, false),
+            None => Ok(()),
+        }
+    }
+}
+
+fn open_socket(netns: &Netns) -> Result<Socket, CniError> {
+    netns.enter(|| Socket::route().step(|| "open a netlink socket in the container"))
+}
+
+fn set_up(socket: &mut Socket, up: bool) -> Result<(), CniError> {
+    let request = link::set_flags(INDEX, if up { IFF_UP } else { 0 }, IFF_UP);
+    socket.request(request).step(|| if up { "set lo up" } else { "set lo down" }).map(drop)
+}
+
+fn addresses(socket: &mut Socket) -> Result<Vec<Address>, CniError> {
+    socket.addresses(INDEX).step(|| "list the addresses of lo")
+}
+
+/// The result of an ADD that is the first of its chain: the first loopback address of each family. Other addresses on `lo`,
+/// which some networks put there on purpose, are none of this plugin's business.
+fn describe(addresses: &[Address], sandbox: &str) -> AddResult {
+    let lo = Interface {
+        name: NAME.to_owned(),
+        mac: Mac::default().to_string(),
+        sandbox: sandbox.to_owned(),
+        ..Interface::default()
+    };
+    let first = |of_family: fn(&IpAddr) -> bool| {
+        addresses
+            .iter()
+            .map(|address| address.network)
+            .find(|net| net.ip().is_loopback() && of_family(&net.ip()))
+    };
+    let ips = [first(IpAddr::is_ipv4), first(IpAddr::is_ipv6)].into_iter().flatten();
+    let ips = ips.map(|address| IpConfig { address, gateway: None, interface: Some(0) }).collect();
+    AddResult { interfaces: vec![lo], ips, ..AddResult::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_loopback_address_of_each_family_is_reported() {
+        let addresses: Vec<Address> = ["10.9.9.9/32", "127.0.0.1/8", "127.0.0.2/8", "fd00::1/128", "::1/128"]
+            .iter()
+            .map(|text| Address { network: text.parse().unwrap(), flags: 0, scope: 0 })
+            .collect();
+        let result = describe(&addresses, "/run/netns/x");
+        let ips: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+        assert_eq!(ips, ["127.0.0.1/8", "::1/128"]);
+        assert!(result.ips.iter().all(|ip| result.interface_of(ip).is_some_and(|lo| lo.name == "lo")));
+    }
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! The `loopback` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_common::plugin::run(&ferrule_loopback::Loopback)
+}

@@ -1,0 +1,135 @@
+//! Addresses of links.
+//!
+//! # References
+//! linux/if_addr.h; rtnetlink(7).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
+use super::socket::{Error, Socket};
+
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_GETADDR: u16 = 22;
+const RTM_GETMULTICAST: u16 = 58;
+
+/// Length of `struct ifaddrmsg`.
+const IFADDR: usize = 8;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_BROADCAST: u16 = 4;
+const IFA_MULTICAST: u16 = 7;
+const IFA_FLAGS: u16 = 8;
+
+/// `IFA_F_NODAD`: nobody else can have this address, so there is nothing to wait for.
+pub const NODAD: u32 = 0x02;
+/// `IFA_F_DADFAILED`: somebody else has this address.
+pub const DAD_FAILED: u32 = 0x08;
+
+/// An address of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address and its prefix length.
+    pub network: IpNetwork,
+    /// `IFA_F_*`
+    pub flags: u32,
+    /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
+    pub scope: u8,
+}
+
+/// `AF_INET` or `AF_INET6`
+pub(super) fn family(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 2 } else { 10 }
+}
+
+/// The address's bytes, in network byte order.
+pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+pub(super) fn ip_from(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
+}
+
+fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
+    let mut header = [0; IFADDR];
+    header[0] = family(network.ip());
+    header[1] = network.prefix();
+    header[4..8].copy_from_slice(&link.to_ne_bytes());
+    let ip = octets(network.ip());
+    Message::new(kind, flags, &header).attr(IFA_LOCAL, &ip).attr(IFA_ADDRESS, &ip)
+}
+
+/// Adds an address; one that is there is `EEXIST`. An IPv4 address gets its network's broadcast address where the network
+/// has one. `flags` are `IFA_F_*`; those that only IPv6 has are left out for IPv4.
+pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
+    let message = message(RTM_NEWADDR, F_CREATE | F_EXCL, link, network);
+    let message = match network {
+        IpNetwork::V4(v4) if v4.prefix() < 31 => message.attr(IFA_BROADCAST, &v4.broadcast().octets()),
+        _ => message,
+    };
+    let flags = if network.is_ipv4() { flags & !NODAD } else { flags };
+    if flags == 0 { message } else { message.attr_u32(IFA_FLAGS, flags) }
+}
+
+/// Removes an address.
+pub fn delete(link: u32, network: IpNetwork) -> Message {
+    message(RTM_DELADDR, 0, link, network)
+}
+
+impl Socket {
+    /// The addresses of a link.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
+        let mut header = [0; IFADDR];
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        let bodies = self.request(Message::new(RTM_GETADDR, F_DUMP, &header))?;
+        // A kernel before 4.20 does not know how to dump one link's addresses only, hence the filter.
+        Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
+    }
+
+    /// The IPv6 multicast groups that a link has joined.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
+        let mut header = [0; IFADDR];
+        header[0] = 10; // AF_INET6
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        let bodies = self.request(Message::new(RTM_GETMULTICAST, F_DUMP, &header))?;
+        let own = bodies.iter().filter(|body| u32_at(body, 4) == link);
+        let group = |body: &Vec<u8>| {
+            let mut attrs = attrs(body.get(IFADDR..)?);
+            let (_, value) = attrs.find(|(kind, _)| *kind == IFA_MULTICAST)?;
+            <[u8; 16]>::try_from(value).ok().map(Ipv6Addr::from)
+        };
+        Ok(own.filter_map(group).collect())
+    }
+}
+
+fn parse(body: &[u8]) -> Option<Address> {
+    let header = body.get(..IFADDR)?;
+    let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
+    for (kind, value) in attrs(&body[IFADDR..]) {
+        match kind {
+            IFA_LOCAL => local = ip_from(value),
+            IFA_ADDRESS => address = ip_from(value),
+            IFA_FLAGS => flags = u32_at(value, 0),
+            _ => {}
+        }
+    }
+    // IPv6 has no IFA_LOCAL but on point-to-point links, where IFA_ADDRESS is the other side's.
+    let network = IpNetwork::new(local.or(address)?, header[1]).ok()?;
+    Some(Address { network, flags, scope: header[3] })
+}

@@ -1,0 +1,221 @@
+//! Links: look up, make, change, remove.
+//!
+//! # References
+//! linux/if_link.h, linux/rtnetlink.h; rtnetlink(7).
+
+use nix::errno::Errno;
+
+use super::mac::Mac;
+use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
+use super::socket::{Answer, Error, Socket};
+use crate::netns::Netns;
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_SETLINK: u16 = 19;
+
+/// Length of `struct ifinfomsg`.
+const IFINFO: usize = 16;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_PROTINFO: u16 = 12;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const VETH_INFO_PEER: u16 = 1;
+const IFLA_BRPORT_MODE: u16 = 4;
+
+/// `RTEXT_FILTER_SKIP_STATS`: nobody here reads counters.
+const SKIP_STATS: u32 = 1 << 3;
+/// `AF_BRIDGE`
+const AF_BRIDGE: u8 = 7;
+
+/// `IFF_UP`
+pub const IFF_UP: u32 = 0x1;
+/// `IFF_PROMISC`
+pub const IFF_PROMISC: u32 = 0x100;
+/// `IF_OPER_UP`
+pub const OPER_UP: u8 = 6;
+
+/// How a link is named in a request.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkId<'a> {
+    /// By its index.
+    Index(u32),
+    /// By its name.
+    Name(&'a str),
+}
+
+/// A link as the kernel describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its index in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its kind, such as `veth` or `bridge`; empty for a physical one and for `lo`.
+    pub kind: String,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// `IFF_*`
+    pub flags: u32,
+    /// `IF_OPER_*`
+    pub operstate: u8,
+    /// The index of the link that it is a port of.
+    pub master: Option<u32>,
+    /// For a veth the index of its peer, in the peer's namespace.
+    pub peer: Option<u32>,
+    /// For a bridge's port: whether frames may leave through it that came in through it.
+    pub hairpin: bool,
+}
+
+impl Link {
+    /// Whether it is administratively up.
+    pub fn is_up(&self) -> bool {
+        self.flags & IFF_UP != 0
+    }
+
+    /// Whether somebody asked it to take in every frame.
+    pub fn is_promiscuous(&self) -> bool {
+        self.flags & IFF_PROMISC != 0
+    }
+}
+
+fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
+    let mut header = [0; IFINFO];
+    header[0] = family;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
+
+fn identified(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
+    match id {
+        LinkId::Index(index) => Message::new(kind, flags, &ifinfo(0, index, 0, 0)),
+        LinkId::Name(name) => Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_IFNAME, name),
+    }
+}
+
+/// Asks for a link.
+pub fn get(id: LinkId<'_>) -> Message {
+    identified(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+}
+
+/// Removes a link, and with a veth its peer.
+pub fn delete(id: LinkId<'_>) -> Message {
+    identified(RTM_DELLINK, 0, id)
+}
+
+/// Sets the flags in `mask` to their values in `flags`.
+pub fn set_flags(index: u32, flags: u32, mask: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, flags, mask))
+}
+
+/// Sets the hardware address.
+pub fn set_mac(index: u32, mac: Mac) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
+}
+
+/// Makes a bridge that is up. Its address is given, so that it never follows that of its ports; an MTU of 0 is the
+/// kernel's choice.
+pub fn new_bridge(name: &str, mac: Mac, mtu: u32, promiscuous: bool) -> Message {
+    let flags = IFF_UP | if promiscuous { IFF_PROMISC } else { 0 };
+    let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, flags, flags))
+        .attr_text(IFLA_IFNAME, name)
+        .attr(IFLA_ADDRESS, &mac.0);
+    with_mtu(message, mtu).nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, "bridge"))
+}
+
+/// One end of a veth pair.
+#[derive(Clone, Copy, Debug)]
+pub struct VethEnd<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its hardware address; the kernel chooses one without it.
+    pub mac: Option<Mac>,
+}
+
+/// Makes a veth pair whose one end is here, up and a port of `master`, and whose other end is in `netns`, down.
+pub fn new_veth(host: VethEnd<'_>, container: VethEnd<'_>, netns: &Netns, mtu: u32, master: u32) -> Message {
+    let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
+    with_end(message, host, mtu).attr_u32(IFLA_MASTER, master).nest(IFLA_LINKINFO, |info| {
+        info.attr_text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |data| {
+            data.nest_behind(VETH_INFO_PEER, &ifinfo(0, 0, 0, 0), |peer| {
+                with_end(peer, container, mtu).attr_u32(IFLA_NET_NS_FD, netns.raw_fd())
+            })
+        })
+    })
+}
+
+fn with_end(message: Message, end: VethEnd<'_>, mtu: u32) -> Message {
+    let message = with_mtu(message.attr_text(IFLA_IFNAME, end.name), mtu);
+    match end.mac {
+        Some(mac) => message.attr(IFLA_ADDRESS, &mac.0),
+        None => message,
+    }
+}
+
+fn with_mtu(message: Message, mtu: u32) -> Message {
+    if mtu == 0 { message } else { message.attr_u32(IFLA_MTU, mtu) }
+}
+
+/// Sets whether frames may leave through a bridge's port that came in through it.
+pub fn set_hairpin(port: u32, hairpin: bool) -> Message {
+    Message::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, port, 0, 0))
+        .nest(IFLA_PROTINFO, |info| info.attr(IFLA_BRPORT_MODE, &[u8::from(hairpin)]))
+}
+
+/// The link in the answer to [`get`], `None` if there is no such link.
+///
+/// # Errors
+/// Any other error of the kernel.
+pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
+    match answer {
+        Ok(bodies) => Ok(bodies.first().map(|body| parse(body))),
+        Err(error) if error.errno == Errno::ENODEV => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(body: &[u8]) -> Link {
+    let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
+    for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
+        match kind {
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_ADDRESS => link.mac = value.try_into().map(Mac).unwrap_or_default(),
+            IFLA_MTU => link.mtu = u32_at(value, 0),
+            IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
+            IFLA_MASTER => link.master = Some(u32_at(value, 0)),
+            IFLA_LINK => link.peer = Some(u32_at(value, 0)),
+            IFLA_LINKINFO => {
+                link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
+                let port = find_attr(value, IFLA_INFO_SLAVE_DATA).unwrap_or_default();
+                link.hairpin = find_attr(port, IFLA_BRPORT_MODE).is_some_and(|mode| mode.first() == Some(&1));
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+impl Socket {
+    /// Looks a link up.
+    ///
+    /// # Errors
+    /// Those of the kernel, but for a link that does not exist.
+    pub fn link(&mut self, id: LinkId<'_>) -> Result<Option<Link>, Error> {
+        read(self.request(get(id)))
+    }
+}

@@ -1,0 +1,84 @@
+//! Hardware addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A 48-bit Ethernet address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Whether it is all zeros, which is no address: what a bridge has after its last port left it.
+    pub fn is_zero(self) -> bool {
+        self == Mac::default()
+    }
+
+    /// Whether it may be the address of one interface: neither multicast nor zero.
+    pub fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && !self.is_zero()
+    }
+
+    /// A locally administered unicast address of these bytes.
+    pub fn local(mut bytes: [u8; 6]) -> Self {
+        bytes[0] = bytes[0] & 0xfe | 0x02;
+        Mac(bytes)
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl FromStr for Mac {
+    type Err = String;
+
+    /// Reads six pairs of hexadecimal digits between colons or hyphens.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("address {text}: invalid MAC address");
+        let separator = if text.contains('-') { '-' } else { ':' };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(separator);
+        for byte in &mut bytes {
+            let part =
+                parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or_else(bad)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        if parts.next().is_some() {
+            return Err(bad());
+        }
+        Ok(Mac(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_bytes() {
+        let mac: Mac = "92:D0:c6:0a:29:33".parse().unwrap();
+        assert_eq!(mac.to_string(), "92:d0:c6:0a:29:33");
+        assert_eq!("92-d0-c6-0a-29-33".parse(), Ok(mac));
+        for bad in [
+            "",
+            "92:d0:c6:0a:29",
+            "92:d0:c6:0a:29:33:01",
+            "92:d0:c6:0a:29:3",
+            "+2:d0:c6:0a:29:33",
+            "zz:d0:c6:0a:29:33",
+        ] {
+            assert_eq!(bad.parse::<Mac>(), Err(format!("address {bad}: invalid MAC address")));
+        }
+    }
+
+    #[test]
+    fn kinds() {
+        assert!(Mac::default().is_zero() && !Mac::default().is_unicast());
+        assert!(!Mac([1, 0, 0, 0, 0, 1]).is_unicast());
+        assert_eq!(Mac::local([0xff; 6]).0[0], 0xfe);
+        assert!(Mac::local([0; 6]).is_unicast());
+    }
+}

@@ -1,0 +1,206 @@
+//! Building and reading netlink messages: a header, a family's own header, attributes.
+//!
+//! # References
+//! linux/netlink.h; netlink(7).
+
+/// Length of `struct nlmsghdr`.
+pub const HEADER: usize = 16;
+/// Length of an attribute's header, `struct nlattr`.
+const ATTR_HEADER: usize = 4;
+/// `NLA_TYPE_MASK`: what of an attribute's type is not a flag.
+const TYPE_MASK: u16 = 0x3fff;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 1 << 15;
+
+/// `NLM_F_REQUEST`.
+pub const F_REQUEST: u16 = 0x1;
+/// `NLM_F_ACK`: the kernel answers even if all went well.
+pub const F_ACK: u16 = 0x4;
+/// `NLM_F_DUMP`: all objects, not one.
+pub const F_DUMP: u16 = 0x300;
+/// `NLM_F_EXCL`: an existing object is an error.
+pub const F_EXCL: u16 = 0x200;
+/// `NLM_F_CREATE`: make the object if it does not exist.
+pub const F_CREATE: u16 = 0x400;
+/// `NLM_F_APPEND`: behind the objects that exist.
+pub const F_APPEND: u16 = 0x800;
+
+const fn align(len: usize) -> usize {
+    (len + 3) & !3
+}
+
+/// A request under construction. Numbers are in host byte order unless a method says otherwise.
+#[derive(Clone, Debug)]
+pub struct Message(Vec<u8>);
+
+impl Message {
+    /// A request of type `kind` with `F_REQUEST` and `flags`, and the family's header, such as `struct ifinfomsg`.
+    pub fn new(kind: u16, flags: u16, family_header: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(&[0; 4]); // the length, see `finish`
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&(flags | F_REQUEST).to_ne_bytes());
+        bytes.extend_from_slice(&[0; 8]); // sequence number, see `finish`, and port, which the kernel fills in
+        bytes.extend_from_slice(family_header);
+        bytes.resize(align(bytes.len()), 0);
+        Message(bytes)
+    }
+
+    /// Adds an attribute.
+    #[must_use]
+    pub fn attr(mut self, kind: u16, value: &[u8]) -> Self {
+        // No caller has a value near 64 KiB; cut rather than write a length that lies.
+        let value = &value[..value.len().min(usize::from(u16::MAX) - ATTR_HEADER)];
+        let len = u16::try_from(ATTR_HEADER + value.len()).unwrap_or(u16::MAX);
+        self.0.extend_from_slice(&len.to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(value);
+        self.0.resize(align(self.0.len()), 0);
+        self
+    }
+
+    /// Adds a text with its terminating zero.
+    #[must_use]
+    pub fn attr_text(self, kind: u16, text: &str) -> Self {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(0);
+        self.attr(kind, &bytes)
+    }
+
+    /// Adds a 32-bit number.
+    #[must_use]
+    pub fn attr_u32(self, kind: u16, value: u32) -> Self {
+        self.attr(kind, &value.to_ne_bytes())
+    }
+
+    /// Adds a 32-bit number in network byte order, as nf_tables has it.
+    #[must_use]
+    pub fn attr_be32(self, kind: u16, value: u32) -> Self {
+        self.attr(kind, &value.to_be_bytes())
+    }
+
+    /// Adds an attribute that holds the attributes which `fill` adds.
+    #[must_use]
+    pub fn nest(self, kind: u16, fill: impl FnOnce(Message) -> Message) -> Self {
+        self.nest_behind(kind, &[], fill)
+    }
+
+    /// As [`Message::nest`], with a header in front of the inner attributes, as a veth's peer has it.
+    #[must_use]
+    pub fn nest_behind(mut self, kind: u16, header: &[u8], fill: impl FnOnce(Message) -> Message) -> Self {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 2]);
+        self.0.extend_from_slice(&(kind | NESTED).to_ne_bytes());
+        self.0.extend_from_slice(header);
+        self.0.resize(align(self.0.len()), 0);
+        let mut filled = fill(self);
+        let len = u16::try_from(filled.0.len() - start).unwrap_or(u16::MAX);
+        filled.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        filled
+    }
+
+    /// Whether the request is a dump.
+    pub(super) fn is_dump(&self) -> bool {
+        u16::from_ne_bytes([self.0[6], self.0[7]]) & F_DUMP == F_DUMP
+    }
+
+    /// The bytes to send, with this sequence number and these flags added.
+    pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
+        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flags;
+        self.0[0..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
+        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.0
+    }
+}
+
+/// Number at `offset`, 0 if the bytes end before it.
+pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    bytes.get(offset..offset + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
+}
+
+/// Number at `offset`, 0 if the bytes end before it.
+pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..offset + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// A message from the kernel.
+pub(super) struct Received<'a> {
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    pub(super) sequence: u32,
+    pub(super) body: &'a [u8],
+}
+
+/// The messages of one datagram.
+pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+    std::iter::from_fn(move || {
+        let len = usize::try_from(u32_at(bytes, 0)).ok()?;
+        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
+        bytes = bytes.get(align(len)..).unwrap_or_default();
+        Some(Received {
+            kind: u16_at(message, 4),
+            flags: u16_at(message, 6),
+            sequence: u32_at(message, 8),
+            body: &message[HEADER..],
+        })
+    })
+}
+
+/// The attributes in `bytes`, each with its type (without flags) and its value. Ends at the first that is cut off.
+pub fn attrs(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::from(u16_at(bytes, 0));
+        let attr = bytes.get(..len).filter(|attr| attr.len() >= ATTR_HEADER)?;
+        bytes = bytes.get(align(len)..).unwrap_or_default();
+        Some((u16_at(attr, 2) & TYPE_MASK, &attr[ATTR_HEADER..]))
+    })
+}
+
+/// The attribute of type `kind` in `bytes`.
+pub fn find_attr(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attrs(bytes).find(|(k, _)| *k == kind).map(|(_, value)| value)
+}
+
+/// A text attribute's value, without the terminating zero.
+pub fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_and_found_again() {
+        let message = Message::new(16, F_ACK, &[1, 2, 3, 4])
+            .attr_text(3, "eth0")
+            .attr_u32(4, 1500)
+            .nest(18, |m| m.attr_text(1, "veth").nest_behind(2, &[9; 8], |m| m.attr_u32(7, 7)));
+        let bytes = message.finish(5, 0);
+        assert_eq!(bytes.len() % 4, 0);
+        let received: Vec<_> = messages(&bytes).collect();
+        assert_eq!(received.len(), 1);
+        assert_eq!((received[0].kind, received[0].sequence), (16, 5));
+        assert_eq!(received[0].flags, F_REQUEST | F_ACK);
+        let body = &received[0].body[4..];
+        assert_eq!(text(find_attr(body, 3).unwrap()), "eth0");
+        assert_eq!(u32_at(find_attr(body, 4).unwrap(), 0), 1500);
+        let nested = find_attr(body, 18).unwrap();
+        let inner = &find_attr(nested, 2).unwrap()[8..];
+        assert_eq!(u32_at(find_attr(inner, 7).unwrap(), 0), 7);
+        assert_eq!(find_attr(body, 5), None);
+    }
+
+    #[test]
+    fn broken_input_ends_the_walk() {
+        assert_eq!(attrs(&[]).count(), 0);
+        assert_eq!(attrs(&[3, 0, 1, 0]).count(), 0);
+        assert_eq!(attrs(&[200, 0, 1, 0, 1]).count(), 0);
+        assert_eq!(messages(&[8, 0, 0, 0, 0, 0, 0, 0]).count(), 0);
+        assert_eq!(u32_at(&[1, 2], 0), 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! Routes.
+//!
+//! # References
+//! linux/rtnetlink.h; rtnetlink(7).
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::addr::{family, ip_from, octets};
+use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
+use super::socket::{Error, Socket};
+use crate::spec;
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+
+/// Length of `struct rtmsg`.
+const RTMSG: usize = 12;
+/// Length of `struct rtnexthop`.
+const RTNEXTHOP: usize = 8;
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+
+const RT_TABLE_UNSPEC: u8 = 0;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_BOOT: u8 = 3;
+const RTN_UNICAST: u8 = 1;
+
+/// The main routing table.
+pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
+
+/// Adds a route through the link `oif`, beside any that has the same destination but not the same next hop or metric.
+pub fn add(oif: u32, route: &spec::Route) -> Message {
+    let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+    let mut header = [0; RTMSG];
+    header[0] = family(route.dst.ip());
+    header[1] = route.dst.prefix();
+    header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
+    header[5] = RTPROT_BOOT;
+    header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
+    header[7] = RTN_UNICAST;
+    let mut message = Message::new(RTM_NEWROUTE, F_CREATE, &header)
+        .attr(RTA_DST, &octets(route.dst.network()))
+        .attr_u32(RTA_OIF, oif)
+        .attr_u32(RTA_TABLE, table);
+    if let Some(gw) = route.gw {
+        message = message.attr(RTA_GATEWAY, &octets(gw));
+    }
+    if route.priority != 0 {
+        message = message.attr_u32(RTA_PRIORITY, route.priority);
+    }
+    if (route.mtu, route.advmss) == (0, 0) {
+        return message;
+    }
+    message.nest(RTA_METRICS, |mut metrics| {
+        for (kind, value) in [(RTAX_MTU, route.mtu), (RTAX_ADVMSS, route.advmss)] {
+            if value != 0 {
+                metrics = metrics.attr_u32(kind, value);
+            }
+        }
+        metrics
+    })
+}
+
+/// A route of the kernel's tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Destination.
+    pub dst: IpNetwork,
+    /// Its next hops: none for a route on the link, several for one of several paths.
+    pub gws: Vec<IpAddr>,
+    /// Routing table.
+    pub table: u32,
+    /// Metric.
+    pub priority: u32,
+}
+
+impl Socket {
+    /// The routes of one family in one table of the socket's namespace. For a container, which has few.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn routes(&mut self, ipv4: bool, table: u32) -> Result<Vec<Entry>, Error> {
+        let mut header = [0; RTMSG];
+        header[0] = if ipv4 { 2 } else { 10 };
+        header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
+        let request = Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table);
+        let answer = self.request(request);
+        // The kernel says ENOENT where nobody has put a route into the table yet.
+        let bodies = match answer {
+            Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
+            other => other?,
+        };
+        Ok(bodies.iter().filter_map(|body| parse(body)).filter(|entry| entry.table == table).collect())
+    }
+}
+
+fn parse(body: &[u8]) -> Option<Entry> {
+    let header = body.get(..RTMSG)?;
+    let unspecified: IpAddr = if header[0] == 2 { [0; 4].into() } else { [0; 16].into() };
+    let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
+    for (kind, value) in attrs(&body[RTMSG..]) {
+        match kind {
+            RTA_DST => dst = ip_from(value)?,
+            RTA_GATEWAY => gws.extend(ip_from(value)),
+            RTA_TABLE => table = u32_at(value, 0),
+            RTA_PRIORITY => priority = u32_at(value, 0),
+            RTA_MULTIPATH => gws.extend(next_hops(value)),
+            _ => {}
+        }
+    }
+    Some(Entry { dst: IpNetwork::new(dst, header[1]).ok()?, gws, table, priority })
+}
+
+/// The gateways in a list of `struct rtnexthop`, each with attributes behind it.
+fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
+    let mut gws = Vec::new();
+    while let Some(hop) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP) {
+        gws.extend(
+            attrs(&hop[RTNEXTHOP..])
+                .filter(|(kind, _)| *kind == RTA_GATEWAY)
+                .filter_map(|(_, gw)| ip_from(gw)),
+        );
+        bytes = bytes.get((hop.len() + 3) & !3..).unwrap_or_default();
+    }
+    gws
+}

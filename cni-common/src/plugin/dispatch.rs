@@ -1,0 +1,306 @@
+//! From a process to a verb and back: one JSON document on standard output, exit status 0 or 1.
+
+use std::io::{self, Read, Write};
+use std::panic;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{fstat, makedev};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::env::{Environment, Verb};
+use super::{Attach, Collect, Detach, Plugin, Probe, Sandbox};
+use crate::netns::{self, Netns, NetnsError};
+use crate::spec::{AddResult, CniError, Code, Failures, Json, NetConf, SpecVersion};
+
+/// How long VERSION waits for a caller that keeps standard input open and silent.
+const VERSION_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Runs the plugin as the process that a runtime started.
+pub fn run(plugin: &dyn Plugin) -> ExitCode {
+    start(plugin, &[])
+}
+
+/// Runs the one of the plugins whose name the program was started under: one file with several names, of which each is a
+/// plugin. One of them that delegates to another then calls it instead of starting itself again, see [`Delegate`].
+///
+/// [`Delegate`]: super::Delegate
+pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
+    let started_as = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let name = started_as.file_name().unwrap_or_default();
+    match plugins.iter().find(|plugin| name == plugin.name()) {
+        Some(plugin) => start(*plugin, plugins),
+        None => {
+            let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
+            let names = names.join(", ");
+            let msg = format!(
+                "started as {:?}, which is none of the plugins in this program: {names}",
+                name.display()
+            );
+            eprintln!("{msg}");
+            let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitCode {
+    print_panics_as_errors();
+    let env = Environment { siblings, ..Environment::read(|name| std::env::var_os(name)) };
+    if env.command.is_empty() {
+        print_about(plugin);
+        return ExitCode::SUCCESS;
+    }
+    let mut version = SpecVersion::NEWEST;
+    match dispatch(plugin, &env, &mut version) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to tell if this fails too: the exit status speaks.
+            let _ = print_json(&error.to_json(version));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A panic is a bug, but even then the runtime gets an error object and not a signal.
+fn print_panics_as_errors() {
+    panic::set_hook(Box::new(|info| {
+        let error = CniError::internal(format!("internal error: {info}"));
+        let _ = print_json(&error.to_json(SpecVersion::NEWEST));
+        std::process::exit(1);
+    }));
+}
+
+/// What people and some runtimes read the plugin's version from.
+fn print_about(plugin: &dyn Plugin) {
+    eprintln!("CNI {} plugin v{}", plugin.name(), plugin.version());
+    eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions()).join(", "));
+}
+
+fn version_texts(versions: &[SpecVersion]) -> Vec<&'static str> {
+    versions.iter().map(|version| version.as_str()).collect()
+}
+
+/// Prints a document, indented for the people who read it in logs, in one write.
+fn print_json(value: &Value) -> Result<(), CniError> {
+    let mut text = Vec::with_capacity(1024);
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
+    let failed =
+        |error: &dyn std::fmt::Display| CniError::new(Code::Io, format!("error writing to stdout: {error}"));
+    serde::Serialize::serialize(value, &mut serializer).map_err(|error| failed(&error))?;
+    text.push(b'\n');
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&text).and_then(|()| stdout.flush()).map_err(|error| failed(&error))
+}
+
+fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -> Result<(), CniError> {
+    let verb = Verb::parse(&env.command);
+    if verb == Some(Verb::Version) {
+        return print_json(&version_answer(plugin));
+    }
+    if let Some(verb) = verb {
+        env.validate(verb)?;
+    }
+    let config = NetConf::parse(read_stdin()?)?;
+    if let Some(known) = SpecVersion::parse(config.version_text()) {
+        *version = known;
+    }
+    let Some(verb) = verb else {
+        return Err(CniError::new(Code::InvalidEnvironment, format!("unknown CNI_COMMAND: {}", env.command)));
+    };
+    let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(()) };
+    result.to_json(*version).and_then(|json| print_json(&json)).inspect_err(|_| {
+        // A result that cannot be handed over is a failed ADD, so what was made for it must go again.
+        if let Err(error) = perform(plugin, Verb::Del, env, &config) {
+            eprintln!("cleaning up after the failed ADD: {error}");
+        }
+    })
+}
+
+/// Carries out a verb: all of it but reading the configuration and printing the result, which only ADD has.
+pub(super) fn perform(
+    plugin: &dyn Plugin,
+    verb: Verb,
+    env: &Environment,
+    config: &NetConf,
+) -> Result<Option<AddResult>, CniError> {
+    let version = gate(plugin, verb, config)?;
+    match verb {
+        Verb::Add => {
+            let sandbox = open_sandbox(env)?;
+            return plugin.add(&attach(env, config, version, &sandbox)?).map(Some);
+        }
+        Verb::Check => {
+            let sandbox = open_sandbox(env)?;
+            plugin.check(&attach(env, config, version, &sandbox)?)
+        }
+        Verb::Del => del(plugin, env, config, version),
+        Verb::Gc => plugin.gc(&Collect { config, env, valid: &config.valid_attachments()? }),
+        Verb::Status => plugin.status(&Probe { config, env }),
+        Verb::Version => Ok(()),
+    }
+    .map(|()| None)
+}
+
+fn read_stdin() -> Result<Vec<u8>, CniError> {
+    let mut bytes = Vec::with_capacity(4096);
+    let failed = |why: &dyn std::fmt::Display| {
+        Err(CniError::new(Code::Io, format!("error reading from stdin: {why}")))
+    };
+    match io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(0) if stdin_was_closed() => failed(&"it is closed, or /dev/null"),
+        Ok(_) => Ok(bytes),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Whether there was no standard input when the program started. The standard library then puts `/dev/null` there, open for
+/// writing as well, as hardly anybody opens it who wants to give an empty input.
+fn stdin_was_closed() -> bool {
+    let stdin = io::stdin();
+    let is_null = fstat(&stdin).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
+    let flags = fcntl(&stdin, FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
+}
+
+/// Whether the configuration's version allows the verb and the plugin supports it.
+fn gate(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
+    let allows: fn(SpecVersion) -> bool = match verb {
+        Verb::Check => SpecVersion::allows_check,
+        Verb::Gc | Verb::Status => SpecVersion::allows_gc_and_status,
+        Verb::Add | Verb::Del | Verb::Version => return config.version(plugin.spec_versions()),
+    };
+    config.check_version_form()?;
+    let version = config.version(plugin.spec_versions())?;
+    if allows(version) {
+        return Ok(version);
+    }
+    Err(CniError::new(Code::IncompatibleVersion, format!("config version does not allow {}", verb.as_str())))
+}
+
+/// Opens CNI_NETNS, and refuses the plugin's own namespace before anything is touched.
+fn open_sandbox(env: &Environment) -> Result<Sandbox, CniError> {
+    let netns = Netns::open(&env.netns);
+    if let Ok(netns) = &netns
+        && !env.netns_override
+    {
+        refuse_own(netns)?;
+    }
+    Ok(Sandbox { path: env.netns.clone(), netns })
+}
+
+fn refuse_own(netns: &Netns) -> Result<(), CniError> {
+    let is_own = netns::is_own(netns)
+        .map_err(|error| CniError::new(Code::InvalidNetns, format!("get plugin's netns failed: {error}")))?;
+    if is_own {
+        let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
+        return Err(CniError::new(Code::InvalidNetns, msg));
+    }
+    Ok(())
+}
+
+fn attach<'a>(
+    env: &'a Environment,
+    config: &'a NetConf,
+    version: SpecVersion,
+    sandbox: &'a Sandbox,
+) -> Result<Attach<'a>, CniError> {
+    let prev_result = config.prev_result(version)?;
+    Ok(Attach {
+        config,
+        version,
+        env,
+        container_id: &env.container_id,
+        ifname: &env.ifname,
+        sandbox,
+        prev_result,
+    })
+}
+
+fn detach<'a>(
+    env: &'a Environment,
+    config: &'a NetConf,
+    version: SpecVersion,
+    netns: Option<&'a Netns>,
+) -> Detach<'a> {
+    let prev_result = config.prev_result(version).unwrap_or_else(|error| {
+        eprintln!("DEL goes on without prevResult: {error}");
+        None
+    });
+    Detach { config, version, env, container_id: &env.container_id, ifname: &env.ifname, netns, prev_result }
+}
+
+/// DEL cleans up with whatever there is: without the namespace if that is gone or must not be touched. What was wrong with
+/// the namespace is said afterwards.
+fn del(
+    plugin: &dyn Plugin,
+    env: &Environment,
+    config: &NetConf,
+    version: SpecVersion,
+) -> Result<(), CniError> {
+    let (netns, complaint) = match Netns::open(&env.netns) {
+        _ if env.netns.is_empty() => (None, None),
+        Ok(netns) => match refuse_own(&netns) {
+            Err(error) if !env.netns_override => (None, Some(error)),
+            _ => (Some(netns), None),
+        },
+        Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => (None, None),
+        Err(error) => {
+            (None, Some(CniError::internal(format!("failed to open netns {:?}: {error}", env.netns))))
+        }
+    };
+    let mut failures = Failures::default();
+    failures.keep(complaint.map_or(Ok(()), Err));
+    failures.keep(plugin.del(&detach(env, config, version, netns.as_ref())));
+    failures.into_result()
+}
+
+/// VERSION's answer: `cniVersion` is the caller's if it is one that the plugin speaks, else the plugin's newest.
+fn version_answer(plugin: &dyn Plugin) -> Value {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Question {
+        #[serde(rename = "cniVersion")]
+        cni_version: String,
+    }
+    let supported = plugin.spec_versions();
+    let asked = read_question().and_then(|json| json.decode::<Question>().ok());
+    let version = asked
+        .filter(|question| !question.cni_version.is_empty())
+        .and_then(|question| SpecVersion::parse(&question.cni_version))
+        .filter(|version| supported.contains(version))
+        .or(supported.last().copied())
+        .unwrap_or(SpecVersion::NEWEST);
+    serde_json::json!({ "cniVersion": version.as_str(), "supportedVersions": version_texts(supported) })
+}
+
+/// What VERSION finds on standard input. Callers are free to send nothing, junk, or nothing at all with the pipe left
+/// open, so this gives up at the end of input, of patience, or of a whole document.
+fn read_question() -> Option<Json> {
+    let stdin = io::stdin();
+    let end = Instant::now() + VERSION_PATIENCE;
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 1024];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
+            Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
+            // An input that never ends is always ready.
+            Ok(_) if left.is_zero() => return None,
+            Ok(_) => {}
+        }
+        match nix::unistd::read(&stdin, &mut chunk) {
+            Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
+            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+        }
+        if let Ok(json) = Json::parse(&bytes) {
+            return Some(json);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! CNI_ARGS: `K=V;K2=V2`, from the runtime's caller to the plugin.
+
+use super::error::{CniError, Code};
+
+/// The key that makes unknown keys harmless.
+const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
+
+/// The pairs of CNI_ARGS, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CniArgs<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> CniArgs<'a> {
+    /// Splits `text` at `;`, each piece into a key and a value at its one `=`, and refuses keys that are neither in `known`
+    /// nor made harmless by `IgnoreUnknown=1`. An empty text, and an empty piece such as a trailing `;` leaves, are none.
+    ///
+    /// # Errors
+    /// Code 4 with the reference's texts: a piece without exactly one `=`, an `IgnoreUnknown` that is no boolean, unknown
+    /// keys.
+    pub fn parse(text: &'a str, known: &[&str]) -> Result<Self, CniError> {
+        let mut pairs = Vec::new();
+        let mut ignore_unknown = false;
+        for piece in text.split(';').filter(|piece| !piece.is_empty()) {
+            match piece.split_once('=') {
+                Some((key, value)) if !value.contains('=') => {
+                    if key == IGNORE_UNKNOWN {
+                        ignore_unknown = parse_bool(value).ok_or_else(|| {
+                            bad_pair(piece, &format!("boolean unmarshal error: invalid input {value}"))
+                        })?;
+                    }
+                    pairs.push((key, value));
+                }
+                _ => return Err(error(format!("ARGS: invalid pair {piece:?}"))),
+            }
+        }
+        let is_unknown = |key: &str| key != IGNORE_UNKNOWN && !known.contains(&key);
+        if !ignore_unknown && pairs.iter().any(|(key, _)| is_unknown(key)) {
+            let unknown: Vec<String> = pairs
+                .iter()
+                .filter(|(key, _)| is_unknown(key))
+                .map(|(k, v)| format!("{:?}", format!("{k}={v}")))
+                .collect();
+            return Err(error(format!("ARGS: unknown args [{}]", unknown.join(" "))));
+        }
+        Ok(CniArgs(pairs))
+    }
+
+    /// The value of `key`, the last one if it is repeated, `None` if it is absent or empty.
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.0
+            .iter()
+            .rev()
+            .find(|(k, _)| *k == key)
+            .map(|(_, value)| *value)
+            .filter(|value| !value.is_empty())
+    }
+}
+
+/// The error for a pair whose value cannot be used: `ARGS: error parsing value of pair "K=V": why`.
+pub fn bad_pair(pair: &str, why: &str) -> CniError {
+    error(format!("ARGS: error parsing value of pair {pair:?}: {why}"))
+}
+
+fn error(msg: String) -> CniError {
+    CniError::new(Code::InvalidEnvironment, msg).with_details("in CNI_ARGS")
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" => Some(true),
+        "0" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_set_in_any_order() {
+        let text = "K8S_POD_NAME=web-0;IP=10.1.2.3;IgnoreUnknown=1;K8S_POD_UID=1";
+        let args = CniArgs::parse(text, &["IP"]).unwrap();
+        assert_eq!(args.get("IP"), Some("10.1.2.3"));
+        assert_eq!(args.get("MAC"), None);
+    }
+
+    #[test]
+    fn empty_and_trailing_semicolon() {
+        assert_eq!(CniArgs::parse("", &[]).unwrap(), CniArgs::default());
+        assert_eq!(CniArgs::parse("IP=1.2.3.4;", &["IP"]).unwrap().get("IP"), Some("1.2.3.4"));
+        assert_eq!(CniArgs::parse("IP=", &["IP"]).unwrap().get("IP"), None);
+    }
+
+    #[test]
+    fn last_of_a_key_wins_and_case_counts() {
+        assert_eq!(CniArgs::parse("IP=a;IP=b", &["IP"]).unwrap().get("IP"), Some("b"));
+        assert!(CniArgs::parse("ip=a", &["IP"]).is_err());
+    }
+
+    #[test]
+    fn errors_have_the_references_texts() {
+        for (text, msg) in [
+            ("FOO", r#"ARGS: invalid pair "FOO""#),
+            ("A=B=C", r#"ARGS: invalid pair "A=B=C""#),
+            ("K8S_POD_NAME=x;A=b", r#"ARGS: unknown args ["K8S_POD_NAME=x" "A=b"]"#),
+            ("A=b;IgnoreUnknown=0", r#"ARGS: unknown args ["A=b"]"#),
+            (
+                "IgnoreUnknown=x",
+                r#"ARGS: error parsing value of pair "IgnoreUnknown=x": boolean unmarshal error: invalid input x"#,
+            ),
+        ] {
+            let error = CniArgs::parse(text, &["IP"]).unwrap_err();
+            assert_eq!((error.code, error.msg.as_str()), (Code::InvalidEnvironment, msg));
+        }
+    }
+}

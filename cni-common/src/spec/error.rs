@@ -1,0 +1,196 @@
+//! The error that a plugin prints: a code, a message and details.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::version::SpecVersion;
+
+/// What kind of failure an error object reports.
+///
+/// # References
+/// CNI specification 1.1.0, section "Error".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Code {
+    /// 1: the configuration's version is not supported.
+    IncompatibleVersion,
+    /// 2: a field of the configuration is not supported; the message holds its key and value.
+    UnsupportedField,
+    /// 3: the container is unknown, nothing needs cleaning up.
+    UnknownContainer,
+    /// 4: an environment variable is missing or invalid; the message names it.
+    InvalidEnvironment,
+    /// 5: reading or writing failed.
+    Io,
+    /// 6: the content could not be decoded.
+    Decode,
+    /// 7: the configuration is invalid.
+    InvalidConfig,
+    /// 8: CNI_NETNS is the plugin's own namespace. In no specification, but what the reference answers.
+    InvalidNetns,
+    /// 11: a passing condition; try again later.
+    TryAgainLater,
+    /// 50: the plugin cannot serve ADD.
+    NotAvailable,
+    /// 51: as 50, and existing containers may be cut off.
+    LimitedConnectivity,
+    /// 999: everything else, as the reference has it.
+    Internal,
+    /// A code that a delegate chose.
+    Other(u32),
+}
+
+impl Code {
+    const KNOWN: [(Code, u32); 12] = [
+        (Code::IncompatibleVersion, 1),
+        (Code::UnsupportedField, 2),
+        (Code::UnknownContainer, 3),
+        (Code::InvalidEnvironment, 4),
+        (Code::Io, 5),
+        (Code::Decode, 6),
+        (Code::InvalidConfig, 7),
+        (Code::InvalidNetns, 8),
+        (Code::TryAgainLater, 11),
+        (Code::NotAvailable, 50),
+        (Code::LimitedConnectivity, 51),
+        (Code::Internal, 999),
+    ];
+
+    /// The number on the wire.
+    pub fn number(self) -> u32 {
+        match self {
+            Code::Other(number) => number,
+            known => Code::KNOWN.iter().find(|(code, _)| *code == known).map_or(999, |(_, number)| *number),
+        }
+    }
+}
+
+impl From<u32> for Code {
+    fn from(number: u32) -> Self {
+        Code::KNOWN.iter().find(|(_, n)| *n == number).map_or(Code::Other(number), |(code, _)| *code)
+    }
+}
+
+/// A failure, as a runtime sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CniError {
+    /// What kind of failure.
+    pub code: Code,
+    /// One line for a person: what failed, on which object, and why.
+    pub msg: String,
+    /// More of it, or empty.
+    pub details: String,
+}
+
+impl CniError {
+    /// An error without details.
+    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+        CniError { code, msg: msg.into(), details: String::new() }
+    }
+
+    /// An error of code 999, for whatever the specification has no code for.
+    pub fn internal(msg: impl Into<String>) -> Self {
+        CniError::new(Code::Internal, msg)
+    }
+
+    /// An error of code 7: the configuration is invalid.
+    pub fn invalid_config(msg: impl Into<String>) -> Self {
+        CniError::new(Code::InvalidConfig, msg)
+    }
+
+    /// The same error with details.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// The error object. The specification demands `cniVersion` in it, which the reference leaves out.
+    pub fn to_json(&self, version: SpecVersion) -> Value {
+        let mut object =
+            json!({ "cniVersion": version.as_str(), "code": self.code.number(), "msg": self.msg });
+        if !self.details.is_empty() {
+            object["details"] = Value::from(self.details.as_str());
+        }
+        object
+    }
+}
+
+impl fmt::Display for CniError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.msg)?;
+        if !self.details.is_empty() {
+            write!(f, "; {}", self.details)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CniError {}
+
+/// Says which step failed when an error of a lower layer becomes the plugin's.
+pub trait Step<T> {
+    /// Turns the error into one of code 999 whose message is `step: error`.
+    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError>;
+}
+
+impl<T, E: fmt::Display> Step<T> for Result<T, E> {
+    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError> {
+        self.map_err(|error| CniError::internal(format!("{}: {error}", step().into())))
+    }
+}
+
+/// The errors of steps that were all taken, whatever became of the others: how DEL and GC work.
+#[derive(Debug, Default)]
+pub struct Failures(Vec<CniError>);
+
+impl Failures {
+    /// Keeps the error of a step, if it had one.
+    pub fn keep<T>(&mut self, outcome: Result<T, CniError>) -> Option<T> {
+        outcome.map_err(|error| self.0.push(error)).ok()
+    }
+
+    /// No error if there was none, the error itself if there was one, else the first one's code and all their texts.
+    pub fn into_result(self) -> Result<(), CniError> {
+        let mut errors = self.0.into_iter();
+        let Some(mut first) = errors.next() else { return Ok(()) };
+        for error in errors {
+            first.msg = format!("{}; {error}", first.msg);
+        }
+        Err(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_survive_the_wire() {
+        for (code, number) in Code::KNOWN {
+            assert_eq!(code.number(), number);
+            assert_eq!(Code::from(number), code);
+        }
+        assert_eq!(Code::from(123).number(), 123);
+    }
+
+    #[test]
+    fn error_object_has_the_version_and_no_empty_details() {
+        let error = CniError::new(Code::TryAgainLater, "busy");
+        let object = error.to_json(SpecVersion::V1_0_0);
+        assert_eq!(object, json!({ "cniVersion": "1.0.0", "code": 11, "msg": "busy" }));
+        let object = error.with_details("pid 1").to_json(SpecVersion::V0_4_0);
+        assert_eq!(object, json!({ "cniVersion": "0.4.0", "code": 11, "msg": "busy", "details": "pid 1" }));
+    }
+
+    #[test]
+    fn failures_come_out_together() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.keep(Ok(1)), Some(1));
+        assert!(Failures::default().into_result().is_ok());
+        failures.keep::<()>(Err(CniError::new(Code::Io, "one")));
+        failures.keep::<()>(Err(CniError::internal("two")));
+        assert_eq!(failures.into_result(), Err(CniError::new(Code::Io, "one; two")));
+    }
+}

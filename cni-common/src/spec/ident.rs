@@ -1,0 +1,99 @@
+//! The names that come from outside: container IDs, network names, interface names.
+
+use super::error::{CniError, Code};
+
+/// The longest interface name: IFNAMSIZ less the terminating zero, in bytes (linux/if.h).
+pub const MAX_IFNAME: usize = 15;
+
+/// Whether `text` starts with an ASCII letter or digit and goes on with these, `_`, `.` and `-`: the rule for container
+/// IDs and network names.
+fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+/// Checks a container ID (specification, section "Parameters"): code 4 if it is bad.
+pub fn check_container_id(id: &str) -> Result<(), CniError> {
+    if is_identifier(id) {
+        return Ok(());
+    }
+    Err(bad_environment("invalid characters in containerID", "CNI_CONTAINERID", id))
+}
+
+/// Checks a network name (specification, section "Network configuration format"): code 7 if it is bad.
+pub fn check_network_name(name: &str) -> Result<(), CniError> {
+    if name.is_empty() {
+        return Err(CniError::invalid_config("missing network name"));
+    }
+    if is_identifier(name) {
+        return Ok(());
+    }
+    Err(CniError::invalid_config("invalid characters found in network name").with_details(name))
+}
+
+/// Checks an interface name against the kernel's rules (`dev_valid_name`): code 4 if it is bad.
+///
+/// A `%` is refused as well: the kernel takes it for a template and would make an interface of another name. So is U+FFFD,
+/// which stands for bytes that were no UTF-8.
+pub fn check_ifname(name: &str) -> Result<(), CniError> {
+    let fault = if name.len() > MAX_IFNAME {
+        "interface name is too long"
+    } else if name == "." || name == ".." {
+        "interface name is . or .."
+    } else if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        "interface name contains / or : or whitespace characters"
+    } else if name.contains('%') {
+        "interface name contains %, which the kernel takes for a template"
+    } else if name.contains(char::REPLACEMENT_CHARACTER) {
+        "interface name is not UTF-8"
+    } else {
+        return Ok(());
+    };
+    Err(bad_environment(fault, "CNI_IFNAME", name))
+}
+
+/// Code 4 demands that the message names the variable, the reference's tests that it be their text: the name and the
+/// value go into the details, which every caller prints behind the message.
+fn bad_environment(fault: &str, variable: &str, value: &str) -> CniError {
+    CniError::new(Code::InvalidEnvironment, fault).with_details(format!("{variable}={value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_ids() {
+        for good in ["a", "A0", "a-b_c.d", &"f".repeat(300)] {
+            assert!(check_container_id(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "_a", ".a", "a b", "a/b", "a:b", "é", "a\n"] {
+            let error = check_container_id(bad).unwrap_err();
+            assert_eq!(error.code, Code::InvalidEnvironment, "{bad}");
+            assert!(error.details.contains("CNI_CONTAINERID"));
+        }
+    }
+
+    #[test]
+    fn network_names() {
+        assert!(check_network_name("cbr0").is_ok());
+        assert_eq!(check_network_name("").unwrap_err().msg, "missing network name");
+        for bad in ["-n", "_n", ".n", "n/x", "n x", "ñ"] {
+            assert_eq!(check_network_name(bad).unwrap_err().code, Code::InvalidConfig, "{bad}");
+        }
+    }
+
+    #[test]
+    fn interface_names_are_counted_in_bytes() {
+        for good in ["e", "eth0", "ééééééé", &"x".repeat(15), "-x", "a\u{7f}"] {
+            assert!(check_ifname(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["éééééééé", &"x".repeat(16), ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a%d", "a\u{fffd}"]
+        {
+            let error = check_ifname(bad).unwrap_err();
+            assert_eq!(error.code, Code::InvalidEnvironment, "{bad}");
+            assert!(error.details.contains("CNI_IFNAME"));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What can go wrong, kept apart so that a test can look at a plugin's own words.
+
+use std::fmt;
+use std::process::ExitStatus;
+
+use serde_json::Value;
+
+use super::Output;
+
+/// An error of the runner.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A plugin failed, or what it answered cannot be read.
+    Plugin(Box<PluginError>),
+    /// Several failures that did not stop each other (GC).
+    Many(Vec<Error>),
+    /// The runner itself could not go on: configuration, cache, a plugin that is not there.
+    Runner(anyhow::Error),
+}
+
+impl Error {
+    pub(super) fn runner(message: impl fmt::Display) -> Error {
+        Error::Runner(anyhow::anyhow!("{message}"))
+    }
+
+    /// The failure of a plugin, if that is what it was. Of several the first.
+    pub fn plugin(&self) -> Option<&PluginError> {
+        match self {
+            Error::Plugin(error) => Some(error),
+            Error::Many(errors) => errors.iter().find_map(Error::plugin),
+            Error::Runner(_) => None,
+        }
+    }
+
+    /// The CNI error code, if a plugin reported one.
+    pub fn code(&self) -> Option<u64> {
+        match &self.plugin()?.failure {
+            Failure::Reported { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+/// One call of a plugin that did not succeed.
+#[derive(Debug)]
+pub struct PluginError {
+    /// The plugin's `type`.
+    pub plugin: String,
+    /// The verb it was called with.
+    pub verb: String,
+    /// What came back.
+    pub failure: Failure,
+}
+
+/// The ways in which a plugin's call fails.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The plugin printed an error object, as it should.
+    Reported {
+        /// The error code.
+        code: u64,
+        /// The short message.
+        msg: String,
+        /// The long one, often empty.
+        details: String,
+        /// The object as printed.
+        document: Value,
+    },
+    /// It failed without saying so in JSON, or it succeeded without a result that can be read.
+    Unreadable {
+        /// What is wrong with the answer.
+        why: String,
+        /// How the process ended.
+        status: ExitStatus,
+        /// Everything on standard output.
+        stdout: String,
+        /// Everything on standard error.
+        stderr: String,
+    },
+    /// It could not be started, or had to be killed.
+    NotRun(anyhow::Error),
+}
+
+impl Failure {
+    /// Reads the answer of a plugin that ended with an error status.
+    pub(super) fn from_output(output: &Output) -> Failure {
+        let document = match output.document() {
+            Ok(document) => document,
+            Err(why) => return Failure::unreadable(format!("{why:#}"), output),
+        };
+        let Some(members) = document.as_object() else {
+            return Failure::unreadable("the error is not a JSON object", output);
+        };
+        let text = |key| members.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Failure::Reported {
+            code: members.get("code").and_then(Value::as_u64).unwrap_or_default(),
+            msg: text("msg"),
+            details: text("details"),
+            document,
+        }
+    }
+
+    pub(super) fn unreadable(why: impl Into<String>, output: &Output) -> Failure {
+        Failure::Unreadable {
+            why: why.into(),
+            status: output.status,
+            stdout: output.stdout_text(),
+            stderr: output.stderr_text(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Plugin(error) => error.fmt(f),
+            Error::Many(errors) => {
+                for (position, error) in errors.iter().enumerate() {
+                    write!(f, "{}{error}", if position > 0 { "\n" } else { "" })?;
+                }
+                Ok(())
+            }
+            Error::Runner(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl fmt::Display for PluginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plugin {}: {} failed: {}", self.plugin, self.verb, self.failure)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Reported { code, msg, details, .. } if details.is_empty() => {
+                write!(f, "{msg} (code {code})")
+            }
+            Failure::Reported { code, msg, details, .. } => write!(f, "{msg}; {details} (code {code})"),
+            Failure::Unreadable { why, status, stdout, stderr } => {
+                write!(f, "{why} ({status}, stdout {stdout:?}, stderr {stderr:?})")
+            }
+            Failure::NotRun(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+impl std::error::Error for PluginError {}
+
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Error {
+        Error::Runner(error)
+    }
+}

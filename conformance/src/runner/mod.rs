@@ -1,0 +1,40 @@
+//! Runs the plugins of a network as libcni does: which verbs, in which order, with which standard input and
+//! environment, and what is remembered between ADD and DEL.
+//!
+//! ```no_run
+//! use conformance::runner::{Attachment, Network, Runtime};
+//!
+//! # fn main() -> Result<(), conformance::runner::Error> {
+//! let network = Network::load("/etc/cni/net.d", "pods")?;
+//! let runtime = Runtime::new(["/opt/cni/bin"], "/var/lib/cni");
+//! let attachment = Attachment::new("container-1", "/run/netns/pod1", "eth0");
+//! let result = runtime.add(&network, &attachment)?;
+//! println!("{result}");
+//! runtime.del(&network, &attachment)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod attachment;
+mod base64;
+mod cache;
+mod error;
+mod exec;
+mod gc;
+mod go_json;
+mod input;
+mod network;
+mod output;
+mod runtime;
+mod version;
+
+pub use attachment::Attachment;
+pub use cache::{Cache, CachedAttachment};
+pub use error::{Error, Failure, PluginError};
+pub use exec::{Exec, find_plugin};
+pub use gc::ValidAttachment;
+pub use input::{Extra, plugin_input};
+pub use network::Network;
+pub use output::Output;
+pub use runtime::Runtime;
+pub use version::{LATEST, Version};
