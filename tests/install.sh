@@ -125,12 +125,12 @@ test_modes_do_not_depend_on_umask_or_source() {
 
 test_missing_folders_are_made_and_removed_on_failure() {
     bin=$work/a/b/c
-    mkdir loop && mkdir "$work/full"
     succeeds --from v1
     same v1/bridge "$bin/bridge"
     bin=$work/d/e
-    sed -i 's/exit 9/exit 0/; s/VERSION/NOTHING/' v2/loopback
-    refuses 1 loopback --from v2
+    mkdir nocopy
+    printf '#!/bin/sh\nexit 1\n' >nocopy/cp && chmod 0755 nocopy/cp
+    PATH=$work/nocopy:$PATH refuses 1 "cannot copy" --from v2
     gone "$work/d"
 }
 
@@ -337,6 +337,16 @@ test_installing_over_a_foreign_change_can_be_rolled_back() {
     [ "$status" -eq 3 ] || fail "status $status"
     same foreign "$bin/bridge"
     succeeds --uninstall --force
+    same old/bridge "$bin/bridge"
+}
+
+test_a_later_write_to_the_original_by_another_name_is_not_kept() {
+    fake "$bin" old bridge
+    cp -a "$bin" old
+    ln "$bin/bridge" other-name
+    succeeds --from v1
+    echo '# changed' >>other-name
+    succeeds --uninstall
     same old/bridge "$bin/bridge"
 }
 
