@@ -1,6 +1,7 @@
 //! What is compared: one row for each case. A new plugin needs a function for its configuration and a row.
 
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use serde_json::{Value, json};
 
@@ -109,8 +110,11 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
     ]);
     // Named after what is in it, since it grows.
     if let Some(chain) = cases.last_mut() {
-        let programs: Vec<_> = chain.steps.iter().map(|step| step.program).collect();
-        chain.name = format!("chain: {}", programs.join(", "));
+        let programs = chain.steps.iter().flat_map(|step| match step.program {
+            "bridge" => ["bridge", "host-local"].as_slice(),
+            _ => slice::from_ref(&step.program),
+        });
+        chain.name = format!("chain: {}", programs.copied().collect::<Vec<_>>().join(", "));
     }
     cases
 }

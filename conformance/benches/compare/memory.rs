@@ -6,7 +6,8 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,8 +18,6 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
 
 /// Waits for a line, so that there is time to become its tracer, and turns into the plugin. `read` takes no byte
 /// beyond its line from a pipe.

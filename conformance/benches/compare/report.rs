@@ -63,14 +63,14 @@ impl Report {
         let mut lines = Vec::new();
         let rows: Vec<&Row> = self.outcomes.iter().flat_map(|outcome| &outcome.rows).collect();
         let rows: Vec<&Row> = rows.into_iter().filter(|row| matches!(row.verb, "ADD" | "CHECK")).collect();
-        let mean = |value: fn(&Row) -> Option<f64>| {
-            let ratios: Vec<f64> = rows.iter().filter_map(|row| value(row)).collect();
-            geometric_mean(&ratios)
-        };
-        if let (Some(wall), Some(cpu), Some(memory)) = (mean(wall_ratio), mean(cpu_ratio), mean(memory_ratio))
-        {
+        let ratios = |value: fn(&Row) -> Option<f64>| rows.iter().filter_map(|row| value(row)).collect();
+        let columns = [("wall", wall_ratio as fn(&Row) -> _), ("CPU", cpu_ratio), ("RSS", memory_ratio)];
+        let columns: Vec<String> =
+            columns.into_iter().filter_map(|(name, value)| spread(name, ratios(value))).collect();
+        if !columns.is_empty() {
+            let columns = columns.join(", ");
             lines.push(format!(
-                "ADD and CHECK, Go/ours, geometric mean of {} rows: wall {wall:.1}, CPU {cpu:.1}, RSS {memory:.1}",
+                "Go/ours in the {} rows of ADD and CHECK, geometric mean: {columns}",
                 rows.len()
             ));
         }
@@ -79,6 +79,13 @@ impl Report {
         }
         lines
     }
+}
+
+/// A mean with what it comes from: a few rows that are far off move it.
+fn spread(name: &str, mut ratios: Vec<f64>) -> Option<String> {
+    ratios.sort_by(f64::total_cmp);
+    let (mean, least, most) = (geometric_mean(&ratios)?, ratios.first()?, ratios.last()?);
+    Some(format!("{name} {mean:.1} ({least:.1} to {most:.1})"))
 }
 
 /// A case's DEL, measured by what the kernel needs for the links alone.
