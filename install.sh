@@ -674,5 +674,6 @@ esac
 if [ "$demo" ]; then
     exec 9>&-
     locked=
-    "$here/examples/demo.sh" --bin-dir "$bin"
+    # cnirun is no plugin and is not installed.
+    "$here/examples/demo.sh" --bin-dir "$bin" --runner "$source_dir/cnirun"
 fi

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 
 usage() {
     cat <<'TEXT'
-Usage: examples/demo.sh [--bin-dir DIR]
+Usage: examples/demo.sh [--bin-dir DIR] [--runner FILE]
 
 Makes a node, two pods and an outside client from network namespaces, attaches
 the pods through the conflists beside this script as a container runtime does,
@@ -18,7 +18,8 @@ Needs root, and the commands ip, nft, ping and unshare. Everything happens in
 namespaces of its own, with its own /run and /var/lib/cni: neither the machine's
 network nor its files change, and all is gone when the script ends.
 
-  --bin-dir DIR  the plugins and cnirun (default: what ./build.sh makes)
+  --bin-dir DIR  the plugins (default: what ./build.sh makes)
+  --runner FILE  the program that plays the runtime (default: cnirun in that folder)
   -h, --help     print this
 
 The exit status is 0 if everything was as it should be.
@@ -47,7 +48,8 @@ go_inside() {
     done
     [ -n "$bin_dir" ] || bin_dir=$("$here/../build.sh") || die "the build failed"
     bin_dir=$(cd "$bin_dir" && pwd -P) || die "no folder $bin_dir"
-    exec unshare --net --mount --propagation private "$here/demo.sh" --bin-dir "$bin_dir" --inside
+    runner=$(realpath -e -- "${runner:-$bin_dir/cnirun}") || die "no cnirun in $bin_dir; name it with --runner"
+    exec unshare --net --mount --propagation private "$here/demo.sh" --bin-dir "$bin_dir" --runner "$runner" --inside
 }
 
 # Whether the namespaces are those that go_inside has made. Nothing may ever run in somebody else's, whatever the
@@ -69,7 +71,7 @@ private_folders() {
     mount -t tmpfs -o mode=0755 tmpfs /var/lib/cni
     # The old one would go on showing the machine's interfaces.
     mount -t sysfs sysfs /sys
-    for program in cnirun loopback bridge host-local; do
+    for program in loopback bridge host-local; do
         [ -x "$bin_dir/$program" ] || die "no $program in $bin_dir"
     done
 }
@@ -107,7 +109,7 @@ TEXT
 
 # cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni.
 cni() {
-    "$bin_dir/cnirun" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
+    "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
         --ifname "$5" --container-id "demo-$4"
 }
 
@@ -250,7 +252,7 @@ act() {
     expect_clean "$network" "$gone"
 }
 
-bin_dir='' inside=''
+bin_dir='' runner='' inside=''
 while [ $# -gt 0 ]; do
     case $1 in
     --bin-dir)
@@ -259,6 +261,12 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --bin-dir=*) bin_dir=${1#*=} ;;
+    --runner)
+        [ $# -ge 2 ] || die "--runner needs a file"
+        runner=$2
+        shift
+        ;;
+    --runner=*) runner=${1#*=} ;;
     --inside) inside=yes ;;
     -h | --help)
         usage

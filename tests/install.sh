@@ -760,7 +760,7 @@ test_the_demo_gets_the_folder() {
     printf '#!/bin/sh\necho "demo of $*"\ntest -x "$2/bridge"\n' >"$tree/examples/demo.sh"
     chmod 0755 "$tree/examples/demo.sh"
     succeeds --from v1 --demo
-    says "demo of --bin-dir $bin"
+    says "demo of --bin-dir $bin --runner "
     echo 'exit 5' >>"$tree/examples/demo.sh"
     run --from v1 --demo
     [ "$status" -eq 5 ] || fail "a failing demo: status $status"
