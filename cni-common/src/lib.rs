@@ -1,13 +1,14 @@
 //! What CNI plugins share.
 //!
 //! [`spec`] holds the specification's types and needs no kernel. [`plugin`] turns a value that implements
-//! [`plugin::Plugin`] into a program; its documentation shows a whole plugin. [`netns`], [`netlink`] and [`sysctl`] are
-//! the only places that talk to the kernel.
+//! [`plugin::Plugin`] into a program; its documentation shows a whole plugin. [`netns`], [`netlink`],
+//! [`nftables`] and [`sysctl`] are the only places that talk to the kernel.
 
 #![deny(missing_docs)]
 
 pub mod netlink;
 pub mod netns;
+pub mod nftables;
 pub mod plugin;
 pub mod spec;
 pub mod sysctl;

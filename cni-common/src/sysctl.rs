@@ -29,7 +29,7 @@ pub fn write(name: &str, value: &str) -> io::Result<()> {
 /// Sets the value unless it is set already: a read-only `/proc/sys` then does no harm.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn ensure(name: &str, value: &str) -> io::Result<()> {
     match read(name) {
         Ok(current) if current == value => Ok(()),

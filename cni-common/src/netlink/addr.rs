@@ -68,13 +68,14 @@ fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
 }
 
 /// Adds an address; one that is there is `EEXIST`. An IPv4 address gets its network's broadcast address where the network
-/// has one. `flags` are `IFA_F_*`.
+/// has one. `flags` are `IFA_F_*`; those that only IPv6 has are left out for IPv4.
 pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
     let message = message(RTM_NEWADDR, F_CREATE | F_EXCL, link, network);
     let message = match network {
         IpNetwork::V4(v4) if v4.prefix() < 31 => message.attr(IFA_BROADCAST, &v4.broadcast().octets()),
         _ => message,
     };
+    let flags = if network.is_ipv4() { flags & !NODAD } else { flags };
     if flags == 0 { message } else { message.attr_u32(IFA_FLAGS, flags) }
 }
 

@@ -117,14 +117,19 @@ impl NetConf {
     }
 
     /// The IPAM plugin's name, `ipam.type`. `None` where the network has no IPAM: absent, `null`, `{}` or an empty type.
-    pub fn ipam_type(&self) -> Option<String> {
+    ///
+    /// # Errors
+    /// Code 6 if it is anything else: a container must not go without an address because of a slip.
+    pub fn ipam_type(&self) -> Result<Option<String>, CniError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Ipam {
             r#type: String,
         }
-        let ipam: Ipam = self.header.ipam.as_ref()?.decode().ok()?;
-        Some(ipam.r#type).filter(|name| !name.is_empty())
+        let Some(ipam) = &self.header.ipam else { return Ok(None) };
+        let ipam: Ipam =
+            ipam.decode().map_err(|error| CniError::new(Code::Decode, format!("ipam: {error}")))?;
+        Ok(Some(ipam.r#type).filter(|name| !name.is_empty()))
     }
 
     /// The result of the plugins before this one (ADD), or of the whole chain (CHECK, DEL).

@@ -33,7 +33,8 @@ pub fn check_network_name(name: &str) -> Result<(), CniError> {
 
 /// Checks an interface name against the kernel's rules (`dev_valid_name`): code 4 if it is bad.
 ///
-/// A `%` is refused as well: the kernel takes it for a template and would make an interface of another name.
+/// A `%` is refused as well: the kernel takes it for a template and would make an interface of another name. So is U+FFFD,
+/// which stands for bytes that were no UTF-8.
 pub fn check_ifname(name: &str) -> Result<(), CniError> {
     let fault = if name.len() > MAX_IFNAME {
         "interface name is too long"
@@ -43,6 +44,8 @@ pub fn check_ifname(name: &str) -> Result<(), CniError> {
         "interface name contains / or : or whitespace characters"
     } else if name.contains('%') {
         "interface name contains %, which the kernel takes for a template"
+    } else if name.contains(char::REPLACEMENT_CHARACTER) {
+        "interface name is not UTF-8"
     } else {
         return Ok(());
     };
@@ -85,7 +88,9 @@ mod tests {
         for good in ["e", "eth0", "ééééééé", &"x".repeat(15), "-x", "a\u{7f}"] {
             assert!(check_ifname(good).is_ok(), "{good}");
         }
-        for bad in ["éééééééé", &"x".repeat(16), ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a%d"] {
+        for bad in
+            ["éééééééé", &"x".repeat(16), ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a%d", "a\u{fffd}"]
+        {
             let error = check_ifname(bad).unwrap_err();
             assert_eq!(error.code, Code::InvalidEnvironment, "{bad}");
             assert!(error.details.contains("CNI_IFNAME"));

@@ -78,19 +78,16 @@ impl AddResult {
     pub fn from_prev_result(json: &Json, config: SpecVersion) -> Result<Self, CniError> {
         let read = || -> Result<Self, String> {
             let wire: WireResult = json.decode().map_err(|error| error.to_string())?;
-            let version = wire.version(config)?;
-            if version.layout() != config.layout() {
-                let family: Vec<&str> = SpecVersion::ALL
-                    .iter()
-                    .filter(|v| v.layout() == config.layout())
-                    .map(|v| v.as_str())
-                    .collect();
+            let of_family = |version: &SpecVersion| version.layout() == config.layout();
+            let Some(version) = wire.version(config).ok().filter(of_family) else {
+                let family: Vec<&str> =
+                    SpecVersion::ALL.iter().filter(|v| of_family(v)).map(|v| v.as_str()).collect();
                 return Err(format!(
                     "result type supports [{}] but unmarshalled CNIVersion is {:?}",
                     family.join(" "),
-                    version.as_str()
+                    wire.cni_version
                 ));
-            }
+            };
             wire.into_result(version)
         };
         read().map_err(|why| CniError::new(Code::InvalidConfig, format!("could not parse prevResult: {why}")))

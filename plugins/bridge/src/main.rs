@@ -1,1 +1,7 @@
-fn main() {}
+//! The `bridge` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_common::plugin::run(&ferrule_bridge::Bridge)
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! The `host-local` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_common::plugin::run(&ferrule_host_local::HostLocal)
+}

@@ -1,0 +1,240 @@
+//! Changes, all or none.
+
+use super::expr::Expr;
+use super::{ChainType, Error, Hook, HookPoint, Policy, SUBSYSTEM, Table, header, kind, userdata};
+use crate::netlink::message::{F_APPEND, F_CREATE};
+use crate::netlink::{Message, Socket};
+
+/// `NFNL_MSG_BATCH_BEGIN`.
+const BEGIN: u16 = 0x10;
+/// `NFNL_MSG_BATCH_END`.
+const END: u16 = 0x11;
+
+// enum nf_tables_msg_types
+const NEW_TABLE: u16 = 0;
+const DEL_TABLE: u16 = 2;
+const NEW_CHAIN: u16 = 3;
+const DEL_CHAIN: u16 = 5;
+const NEW_RULE: u16 = 6;
+const DEL_RULE: u16 = 8;
+
+/// `NFTA_TABLE_NAME`.
+const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_USERDATA`, since Linux 5.10; earlier kernels pass over it, and the table has no comment.
+const TABLE_USERDATA: u16 = 6;
+
+/// `NFTA_CHAIN_TABLE`.
+pub(super) const CHAIN_TABLE: u16 = 1;
+/// `NFTA_CHAIN_NAME`.
+pub(super) const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+/// `NFTA_CHAIN_USERDATA`, as [`TABLE_USERDATA`].
+const CHAIN_USERDATA: u16 = 12;
+const HOOK_POINT: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+
+/// `NFTA_RULE_TABLE`.
+pub(super) const RULE_TABLE: u16 = 1;
+/// `NFTA_RULE_CHAIN`.
+pub(super) const RULE_CHAIN: u16 = 2;
+/// `NFTA_RULE_HANDLE`.
+pub(super) const RULE_HANDLE: u16 = 3;
+/// `NFTA_RULE_EXPRESSIONS`.
+pub(super) const RULE_EXPRESSIONS: u16 = 4;
+/// `NFTA_RULE_USERDATA`.
+pub(super) const RULE_USERDATA: u16 = 7;
+/// `NFTA_LIST_ELEM`.
+pub(super) const LIST_ELEMENT: u16 = 1;
+
+struct Request {
+    message: Message,
+    /// In words, for an error.
+    words: String,
+}
+
+/// Requests that the kernel carries out as a whole, in their order, or not at all.
+///
+/// Every request is answered and the answers wait in the socket's buffer, which holds some 250: put no more than
+/// [`Batch::ROOM`] into one.
+#[derive(Default)]
+pub struct Batch {
+    requests: Vec<Request>,
+}
+
+impl Batch {
+    /// How many requests a batch can hold without care for the socket's buffer.
+    pub const ROOM: usize = 128;
+
+    /// No requests.
+    pub fn new() -> Self {
+        Batch::default()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn push(&mut self, words: String, message: Message) -> &mut Self {
+        self.requests.push(Request { message, words });
+        self
+    }
+
+    /// Makes a table; one that exists stays as it is.
+    pub fn add_table(&mut self, table: Table<'_>, comment: Option<&str>) -> &mut Self {
+        let mut message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
+        if let Some(comment) = comment {
+            message = message.attr(TABLE_USERDATA, &userdata::encode(comment));
+        }
+        self.push(format!("add table {table}"), message)
+    }
+
+    /// Makes a chain, with a hook a base chain; one that exists stays as it is, but adding it again costs an RCU wait.
+    pub fn add_chain(
+        &mut self,
+        table: Table<'_>,
+        chain: &str,
+        hook: Option<Hook>,
+        comment: Option<&str>,
+    ) -> &mut Self {
+        let mut message = chain_request(NEW_CHAIN, F_CREATE, table, chain);
+        if let Some(hook) = hook {
+            message = message
+                .nest(CHAIN_HOOK, |m| {
+                    m.attr_be32(HOOK_POINT, hook.point.number())
+                        .attr(HOOK_PRIORITY, &hook.priority.to_be_bytes())
+                })
+                .attr_be32(CHAIN_POLICY, hook.policy.number())
+                .attr_text(CHAIN_TYPE, hook.chain_type.name());
+        }
+        if let Some(comment) = comment {
+            message = message.attr(CHAIN_USERDATA, &userdata::encode(comment));
+        }
+        self.push(format!("add chain {table} {chain}"), message)
+    }
+
+    /// Adds a rule behind the chain's last.
+    pub fn add_rule(
+        &mut self,
+        table: Table<'_>,
+        chain: &str,
+        exprs: &[Expr],
+        comment: Option<&str>,
+    ) -> &mut Self {
+        let message = new_rule(F_CREATE | F_APPEND, table, chain, exprs, comment);
+        self.push(format!("add rule to {table} {chain}"), message)
+    }
+
+    /// Adds a rule before the chain's first.
+    pub fn insert_rule(
+        &mut self,
+        table: Table<'_>,
+        chain: &str,
+        exprs: &[Expr],
+        comment: Option<&str>,
+    ) -> &mut Self {
+        let message = new_rule(F_CREATE, table, chain, exprs, comment);
+        self.push(format!("insert rule into {table} {chain}"), message)
+    }
+
+    /// Deletes the rule of that handle.
+    pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> &mut Self {
+        let message = rule_request(DEL_RULE, 0, table, chain).attr(RULE_HANDLE, &handle.to_be_bytes());
+        self.push(format!("delete rule {handle} of {table} {chain}"), message)
+    }
+
+    /// Deletes the chain's rules.
+    pub fn flush_chain(&mut self, table: Table<'_>, chain: &str) -> &mut Self {
+        self.push(format!("flush chain {table} {chain}"), rule_request(DEL_RULE, 0, table, chain))
+    }
+
+    /// Deletes a chain, to which no rule may lead any more.
+    pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> &mut Self {
+        self.push(format!("delete chain {table} {chain}"), chain_request(DEL_CHAIN, 0, table, chain))
+    }
+
+    /// Deletes a table with all that is in it.
+    pub fn delete_table(&mut self, table: Table<'_>) -> &mut Self {
+        let message = request(DEL_TABLE, 0, table).attr_text(TABLE_NAME, table.name);
+        self.push(format!("delete table {table}"), message)
+    }
+
+    /// Has the kernel carry it out. An empty batch is not even sent.
+    ///
+    /// # Errors
+    /// The first request that the kernel refused; nothing has changed then.
+    pub fn commit(self, socket: &mut Socket) -> Result<(), Error> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let (words, messages): (Vec<_>, Vec<_>) =
+            self.requests.into_iter().map(|request| (request.words, request.message)).unzip();
+        let frame = |message| Message::new(message, 0, &header(0, SUBSYSTEM));
+        socket.batch(frame(BEGIN), messages, frame(END)).map_err(|refused| {
+            let words = refused.request.and_then(|index| words.into_iter().nth(index));
+            let request = words.unwrap_or_else(|| "nf_tables batch".to_owned());
+            Error { request, source: refused.error }
+        })
+    }
+}
+
+fn request(message: u16, flags: u16, table: Table<'_>) -> Message {
+    Message::new(kind(message), flags, &table.header())
+}
+
+pub(super) fn chain_request(message: u16, flags: u16, table: Table<'_>, chain: &str) -> Message {
+    request(message, flags, table).attr_text(CHAIN_TABLE, table.name).attr_text(CHAIN_NAME, chain)
+}
+
+pub(super) fn rule_request(message: u16, flags: u16, table: Table<'_>, chain: &str) -> Message {
+    request(message, flags, table).attr_text(RULE_TABLE, table.name).attr_text(RULE_CHAIN, chain)
+}
+
+fn new_rule(flags: u16, table: Table<'_>, chain: &str, exprs: &[Expr], comment: Option<&str>) -> Message {
+    let message = rule_request(NEW_RULE, flags, table, chain).nest(RULE_EXPRESSIONS, |list| {
+        exprs.iter().fold(list, |list, expr| list.nest(LIST_ELEMENT, |element| expr.encode(element)))
+    });
+    match comment {
+        Some(comment) => message.attr(RULE_USERDATA, &userdata::encode(comment)),
+        None => message,
+    }
+}
+
+impl ChainType {
+    const fn name(self) -> &'static str {
+        match self {
+            ChainType::Filter => "filter",
+            ChainType::Nat => "nat",
+        }
+    }
+}
+
+impl HookPoint {
+    /// `enum nf_inet_hooks`.
+    const fn number(self) -> u32 {
+        match self {
+            HookPoint::Prerouting => 0,
+            HookPoint::Input => 1,
+            HookPoint::Forward => 2,
+            HookPoint::Output => 3,
+            HookPoint::Postrouting => 4,
+        }
+    }
+}
+
+impl Policy {
+    /// `NF_DROP`, `NF_ACCEPT`.
+    const fn number(self) -> u32 {
+        match self {
+            Policy::Drop => 0,
+            Policy::Accept => 1,
+        }
+    }
+}

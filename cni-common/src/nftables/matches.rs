@@ -1,0 +1,107 @@
+//! Conditions, each made of the steps that `nft` makes of the same words: only then does `nft` print the words again.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::expr::{CmpOp, Expr, MetaKey, PayloadBase, Register};
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+impl End {
+    /// Where the address stands in the IP header of the family, and its length.
+    pub(super) const fn position(self, v6: bool) -> (u32, u32) {
+        match (self, v6) {
+            (End::Source, false) => (12, 4),
+            (End::Destination, false) => (16, 4),
+            (End::Source, true) => (8, 16),
+            (End::Destination, true) => (24, 16),
+        }
+    }
+}
+
+/// The packet is of the address's family. An `inet` table needs it in front of a rule's first [`address`]; `nft` prints
+/// nothing for it there.
+pub fn family_of(address: IpAddr) -> [Expr; 2] {
+    let number = if address.is_ipv6() { 10 } else { 2 };
+    [
+        Expr::Meta { key: MetaKey::NfProto, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: vec![number] },
+    ]
+}
+
+/// `ip saddr 10.0.0.0/24`, `ip6 daddr != fd00::1` and the like; a single address is a network of full length.
+pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
+    let (offset, full) = end.position(network.is_ipv6());
+    let mut value = octets(network.network());
+    let prefix = u32::from(network.prefix());
+    // A prefix of whole bytes is compared by loading no more than these; any other needs a mask.
+    let whole = prefix > 0 && prefix.is_multiple_of(8);
+    let len = if whole { prefix / 8 } else { full };
+    let mut exprs = vec![Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }];
+    if whole {
+        value.truncate(value.len() - (full - len) as usize);
+    } else {
+        exprs.push(Expr::Mask { register: Register::R1, mask: octets(network.mask()) });
+    }
+    exprs.push(Expr::Cmp { register: Register::R1, op, value });
+    exprs
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(offset: u32, len: u32) -> Expr {
+        Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }
+    }
+
+    fn mask(mask: &[u8]) -> Expr {
+        Expr::Mask { register: Register::R1, mask: mask.to_vec() }
+    }
+
+    fn cmp(op: CmpOp, value: &[u8]) -> Expr {
+        Expr::Cmp { register: Register::R1, op, value: value.to_vec() }
+    }
+
+    fn destination(network: &str) -> Vec<Expr> {
+        address(End::Destination, CmpOp::Neq, network.parse().unwrap())
+    }
+
+    // All as `nft --debug=netlink` shows them.
+    #[test]
+    fn networks_are_matched_as_nft_does() {
+        use CmpOp::{Eq, Neq};
+        let source = address(End::Source, Eq, "10.0.0.2/32".parse().unwrap());
+        assert_eq!(source, [load(12, 4), cmp(Eq, &[10, 0, 0, 2])]);
+        assert_eq!(destination("10.0.0.7/24"), [load(16, 3), cmp(Neq, &[10, 0, 0])]);
+        assert_eq!(
+            destination("10.0.16.1/20"),
+            [load(16, 4), mask(&[255, 255, 240, 0]), cmp(Neq, &[10, 0, 16, 0])]
+        );
+        assert_eq!(destination("0.0.0.0/0"), [load(16, 4), mask(&[0; 4]), cmp(Neq, &[0; 4])]);
+        assert_eq!(destination("fd00::1/64"), [load(24, 8), cmp(Neq, &[0xfd, 0, 0, 0, 0, 0, 0, 0])]);
+        assert_eq!(destination("ff00::/8"), [load(24, 1), cmp(Neq, &[0xff])]);
+        assert_eq!(destination("fd00::/50").len(), 3);
+    }
+
+    #[test]
+    fn the_family_is_one_byte() {
+        let v6 = family_of("::1".parse().unwrap());
+        assert_eq!(v6[1], cmp(CmpOp::Eq, &[10]));
+    }
+}

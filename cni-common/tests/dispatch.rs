@@ -1,0 +1,240 @@
+//! Dispatch with plugins that misbehave: this program starts itself as a plugin, in the role that `ROLE` names, and looks at
+//! what comes out.
+//!
+//! The namespace in CNI_NETNS is the program's own, or none; no role ever touches one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use cni_common::plugin::{self, Attach, Delegate, Detach, Plugin, Verb};
+use cni_common::spec::{AddResult, CniError, Interface, SpecVersion};
+use serde_json::{Value, json};
+
+const OWN: &str = "/proc/self/ns/net";
+
+type Test = fn(&Path);
+
+fn main() -> ExitCode {
+    match std::env::var("ROLE").as_deref() {
+        Ok("old") => return plugin::run(&Old),
+        Ok(role) => return plugin::run(&Role(role.to_owned())),
+        Err(_) => {}
+    }
+    let tests: [(&str, Test); 7] = [
+        ("a_panic_is_an_error_object", a_panic_is_an_error_object),
+        ("a_result_that_cannot_be_written_is_undone", a_result_that_cannot_be_written_is_undone),
+        ("del_in_the_own_namespace_cleans_up_the_rest", del_in_the_own_namespace_cleans_up_the_rest),
+        ("add_and_check_in_the_own_namespace_are_not_called", add_and_check_are_not_called),
+        ("a_plugin_of_few_versions", a_plugin_of_few_versions),
+        ("a_delegates_error_comes_out_unchanged", a_delegates_error_comes_out_unchanged),
+        ("a_delegates_words_come_out", a_delegates_words_come_out),
+    ];
+    let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    for (name, test) in tests {
+        if only.is_empty() || only.iter().any(|part| name.contains(part.as_str())) {
+            let dir = tempfile::tempdir().unwrap();
+            test(dir.path()); // a panic is the end, and a bad exit status
+            println!("test {name} ... ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+struct Role(String);
+
+impl Role {
+    fn note(&self, text: &str) {
+        let path = std::env::var("NOTES").unwrap();
+        let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
+        writeln!(file, "{text}").unwrap();
+    }
+}
+
+impl Plugin for Role {
+    fn name(&self) -> &'static str {
+        "role"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.2.3"
+    }
+
+    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+        self.note("ADD");
+        match self.0.as_str() {
+            "panic" => panic!("what a \"mess\"\nof a bug"),
+            "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().add(call.version),
+            _ => {
+                let eth0 = Interface { name: "eth0".into(), ..Interface::default() };
+                Ok(AddResult { interfaces: vec![eth0], ..AddResult::default() })
+            }
+        }
+    }
+
+    fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
+        self.note("CHECK");
+        Ok(())
+    }
+
+    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+        self.note(if call.netns.is_some() { "DEL in a namespace" } else { "DEL" });
+        match self.0.as_str() {
+            "panic" => panic!("in DEL"),
+            "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().call(Verb::Del),
+            "fails" => Err(CniError::internal("could not clean up")),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Old;
+
+impl Plugin for Old {
+    fn name(&self) -> &'static str {
+        "old"
+    }
+
+    fn version(&self) -> &'static str {
+        "0.0.1"
+    }
+    fn spec_versions(&self) -> &'static [SpecVersion] {
+        &[SpecVersion::V0_3_0, SpecVersion::V0_3_1]
+    }
+
+    fn add(&self, _call: &Attach<'_>) -> Result<AddResult, CniError> {
+        Ok(AddResult::default())
+    }
+
+    fn del(&self, _call: &Detach<'_>) -> Result<(), CniError> {
+        Ok(())
+    }
+}
+
+fn run(dir: &Path, role: &str, verb: &str, version: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("ROLE", role).env("NOTES", dir.join("notes")).env("CNI_COMMAND", verb);
+    command.env("CNI_CONTAINERID", "c").env("CNI_IFNAME", "eth0").env("CNI_PATH", dir);
+    command.env("CNI_NETNS", "/nowhere").envs(env.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let config = json!({ "cniVersion": version, "name": "n", "ipam": { "type": "ipam" } });
+    let _ = child.stdin.take().unwrap().write_all(config.to_string().as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn error(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"))
+}
+
+fn notes(dir: &Path) -> Vec<String> {
+    let notes = fs::read_to_string(dir.join("notes")).unwrap_or_default();
+    let _ = fs::remove_file(dir.join("notes"));
+    notes.lines().map(str::to_owned).collect()
+}
+
+fn a_panic_is_an_error_object(dir: &Path) {
+    for verb in ["ADD", "DEL"] {
+        let object = error(&run(dir, "panic", verb, "0.4.0", &[]));
+        assert_eq!(object["code"], 999);
+        assert_eq!(object["cniVersion"], "1.1.0");
+        let msg = object["msg"].as_str().unwrap();
+        assert!(msg.starts_with("internal error: "), "{msg}");
+        assert!(msg.contains("dispatch.rs"), "{msg} does not say where");
+        let said = if verb == "ADD" { "what a \"mess\"\nof a bug" } else { "in DEL" };
+        assert!(msg.contains(said), "{msg}");
+    }
+}
+
+fn a_result_that_cannot_be_written_is_undone(dir: &Path) {
+    for version in ["0.1.0", "0.2.0"] {
+        let object = error(&run(dir, "layer2", "ADD", version, &[]));
+        let want = "cannot convert: no valid IP addresses";
+        assert_eq!(object, json!({ "cniVersion": version, "code": 999, "msg": want }));
+        assert_eq!(notes(dir), ["ADD", "DEL"]);
+    }
+    // An undo that fails does not hide why it was needed.
+    let output = run(dir, "fails", "ADD", "0.2.0", &[]);
+    assert_eq!(error(&output)["msg"], "cannot convert: no valid IP addresses");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("could not clean up"));
+    assert!(run(dir, "layer2", "ADD", "0.3.0", &[]).status.success());
+}
+
+fn del_in_the_own_namespace_cleans_up_the_rest(dir: &Path) {
+    let object = error(&run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", OWN)]));
+    assert_eq!(object["code"], 8);
+    assert_eq!(object["msg"], "plugin's netns and netns from CNI_NETNS should not be the same");
+    assert_eq!(notes(dir), ["DEL"]);
+
+    let switched_off = [("CNI_NETNS", OWN), ("CNI_NETNS_OVERRIDE", "True")];
+    assert!(run(dir, "layer2", "DEL", "1.0.0", &switched_off).status.success());
+    assert_eq!(notes(dir), ["DEL in a namespace"]);
+
+    for gone in ["", "/nowhere", "/etc/passwd"] {
+        assert!(run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", gone)]).status.success());
+        assert_eq!(notes(dir), ["DEL"], "{gone}");
+    }
+    // A path that cannot be judged: the rest is cleaned up before that is said.
+    let too_long = "x".repeat(5000);
+    assert_eq!(error(&run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", &too_long)]))["code"], 999);
+    assert_eq!(notes(dir), ["DEL"]);
+}
+
+fn add_and_check_are_not_called(dir: &Path) {
+    for verb in ["ADD", "CHECK"] {
+        assert_eq!(error(&run(dir, "layer2", verb, "1.0.0", &[("CNI_NETNS", OWN)]))["code"], 8);
+        assert!(notes(dir).is_empty(), "{verb}");
+        let switched_off = [("CNI_NETNS", OWN), ("CNI_NETNS_OVERRIDE", "1")];
+        assert!(run(dir, "layer2", verb, "1.0.0", &switched_off).status.success());
+        assert_eq!(notes(dir), [verb]);
+    }
+}
+
+fn a_plugin_of_few_versions(dir: &Path) {
+    assert!(run(dir, "old", "ADD", "0.3.1", &[]).status.success());
+    for version in ["0.2.0", "0.4.0", "1.0.0"] {
+        let object = error(&run(dir, "old", "ADD", version, &[]));
+        assert_eq!(object["code"], 1);
+        assert_eq!(object["details"], format!(r#"config is "{version}", plugin supports ["0.3.0" "0.3.1"]"#));
+    }
+    for (verb, version) in [("CHECK", "0.3.1"), ("CHECK", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")] {
+        assert_eq!(error(&run(dir, "old", verb, version, &[]))["code"], 1, "{verb} {version}");
+    }
+    let answer: Value = serde_json::from_slice(&run(dir, "old", "VERSION", "0.3.1", &[]).stdout).unwrap();
+    assert_eq!(answer, json!({ "cniVersion": "0.3.1", "supportedVersions": ["0.3.0", "0.3.1"] }));
+}
+
+fn stub(dir: &Path, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = dir.join("ipam");
+    fs::write(&path, format!("#!/bin/sh\necho stub $CNI_COMMAND >> {}/notes\n{script}\n", dir.display()))
+        .unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn a_delegates_error_comes_out_unchanged(dir: &Path) {
+    stub(dir, r#"echo '{"cniVersion":"1.0.0","code":11,"msg":"busy <&>","details":"pid 7"}'; exit 3"#);
+    let want = json!({ "cniVersion": "0.4.0", "code": 11, "msg": "busy <&>", "details": "pid 7" });
+    assert_eq!(error(&run(dir, "delegate", "ADD", "0.4.0", &[])), want);
+    assert_eq!(notes(dir), ["ADD", "stub ADD", "stub DEL"]);
+    assert_eq!(error(&run(dir, "delegate", "DEL", "0.4.0", &[])), want);
+    let nothing = [("CNI_PATH", "")];
+    let object = error(&run(dir, "delegate", "ADD", "0.4.0", &nothing));
+    assert_eq!((&object["code"], &object["msg"]), (&json!(4), &json!("no paths provided")));
+}
+
+fn a_delegates_words_come_out(dir: &Path) {
+    let big = "head -c 1000000 /dev/zero | tr '\\0' w >&2";
+    for (end, success) in [("echo null", true), (r#"echo '{"code":7,"msg":"no"}'; exit 1"#, false)] {
+        stub(dir, &format!("echo a word in the log >&2; test $CNI_COMMAND = ADD || exit 0; {big}; {end}"));
+        let output = run(dir, "delegate", "ADD", "0.4.0", &[]);
+        assert_eq!(output.status.success(), success);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with("a word in the log\n"), "{end}: {}", &stderr[..stderr.len().min(100)]);
+        assert_eq!(stderr.matches('w').count(), 1_000_001 + usize::from(!success), "{end}");
+        assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+    }
+}

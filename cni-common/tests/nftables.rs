@@ -1,0 +1,107 @@
+//! nf_tables against the kernel, each test in a network namespace of its own. They need root and `nft`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::process::Command;
+use std::thread;
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::matches::{End, address, family_of};
+use cni_common::nftables::{
+    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, rules,
+};
+use nix::sched::{CloneFlags, unshare};
+
+const TABLE: Table<'static> = Table::new(Family::Inet, "test");
+
+/// Runs the work on a thread of its own in a new network namespace.
+fn isolated(work: impl FnOnce(&mut Socket) + Send) {
+    let outcome = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace; these tests need root");
+            work(&mut Socket::netfilter().unwrap());
+        });
+        thread.join()
+    });
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+fn ruleset() -> String {
+    let output = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn verdict(verdict: Verdict) -> Vec<Expr> {
+    vec![Expr::Verdict(verdict)]
+}
+
+fn destination(op: CmpOp, network: &str, end: Verdict) -> Vec<Expr> {
+    let network: ipnetwork::IpNetwork = network.parse().unwrap();
+    let mut exprs = family_of(network.ip()).to_vec();
+    exprs.extend(address(End::Destination, op, network));
+    exprs.push(Expr::Verdict(end));
+    exprs
+}
+
+#[test]
+fn nft_prints_what_was_meant() {
+    isolated(|socket| {
+        let hook = Hook {
+            chain_type: ChainType::Filter,
+            point: HookPoint::Forward,
+            priority: -5,
+            policy: Policy::Drop,
+        };
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None).add_chain(TABLE, "to", None, Some("ends here"));
+        batch.add_chain(TABLE, "forward", Some(hook), None);
+        batch.add_rule(TABLE, "forward", &verdict(Verdict::Jump("to".to_owned())), Some("second"));
+        batch.insert_rule(TABLE, "forward", &destination(CmpOp::Eq, "10.0.16.0/20", Verdict::Drop), None);
+        for network in
+            ["0.0.0.0/0", "128.0.0.0/1", "10.0.0.0/8", "10.0.0.1/32", "fd00::/50", "::/0", "fd00::1/128"]
+        {
+            batch.add_rule(TABLE, "to", &destination(CmpOp::Neq, network, Verdict::Accept), None);
+        }
+        batch.commit(socket).unwrap();
+        let listed = "table inet test {\n\tchain to {\n\t\tcomment \"ends here\"\n\
+            \t\tip daddr != 0.0.0.0/0 accept\n\t\tip daddr != 128.0.0.0/1 accept\n\
+            \t\tip daddr != 10.0.0.0/8 accept\n\t\tip daddr != 10.0.0.1 accept\n\
+            \t\tip6 daddr != fd00::/50 accept\n\t\tip6 daddr != ::/0 accept\n\t\tip6 daddr != fd00::1 accept\n\t}\n\n\
+            \tchain forward {\n\t\ttype filter hook forward priority filter - 5; policy drop;\n\
+            \t\tip daddr 10.0.16.0/20 drop\n\t\tjump to comment \"second\"\n\t}\n}\n";
+        assert_eq!(ruleset(), listed);
+        let read = rules(socket, TABLE, "forward").unwrap();
+        assert_eq!(read[1].jump_target().as_deref(), Some("to"));
+        assert_eq!(read[1].comment.as_deref(), Some("second"));
+        // Seven rules, and one that leads to it.
+        let found = chains(socket, &[(TABLE, "to"), (TABLE, "none")]).unwrap();
+        assert_eq!(
+            found.iter().map(|chain| chain.map(|chain| chain.uses)).collect::<Vec<_>>(),
+            [Some(8), None]
+        );
+    });
+}
+
+#[test]
+fn a_batch_is_all_or_nothing_and_names_what_was_refused() {
+    isolated(|socket| {
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None).add_chain(TABLE, "a", None, None).delete_rule(TABLE, "a", 77);
+        let error = batch.commit(socket).unwrap_err();
+        assert!(error.is_not_found());
+        assert!(error.to_string().starts_with("delete rule 77 of inet test a: no such file"), "{error}");
+        assert_eq!(ruleset(), "");
+        assert_eq!(rules(socket, TABLE, "a").unwrap(), []);
+        assert!(Batch::new().commit(socket).is_ok());
+
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None).add_chain(TABLE, "a", None, None);
+        batch.add_rule(TABLE, "a", &verdict(Verdict::Return), None);
+        batch.commit(socket).unwrap();
+        let mut batch = Batch::new();
+        batch.flush_chain(TABLE, "a").delete_chain(TABLE, "a").delete_table(TABLE);
+        batch.commit(socket).unwrap();
+        assert_eq!(ruleset(), "");
+    });
+}

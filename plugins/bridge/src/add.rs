@@ -1,0 +1,129 @@
+//! ADD: address, bridge, veth pair, container, gateway, masquerading; undone in reverse order if a step fails.
+//!
+//! What is shared stays even then: the bridge, its addresses, forwarding. Another ADD may rely on it already.
+
+use cni_common::netlink::{Link, Socket};
+use cni_common::netns::Netns;
+use cni_common::plugin::{Attach, Delegate};
+use cni_common::spec::version::Layout;
+use cni_common::spec::{AddResult, CniError, Interface, Step};
+use ipnetwork::IpNetwork;
+
+use crate::attachment::Attachment;
+use crate::config::Conf;
+use crate::container::{Container, Setup};
+use crate::device;
+use crate::masquerade;
+use crate::plan::Plan;
+use crate::veth;
+
+/// The links of a finished attachment.
+struct Links {
+    bridge: Link,
+    port: Link,
+    container: Link,
+}
+
+/// Attaches the container.
+///
+/// # Errors
+/// The first step that failed. What it and the steps before it made for this attachment is gone then.
+pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
+    let conf = Conf::read(call.config, &call.env.args)?;
+    let ipam = Delegate::ipam(call.env, call.config)?;
+    if ipam.is_none() && call.version.layout() == Layout::PerFamily {
+        return Err(CniError::invalid_config(format!(
+            "cannot convert: no valid IP addresses: a network without ipam needs cniVersion 0.3.0 or later, not {}",
+            call.version
+        )));
+    }
+    let attachment = Attachment::from(call);
+    let netns = call.sandbox.netns()?;
+    let mut container = Container::open(netns, call.ifname)?;
+    // Before IPAM: a second ADD must fail without a DEL to IPAM, which would release the first one's address.
+    if container.interface()?.is_some() {
+        let host = attachment.host_ends().next().map_or(String::new(), |end| end.name);
+        return Err(veth::name_taken(call.ifname, &host));
+    }
+    let Some(ipam) = ipam else {
+        let links = attach(netns, &mut container, attachment, &conf, None)?;
+        return Ok(describe(call, &conf, links, Plan::default(), AddResult::default()));
+    };
+    let assigned = ipam.add(call.version)?;
+    let dns = AddResult { dns: assigned.dns.clone(), ..AddResult::default() };
+    let attached = Plan::new(&conf, assigned)
+        .and_then(|plan| Ok((attach(netns, &mut container, attachment, &conf, Some(&plan))?, plan)))
+        .inspect_err(|_| ipam.undo());
+    let (links, plan) = attached?;
+    Ok(describe(call, &conf, links, plan, dns))
+}
+
+fn attach(
+    netns: &Netns,
+    container: &mut Container<'_>,
+    attachment: Attachment<'_>,
+    conf: &Conf,
+    plan: Option<&Plan>,
+) -> Result<Links, CniError> {
+    let mut host = Socket::route().step(|| "open a netlink socket")?;
+    let bridge = device::ensure(&mut host, conf)?;
+    let port = veth::create(&mut host, &bridge, netns, attachment, conf)?;
+    let connected = connect(&mut host, container, attachment, conf, plan, &bridge, &port);
+    connected.inspect_err(|_| veth::remove(&mut host, &port))
+}
+
+fn connect(
+    host: &mut Socket,
+    container: &mut Container<'_>,
+    attachment: Attachment<'_>,
+    conf: &Conf,
+    plan: Option<&Plan>,
+    bridge: &Link,
+    port: &Link,
+) -> Result<Links, CniError> {
+    let addresses: Vec<IpNetwork> =
+        plan.map(|plan| plan.ips.iter().map(|ip| ip.address).collect()).unwrap_or_default();
+    let routes = plan.map(Plan::installed_routes).unwrap_or_default();
+    let setup = Setup { addresses, routes };
+    let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
+    let container = container.configure(index, &setup)?;
+    if let Some(plan) = plan
+        && conf.is_gateway
+    {
+        device::ensure_gateways(host, bridge, &plan.gateways(), conf.force_address)?;
+        device::ensure_forwarding(&setup.addresses)?;
+    }
+    let (port, bridge) = veth::settle(host, port, bridge)?;
+    if conf.ip_masq {
+        let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
+        masquerade::add(&mut netfilter, &attachment, &setup.addresses)?;
+    }
+    Ok(Links { bridge, port, container })
+}
+
+/// The result: what the plugins before this one made, if there were any, and the attachment.
+fn describe(call: &Attach<'_>, conf: &Conf, links: Links, plan: Plan, ipam: AddResult) -> AddResult {
+    let mut result = call.prev_result.clone().unwrap_or_default();
+    let interface = |link: &Link, sandbox: &str| Interface {
+        name: link.name.clone(),
+        mac: link.mac.to_string(),
+        mtu: link.mtu,
+        sandbox: sandbox.to_owned(),
+        ..Interface::default()
+    };
+    result.interfaces.push(interface(&links.bridge, ""));
+    result.interfaces.push(interface(&links.port, ""));
+    let container = i64::try_from(result.interfaces.len()).ok();
+    result.interfaces.push(interface(&links.container, call.sandbox.path()));
+    result.ips.extend(plan.ips.into_iter().map(|mut ip| {
+        ip.interface = container;
+        ip
+    }));
+    result.routes.extend(plan.routes);
+    if let Some(dns) = &conf.dns {
+        result.dns = dns.clone();
+    } else if !ipam.dns.is_empty() {
+        result.dns = ipam.dns;
+    }
+    result
+}

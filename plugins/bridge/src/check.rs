@@ -1,0 +1,234 @@
+//! CHECK: whether the attachment is still what the result says and the configuration asks for.
+//!
+//! Only what this plugin made is looked at; what other plugins of the chain added or changed is theirs to check.
+
+use cni_common::netlink::route::{Entry, MAIN_TABLE};
+use cni_common::netlink::{Link, LinkId, Socket};
+use cni_common::netns::Netns;
+use cni_common::plugin::{Attach, Delegate, Verb};
+use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Route, Step};
+use cni_common::sysctl;
+use ipnetwork::IpNetwork;
+use std::os::unix::fs::MetadataExt;
+
+use crate::attachment::Attachment;
+use crate::config::Conf;
+use crate::container::Container;
+use crate::plan::{self, Plan};
+use crate::{delegate, device, masquerade, veth};
+
+/// Compares the attachment with `prevResult` and the configuration.
+///
+/// # Errors
+/// The first thing that is missing or altered, IPAM's complaints included.
+pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config, &call.env.args)?;
+    let netns = call.sandbox.netns()?;
+    delegate(Delegate::ipam(call.env, call.config), Verb::Check)?;
+    let result =
+        call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config("Required prevResult missing"))?;
+    let reported = container_interface(call, netns, result)?;
+    let ips = own_ips(result, call.ifname);
+
+    let mut inside = Container::open(netns, call.ifname)?;
+    let container = check_container(&mut inside, call.ifname, reported)?;
+    check_addresses(&mut inside.socket, &container, &ips)?;
+    check_routes(&mut inside.socket, &conf, result)?;
+
+    let mut host = Socket::route().step(|| "open a netlink socket")?;
+    let bridge = check_bridge(&mut host, &conf, result)?;
+    check_port(&mut host, &conf, result, &bridge, &container)?;
+    let addresses: Vec<IpNetwork> = ips.iter().map(|ip| ip.address).collect();
+    if conf.is_gateway {
+        check_gateways(&mut host, &bridge, &ips)?;
+        check_forwarding(&addresses)?;
+    }
+    if conf.ip_masq {
+        check_masquerading(&Attachment::from(call), &addresses)?;
+    }
+    Ok(())
+}
+
+/// The container's interface in the result. Its sandbox is CNI_NETNS, by that path or another.
+fn container_interface<'a>(
+    call: &Attach<'_>,
+    netns: &Netns,
+    result: &'a AddResult,
+) -> Result<&'a Interface, CniError> {
+    let reported = result.container_interfaces().find(|interface| interface.name == call.ifname);
+    let reported = reported.ok_or_else(|| {
+        CniError::internal(format!("prevResult has no interface {:?} in a container", call.ifname))
+    })?;
+    let is_same =
+        || std::fs::metadata(&reported.sandbox).is_ok_and(|meta| netns.is((meta.dev(), meta.ino())));
+    if reported.sandbox != call.sandbox.path() && !is_same() {
+        return Err(CniError::internal(format!(
+            "Sandbox in prevResult {} doesn't match configured netns: {}",
+            reported.sandbox,
+            call.sandbox.path()
+        )));
+    }
+    Ok(reported)
+}
+
+/// The addresses of the interface that this plugin made: with its index, or without any.
+fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
+    let is_own = |ip: &&IpConfig| {
+        ip.interface.is_none()
+            || result.interface_of(ip).is_some_and(|i| i.name == ifname && !i.sandbox.is_empty())
+    };
+    result.ips.iter().filter(is_own).cloned().collect()
+}
+
+fn check_container(inside: &mut Container<'_>, ifname: &str, reported: &Interface) -> Result<Link, CniError> {
+    let link = inside
+        .interface()?
+        .ok_or_else(|| CniError::internal(format!("the container has lost its interface {ifname:?}")))?;
+    if link.kind != veth::KIND {
+        return Err(CniError::internal(format!("interface {ifname:?} of the container is not of type veth")));
+    }
+    check_mac(&link, reported)?;
+    if !link.is_up() {
+        return Err(CniError::internal(format!("interface {ifname:?} of the container is down")));
+    }
+    Ok(link)
+}
+
+fn check_mac(link: &Link, reported: &Interface) -> Result<(), CniError> {
+    if reported.mac.is_empty() || reported.mac.eq_ignore_ascii_case(&link.mac.to_string()) {
+        return Ok(());
+    }
+    let (name, was) = (&link.name, &reported.mac);
+    Err(CniError::internal(format!("interface {name:?} has MAC address {}, prevResult says {was}", link.mac)))
+}
+
+fn check_addresses(socket: &mut Socket, container: &Link, ips: &[IpConfig]) -> Result<(), CniError> {
+    let present =
+        socket.addresses(container.index).step(|| format!("list the addresses of {:?}", container.name))?;
+    match ips.iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
+        None => Ok(()),
+        Some(ip) => Err(CniError::internal(format!(
+            "interface {:?} has lost its address {}",
+            container.name, ip.address
+        ))),
+    }
+}
+
+/// Every route of the result is in its table, with its next hop if it names one.
+fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<(), CniError> {
+    let mut routes = result.routes.clone();
+    plan::restore_attributes(&mut routes, &conf.ipam_routes);
+    let of =
+        |route: &Route| (route.dst.is_ipv4(), route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE));
+    let mut tables: Vec<(bool, u32)> = routes.iter().map(of).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    for table in tables {
+        let present = socket.routes(table.0, table.1).step(|| "list the routes of the container")?;
+        for route in routes.iter().filter(|route| of(route) == table) {
+            let is_it = |entry: &Entry| {
+                (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+                    && route.gw.is_none_or(|gw| entry.gws.contains(&gw))
+                    && (route.priority == 0 || route.priority == entry.priority)
+            };
+            if !present.iter().any(is_it) {
+                let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
+                return Err(CniError::internal(format!(
+                    "the container has lost its route {}{via}",
+                    route.dst
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<Link, CniError> {
+    let name = conf.bridge.as_str();
+    let reported =
+        result.interfaces.iter().find(|interface| interface.name == name && interface.sandbox.is_empty());
+    let reported =
+        reported.ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
+    let bridge = socket.link(LinkId::Name(name)).step(|| format!("look up bridge {name:?}"))?;
+    let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} is gone")))?;
+    if bridge.kind != device::KIND {
+        return Err(CniError::internal(format!("{name:?} is not a bridge any more")));
+    }
+    check_mac(&bridge, reported)?;
+    if !bridge.is_up() {
+        return Err(CniError::internal(format!("bridge {name:?} is down")));
+    }
+    if conf.promiscuous && !bridge.is_promiscuous() {
+        return Err(CniError::internal(format!(
+            "Bridge interface {name} configured Promisc Mode true, but it is off"
+        )));
+    }
+    Ok(bridge)
+}
+
+/// One of the host's interfaces in the result is the container's peer, a port of the bridge, and up.
+fn check_port(
+    socket: &mut Socket,
+    conf: &Conf,
+    result: &AddResult,
+    bridge: &Link,
+    container: &Link,
+) -> Result<(), CniError> {
+    for reported in result.interfaces.iter().filter(|interface| interface.sandbox.is_empty()) {
+        let link =
+            socket.link(LinkId::Name(&reported.name)).step(|| format!("look up {:?}", reported.name))?;
+        let Some(port) = link.filter(|link| link.kind == veth::KIND && link.peer == Some(container.index))
+        else {
+            continue;
+        };
+        let name = &port.name;
+        let fault = if container.peer != Some(port.index) {
+            continue;
+        } else if port.master != Some(bridge.index) {
+            format!("{name:?} is not a port of bridge {:?} any more", bridge.name)
+        } else if !port.is_up() {
+            format!("{name:?} is down")
+        } else if port.hairpin != conf.hairpin {
+            format!("{name:?} has hairpin mode {}, configured is {}", port.hairpin, conf.hairpin)
+        } else {
+            return check_mac(&port, reported);
+        };
+        return Err(CniError::internal(fault));
+    }
+    Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))
+}
+
+fn check_gateways(socket: &mut Socket, bridge: &Link, ips: &[IpConfig]) -> Result<(), CniError> {
+    let present =
+        socket.addresses(bridge.index).step(|| format!("list the addresses of {:?}", bridge.name))?;
+    let plan = Plan { ips: ips.to_vec(), routes: Vec::new() };
+    let gateways = plan.gateways();
+    match gateways.iter().find(|gateway| !present.iter().any(|address| address.network == **gateway)) {
+        None => Ok(()),
+        Some(gateway) => {
+            Err(CniError::internal(format!("bridge {:?} has lost its address {gateway}", bridge.name)))
+        }
+    }
+}
+
+fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
+    for (is_ipv4, setting) in device::FORWARDING {
+        if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
+            let value = sysctl::read(setting).step(|| format!("read {setting}"))?;
+            if value != "1" {
+                return Err(CniError::internal(format!("forwarding is off: {setting} is {value}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_masquerading(attachment: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
+    match masquerade::check(&mut netfilter, attachment, addresses)?.first() {
+        None => Ok(()),
+        Some(address) => {
+            Err(CniError::internal(format!("what comes from {address} is not masqueraded any more")))
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The table, through netlink.
+
+use std::net::IpAddr;
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::{Batch, Error, chains, rules};
+use cni_common::spec::ValidAttachment;
+use ipnetwork::IpNetwork;
+
+use crate::attachment::Attachment;
+
+use super::plan::{self, CHECKS, POSTROUTING, TABLE};
+
+/// How often the rules are listed again because some were gone when they were to be deleted.
+const TRIES: u32 = 10;
+
+pub(super) fn add(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), Error> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    // The number of rules says cheaply whether the base chain is whole: somebody may have flushed it, and adding to a
+    // chain that no packet reaches would go unnoticed.
+    let postrouting = chains(socket, &[(TABLE, POSTROUTING)])?.pop().flatten();
+    if postrouting.is_some_and(|chain| chain.uses >= plan::POSTROUTING_RULES) {
+        let mut batch = Batch::new();
+        add_rules(&mut batch, attachment, addresses);
+        match batch.commit(socket) {
+            Err(error) if error.is_not_found() => {}
+            outcome => return outcome,
+        }
+    }
+    let mut batch = Batch::new();
+    establish(&mut batch);
+    add_rules(&mut batch, attachment, addresses);
+    batch.commit(socket)
+}
+
+fn add_rules(batch: &mut Batch, attachment: &Attachment<'_>, addresses: &[IpNetwork]) {
+    let comment = attachment.comment();
+    for address in addresses {
+        batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
+    }
+}
+
+/// Makes table and chains, and the base chain's rules anew. Right whatever is there: nothing, all of it because another
+/// plugin was faster, or what is left after somebody's flush. To flush in the same batch as the rules come back is what
+/// keeps two first ADDs from adding them twice; no packet sees the chain empty.
+fn establish(batch: &mut Batch) {
+    batch
+        .add_table(TABLE, Some(plan::TABLE_COMMENT))
+        .add_chain(TABLE, CHECKS, None, Some(plan::CHECKS_COMMENT))
+        .add_chain(TABLE, POSTROUTING, Some(plan::POSTROUTING_HOOK), None)
+        .flush_chain(TABLE, POSTROUTING);
+    for rule in plan::postrouting() {
+        batch.add_rule(TABLE, POSTROUTING, &rule, None);
+    }
+}
+
+/// The addresses that are masqueraded for the attachment.
+pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
+    let leads = |target: Option<String>| target.is_some_and(|target| target == CHECKS);
+    if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| leads(rule.jump_target())) {
+        return Ok(Vec::new());
+    }
+    let prefix = attachment.prefix();
+    let own = rules(socket, TABLE, CHECKS)?.into_iter().filter(|rule| {
+        rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
+    });
+    Ok(own.filter_map(|rule| rule.source()).collect())
+}
+
+pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
+    let prefix = attachment.prefix();
+    delete_where(socket, |comment| comment.starts_with(&prefix))
+}
+
+pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
+    let network_prefix = plan::network_prefix(network);
+    let valid: Vec<String> =
+        valid.iter().map(|attachment| Attachment::valid(network, attachment).prefix()).collect();
+    delete_where(socket, |comment| {
+        comment.starts_with(&network_prefix) && !valid.iter().any(|prefix| comment.starts_with(prefix))
+    })
+}
+
+/// Deletes the rules whose comment is asked for, wherever others delete at the same time.
+fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<(), Error> {
+    let mut tries = TRIES;
+    loop {
+        let mut dead = rules(socket, TABLE, CHECKS)?;
+        dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
+        match delete_all(socket, &dead.iter().map(|rule| rule.handle).collect::<Vec<_>>()) {
+            // Somebody else deleted one of them first, and the batch with it did nothing.
+            Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+fn delete_all(socket: &mut Socket, handles: &[u64]) -> Result<(), Error> {
+    for part in handles.chunks(Batch::ROOM) {
+        let mut batch = Batch::new();
+        for handle in part {
+            batch.delete_rule(TABLE, CHECKS, *handle);
+        }
+        batch.commit(socket)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Names, comments and rules, as the reference plugin has them: nothing here asks the kernel.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use cni_common::nftables::matches::{End, address, family_of};
+use cni_common::nftables::{
+    ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
+};
+use cni_common::spec::ValidAttachment;
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+use sha2::{Digest, Sha512};
+
+use crate::attachment::Attachment;
+
+/// The table, which the reference plugin and all plugins of its kind share.
+pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");
+/// The table's comment.
+pub const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
+/// The chain with a rule for each address.
+pub const CHECKS: &str = "masq_checks";
+/// That chain's comment.
+pub const CHECKS_COMMENT: &str =
+    "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
+/// The base chain, which leads to [`CHECKS`].
+pub const POSTROUTING: &str = "postrouting";
+/// How the base chain hangs in the kernel. Priority 100 is where source addresses are translated.
+pub const POSTROUTING_HOOK: Hook =
+    Hook { chain_type: ChainType::Nat, point: HookPoint::Postrouting, priority: 100, policy: Policy::Accept };
+/// How many rules [`postrouting`] has.
+pub const POSTROUTING_RULES: u32 = 3;
+
+const MULTICAST_V4: Ipv4Network = match Ipv4Network::new_checked(Ipv4Addr::new(224, 0, 0, 0), 4) {
+    Some(network) => network,
+    None => unreachable!(),
+};
+const MULTICAST_V6: Ipv6Network =
+    match Ipv6Network::new_checked(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8) {
+        Some(network) => network,
+        None => unreachable!(),
+    };
+
+impl Attachment<'_> {
+    /// How the comment of every rule of the attachment begins.
+    pub fn prefix(&self) -> String {
+        network_prefix(self.network) + &hash(&format!("{}:{}", self.ifname, self.container_id), 16)
+    }
+
+    /// The comment of every rule of the attachment: what it is known by, then what a person can read.
+    pub fn comment(&self) -> String {
+        let plain = |text: &str| text.replace('"', "");
+        let comment = format!(
+            "{}, net: {}, if: {}, id: {}",
+            self.prefix(),
+            plain(self.network),
+            plain(self.ifname),
+            plain(self.container_id),
+        );
+        cut_comment(&comment).to_owned()
+    }
+
+    /// The chain that the reference's iptables backend would use, in which the interface has no part.
+    pub fn chain(&self) -> String {
+        chain_of(self.network, self.container_id)
+    }
+}
+
+/// How the comment of every rule of the network begins.
+pub fn network_prefix(network: &str) -> String {
+    hash(network, 16) + "-"
+}
+
+/// The chain of the reference's iptables backend.
+pub fn chain_of(network: &str, container_id: &str) -> String {
+    format!("CNI-{}", hash(&format!("{network}{container_id}"), 24))
+}
+
+/// The container that a comment of the reference's iptables backend names, if it is on that network.
+pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
+    // Neither name can hold what would have to be quoted.
+    let rest = comment.strip_prefix("name: \"")?.strip_prefix(network)?;
+    rest.strip_prefix("\" id: \"")?.strip_suffix('"')
+}
+
+/// The chain of a container that a rule of the reference's iptables backend is for, if the container is on that network
+/// and none of the valid attachments is its. Comment and target have to agree, so that no stranger's chain is taken.
+pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
+    let container = container_in(comment, network)?;
+    let is_dead = target == chain_of(network, container)
+        && !valid.iter().any(|attachment| attachment.container_id == container);
+    is_dead.then(|| target.to_owned())
+}
+
+/// The first `len` hexadecimal digits of the text's SHA-512.
+fn hash(text: &str, len: usize) -> String {
+    let digest = Sha512::digest(text.as_bytes());
+    let mut digits: String = digest.iter().take(len.div_ceil(2)).map(|byte| format!("{byte:02x}")).collect();
+    digits.truncate(len);
+    digits
+}
+
+/// The rules of the base chain: multicast stays as it is, everything else goes to [`CHECKS`].
+pub fn postrouting() -> [Vec<Expr>; POSTROUTING_RULES as usize] {
+    let stays = |multicast: IpNetwork| {
+        let mut exprs = family_of(multicast.ip()).to_vec();
+        exprs.extend(address(End::Destination, CmpOp::Eq, multicast));
+        exprs.push(Expr::Verdict(Verdict::Return));
+        exprs
+    };
+    [
+        stays(MULTICAST_V4.into()),
+        stays(MULTICAST_V6.into()),
+        vec![Expr::Verdict(Verdict::Goto(CHECKS.to_owned()))],
+    ]
+}
+
+/// The rule of one address: masquerade unless it stays in its network.
+pub fn masquerade(of: IpNetwork) -> Vec<Expr> {
+    let mut exprs = family_of(of.ip()).to_vec();
+    exprs.extend(address(End::Source, CmpOp::Eq, of.ip().into()));
+    exprs.extend(address(End::Destination, CmpOp::Neq, of));
+    exprs.push(Expr::Masquerade { flags: 0 });
+    exprs
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::nftables::Register;
+
+    use super::*;
+
+    const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
+
+    #[test]
+    fn names_and_comments_are_the_references() {
+        assert_eq!(ONE.prefix(), "6fd94d501e58f0aa-287fc69eff0574a2");
+        assert_eq!(ONE.comment(), "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one");
+        assert!(ONE.prefix().starts_with(&network_prefix("unit-test")));
+        // printf test1234 | sha512sum
+        assert_eq!(chain_of("test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
+    }
+
+    #[test]
+    fn a_comment_loses_quotes_and_its_end() {
+        let long = "x".repeat(200);
+        let key = Attachment { network: "a\"b", ifname: "e", container_id: &long };
+        let comment = key.comment();
+        assert_eq!(comment.len(), 128);
+        assert!(comment.contains(", net: ab, if: e, id: xxx"));
+        assert!(comment.starts_with(&key.prefix()));
+    }
+
+    #[test]
+    fn the_container_of_an_iptables_comment() {
+        assert_eq!(container_in("name: \"net\" id: \"one\"", "net"), Some("one"));
+        assert_eq!(container_in("name: \"net2\" id: \"one\"", "net"), None);
+        assert_eq!(container_in("6fd94d501e58f0aa", "net"), None);
+    }
+
+    #[test]
+    fn a_dead_chain_is_the_networks_and_nobodys() {
+        let comment = "name: \"net\" id: \"one\"";
+        let chain = chain_of("net", "one");
+        let valid = |id: &str| ValidAttachment { container_id: id.to_owned(), ifname: "eth1".to_owned() };
+        assert_eq!(dead_chain(comment, &chain, "net", &[valid("two")]), Some(chain.clone()));
+        assert_eq!(dead_chain(comment, &chain, "net", &[valid("one")]), None);
+        assert_eq!(dead_chain(comment, &chain, "other", &[]), None);
+        assert_eq!(dead_chain(comment, "KUBE-POSTROUTING", "net", &[]), None);
+    }
+
+    #[test]
+    fn a_rule_masquerades_one_address_unless_it_stays_in_its_network() {
+        let rule = masquerade("10.0.0.2/24".parse().unwrap());
+        assert_eq!(rule.len(), 7);
+        assert_eq!(rule[..2], family_of("10.0.0.2".parse().unwrap()));
+        assert_eq!(rule[6], Expr::Masquerade { flags: 0 });
+        let cmp = |op, value: &[u8]| Expr::Cmp { register: Register::R1, op, value: value.to_vec() };
+        assert_eq!(rule[3], cmp(CmpOp::Eq, &[10, 0, 0, 2]));
+        assert_eq!(rule[5], cmp(CmpOp::Neq, &[10, 0, 0]));
+    }
+}

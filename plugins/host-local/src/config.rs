@@ -1,0 +1,232 @@
+//! The configuration: `ipam`, and the addresses that a runtime asks for.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use cni_common::spec::addr::{parse_cidr, parse_ip, parse_ip_or_cidr};
+use cni_common::spec::args::bad_pair;
+use cni_common::spec::version::Layout;
+use cni_common::spec::wire::WireRoute;
+use cni_common::spec::{CniArgs, CniError, Code, Json, NetConf, Route, SpecVersion};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use super::range::{RangeSpec, SubnetSpec};
+use super::set::RangeSet;
+
+/// Where reservations are unless `dataDir` says otherwise.
+const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// What ADD, CHECK and STATUS need of the configuration, valid.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `ipam.dataDir`: the folder with one store per network.
+    pub data_dir: PathBuf,
+    /// The range sets, at least one: those of `runtimeConfig`, the one of `ipam` itself, those of `ipam.ranges`.
+    pub sets: Vec<RangeSet>,
+    /// The addresses asked for, each once: by CNI_ARGS, by `args`, by `runtimeConfig`.
+    pub requested: Vec<IpAddr>,
+    /// `ipam.routes`.
+    pub routes: Vec<Route>,
+    /// `ipam.resolvConf`.
+    pub resolv_conf: Option<PathBuf>,
+}
+
+impl Config {
+    /// Reads and checks the configuration. `args` is CNI_ARGS.
+    ///
+    /// # Errors
+    /// Code 6 for a value of a wrong type, 4 for CNI_ARGS, 7 for everything else, in the reference's words.
+    pub fn load(conf: &NetConf, version: SpecVersion, args: &str) -> Result<Self, CniError> {
+        let wire: WireConf = conf.decode()?;
+        let ipam = wire.ipam.ok_or_else(|| CniError::invalid_config("IPAM config missing 'ipam' key"))?;
+        let mut specs =
+            wire.runtime_config.ip_ranges.iter().map(range_set_of).collect::<Result<Vec<_>, _>>()?;
+        if ipam.subnet.is_some() {
+            let (subnet, range_start, range_end, gateway) =
+                (ipam.subnet, ipam.range_start, ipam.range_end, ipam.gateway);
+            specs.push(vec![WireRange { subnet, range_start, range_end, gateway }.read()?]);
+        }
+        for set in ipam.ranges {
+            specs.push(read_ranges(set.unwrap_or_default())?);
+        }
+        let routes = ipam.routes.into_iter().map(WireRoute::into_route).collect::<Result<_, _>>();
+        let routes = routes.map_err(CniError::invalid_config)?;
+        let lists = [wire.args.cni.ips, wire.runtime_config.ips];
+        let requested = requested(args, lists.into_iter().flatten())?;
+        Ok(Config {
+            data_dir: data_dir(ipam.data_dir),
+            sets: check_sets(&specs, conf, version)?,
+            requested,
+            routes,
+            resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| ipam.resolv_conf.into()),
+        })
+    }
+}
+
+/// The store's folder for DEL and GC, which work with any configuration that ADD may once have accepted: nothing else of
+/// it counts, and without a readable `dataDir` ADD has used the default.
+pub fn data_dir_of(conf: &NetConf) -> PathBuf {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Conf {
+        ipam: Option<Json>,
+    }
+    let ipam = conf.decode::<Conf>().ok().and_then(|conf| conf.ipam);
+    let text = ipam.and_then(|ipam| ipam.get("dataDir")?.decode::<String>().ok());
+    data_dir(text.unwrap_or_default())
+}
+
+fn data_dir(text: String) -> PathBuf {
+    if text.is_empty() { DEFAULT_DATA_DIR.into() } else { text.into() }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireConf {
+    ipam: Option<WireIpam>,
+    runtime_config: WireRuntimeConfig,
+    args: WireArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireIpam {
+    subnet: Option<String>,
+    range_start: String,
+    range_end: String,
+    gateway: String,
+    ranges: Vec<Option<Vec<Option<WireRange>>>>,
+    routes: Vec<WireRoute>,
+    resolv_conf: String,
+    data_dir: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireRuntimeConfig {
+    ip_ranges: Vec<Option<Json>>,
+    ips: Vec<Option<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireArgs {
+    cni: WireCniArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireCniArgs {
+    ips: Vec<Option<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireRange {
+    subnet: Option<String>,
+    range_start: String,
+    range_end: String,
+    gateway: String,
+}
+
+impl WireRange {
+    fn read(self) -> Result<RangeSpec, CniError> {
+        let ip = |text: &str| (!text.is_empty()).then(|| parse_ip(text)).transpose();
+        let read = || {
+            Ok(RangeSpec {
+                subnet: self.subnet.as_deref().map(read_subnet).transpose()?,
+                start: ip(&self.range_start)?,
+                end: ip(&self.range_end)?,
+                gateway: ip(&self.gateway)?,
+            })
+        };
+        read().map_err(|msg: String| CniError::invalid_config(msg))
+    }
+}
+
+/// A mapped subnet is no error of its text: it is refused where ranges are checked.
+fn read_subnet(text: &str) -> Result<SubnetSpec, String> {
+    let is_mapped = |text: &str| {
+        let ip = text.split_once('/').and_then(|(ip, _)| ip.parse::<IpAddr>().ok());
+        ip.is_some_and(|ip| ip.to_canonical() != ip)
+    };
+    match parse_cidr(text) {
+        Err(msg) if msg.starts_with("invalid CIDR") => Err(msg),
+        Ok(network) if !is_mapped(text) => Ok(SubnetSpec::Network(network)),
+        _ => Ok(SubnetSpec::Mapped),
+    }
+}
+
+fn read_ranges(ranges: Vec<Option<WireRange>>) -> Result<Vec<RangeSpec>, CniError> {
+    ranges.into_iter().map(|range| range.unwrap_or_default().read()).collect()
+}
+
+/// One element of `runtimeConfig.ipRanges`: a range set, or, as go-cni sends it, a single range.
+fn range_set_of(json: &Option<Json>) -> Result<Vec<RangeSpec>, CniError> {
+    let Some(json) = json else { return Ok(Vec::new()) };
+    let ranges = if json.is_object() { json.decode().map(|range| vec![range]) } else { json.decode() };
+    let ranges = ranges.map_err(|error| {
+        CniError::new(Code::Decode, format!("failed to load netconf: runtimeConfig.ipRanges: {error}"))
+    })?;
+    read_ranges(ranges)
+}
+
+/// The addresses asked for, each once. `lists` are those of the configuration.
+fn requested(args: &str, lists: impl Iterator<Item = Option<String>>) -> Result<Vec<IpAddr>, CniError> {
+    let mut listed = Vec::new();
+    for text in lists {
+        let text = text.filter(|text| !text.is_empty());
+        let text =
+            text.ok_or_else(|| CniError::invalid_config("cannot understand ip: IP <nil> not v4 nor v6"))?;
+        listed.push(parse_ip_or_cidr(&text).map_err(CniError::invalid_config)?);
+    }
+    let args = CniArgs::parse(args, &["IP"])?;
+    let by_args = args
+        .get("IP")
+        .map(|text| parse_ip_or_cidr(text).map_err(|why| bad_pair(&format!("IP={text}"), &why)));
+    let mut requested = Vec::new();
+    for ip in by_args.transpose()?.into_iter().chain(listed) {
+        if !requested.contains(&ip) {
+            requested.push(ip);
+        }
+    }
+    Ok(requested)
+}
+
+fn check_sets(
+    specs: &[Vec<RangeSpec>],
+    conf: &NetConf,
+    version: SpecVersion,
+) -> Result<Vec<RangeSet>, CniError> {
+    if specs.is_empty() {
+        return Err(CniError::invalid_config("no IP ranges specified"));
+    }
+    let mut sets: Vec<RangeSet> = Vec::with_capacity(specs.len());
+    for (i, specs) in specs.iter().enumerate() {
+        let set = RangeSet::new(specs).map_err(|error| {
+            CniError::invalid_config(format!("invalid range set {i}: {}", error.msg))
+                .with_details(error.details)
+        })?;
+        sets.push(set);
+    }
+    let has_several = |v4: bool| sets.iter().filter(|set| set.is_ipv4() == v4).count() > 1;
+    if version.layout() == Layout::PerFamily && (has_several(true) || has_several(false)) {
+        return Err(CniError::invalid_config(format!(
+            "CNI version {} does not support more than 1 address per family",
+            conf.version_text()
+        )));
+    }
+    for (i, one) in sets.iter().enumerate() {
+        if let Some(j) = (i + 1..sets.len()).find(|j| one.overlaps(&sets[*j])) {
+            return Err(CniError::invalid_config(format!("range set {i} overlaps with {j}")));
+        }
+    }
+    Ok(sets)
+}
+
+/// The result's address: that of the attachment, with the prefix length of its range's subnet.
+pub fn with_prefix(ip: IpAddr, subnet: IpNetwork) -> IpNetwork {
+    // The prefix length of a subnet fits the addresses in it.
+    IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into())
+}

@@ -1,0 +1,252 @@
+//! One range of addresses: the part of a subnet between two addresses, without the gateway.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+/// A range as the configuration has it, its texts read.
+#[derive(Clone, Debug, Default)]
+pub struct RangeSpec {
+    /// The subnet, host bits kept; `None` if it is not given.
+    pub subnet: Option<SubnetSpec>,
+    /// The first address; by default the one after the network address.
+    pub start: Option<IpAddr>,
+    /// The last address; by default the one before the broadcast address, for IPv6 the last of all.
+    pub end: Option<IpAddr>,
+    /// The gateway; by default the address after the network address.
+    pub gateway: Option<IpAddr>,
+}
+
+/// A subnet as the configuration has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubnetSpec {
+    /// An address with a prefix length that fits its family.
+    Network(IpNetwork),
+    /// An IPv4 address written as an IPv6 one: its mask is of another length than the address, which is refused.
+    Mapped,
+}
+
+/// A valid range: `start` to `end`, both included, lie in `subnet`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    subnet: IpNetwork,
+    start: IpAddr,
+    end: IpAddr,
+    gateway: IpAddr,
+}
+
+impl Range {
+    /// Checks a range and fills in its defaults.
+    ///
+    /// Network and broadcast address are left out by the defaults only: who names them gets them. A gateway outside the
+    /// subnet is accepted, since networks with one exist.
+    ///
+    /// # Errors
+    /// What is wrong, in the reference's words. One text of ours, for a gateway of another family.
+    pub fn new(spec: &RangeSpec) -> Result<Self, RangeError> {
+        let subnet = match spec.subnet {
+            None => return Err("IP <nil> not v4 nor v6".into()),
+            Some(SubnetSpec::Mapped) => return Err("IPNet IP and Mask version mismatch".into()),
+            Some(SubnetSpec::Network(subnet)) => subnet,
+        };
+        let bits = if subnet.is_ipv4() { 32 } else { 128 };
+        if subnet.prefix() > bits - 2 {
+            return Err(format!("Network {subnet} too small to allocate from").into());
+        }
+        let network = subnet.network();
+        if subnet.ip() != network {
+            let msg = "Network has host bits set. For a subnet mask of length";
+            return Err(format!("{msg} {} the network address is {network}", subnet.prefix()).into());
+        }
+        let first = offset(network, 1);
+        let last = match subnet.broadcast() {
+            broadcast @ IpAddr::V4(_) => offset(broadcast, -1),
+            all_ones @ IpAddr::V6(_) => all_ones,
+        };
+        let gateway = spec.gateway.unwrap_or(first);
+        if gateway.is_ipv4() != subnet.is_ipv4() {
+            return Err(format!("gateway {gateway} is not of the family of network {subnet}").into());
+        }
+        let start = spec.start.unwrap_or(first);
+        let end = spec.end.unwrap_or(last);
+        let is_inside = |ip: IpAddr| ip.is_ipv4() == subnet.is_ipv4() && subnet.contains(ip);
+        let not_in = |what: &str, ip: IpAddr| format!("{what} {ip} not in network {subnet}");
+        if !is_inside(start) {
+            return Err(not_in("RangeStart", start).into());
+        }
+        if !is_inside(end) {
+            return Err(not_in("RangeEnd", end).into());
+        }
+        if start > end {
+            // The reference blames whichever of the two it looks at when the other is known. It accepts a start at the
+            // broadcast address without an end, and then walks out of the subnet.
+            let msg =
+                if spec.start.is_some() { not_in("RangeStart", start) } else { not_in("RangeEnd", end) };
+            return Err(RangeError {
+                msg,
+                details: format!("the range starts at {start}, after its end {end}"),
+            });
+        }
+        Ok(Range { subnet, start, end, gateway })
+    }
+
+    /// The subnet.
+    pub fn subnet(&self) -> IpNetwork {
+        self.subnet
+    }
+
+    /// The gateway: what the result tells, and never an address to give away.
+    pub fn gateway(&self) -> IpAddr {
+        self.gateway
+    }
+
+    /// The first address.
+    pub fn start(&self) -> IpAddr {
+        self.start
+    }
+
+    /// The last address.
+    pub fn end(&self) -> IpAddr {
+        self.end
+    }
+
+    /// Whether all addresses are IPv4 ones.
+    pub fn is_ipv4(&self) -> bool {
+        self.subnet.is_ipv4()
+    }
+
+    /// Whether `ip` lies between start and end.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        // The order of IpAddr puts every IPv4 address before every IPv6 one, so this is false for the other family.
+        self.start <= ip && ip <= self.end
+    }
+
+    /// Whether the two share an address.
+    pub fn overlaps(&self, other: &Range) -> bool {
+        self.contains(other.start) || other.contains(self.start)
+    }
+
+    /// The address after `ip` in the range.
+    pub fn next(&self, ip: IpAddr) -> Option<IpAddr> {
+        (self.contains(ip) && ip < self.end).then(|| offset(ip, 1))
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.start, self.end)
+    }
+}
+
+/// Why a range is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeError {
+    /// In the reference's words.
+    pub msg: String,
+    /// More, where these mislead; or empty.
+    pub details: String,
+}
+
+impl<M: Into<String>> From<M> for RangeError {
+    fn from(msg: M) -> Self {
+        RangeError { msg: msg.into(), details: String::new() }
+    }
+}
+
+/// The address `by` further on in its family. Callers know that there is one.
+fn offset(ip: IpAddr, by: i8) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add_signed(by.into())).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add_signed(by.into())).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
+        let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        let subnet = Some(SubnetSpec::Network(subnet.parse().unwrap()));
+        RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }
+    }
+
+    #[test]
+    fn defaults() {
+        let range = Range::new(&spec("10.1.2.0/24", "", "", "")).unwrap();
+        assert_eq!(
+            (range.to_string().as_str(), range.gateway().to_string().as_str()),
+            ("10.1.2.1-10.1.2.254", "10.1.2.1")
+        );
+        let range = Range::new(&spec("2001:db8::/64", "", "", "")).unwrap();
+        assert_eq!(range.to_string(), "2001:db8::1-2001:db8::ffff:ffff:ffff:ffff");
+        let range = Range::new(&spec("10.1.2.0/30", "", "", "")).unwrap();
+        assert_eq!(range.to_string(), "10.1.2.1-10.1.2.2");
+        let range = Range::new(&spec("0.0.0.0/0", "", "", "")).unwrap();
+        assert_eq!(range.to_string(), "0.0.0.1-255.255.255.254");
+    }
+
+    #[test]
+    fn network_and_broadcast_addresses_can_be_asked_for() {
+        let range = Range::new(&spec("10.1.2.0/24", "10.1.2.0", "10.1.2.255", "192.0.2.1")).unwrap();
+        assert_eq!(range.to_string(), "10.1.2.0-10.1.2.255");
+        assert_eq!(range.gateway().to_string(), "192.0.2.1");
+    }
+
+    #[test]
+    fn errors_in_the_references_words() {
+        for (subnet, start, end, gateway, msg) in [
+            ("10.1.2.0/31", "", "", "", "Network 10.1.2.0/31 too small to allocate from"),
+            ("10.1.2.0/32", "", "", "", "Network 10.1.2.0/32 too small to allocate from"),
+            ("fd00::/127", "", "", "", "Network fd00::/127 too small to allocate from"),
+            (
+                "10.1.2.3/24",
+                "",
+                "",
+                "",
+                "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
+            ),
+            ("10.1.2.0/24", "10.1.3.1", "", "", "RangeStart 10.1.3.1 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "fd00::1", "", "", "RangeStart fd00::1 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "", "10.1.3.1", "", "RangeEnd 10.1.3.1 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "10.1.2.9", "10.1.2.8", "", "RangeStart 10.1.2.9 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "", "10.1.2.0", "", "RangeEnd 10.1.2.0 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "10.1.2.255", "", "", "RangeStart 10.1.2.255 not in network 10.1.2.0/24"),
+            ("10.1.2.0/24", "", "", "fd00::1", "gateway fd00::1 is not of the family of network 10.1.2.0/24"),
+        ] {
+            assert_eq!(Range::new(&spec(subnet, start, end, gateway)).unwrap_err().msg, msg);
+        }
+        assert_eq!(Range::new(&RangeSpec::default()).unwrap_err().msg, "IP <nil> not v4 nor v6");
+        let reversed = Range::new(&spec("10.1.2.0/24", "10.1.2.9", "10.1.2.8", "")).unwrap_err();
+        assert_eq!(reversed.details, "the range starts at 10.1.2.9, after its end 10.1.2.8");
+    }
+
+    proptest! {
+        /// A range is what a list of its addresses is.
+        #[test]
+        fn like_a_list(a in 0u8..64, b in 0u8..64, c in 0u8..64, d in 0u8..64, v4: bool) {
+            let address = |n: u8| if v4 { format!("10.0.0.{n}") } else { format!("fd00::{n:x}") };
+            let range = |from: u8, to: u8| {
+                let subnet = if v4 { "10.0.0.0/26" } else { "fd00::/122" };
+                Range::new(&spec(subnet, &address(from), &address(to), ""))
+            };
+            prop_assert_eq!(range(a, b).is_ok(), a <= b);
+            if let (Ok(one), Ok(two)) = (range(a, b), range(c, d)) {
+                let list: Vec<u8> = (a..=b).collect();
+                prop_assert_eq!(one.overlaps(&two), list.iter().any(|n| (c..=d).contains(n)));
+                prop_assert_eq!(one.overlaps(&two), two.overlaps(&one));
+                for n in 0..64 {
+                    let ip: IpAddr = address(n).parse().unwrap();
+                    prop_assert_eq!(one.contains(ip), list.contains(&n));
+                    let next = list.iter().position(|m| *m == n).and_then(|i| list.get(i + 1));
+                    prop_assert_eq!(one.next(ip), next.map(|m| address(*m).parse().unwrap()));
+                }
+                let foreign: IpAddr = if v4 { "fd00::5" } else { "10.0.0.5" }.parse().unwrap();
+                prop_assert!(!one.contains(foreign));
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A range set: ranges that are alternatives of each other. An attachment gets one address out of every set.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::range::{Range, RangeError, RangeSpec};
+
+/// Ranges of one family without a common address, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeSet(Vec<Range>);
+
+impl RangeSet {
+    /// Checks the ranges one by one and against each other.
+    ///
+    /// # Errors
+    /// What is wrong, in the reference's words.
+    pub fn new(specs: &[RangeSpec]) -> Result<Self, RangeError> {
+        let mut ranges: Vec<Range> = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let range = Range::new(spec)?;
+            if ranges.first().is_some_and(|first| first.is_ipv4() != range.is_ipv4()) {
+                return Err("mixed address families".into());
+            }
+            ranges.push(range);
+        }
+        for (i, one) in ranges.iter().enumerate() {
+            if let Some(other) = ranges[i + 1..].iter().find(|other| one.overlaps(other)) {
+                return Err(format!("subnets {one} and {other} overlap").into());
+            }
+        }
+        if ranges.is_empty() { Err("empty range set".into()) } else { Ok(RangeSet(ranges)) }
+    }
+
+    /// Whether the addresses are IPv4 ones.
+    pub fn is_ipv4(&self) -> bool {
+        self.0.iter().any(Range::is_ipv4)
+    }
+
+    /// The range that `ip` lies in.
+    pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
+        self.0.iter().find(|range| range.contains(ip))
+    }
+
+    /// Whether `ip` lies in one of the ranges.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.range_of(ip).is_some()
+    }
+
+    /// Whether the sets share an address.
+    pub fn overlaps(&self, other: &RangeSet) -> bool {
+        self.0.iter().any(|one| other.0.iter().any(|two| one.overlaps(two)))
+    }
+
+    /// Every address that may be given away, once: round robin from the one after `last`, which comes last itself. If
+    /// `last` is not in the set, from the first address of the first range.
+    ///
+    /// An address that is the gateway of its own range is left out. Those of other ranges are not: the reference gives
+    /// them away, and what it has given away must stay valid.
+    pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
+        let after = last.and_then(|ip| {
+            let index = self.0.iter().position(|range| range.contains(ip))?;
+            Some(self.step(index, ip))
+        });
+        let first = after.or_else(|| self.0.first().map(|range| (0, range.start())));
+        Candidates { set: self, first, next: first }
+    }
+
+    /// The position after `ip` of the range `index`: in that range, or at the start of the one after it.
+    fn step(&self, index: usize, ip: IpAddr) -> (usize, IpAddr) {
+        match self.0[index].next(ip) {
+            Some(next) => (index, next),
+            None => {
+                let index = (index + 1) % self.0.len();
+                (index, self.0[index].start())
+            }
+        }
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// See [`RangeSet::candidates`].
+pub struct Candidates<'a> {
+    set: &'a RangeSet,
+    first: Option<(usize, IpAddr)>,
+    next: Option<(usize, IpAddr)>,
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = IpAddr;
+
+    fn next(&mut self) -> Option<IpAddr> {
+        loop {
+            let (index, ip) = self.next?;
+            let following = self.set.step(index, ip);
+            self.next = (Some(following) != self.first).then_some(following);
+            if ip != self.set.0[index].gateway() {
+                return Some(ip);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::range::SubnetSpec;
+    use super::*;
+
+    fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
+        let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        let subnet = Some(SubnetSpec::Network(subnet.parse().unwrap()));
+        RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }
+    }
+
+    fn candidates(set: &RangeSet, last: Option<&str>) -> Vec<String> {
+        set.candidates(last.map(|ip| ip.parse().unwrap())).map(|ip| ip.to_string()).collect()
+    }
+
+    #[test]
+    fn round_robin_over_two_ranges() {
+        let set = RangeSet::new(&[
+            spec("192.168.1.0/29", "192.168.1.1", "192.168.1.3", "192.168.1.2"),
+            spec("192.168.2.0/30", "", "", ""),
+        ])
+        .unwrap();
+        assert_eq!(set.to_string(), "192.168.1.1-192.168.1.3,192.168.2.1-192.168.2.2");
+        assert_eq!(candidates(&set, None), ["192.168.1.1", "192.168.1.3", "192.168.2.2"]);
+        assert_eq!(candidates(&set, Some("192.168.1.3")), ["192.168.2.2", "192.168.1.1", "192.168.1.3"]);
+        assert_eq!(candidates(&set, Some("192.168.2.2")), ["192.168.1.1", "192.168.1.3", "192.168.2.2"]);
+        assert_eq!(candidates(&set, Some("172.16.0.1")), ["192.168.1.1", "192.168.1.3", "192.168.2.2"]);
+    }
+
+    #[test]
+    fn a_set_of_nothing_but_its_gateway_has_no_candidates() {
+        let set = RangeSet::new(&[spec("10.0.0.0/24", "10.0.0.1", "10.0.0.1", "")]).unwrap();
+        assert!(candidates(&set, None).is_empty());
+    }
+
+    #[test]
+    fn the_end_of_the_address_space_is_no_trouble() {
+        let top = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        let set = RangeSet::new(&[spec("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126", "", "", "")]).unwrap();
+        assert_eq!(candidates(&set, None).last().unwrap(), top);
+        let set = RangeSet::new(&[spec("255.255.255.252/30", "", "255.255.255.255", "")]).unwrap();
+        assert_eq!(candidates(&set, None), ["255.255.255.254", "255.255.255.255"]);
+    }
+
+    #[test]
+    fn errors_in_the_references_words() {
+        for (specs, msg) in [
+            (vec![], "empty range set"),
+            (vec![spec("10.0.0.0/24", "", "", ""), spec("fd00::/64", "", "", "")], "mixed address families"),
+            (
+                vec![spec("10.0.0.0/24", "", "", ""), spec("10.0.0.0/16", "10.0.0.20", "10.0.0.30", "")],
+                "subnets 10.0.0.1-10.0.0.254 and 10.0.0.20-10.0.0.30 overlap",
+            ),
+        ] {
+            assert_eq!(RangeSet::new(&specs).unwrap_err().msg, msg);
+        }
+    }
+
+    proptest! {
+        /// Round robin against a list: all addresses in order, rotated, without those that are their range's gateway.
+        #[test]
+        fn like_a_list(
+            ranges in prop::collection::vec((0u8..60, 0u8..12, 0u8..64), 1..4),
+            last in prop::option::of(0u8..255),
+        ) {
+            let subnets = ["10.0.0", "10.0.1", "10.0.2"];
+            let mut specs = Vec::new();
+            let mut all: Vec<(IpAddr, bool)> = Vec::new();
+            for ((from, more, gateway), subnet) in ranges.iter().zip(subnets) {
+                let to = (from + more).min(63);
+                let ip = |n: u8| format!("{subnet}.{n}");
+                specs.push(spec(&format!("{subnet}.0/26"), &ip(*from), &ip(to), &ip(*gateway)));
+                all.extend((*from..=to).map(|n| (ip(n).parse().unwrap(), n == *gateway)));
+            }
+            let set = RangeSet::new(&specs).unwrap();
+            let last = last.map(|n| format!("10.0.{}.{}", n % 3, n / 4).parse::<IpAddr>().unwrap());
+            if let Some(i) = last.and_then(|last| all.iter().position(|(ip, _)| *ip == last)) {
+                let middle = (i + 1) % all.len();
+                all.rotate_left(middle);
+            }
+            let expected: Vec<IpAddr> = all.iter().filter(|(_, gateway)| !gateway).map(|(ip, _)| *ip).collect();
+            prop_assert_eq!(set.candidates(last).collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! CNI_NETNS in all its forms, and the guard of the plugin's own namespace. Requirements NNS, DEL-03.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
+use conformance::fixture::{Place as _, eventually};
+use serde_json::json;
+
+const GUARD: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
+
+#[test]
+fn the_plugins_own_namespace_is_refused_before_anything_is_touched() {
+    let (_node, pod) = node_and_pod();
+    let alias = "/run/netns/alias";
+    pod.sh(&format!("ln -s {} {alias}", pod.path().display())).unwrap();
+    // Run inside the pod, so that the pod's namespace is the plugin's own.
+    for own in ["/proc/self/ns/net", "/proc/thread-self/ns/net", pod.path().to_str().unwrap(), alias] {
+        for verb in ["ADD", "CHECK", "DEL"] {
+            let error = fail(&pod, &call(verb, &pod).env("CNI_NETNS", own), 8);
+            assert_eq!(error["msg"], GUARD);
+            assert!(!is_up(&pod), "{verb} {own}");
+        }
+    }
+    pod.sh("ip link set lo up").unwrap();
+    fail(&pod, &call("DEL", &pod), 8);
+    assert!(is_up(&pod), "DEL took lo of its own namespace down");
+    // The guard's place in the order: behind the configuration.
+    fail(&pod, &call("ADD", &pod).stdin("{"), 6);
+}
+
+#[test]
+fn the_guard_can_be_switched_off() {
+    let (_node, pod) = node_and_pod();
+    for value in ["1", "true", "TRUE"] {
+        let exec = |verb: &str| call(verb, &pod).env("CNI_NETNS_OVERRIDE", value);
+        succeed(&pod, &exec("ADD"));
+        assert!(is_up(&pod));
+        succeed_silently(&pod, &exec("DEL"));
+        assert!(!is_up(&pod));
+    }
+    for value in ["", "0", "yes", "false"] {
+        fail(&pod, &call("ADD", &pod).env("CNI_NETNS_OVERRIDE", value), 8);
+    }
+    assert!(!is_up(&pod));
+}
+
+#[test]
+fn any_path_to_the_namespace_will_do_and_is_reported_as_given() {
+    let (node, pod) = node_and_pod();
+    let mut server = std::process::Command::new("sleep");
+    server.arg("60");
+    let mut sleeper = pod.spawn(server).unwrap();
+    let pid = sleeper.child().id();
+    node.sh(&format!("ln -s {} /run/link; ln -s /run/netns /run/folder", pod.path().display())).unwrap();
+    let of_process = format!("/proc/{pid}/ns/net");
+    for path in
+        [of_process.as_str(), "/run/link", "/run/folder/pod", "/run/netns//pod", "/run/../run/netns/pod"]
+    {
+        let result = succeed(&node, &call("ADD", &pod).env("CNI_NETNS", path));
+        assert_eq!(
+            result["interfaces"],
+            json!([{ "name": "lo", "mac": "00:00:00:00:00:00", "sandbox": path }])
+        );
+        assert!(is_up(&pod), "{path}");
+        succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", path));
+        assert!(!is_up(&pod), "{path}");
+    }
+    drop(sleeper);
+    assert!(eventually(Duration::from_secs(5), || !std::path::Path::new(&of_process).exists()));
+    fail(&node, &call("ADD", &pod).env("CNI_NETNS", of_process.as_str()), 4);
+    succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", of_process.as_str()));
+}
+
+#[test]
+fn what_is_no_namespace_fails_add_and_check_and_is_gone_for_del() {
+    let (node, pod) = node_and_pod();
+    node.sh("echo precious > /run/file; mkdir /run/dir; mkfifo /run/fifo; ln -s /run/nothing /run/dangling")
+        .unwrap();
+    for (path, class) in [
+        ("/run/nothing", "no such file or directory"),
+        ("/run/nothing/below", "no such file or directory"),
+        ("/run/dangling", "no such file or directory"),
+        ("/run/file/below", "no such file or directory"),
+        ("/run/file", "unknown FS magic"),
+        ("/run/dir", "unknown FS magic"),
+        ("/run/fifo", "unknown FS magic"),
+        ("relative", "no such file or directory"),
+    ] {
+        for verb in ["ADD", "CHECK"] {
+            let mut config = common::config("1.1.0");
+            config["prevResult"] = json!({ "cniVersion": "1.1.0" });
+            let exec = common::call_with(verb, &pod, &config).env("CNI_NETNS", path);
+            let error = fail(&node, &exec, 4);
+            assert!(error["msg"].as_str().unwrap().contains(class), "{error}");
+            assert_eq!(error["details"], format!("CNI_NETNS={path}"));
+        }
+        for _ in 0..2 {
+            succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", path));
+        }
+    }
+    assert_eq!(node.list_dir("/run").unwrap().iter().filter(|name| *name == "nothing").count(), 0);
+    assert_eq!(node.read_file("/run/file").unwrap(), "precious\n");
+    assert!(!is_up(&pod));
+}
+
+#[test]
+fn a_namespace_of_another_kind_is_an_error_and_harmless() {
+    let (node, pod) = node_and_pod();
+    for path in ["/proc/self/ns/mnt", "/proc/self/status"] {
+        for verb in ["ADD", "DEL"] {
+            let error = fail(&node, &call(verb, &pod).env("CNI_NETNS", path), 999);
+            assert!(error["msg"].as_str().unwrap().contains("network namespace"), "{error}");
+        }
+    }
+}
