@@ -16,6 +16,8 @@ const NESTED: u16 = 1 << 15;
 pub const F_REQUEST: u16 = 0x1;
 /// `NLM_F_ACK`: the kernel answers even if all went well.
 pub const F_ACK: u16 = 0x4;
+/// `NLM_F_ECHO`: the requester, too, is told what changed.
+pub const F_ECHO: u16 = 0x8;
 /// `NLM_F_DUMP`: all objects, not one.
 pub const F_DUMP: u16 = 0x300;
 /// `NLM_F_REPLACE`: in place of the object that exists.

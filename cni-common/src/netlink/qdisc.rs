@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 
-use super::message::{F_CREATE, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
+use super::message::{F_CREATE, F_ECHO, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
 use super::socket::{Answer, Error};
 use super::tc::{Object, TCA_KIND, TCA_OPTIONS, tcmsg};
 
@@ -61,9 +61,10 @@ pub struct Qdisc {
     pub tbf: Option<Tbf>,
 }
 
-/// Asks for the discipline at a parent, [`ROOT`] or [`INGRESS`].
+/// Asks for the discipline at a parent, [`ROOT`] or [`INGRESS`]. The kernel publishes it as if it had changed, so without
+/// `NLM_F_ECHO` whoever asks is the only one who is not told.
 pub fn get(link: u32, parent: u32) -> Message {
-    Message::new(RTM_GETQDISC, 0, &tcmsg(link, 0, parent, 0))
+    Message::new(RTM_GETQDISC, F_ECHO, &tcmsg(link, 0, parent, 0))
 }
 
 /// Removes the discipline at a parent.

@@ -31,7 +31,7 @@ pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
     let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
     let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
     let doomed = doomed(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
-    remove(&mut socket, host.as_ref(), &doomed, is_hook_ours(&owner, &doomed))
+    remove(&mut socket, &owner, host.as_ref(), &doomed)
 }
 
 /// The container's link, if it is there and a veth: a container that has lost it has nothing that hangs on it.
@@ -100,20 +100,20 @@ fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32
         .any(|peer| state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| leads_to(&host, ifb))))
 }
 
-/// Whether the hook was made for this attachment: its alias says so, or the reference made the IFB, which never shares one.
-fn is_hook_ours(owner: &Owner<'_>, doomed: &[&Link]) -> bool {
-    doomed.iter().any(|link| match owner.claim(link) {
-        Claim::Own(alias) => alias.hook == Hook::Made,
-        Claim::Nobodys => true,
-        Claim::Anothers => false,
-    })
+/// Whether the hook was made for this attachment: the IFB's alias says so, or the place of a filter.
+fn is_hook_ours(owner: &Owner<'_>, doomed: &[&Link], filters: &[&filter::Filter]) -> bool {
+    let is_in_first_place = filters.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE);
+    is_in_first_place
+        || doomed
+            .iter()
+            .any(|link| matches!(owner.claim(link), Claim::Own(alias) if alias.hook == Hook::Made))
 }
 
 fn remove(
     socket: &mut Socket,
+    owner: &Owner<'_>,
     host: Option<&Host>,
     doomed: &[&Link],
-    hook_is_ours: bool,
 ) -> Result<(), CniError> {
     let mut requests: Vec<(String, Message)> = Vec::new();
     if let Some(host) = host {
@@ -123,6 +123,7 @@ fn remove(
             let is_real = |filter: &&filter::Filter| !filter.is_table && filter.handle != 0;
             let (ours, others): (Vec<_>, Vec<_>) =
                 hook.filters.iter().filter(is_real).partition(|filter| filter.redirect.is_some_and(is_ours));
+            let hook_is_ours = is_hook_ours(owner, doomed, &ours);
             for filter in ours {
                 let request = filter::delete(index, hook.parent(), filter.preference, filter.handle);
                 requests.push((format!("remove the filter of {name:?}"), request));

@@ -25,16 +25,20 @@ use cni_common::spec::{AddResult, CniError, SpecVersion};
 pub struct Bandwidth;
 
 impl Plugin for Bandwidth {
-    const NAME: &'static str = "bandwidth";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "bandwidth"
+    }
+
     // There are no chains before 0.3.0, and no interfaces in results.
-    const SPEC_VERSIONS: &'static [SpecVersion] = &[
-        SpecVersion::V0_3_0,
-        SpecVersion::V0_3_1,
-        SpecVersion::V0_4_0,
-        SpecVersion::V1_0_0,
-        SpecVersion::V1_1_0,
-    ];
+    fn spec_versions(&self) -> &'static [SpecVersion] {
+        &[
+            SpecVersion::V0_3_0,
+            SpecVersion::V0_3_1,
+            SpecVersion::V0_4_0,
+            SpecVersion::V1_0_0,
+            SpecVersion::V1_1_0,
+        ]
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         add::add(call)

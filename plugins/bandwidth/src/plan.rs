@@ -10,8 +10,9 @@ use crate::owner::{self, Claim, Owner};
 use crate::shape::{self, Sizes};
 use crate::state::{Hook, Host, Ifbs};
 
-/// The place of the filter at a hook of our own, as the reference has it.
-const FIRST_PREFERENCE: u16 = 1;
+/// The place of the filter at a hook of our own, as the reference has it. Nowhere else is it used, so a filter of ours there
+/// tells that the hook is ours too.
+pub const FIRST_PREFERENCE: u16 = 1;
 /// The place at a hook that somebody else made and has put nothing at yet: far behind whatever may follow.
 const LATE_PREFERENCE: u16 = 0xc000;
 
@@ -119,9 +120,13 @@ fn egress(owner: &Owner<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<Egres
     let stale: Vec<(u16, u32)> = dangling(filters).map(|filter| (filter.preference, filter.handle)).collect();
     let origin = match ifb.map(|ifb| owner.claim(ifb)) {
         Some(Claim::Own(alias)) if hook.is_some() => alias.hook,
-        // The reference shares nothing, so a hook that leads to its IFB is its own.
-        Some(Claim::Nobodys) if filters.iter().any(|filter| to(&filter)) => owner::Hook::Made,
         _ if hook.is_none() => owner::Hook::Made,
+        _ if filters.iter().any(|filter| {
+            filter.preference == FIRST_PREFERENCE && (to(&filter) || filter.redirect == Some(0))
+        }) =>
+        {
+            owner::Hook::Made
+        }
         _ => owner::Hook::Found,
     };
     let preference = match filters.iter().find(to) {
