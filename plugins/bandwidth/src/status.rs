@@ -4,7 +4,7 @@
 //! nothing is made. Only a filter cannot be asked for without a hook to put it at, so that is tried in a network namespace of
 //! the moment, which goes with this process.
 
-use cni_common::netlink::{Answer, Message, Socket, filter, ifb, qdisc};
+use cni_common::netlink::{Message, Socket, filter, ifb, qdisc};
 use cni_common::spec::{CniError, Code, Step};
 use nix::sched::{CloneFlags, unshare};
 
@@ -58,14 +58,15 @@ fn unavailable(error: CniError) -> CniError {
 pub fn missing(socket: &mut Socket, kinds: Kinds<'_>) -> Vec<String> {
     let requests: Vec<Message> =
         vec![ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
-    let judges: [(&str, &str, fn(&Answer) -> bool); 3] = [
-        (kinds.link, "IFB", ifb::is_unknown_kind),
-        (kinds.qdisc, "NET_SCH_TBF", qdisc::is_unknown_kind),
-        (kinds.action, "NET_ACT_MIRRED", qdisc::is_unknown_kind),
-    ];
     let answers = socket.requests(requests);
-    let missing = answers.iter().zip(judges).filter(|(answer, (_, _, is_unknown))| is_unknown(answer));
-    missing.map(|(_, (kind, option, _))| format!("{kind} (CONFIG_{option})")).collect()
+    let [link, discipline, action] = [0, 1, 2].map(|index| answers.get(index));
+    let judged = [
+        (kinds.link, "IFB", link.is_some_and(ifb::is_unknown_kind)),
+        (kinds.qdisc, "NET_SCH_TBF", discipline.is_some_and(qdisc::is_unknown_kind)),
+        (kinds.action, "NET_ACT_MIRRED", action.is_some_and(qdisc::is_unknown_kind)),
+    ];
+    let missing = judged.into_iter().filter(|(_, _, is_missing)| *is_missing);
+    missing.map(|(kind, option, _)| format!("{kind} (CONFIG_{option})")).collect()
 }
 
 /// Tries the hook and the filter on `lo`, and says what of it the kernel lacks.

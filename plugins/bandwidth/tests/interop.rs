@@ -156,6 +156,28 @@ fn two_interfaces_of_one_container() {
     }
 }
 
+/// Both want the reference's name for their IFB; the loser finds another one.
+#[test]
+fn two_interfaces_at_the_same_moment() {
+    let (node, pod, result) = attached("one");
+    let bridge = Bins::new(By::Go, By::Us);
+    let second = bridge.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("net1")).unwrap();
+    let before = look(&node);
+    for _ in 0..20 {
+        for verb in ["ADD", "DEL"] {
+            std::thread::scope(|scope| {
+                for (ifname, result) in [("eth0", &result), ("net1", &second)] {
+                    let config = config("1.0.0", both(10_000_000, CRIO), Some(result));
+                    let (node, attachment) = (&node, pod.attachment(ifname));
+                    scope.spawn(move || succeed(node, &call(By::Us, verb, &attachment, &config)));
+                }
+            });
+            assert_eq!(ifbs(&node).len(), if verb == "ADD" { 2 } else { 0 });
+        }
+    }
+    assert_eq!(before.diff(&look(&node)), "");
+}
+
 /// The reference shaped the first interface, before the plugins were replaced; the second is ours.
 #[test]
 fn a_second_interface_beside_one_of_the_reference() {

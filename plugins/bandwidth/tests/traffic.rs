@@ -49,7 +49,7 @@ struct Measured {
 
 /// A container with an iperf3 server.
 struct Server {
-    pod: Pod,
+    _pod: Pod,
     address: String,
     _iperf: Background,
 }
@@ -62,19 +62,20 @@ impl Server {
             bins.runtime(node).add(&network("1.0.0", json!({})), &shaped(&pod, "eth0", limits)).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let mut command = Command::new("iperf3");
-        command.args(["-s", "-p", "5201"]);
+        // In JSON, so that clients can ask for its report.
+        command.args(["-s", "-J"]);
         let iperf = pod
             .spawn(command)
             .unwrap_or_else(|error| panic!("iperf3 is needed (apt install iperf3): {error}"));
         let listens = || pod.sh("ss -ltn").unwrap().contains(":5201");
         assert!(eventually(Duration::from_secs(5), listens), "iperf3 does not listen: is it installed?");
-        Server { pod, address, _iperf: iperf }
+        Server { _pod: pod, address, _iperf: iperf }
     }
 
     /// The intervals that the receiver counted: seconds and bits on the link.
-    fn iperf(&self, node: &Node, way: Way, seconds: u32) -> Vec<(f64, f64)> {
+    fn iperf(&self, node: &Node, way: Way, seconds: u32, options: &str) -> Vec<(f64, f64)> {
         let reverse = if way == Way::FromPod { "-R" } else { "--get-server-output" };
-        let said = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse}", self.address));
+        let said = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
         let said: Value = serde_json::from_str(&said.unwrap()).unwrap();
         let receiver = if way == Way::FromPod { &said } else { &said["server_output_json"] };
         let of = |interval: &Value| {
@@ -85,10 +86,12 @@ impl Server {
         receiver["intervals"].as_array().unwrap().iter().map(of).collect()
     }
 
-    fn measure(&self, node: &Node, way: Way, seconds: u32) -> Measured {
+    fn measure(&self, node: &Node, case: &Case, seconds: u32) -> Measured {
+        // iperf3 counts by the block, and its usual 128 KiB are a whole second of one Mbit/s.
+        let options = if case.rate <= 10 * MBIT { "-l 4K" } else { "" };
         let count = (seconds - 1) * 10;
         let (intervals, ping) = std::thread::scope(|scope| {
-            let iperf = scope.spawn(|| self.iperf(node, way, seconds));
+            let iperf = scope.spawn(|| self.iperf(node, case.way, seconds, options));
             std::thread::sleep(Duration::from_millis(800));
             let ping = node.sh(&format!("ping -q -i 0.1 -c {count} {} || true", self.address)).unwrap();
             (iperf.join().unwrap(), ping)
@@ -136,8 +139,8 @@ impl Case {
         if off.abs() > tolerance {
             faults.push(format!("the steady rate is off by {:.1} %", off * 100.0));
         }
-        // Frames that are on their way when the second ends: one percent, or two frames.
-        let granted = burst + 0.01_f64.max(2.0 * 1514.0 * 8.0 / rate) + 0.01;
+        // What iperf3 counts late or early when the second ends: two percent, or four frames.
+        let granted = burst + 0.02_f64.max(4.0 * 1514.0 * 8.0 / rate);
         if measured.first / rate > 1.0 + granted {
             faults.push(format!("{:.1} % of the rate in the first second", measured.first / rate * 100.0));
         }
@@ -186,7 +189,7 @@ fn measure(cases: &[Case], seconds: u32) {
         let threads: Vec<_> = servers
             .iter()
             .zip(cases)
-            .map(|(server, case)| scope.spawn(move || server.measure(node, case.way, seconds)))
+            .map(|(server, case)| scope.spawn(move || server.measure(node, case, seconds)))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -196,7 +199,7 @@ fn measure(cases: &[Case], seconds: u32) {
         for _ in 0..2 {
             if !faults.is_empty() {
                 println!("    again, because of {}", faults.join(", "));
-                measured = server.measure(&node, case.way, seconds.min(6));
+                measured = server.measure(&node, case, seconds.min(6));
                 println!("{}", case.row(&measured));
                 faults = case.faults(&measured);
             }
@@ -243,12 +246,13 @@ fn the_reference_beside_it() {
             let case = Case { by, rate, burst, way: Way::ToPod };
             let node = Node::new().unwrap();
             let server = case.server(&node, 0, &Bins::new(By::Go, by));
-            let measured = server.measure(&node, case.way, 3);
+            let measured = server.measure(&node, &case, 3);
             println!("{}", case.row(&measured));
             delivered.push(measured);
         }
         let off = |measured: &Measured| (measured.steady.max(measured.first) / rate as f64 - 1.0).abs();
-        if burst.0 != "100 ms" {
+        // With CRI-O's burst it depends on how large the packets happen to be.
+        if matches!(burst.0, "containerd" | "minimum") {
             assert!(off(&delivered[0]) > 0.2, "the reference delivers {rate} with the burst of {}", burst.0);
         }
     }
@@ -263,27 +267,30 @@ fn what_is_not_limited_is_not_slowed() {
     let free = Server::new(&node, "free", &bins, both(0, 0));
     let to_limited = Server::new(&node, "to-limited", &bins, limits((100 * MBIT, CONTAINERD), (0, 0)));
     let from_limited = Server::new(&node, "from-limited", &bins, limits((0, 0), (100 * MBIT, CONTAINERD)));
-    let rate = |server: &Server, way: Way| {
-        let mut rates: Vec<f64> =
-            (0..3).map(|_| server.iperf(&node, way, 1)[0]).map(|(time, bits)| bits / time / 1e9).collect();
-        rates.sort_by(f64::total_cmp);
-        rates[1]
+    // The best second of several, taken in turns: other processes can only make it worse.
+    let once = |server: &Server, way: Way| {
+        let (time, bits) = server.iperf(&node, way, 1, "")[0];
+        bits / time / 1e9
+    };
+    let compare = |one: &Server, other: &Server, way: Way| {
+        let best = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
+        (0..4).map(|_| (once(one, way), once(other, way))).fold((0.0, 0.0), best)
     };
     for (what, server, way) in [("received", &from_limited, Way::ToPod), ("sent", &to_limited, Way::FromPod)]
     {
-        let (base, other) = (rate(&free, way), rate(server, way));
+        let (base, other) = compare(&free, server, way);
         println!(
             "{what} without limits {base:.2} Gbit/s, with the other direction limited {other:.2} Gbit/s"
         );
         assert!(other > base / 2.0 && other > 1.0, "{what}: {other} of {base} Gbit/s");
     }
-    let base = rate(&free, Way::ToPod);
-    let beside = std::thread::scope(|scope| {
-        scope.spawn(|| to_limited.iperf(&node, Way::ToPod, 5));
+    let (beside, base) = std::thread::scope(|scope| {
+        let busy = scope.spawn(|| to_limited.iperf(&node, Way::ToPod, 5, ""));
         std::thread::sleep(Duration::from_millis(500));
-        rate(&free, Way::ToPod)
+        let beside = (0..4).map(|_| once(&free, Way::ToPod)).fold(0.0, f64::max);
+        busy.join().unwrap();
+        (beside, (0..3).map(|_| once(&free, Way::ToPod)).fold(0.0, f64::max))
     });
     println!("received without limits {base:.2} Gbit/s, beside a busy limited container {beside:.2} Gbit/s");
     assert!(beside > base / 2.0, "{beside} of {base} Gbit/s");
-    assert!(!to_limited.pod.name().is_empty());
 }
