@@ -208,3 +208,104 @@ fn place(hook: Option<&Hook>, origin: owner::Hook, stale: &[(u16, u32)]) -> Resu
 pub fn existing<'l>(owner: &Owner<'_>, ifbs: &'l Ifbs, filters: &[Filter]) -> Option<&'l Link> {
     choose(owner, ifbs, filters).ok().and_then(|(_, link)| link)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Owner<'_> = Owner { network: "pods", container_id: "0123", ifname: "eth0" };
+    const TBF: Tbf = Tbf { rate: 1, limit: 2, buffer: 3, burst: None };
+
+    fn filter(kind: &str, preference: u16, redirect: Option<u32>) -> Filter {
+        Filter { kind: kind.to_owned(), preference, handle: 0x8000_0800, redirect, is_table: false }
+    }
+
+    fn host(kind: &str, filters: &[Filter]) -> Host {
+        let hook = Hook { kind: kind.to_owned(), filters: filters.to_vec() };
+        Host { link: Link { index: 7, mtu: 1500, ..Link::default() }, root: None, hook: Some(hook) }
+    }
+
+    fn ifb(name: String, alias: String) -> Option<Link> {
+        Some(Link { index: 9, name, alias, kind: ifb::KIND.to_owned(), ..Link::default() })
+    }
+
+    fn plan(host: &Host, ifbs: &Ifbs) -> Egress {
+        egress(&OWNER, host, ifbs, TBF).unwrap()
+    }
+
+    #[test]
+    fn the_first_interface_gets_the_references_name_and_place() {
+        let bare = Host { hook: None, ..host("", &[]) };
+        let egress = plan(&bare, &Ifbs::default());
+        assert_eq!((egress.name, egress.existing, egress.mtu), (OWNER.shared_name(), None, 1500));
+        assert_eq!((egress.makes_hook, egress.preference), (true, Some(1)));
+        assert_eq!(egress.alias, OWNER.alias(7, owner::Hook::Made));
+    }
+
+    #[test]
+    fn at_somebody_elses_hook_the_filter_comes_last() {
+        for (filters, place) in [
+            (vec![], 0xc000),
+            (vec![filter("bpf", 1, None)], 0xc001),
+            (vec![filter("bpf", 1, None), filter("u32", 0xc000, Some(4))], 0xc001),
+            (vec![filter("bpf", 0xfffe, None)], 0xffff),
+        ] {
+            let egress = plan(&host("clsact", &filters), &Ifbs::default());
+            assert_eq!((egress.makes_hook, egress.preference), (false, Some(place)), "{filters:?}");
+            assert_eq!(egress.alias, OWNER.alias(7, owner::Hook::Found));
+        }
+        let full = host("clsact", &[filter("bpf", 0xffff, None)]);
+        assert!(
+            super::egress(&OWNER, &full, &Ifbs::default(), TBF).unwrap_err().msg.contains("no place is left")
+        );
+    }
+
+    #[test]
+    fn an_ifb_is_taken_for_ones_own_by_its_alias_or_by_what_leads_there() {
+        let (shared, own) = (OWNER.shared_name(), OWNER.own_name());
+        let mine = OWNER.alias(7, owner::Hook::Made).to_string();
+        let other = Owner { ifname: "net1", ..OWNER }.alias(8, owner::Hook::Made).to_string();
+        let leads = host("ingress", &[filter("u32", 1, Some(9))]);
+        let empty = host("ingress", &[]);
+        let name = |host: &Host, alias: &str| {
+            let egress = plan(host, &Ifbs { shared: ifb(shared.clone(), alias.to_owned()), own: None });
+            (egress.name, egress.existing)
+        };
+        assert_eq!(name(&empty, &mine), (shared.clone(), Some(9)));
+        assert_eq!(name(&leads, ""), (shared.clone(), Some(9)));
+        assert_eq!(name(&empty, ""), (own.clone(), None));
+        assert_eq!(name(&empty, &other), (own.clone(), None));
+        let both = Ifbs { shared: ifb(shared, other.clone()), own: ifb(own, other) };
+        assert!(
+            super::egress(&OWNER, &empty, &both, TBF).unwrap_err().msg.contains("belong to somebody else")
+        );
+    }
+
+    #[test]
+    fn what_is_there_is_not_made_again() {
+        let ifbs = Ifbs {
+            shared: ifb(OWNER.shared_name(), OWNER.alias(7, owner::Hook::Made).to_string()),
+            own: None,
+        };
+        let leads = host("ingress", &[filter("u32", 1, Some(9))]);
+        assert_eq!(plan(&leads, &ifbs).preference, None);
+        let dangling = host("ingress", &[filter("u32", 1, Some(0))]);
+        let egress = plan(&dangling, &Ifbs::default());
+        assert_eq!((egress.stale, egress.preference), (vec![(1, 0x8000_0800)], Some(1)));
+    }
+
+    #[test]
+    fn only_a_tbf_by_the_right_handle_is_changed() {
+        let with = |kind: &str, handle, tbf| Host {
+            root: Some(Qdisc { kind: kind.to_owned(), handle, tbf }),
+            ..host("", &[])
+        };
+        let to = Tbf { rate: 5, ..TBF };
+        assert_eq!(root(&with("noqueue", 0, None), to), Ok(Root::Create(to)));
+        assert_eq!(root(&with("tbf", FIRST, Some(TBF)), to), Ok(Root::Change { to, from: TBF }));
+        for (kind, handle, tbf) in [("tbf", 0x0007_0000, Some(TBF)), ("htb", FIRST, None)] {
+            let error = root(&with(kind, handle, tbf), to).unwrap_err();
+            assert!(error.msg.contains(&format!("{kind} {}:", handle >> 16)), "{error}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use conformance::fixture::{Node, NodeRuntime, Place, Pod, bin_dir, go_bin_dir};
+use conformance::fixture::{Node, NodeRuntime, Place, Pod, Snapshot, bin_dir, go_bin_dir};
 use conformance::runner::{Attachment, Exec, Network, Output};
 use ferrule_bandwidth::owner::Owner;
 use serde_json::{Value, json};
@@ -151,4 +151,22 @@ pub(crate) fn qdiscs(node: &Node, link: &str) -> Value {
 /// What `tc` shows of the filters on what a link receives.
 pub(crate) fn filters(node: &Node, link: &str) -> String {
     node.sh(&format!("tc filter show dev {link} ingress")).unwrap()
+}
+
+/// What bridge and host-local leave behind on purpose, and the number of an action, which is the kernel's.
+const STAY: [&str; 7] =
+    ["cni0", "ip_forward", "-save nat", "nft ", "/var/lib/cni", "/run/cni", "ingress: index "];
+
+/// The node without [`STAY`].
+pub(crate) fn look(node: &Node) -> Snapshot {
+    Snapshot::take(node).unwrap().ignoring(&STAY)
+}
+
+/// A node with a container behind the reference's bridge, and the result.
+pub(crate) fn attached(name: &str) -> (Node, Pod, Value) {
+    let node = Node::new().unwrap();
+    let pod = node.pod(name).unwrap();
+    let bins = Bins::new(By::Go, By::Us);
+    let result = bins.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
+    (node, pod, result)
 }
