@@ -11,9 +11,10 @@ usage() {
 Usage: ./build.sh [--profile NAME]
        ./build.sh --list
 
-Builds every plugin under plugins/, and the conformance suite's network runner
-cnirun, as programs that need no shared library. Prints one line on stdout: the
-absolute path of the folder that holds them. All else goes to stderr.
+Builds the plugins as one program that needs no shared library, with a name (a
+hard link) for each plugin under plugins/, and the network runner cnirun. Prints
+one line on stdout: the absolute path of the folder that holds them. All else
+goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
   --list          print the names of the plugins, one a line, and build nothing
@@ -119,28 +120,30 @@ dev | test) folder=debug ;;
 bench) folder=release ;;
 *) folder=$profile ;;
 esac
-out=$target_dir/$target/$folder
+built=$target_dir/$target/$folder
 
 mapfile -t names < <(plugins)
 [ ${#names[@]} -gt 0 ] || die "no plugins to build"
-packages=()
-for name in "${names[@]}"; do
-    packages+=(--package "ferrule-$name" --bin "$name")
-done
 
 # Two calls, so that no feature of a crate that only the suite needs gets into the plugins.
 say "building ${names[*]} for $target, profile $profile"
-cargo build --profile "$profile" --target "$target" "${packages[@]}" >&2
-programs=("${names[@]}")
-if grep -q '"kind":\["bin"\],"crate_types":\["bin"\],"name":"cnirun"' <<<"$metadata"; then
-    say "building cnirun"
-    cargo build --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
-    programs+=(cnirun)
-else
-    say "this tree has no cnirun"
-fi
+cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
+say "building cnirun"
+cargo build --locked --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
+check_static "$built/ferrule"
+check_static "$built/cnirun"
 
-for program in "${programs[@]}"; do
-    check_static "$out/$program"
+# A folder with nothing else in it, which can be installed, or be a CNI_PATH, as it is. Each name changes its program at
+# once, since a test may be running what is there.
+out=$built/cni
+mkdir -p "$out"
+publish() {
+    [ "$1" -ef "$out/$2" ] && return
+    ln -f "$1" "$out/.new"
+    mv -fT "$out/.new" "$out/$2"
+}
+for name in "${names[@]}"; do
+    publish "$built/ferrule" "$name"
 done
+publish "$built/cnirun" cnirun
 printf '%s\n' "$out"

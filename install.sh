@@ -13,10 +13,13 @@ umask 022
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 
-# --with-deps. Only Debian's names are known. containerd is not among them on purpose: on a node it would start a
-# service and push out a containerd that came from elsewhere.
+# --with-deps. Only Debian's names are known. Behind a colon a program that may as well have come from elsewhere: the
+# package is not wanted then, and would even push that other one out.
 build_packages=(gcc libc6-dev)
-test_packages=(containernetworking-plugins iproute2 iptables iputils-ping jq nftables shellcheck util-linux)
+test_packages=(
+    containerd:containerd containernetworking-plugins curl iperf3 iproute2 iptables iputils-ping jq nftables
+    podman:podman runc:runc shellcheck strace tcpdump util-linux
+)
 
 usage() {
     cat <<'END'
@@ -68,12 +71,14 @@ misuse() { note "$*; see ./install.sh --help"; exit 2; }
 # Packages
 
 install_packages() {
-    local package missing=()
+    local wanted package program missing=()
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-        die "--with-deps knows Debian and its derivatives only. Install what matches these packages by hand:" \
-            "${build_packages[*]} ${test_packages[*]}"
+        wanted="${build_packages[*]} ${test_packages[*]%:*}"
+        die "--with-deps knows Debian and its derivatives only. Install what matches these packages by hand: $wanted"
     fi
-    for package in "${build_packages[@]}" "${test_packages[@]}"; do
+    for wanted in "${build_packages[@]}" "${test_packages[@]}"; do
+        package=${wanted%:*} program=${wanted#"$package"} program=${program#:}
+        [ -z "$program" ] || ! command -v "$program" >/dev/null || continue
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] ||
             missing+=("$package")
     done
@@ -139,7 +144,7 @@ check_plugin() {
     [ -f "$1" ] || die "$1 is not a file"
     [ -r "$1" ] || die "$1 cannot be read"
     check_machine "$1"
-    [ -x "$1" ] || die "$1 is not executable"
+    [ -x "$1" ] || die "$1 is not executable, or is on a file system mounted noexec"
     answer=$(run_plugin "$1" CNI_COMMAND=VERSION CNI_NETNS=dummy CNI_IFNAME=dummy CNI_PATH=dummy \
         <<<'{"cniVersion":"1.0.0"}' 2>/dev/null | tr -d '\0') || status=$?
     [ "$status" -ne 124 ] || die "$1 does not answer VERSION within 10 seconds"
@@ -216,7 +221,8 @@ save() {
     mv -fT -- "$kept.part" "$kept" || die "cannot rename $kept.part"
 }
 
-staged() { printf '%s\n' "$bin/.ferrule-new.$1"; }
+# Under its own name, since that is how the program knows which plugin it is.
+staged() { printf '%s\n' "$new_files/$1"; }
 
 # Makes ready what was saved. A link where possible, since putting back must work on a full disk, too.
 stage_saved() {
@@ -224,15 +230,23 @@ stage_saved() {
     [ "$print" != none ] || return 0
     new=$(staged "$name")
     [ "$(fingerprint "$kept")" = "$print" ] || { note "$kept is missing or damaged"; return 1; }
-    rm -f -- "$new" && { ln -P -- "$kept" "$new" 2>/dev/null || cp -a -- "$kept" "$new"; }
+    mkdir -p -- "$new_files" && rm -f -- "$new" && { ln -P -- "$kept" "$new" 2>/dev/null || cp -a -- "$kept" "$new"; }
 }
 
+# Names of one program become links of one file, by which bridge knows host-local as itself and starts no process.
+declare -A file_of=()
 stage_new() {
     local name=$1 source=$2 print=$3 new
     new=$(staged "$name")
-    cp -- "$source" "$new" || die "cannot copy $source into $bin"
-    chmod 0755 -- "$new" || die "cannot set the mode of $new"
-    sync -- "$new" || die "cannot write $new"
+    mkdir -p -- "$new_files" || die "cannot make $new_files"
+    if [ "${file_of[$print]-}" ]; then
+        ln -fP -- "${file_of[$print]}" "$new" || die "cannot link $new to ${file_of[$print]}"
+    else
+        cp -- "$source" "$new" || die "cannot copy $source into $bin"
+        chmod 0755 -- "$new" || die "cannot set the mode of $new"
+        sync -- "$new" || die "cannot write $new"
+        file_of[$print]=$new
+    fi
     [ "$(fingerprint "$new")" = "$print" ] || die "$source changed while it was being copied"
     check_plugin "$new"
 }
@@ -284,7 +298,7 @@ recover() {
 # Removes what nobody needs any more: unfinished files, saved ones that the manifest does not name, empty state.
 tidy() {
     local file name print keep
-    rm -f -- "$bin"/.ferrule-new.*
+    rm -rf -- "$new_files"
     [ -d "$state" ] || return 0
     [ ! -e "$state/journal" ] || return 0
     rm -f -- "$state"/*.part
@@ -456,6 +470,7 @@ install_plugins() {
         now=$(fingerprint "$bin/$name")
         if [ "${installed[$name]-}" = "$now" ] && [ "$now" = "${sum[$name]}" ] && [ -x "$bin/$name" ]; then
             say "$name: is installed already"
+            file_of[$now]=$bin/$name
             continue
         fi
         todo+=("$name")
@@ -513,7 +528,8 @@ plan_return() {
         return
     fi
     settled+=("$name")
-    if [ "$now" = "$goal" ]; then
+    # Of the same contents as ours, it may yet differ in mode or owner: that one is put back.
+    if [ "$now" = "$goal" ] && [ "$now" != "$ours" ]; then
         say "$name: is already what it was before"
         return
     fi
@@ -641,6 +657,8 @@ done
 
 bin=$(realpath -m -- "$bin")
 state=$bin/.ferrule
+# On the same file system as what it is to replace.
+new_files=$bin/.ferrule-new
 check_bin_dir
 trap finish EXIT
 trap 'exit 129' HUP

@@ -36,7 +36,13 @@ pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
         Some(plugin) => start(*plugin, plugins),
         None => {
             let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
-            eprintln!("{}: run me by the name of one of my plugins: {}", name.display(), names.join(", "));
+            let names = names.join(", ");
+            let msg = format!(
+                "started as {:?}, which is none of the plugins in this program: {names}",
+                name.display()
+            );
+            eprintln!("{msg}");
+            let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
             ExitCode::FAILURE
         }
     }

@@ -15,6 +15,7 @@ pub mod del;
 pub mod device;
 pub mod masquerade;
 pub mod plan;
+pub mod solicited;
 pub mod veth;
 
 use cni_common::netlink::{LinkId, Socket};
