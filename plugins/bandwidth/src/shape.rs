@@ -12,7 +12,7 @@
 //!   lets it pass as it is, but a queue that does not hold it drops it each time. So the queue has room for two of them, or
 //!   for [`MIN_FRAMES`] frames where they are cut.
 //!
-//! [`reference`] gives the reference's numbers instead, for who has reasons to want them.
+//! [`reference()`] gives the reference's numbers instead, for who has reasons to want them.
 //!
 //! # References
 //! net/sched/sch_tbf.c; meta/bandwidth/ifb_creator.go of the reference.
