@@ -6,11 +6,12 @@
 use std::process::ExitCode;
 
 use cni_common::plugin::{self, Plugin};
+use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bridge, &HostLocal, &Loopback];
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS)
