@@ -22,7 +22,7 @@ mod userdata;
 
 pub use batch::Batch;
 pub use expr::{CmpOp, Expr, MetaKey, PayloadBase, Register, Verdict};
-pub use read::{Chain, RawExpr, Rule, chains, rules};
+pub use read::{Chain, RawExpr, Rule, chains, probe, rules};
 pub use userdata::{COMMENT_MAX, cut_comment};
 
 use std::fmt;

@@ -68,6 +68,9 @@ impl Plugin for Bridge {
             let msg = format!("{:?} already exists but is not a bridge", conf.bridge);
             return Err(CniError::new(Code::NotAvailable, msg));
         }
+        if conf.ip_masq {
+            masquerade::status()?;
+        }
         delegate(Delegate::ipam(call.env, call.config), Verb::Status)
     }
 }
