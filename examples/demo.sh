@@ -12,11 +12,14 @@ Usage: examples/demo.sh [--bin-dir DIR] [--runner FILE]
 Makes a node, two pods and an outside client from network namespaces, attaches
 the pods through the conflists beside this script as a container runtime does,
 and tries what pods do: reach their gateway, each other and the world outside.
-Then detaches them and looks for leftovers. Takes a few seconds.
+Measures a pod whose bandwidth is limited, and one whose is not. Then detaches
+them and looks for leftovers. Takes less than ten seconds.
 
-Needs root, and the commands ip, nft, ping and unshare. Everything happens in
-namespaces of its own, with its own /run and /var/lib/cni: neither the machine's
-network nor its files change, and all is gone when the script ends.
+Needs root, and the commands ip, ss, nft, ping, iperf3 and unshare. Everything
+happens in namespaces of its own, with its own /run and /var/lib/cni: neither the
+machine's network nor its files change, and all is gone when the script ends. Only
+kernel modules stay loaded; ifb, where it is one, brings two idle links, ifb0 and
+ifb1.
 
   --bin-dir DIR  the plugins (default: what ./build.sh makes)
   --runner FILE  the program that plays the runtime (default: cnirun in that folder)
@@ -36,6 +39,12 @@ readonly node_v4=192.0.2.1 client_v4=192.0.2.2
 readonly node_v6=2001:db8::1 client_v6=2001:db8::2
 readonly pods=(pod1 pod2)
 readonly loopback_dir=/run/cni/loopback.d
+# What the runtime asks for: in bit/s, towards pod1 and from it. The bursts are containerd's, which stand for none.
+readonly to_pod1=10000000 from_pod1=20000000 burst=4294967295
+readonly -A cap_args=(
+    [ferrule/pod1]="{\"bandwidth\": {\"ingressRate\": $to_pod1, \"ingressBurst\": $burst,
+        \"egressRate\": $from_pod1, \"egressBurst\": $burst}}"
+)
 
 # --- the stage
 
@@ -43,8 +52,8 @@ readonly loopback_dir=/run/cni/loopback.d
 go_inside() {
     local tool
     [ "$(id -u)" -eq 0 ] || die "needs root, for namespaces"
-    for tool in ip nft ping unshare; do
-        command -v "$tool" >/dev/null || die "needs $tool (on Debian: iproute2, nftables, iputils-ping, util-linux)"
+    for tool in ip:iproute2 ss:iproute2 nft:nftables ping:iputils-ping iperf3:iperf3 unshare:util-linux; do
+        command -v "${tool%:*}" >/dev/null || die "needs ${tool%:*} (on Debian: the package ${tool#*:})"
     done
     [ -n "$bin_dir" ] || bin_dir=$("$here/../build.sh") || die "the build failed"
     bin_dir=$(cd "$bin_dir" && pwd -P) || die "no folder $bin_dir"
@@ -71,13 +80,21 @@ private_folders() {
     mount -t tmpfs -o mode=0755 tmpfs /var/lib/cni
     # The old one would go on showing the machine's interfaces.
     mount -t sysfs sysfs /sys
-    for program in loopback bridge host-local; do
+    for program in loopback bridge host-local bandwidth; do
         [ -x "$bin_dir/$program" ] || die "no $program in $bin_dir"
+    done
+}
+
+# What still runs in the pods when the script ends too early.
+end_leftovers() {
+    for pod in "${pods[@]}" client; do
+        ip netns pids "$pod" 2>/dev/null | xargs -r kill 2>/dev/null || true
     done
 }
 
 make_node() {
     ip link set lo up
+    trap end_leftovers EXIT
     for pod in "${pods[@]}" client; do
         ip netns add "$pod"
     done
@@ -107,9 +124,9 @@ TEXT
 
 # --- the runtime
 
-# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni.
+# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni. The limits are the same for every verb.
 cni() {
-    "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
+    CAP_ARGS=${cap_args[$3/$4]-} "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
         --ifname "$5" --container-id "demo-$4"
 }
 
@@ -186,6 +203,56 @@ try_traffic() {
     ok "to the client it looks like the node, $seen: masqueraded"
 }
 
+# transfer POD PORT SECONDS [OPTION...]: sends to the client outside, or with --reverse receives from it. What iperf3 has to
+# say about it is in /run/transfer.PORT then.
+transfer() {
+    local pod=$1 port=$2 seconds=$3 try
+    shift 3
+    ip netns exec client timeout 10 iperf3 --server --one-off --port "$port" >/dev/null 2>&1 &
+    for try in {1..100}; do
+        [ -z "$(ip netns exec client ss -Hltn "sport = :$port")" ] || break
+        sleep 0.02
+    done
+    # Small blocks, since iperf3 does not count one that is not complete at the end.
+    ip netns exec "$pod" timeout 10 iperf3 --client $client_v4 --port "$port" --time "$seconds" --length 16K \
+        --format k "$@" >"/run/transfer.$port" 2>&1 || true
+}
+
+# Sets rate, in kbit/s: what arrived in the transfer with that port
+read_rate() {
+    rate=$(awk '$NF == "receiver" { print int($7) }' "/run/transfer.$1")
+    [ -n "$rate" ] || fail "iperf3 has no result: $(tail -n 1 "/run/transfer.$1")"
+}
+
+in_mbit() { awk -v kbit="$1" 'BEGIN { printf "%.1f Mbit/s", kbit / 1000 }'; }
+
+# expect_rate WHAT PORT LIMIT: 15 percent more or less will do. Headers count as well, so 95.6 percent is what to expect.
+expect_rate() {
+    local limit=$(($3 / 1000)) rate
+    read_rate "$2"
+    [[ $((rate * 100)) -ge $((limit * 85)) && $((rate * 100)) -le $((limit * 115)) ]] ||
+        fail "$1: $(in_mbit "$rate"), but the limit is $(in_mbit $limit)"
+    ok "$1: $(in_mbit "$rate"); the limit is $(in_mbit $limit)"
+}
+
+ifbs() { ip -o link show type ifb | awk '{ sub(":$", "", $2); print $2 }'; }
+
+try_limits() {
+    local rate ifb
+    ifb=$(ifbs)
+    [ -n "$ifb" ] || fail "there is no IFB, through which what pod1 sends would pass"
+    # One direction after the other: the acknowledgements of one would wait in the queue of the other.
+    transfer pod2 5203 1 &
+    transfer pod1 5201 2 --reverse
+    transfer pod1 5202 2
+    wait
+    expect_rate "TCP towards pod1" 5201 $to_pod1
+    expect_rate "TCP from pod1, through $ifb" 5202 $from_pod1
+    read_rate 5203
+    [ "$rate" -gt 200000 ] || fail "pod2, which has no limit, sends no more than $(in_mbit "$rate") meanwhile"
+    ok "TCP from pod2 meanwhile, which has no limit: $(in_mbit "$rate")"
+}
+
 check() {
     local network=$1 pod gate
     for pod in "${pods[@]}"; do
@@ -223,6 +290,7 @@ expect_clean() {
     done
     links+=$(ip -o link show type veth | awk '$2 !~ /^out0/ { print $2 }')
     expect_none "links" "$links"
+    expect_none "IFBs" "$(ifbs)"
     for address in $gone; do
         rules+=$(nft list ruleset | grep -wF "$address" || true)
     done
@@ -247,6 +315,9 @@ act() {
         6) try_traffic 6 $client_v6 $node_v6 ;;
         esac
     done
+    if [ -n "${cap_args[$network/pod1]-}" ]; then
+        try_limits
+    fi
     check "$network"
     detach "$network"
     expect_clean "$network" "$gone"
