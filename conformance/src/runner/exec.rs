@@ -1,5 +1,6 @@
 //! One call of one plugin: the lowest level, which tests use directly to say anything, even nonsense.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,18 @@ const PIPE_CAPACITY: usize = 64 * 1024;
 /// libcni's patience with a binary that is just being replaced.
 const BUSY_TRIES: usize = 5;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The error of a call whose time limit was reached; the plugin has been killed.
+#[derive(Debug, Clone, Copy)]
+pub struct TookTooLong;
+
+impl fmt::Display for TookTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("killed: it took too long")
+    }
+}
+
+impl std::error::Error for TookTooLong {}
 
 /// A plugin call in preparation. All six CNI variables are always set, empty when unused, as libcni does it, on top
 /// of the inherited environment; [`Exec::without`] takes one away.
@@ -43,6 +56,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     /// Variables that are not to be there at all.
     pub absent: Vec<String>,
+    /// Whether the plugin gets this process's environment besides, as from a runtime.
+    pub inherit: bool,
     /// A network namespace to start the plugin in; the caller's if there is none.
     pub run_in: Option<PathBuf>,
     /// When to kill the plugin; never if there is none.
@@ -65,6 +80,7 @@ impl Exec {
             stdin: Vec::new(),
             env: Vec::new(),
             absent: Vec::new(),
+            inherit: true,
             run_in: None,
             timeout: None,
         }
@@ -172,8 +188,12 @@ impl Exec {
         bail!("start {}: text file busy", self.binary.display())
     }
 
-    fn to_command(&self) -> Command {
+    /// The process, with pipes for its streams and everything but standard input's content and the namespace.
+    pub fn to_command(&self) -> Command {
         let mut command = Command::new(&self.binary);
+        if !self.inherit {
+            command.env_clear();
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
             .env("CNI_COMMAND", &self.command)
@@ -214,7 +234,7 @@ fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::proces
         if Instant::now() >= deadline {
             child.kill().context("kill the plugin")?;
             child.wait().context("wait for the killed plugin")?;
-            bail!("killed: it took too long");
+            return Err(TookTooLong.into());
         }
         thread::sleep(Duration::from_micros(200));
     };

@@ -1,12 +1,12 @@
 //! Versions of the CNI specification, as far as a runtime has to compare them.
 
-/// The newest specification version that libcni, and so this runner, asks a plugin for.
-pub const LATEST: Version = Version(1, 1, 0);
+use std::fmt;
 
-/// First version with CHECK and with `prevResult` at DEL.
-pub(super) const WITH_CHECK: Version = Version(0, 4, 0);
-/// First version with GC and STATUS.
-pub(super) const WITH_GC: Version = Version(1, 1, 0);
+/// The newest specification version that libcni, and so this runner, asks a plugin for.
+pub const LATEST: Version = Version::V1_1_0;
+
+pub(super) const WITH_CHECK: Version = Version::V0_4_0;
+pub(super) const WITH_GC: Version = Version::V1_1_0;
 
 /// Versions a result may carry; libcni has a result type for each, and none for others.
 const OF_RESULTS: [&str; 8] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", ""];
@@ -16,6 +16,32 @@ const OF_RESULTS: [&str; 8] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0
 pub struct Version(pub u32, pub u32, pub u32);
 
 impl Version {
+    /// 0.1.0
+    pub const V0_1_0: Version = Version(0, 1, 0);
+    /// 0.2.0, the first with VERSION.
+    pub const V0_2_0: Version = Version(0, 2, 0);
+    /// 0.3.0, the first with chains.
+    pub const V0_3_0: Version = Version(0, 3, 0);
+    /// 0.3.1
+    pub const V0_3_1: Version = Version(0, 3, 1);
+    /// 0.4.0, the first with CHECK and with `prevResult` at DEL.
+    pub const V0_4_0: Version = Version(0, 4, 0);
+    /// 1.0.0
+    pub const V1_0_0: Version = Version(1, 0, 0);
+    /// 1.1.0, the first with GC and STATUS.
+    pub const V1_1_0: Version = Version(1, 1, 0);
+
+    /// All that were published, the oldest first.
+    pub const PUBLISHED: [Version; 7] = [
+        Version::V0_1_0,
+        Version::V0_2_0,
+        Version::V0_3_0,
+        Version::V0_3_1,
+        Version::V0_4_0,
+        Version::V1_0_0,
+        Version::V1_1_0,
+    ];
+
     /// Reads `major.minor.patch`. An absent version means 0.1.0, as in libcni; missing parts count as 0.
     pub fn parse(text: &str) -> Option<Version> {
         if text.is_empty() {
@@ -25,6 +51,12 @@ impl Version {
         let version =
             Version(parts.next()??, parts.next().unwrap_or(Some(0))?, parts.next().unwrap_or(Some(0))?);
         parts.next().is_none().then_some(version)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}.{}", self.0, self.1, self.2))
     }
 }
 

@@ -1,0 +1,226 @@
+//! Judges a folder of CNI plugins.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use conformance::runner::Version;
+use conformance::suite::catalog::{Entry, entries};
+use conformance::suite::deviations::Deviations;
+use conformance::suite::report::{self, Counts};
+use conformance::suite::run::{Ended, Plan, Profile};
+use conformance::suite::subject::subjects;
+
+/// Judge CNI plugins, in any language, against the specification and against what their callers need.
+///
+/// Plugins are run in network namespaces that are made for them, so it takes root; without, only a few trials are made.
+/// Exit status: 0 if nothing failed, 1 if something did, 2 if the run itself was not possible.
+#[derive(Parser)]
+#[command(name = "cni-conformance", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put plugins through their trials and report
+    Run(RunArgs),
+    /// List the requirements and their trials
+    List {
+        /// Only those whose ID contains this; may be given many times
+        #[arg(long, value_name = "TEXT")]
+        filter: Vec<String>,
+        /// What the list looks like
+        #[arg(long, value_enum, default_value_t = ListFormat::Human)]
+        format: ListFormat,
+    },
+    /// Tell all about one requirement
+    Explain {
+        /// Such as ENV-05
+        id: String,
+    },
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// The folder with the plugins
+    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
+    bin_dir: PathBuf,
+    /// Only this plugin, or "chain" for all of them together; may be given many times
+    #[arg(long, value_name = "NAME")]
+    plugin: Vec<String>,
+    /// Only this version of the specification; may be given many times
+    #[arg(long, value_name = "VERSION", value_parser = parse_version)]
+    cni_version: Vec<Version>,
+    /// What is demanded: the specification, what callers need, or both
+    #[arg(long, value_enum, default_value_t = ProfileArg::All)]
+    profile: ProfileArg,
+    /// Only trials whose name, as in ENV-05/each-variable, contains this; may be given many times
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Failures that are known: lines of PLUGIN TRIAL VERSIONS REASON
+    #[arg(long, value_name = "FILE")]
+    known_deviations: Option<PathBuf>,
+    /// What the suite has to know of plugins that it does not know, as JSON; see the README
+    #[arg(long, value_name = "FILE")]
+    describe: Option<PathBuf>,
+    /// What the report looks like
+    #[arg(long, value_enum, default_value_t = ReportFormat::Human)]
+    format: ReportFormat,
+    /// How many trials are made at the same time; by default two for each processor
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProfileArg {
+    Spec,
+    Interop,
+    All,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ReportFormat {
+    Human,
+    Json,
+    Junit,
+    Markdown,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ListFormat {
+    Human,
+    Markdown,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run(args),
+        Command::List { filter, format } => list(&filter, format),
+        Command::Explain { id } => explain(&id),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("cni-conformance: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let plan = Plan {
+        subjects: subjects(&args.bin_dir, &args.plugin, args.describe.as_deref())?,
+        versions: args.cni_version,
+        profile: match args.profile {
+            ProfileArg::Spec => Profile::Spec,
+            ProfileArg::Interop => Profile::Interop,
+            ProfileArg::All => Profile::All,
+        },
+        filters: args.filter,
+        jobs: args.jobs.unwrap_or_else(|| 2 * std::thread::available_parallelism().map_or(1, usize::from)),
+        is_root: nix::unistd::geteuid().is_root(),
+        known: args.known_deviations.as_deref().map(Deviations::read).transpose()?.unwrap_or_default(),
+    };
+    let total = plan.cases().len();
+    if total == 0 {
+        bail!("nothing to try: no trial fits these plugins, versions and filters");
+    }
+    let ended = plan.run(Progress::new(total));
+    let unmet =
+        if plan.filters.is_empty() && args.plugin.is_empty() { plan.known.unmet() } else { Vec::new() };
+    let format = match args.format {
+        ReportFormat::Human => report::Format::Human,
+        ReportFormat::Json => report::Format::Json,
+        ReportFormat::Junit => report::Format::Junit,
+        ReportFormat::Markdown => report::Format::Markdown,
+    };
+    print(&report::report(format, &ended, &unmet))?;
+    Ok(if Counts::of(&ended).fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One line on a terminal that changes as trials end; nothing elsewhere.
+struct Progress;
+
+impl Progress {
+    #[allow(clippy::new_ret_no_self, reason = "what it makes is a closure")]
+    fn new(total: usize) -> impl Fn(usize, &Ended<'_>) + Sync {
+        let is_terminal = std::io::stderr().is_terminal();
+        let line = Mutex::new(());
+        move |before, ended| {
+            if !is_terminal {
+                return;
+            }
+            let _line = line.lock();
+            let case = ended.case;
+            eprint!(
+                "\r\x1b[K{}/{total} {} {} {}",
+                before + 1,
+                case.subject.name,
+                case.trial.id(),
+                case.version
+            );
+            if before + 1 == total {
+                eprint!("\r\x1b[K");
+            }
+        }
+    }
+}
+
+fn list(filters: &[String], format: ListFormat) -> anyhow::Result<ExitCode> {
+    if matches!(format, ListFormat::Markdown) {
+        print(&report::document())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    let is_chosen = |entry: &Entry| {
+        filters.is_empty() || filters.iter().any(|part| entry.requirement.id.contains(part.as_str()))
+    };
+    for entry in entries().filter(is_chosen) {
+        let row = entry.requirement;
+        let trials = entry.trials().count();
+        text += &format!("{:<8} {:<10} {:<15} {trials:>2}  {}\n", row.id, row.level, row.versions, row.says);
+    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain(id: &str) -> anyhow::Result<ExitCode> {
+    let wanted = id.split('/').next().unwrap_or(id);
+    let entry = entries()
+        .find(|entry| entry.requirement.id.eq_ignore_ascii_case(wanted))
+        .with_context(|| format!("there is no requirement {id}; see cni-conformance list"))?;
+    let row = entry.requirement;
+    let mut text = format!(
+        "{} ({})\n\n{}\n\nlevel     {}\nversions  {}\nsource    {}\n",
+        row.id, entry.section.title, row.says, row.level, row.versions, row.source
+    );
+    match row.unproven {
+        Some(why) => text += &format!("trials    none: {why}\n"),
+        None => {
+            for trial in entry.trials() {
+                let roles: Vec<String> =
+                    trial.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+                let of = if trial.only.is_empty() { roles.join(", ") } else { trial.only.join(", ") };
+                text += &format!("trial     {} (of: {of})\n", trial.id());
+            }
+        }
+    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a text. A reader that has heard enough is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("print"),
+        _ => Ok(()),
+    }
+}
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    Version::parse(text).filter(|version| Version::PUBLISHED.contains(version)).ok_or_else(|| {
+        format!("no published version; there are {}", Version::PUBLISHED.map(|v| v.to_string()).join(", "))
+    })
+}

@@ -1,0 +1,267 @@
+//! One call of the plugin on trial, and what came of it.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::lab::Lab;
+use super::outcome::{Fault, Stop, Trialled};
+use crate::fixture::Place as _;
+use crate::runner::{Exec, Output, TookTooLong};
+
+/// How long a plugin may take. The slowest of the reference waits five seconds for an IPv6 address.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// What helper programs of a plugin are found by. Everything else of the environment is left out.
+const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A call in preparation. It starts out right; a trial changes what it is about.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    lab: &'a Lab<'a>,
+    /// The process, but for its standard input.
+    pub exec: Exec,
+    /// The configuration, unless [`Call::bytes`] has replaced it.
+    pub config: Map<String, Value>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl<'a> Call<'a> {
+    /// A call without an attachment, with the lab's configuration.
+    pub fn new(lab: &'a Lab<'a>, command: &str) -> Call<'a> {
+        let mut exec =
+            Exec::new(lab.subject.binary(), command).path(lab.path()).env("PATH", SEARCH).timeout(PATIENCE);
+        exec.inherit = false;
+        Call { lab, exec, config: lab.config(), bytes: None }
+    }
+
+    /// Sets a key of the configuration.
+    #[must_use]
+    pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.config.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Takes a key of the configuration away.
+    #[must_use]
+    pub fn without_key(mut self, key: &str) -> Self {
+        self.config.remove(key);
+        self
+    }
+
+    /// Sets `prevResult`.
+    #[must_use]
+    pub fn previous(self, result: &Value) -> Self {
+        self.key("prevResult", result.clone())
+    }
+
+    /// Sends these bytes instead of a configuration.
+    #[must_use]
+    pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.bytes = Some(bytes.into());
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn var(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.exec = self.exec.env(name, value);
+        self
+    }
+
+    /// Takes a variable away.
+    #[must_use]
+    pub fn unset(mut self, name: &str) -> Self {
+        self.exec = self.exec.without(name);
+        self
+    }
+
+    /// What goes to standard input.
+    pub fn input(&self) -> Vec<u8> {
+        self.bytes.clone().unwrap_or_else(|| Value::Object(self.config.clone()).to_string().into_bytes())
+    }
+
+    /// Makes the call on the lab's node.
+    ///
+    /// # Errors
+    /// A fault if the plugin does not end in time.
+    pub fn run(&self) -> Result<Answer, Stop> {
+        let exec = self.exec.clone().stdin(self.input());
+        let run = match self.lab.node_if_any() {
+            Some(node) => node.call(&exec),
+            None => exec.run(),
+        };
+        match run {
+            Ok(output) => Ok(Answer { output, script: self.script() }),
+            Err(error) if error.is::<TookTooLong>() => Err(Stop::Fault(Box::new(Fault {
+                expected: format!("an end within {} seconds", PATIENCE.as_secs()),
+                seen: "it was still running, and was killed".to_owned(),
+                call: Some(self.script()),
+            }))),
+            Err(error) => Err(Stop::Broken(error)),
+        }
+    }
+
+    /// The call as a shell command.
+    pub fn script(&self) -> String {
+        let command = self.exec.to_command();
+        let variables = command.get_envs().filter_map(|(name, value)| {
+            Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
+        });
+        format!(
+            "printf %s {} | env -i {} {}",
+            quoted(&String::from_utf8_lossy(&self.input())),
+            variables.collect::<Vec<_>>().join(" "),
+            quoted(&self.exec.binary.to_string_lossy())
+        )
+    }
+}
+
+/// A word for a POSIX shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What a call came to, with the questions that trials ask of it. Each answer that is not as it should be is a fault
+/// with the call in it.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The process's end and its streams.
+    pub output: Output,
+    script: String,
+}
+
+impl Answer {
+    /// A fault that this call showed.
+    pub fn fault<T>(&self, expected: impl Display, seen: impl Display) -> Result<T, Stop> {
+        let (expected, seen) = (expected.to_string(), seen.to_string());
+        Err(Stop::Fault(Box::new(Fault { expected, seen, call: Some(self.script.clone()) })))
+    }
+
+    /// A fault that this call showed, unless the condition holds.
+    pub fn ensure(&self, condition: bool, expected: impl Display, seen: impl Display) -> Trialled {
+        if condition { Ok(()) } else { self.fault(expected, seen) }
+    }
+
+    /// Exit status 0, whatever was printed.
+    pub fn ok(&self) -> Trialled {
+        self.ensure(self.output.success(), "exit status 0", self.shown())
+    }
+
+    /// Exit status 0 and nothing on standard output.
+    pub fn silent(&self) -> Trialled {
+        self.ok()?;
+        self.ensure(
+            self.output.stdout.iter().all(u8::is_ascii_whitespace),
+            "nothing on standard output",
+            self.shown(),
+        )
+    }
+
+    /// Exit status 0 and one JSON object on standard output.
+    pub fn result(&self) -> Result<Value, Stop> {
+        self.ok()?;
+        self.document()
+    }
+
+    /// The one JSON object on standard output, whatever the exit status.
+    pub fn document(&self) -> Result<Value, Stop> {
+        match self.output.document() {
+            Ok(document) if document.is_object() => Ok(document),
+            Ok(_) => self.fault("a JSON object on standard output", self.shown()),
+            Err(error) => self
+                .fault("exactly one JSON document on standard output", format!("{error}: {}", self.shown())),
+        }
+    }
+
+    /// An exit status other than 0 and one error object on standard output.
+    pub fn refused(&self) -> Result<Refusal, Stop> {
+        if self.output.success() {
+            return self.fault("an error: an exit status other than 0", self.shown());
+        }
+        let object = self.document()?;
+        let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (Some(code), Some(msg)) = (object.get("code").and_then(Value::as_u64), text("msg")) else {
+            return self.fault("an error object with a number `code` and a text `msg`", self.shown());
+        };
+        if msg.is_empty() {
+            return self.fault("an error with a message", self.shown());
+        }
+        let details = text("details").unwrap_or_default();
+        Ok(Refusal { code, msg, details, version: text("cniVersion"), object, answer: self.clone() })
+    }
+
+    /// Exit status and streams, for a report.
+    pub fn shown(&self) -> String {
+        let mut shown = self.output.status.to_string();
+        for (name, bytes) in [("stdout", &self.output.stdout), ("stderr", &self.output.stderr)] {
+            let text = String::from_utf8_lossy(bytes);
+            let text = text.trim();
+            if text.is_empty() {
+                continue;
+            }
+            let cut: String = text.chars().take(600).collect();
+            let more = if cut.len() < text.len() { " ..." } else { "" };
+            shown += &format!("; {name}: {cut}{more}");
+        }
+        shown
+    }
+}
+
+/// An error object.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// `code`.
+    pub code: u64,
+    /// `msg`.
+    pub msg: String,
+    /// `details`, empty if absent.
+    pub details: String,
+    /// `cniVersion`.
+    pub version: Option<String>,
+    /// All of it.
+    pub object: Value,
+    /// Where it came from.
+    pub answer: Answer,
+}
+
+impl Refusal {
+    /// A fault unless the code is one of these.
+    pub fn code_in(self, codes: &[u64]) -> Result<Refusal, Stop> {
+        let codes_text: Vec<String> = codes.iter().map(u64::to_string).collect();
+        self.answer.ensure(
+            codes.contains(&self.code),
+            format!("an error with code {}", codes_text.join(" or ")),
+            format!("code {}: {}", self.code, self.text()),
+        )?;
+        Ok(self)
+    }
+
+    /// A fault unless message or details contain this.
+    pub fn mentions(self, part: &str) -> Result<Refusal, Stop> {
+        let expected = format!("an error that says {part:?}");
+        self.answer.ensure(self.text().contains(part), expected, self.text())?;
+        Ok(self)
+    }
+
+    /// Message and details.
+    pub fn text(&self) -> String {
+        if self.details.is_empty() { self.msg.clone() } else { format!("{}; {}", self.msg, self.details) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_are_quoted_only_where_a_shell_would_take_them_apart() {
+        assert_eq!(quoted("/opt/cni/bin:/x"), "/opt/cni/bin:/x");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("{\"a\": 'b'}"), r#"'{"a": '\''b'\''}'"#);
+    }
+}

@@ -1,0 +1,125 @@
+//! Deviations that are known of somebody's plugins, as data.
+//!
+//! A line is `PLUGIN TRIAL VERSIONS REASON...`. PLUGIN and TRIAL may end in `*`; VERSIONS is `*` or a list with commas.
+//! Lines that are empty or begin with `#` say nothing.
+//!
+//! ```text
+//! bridge  DLG-06/*  *            only ADD is called when the IPAM plugin fails
+//! *       ERR-02/*  1.0.0,1.1.0  errors carry no cniVersion
+//! ```
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, bail};
+
+use crate::runner::Version;
+
+/// One line.
+#[derive(Debug)]
+pub struct Deviation {
+    plugin: String,
+    trial: String,
+    versions: Vec<Version>,
+    /// Why it is known.
+    pub reason: String,
+    line: usize,
+    seen: AtomicBool,
+}
+
+/// A file of them.
+#[derive(Debug, Default)]
+pub struct Deviations(Vec<Deviation>);
+
+impl Deviations {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line has no reason.
+    pub fn read(file: &Path) -> anyhow::Result<Deviations> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        Deviations::parse(&text).with_context(|| format!("read {}", file.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Deviations> {
+        let mut deviations = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut words = line.split_whitespace();
+            let mut word = || words.next().map(str::to_owned);
+            let (Some(plugin), Some(trial), Some(versions)) = (word(), word(), word()) else {
+                bail!("line {}: PLUGIN TRIAL VERSIONS REASON are wanted", index + 1);
+            };
+            let reason = words.collect::<Vec<_>>().join(" ");
+            if reason.is_empty() {
+                bail!("line {}: there is no reason", index + 1);
+            }
+            let versions = match versions.as_str() {
+                "*" => Vec::new(),
+                list => list
+                    .split(',')
+                    .map(|text| Version::parse(text).with_context(|| format!("line {}: {text:?}", index + 1)))
+                    .collect::<anyhow::Result<_>>()?,
+            };
+            let seen = AtomicBool::new(false);
+            deviations.push(Deviation { plugin, trial, versions, reason, line: index + 1, seen });
+        }
+        Ok(Deviations(deviations))
+    }
+
+    /// The reason, if this plugin is known to fail this trial with this version.
+    pub fn reason(&self, plugin: &str, trial: &str, version: Version) -> Option<&str> {
+        let mut reason = None;
+        // Every line that says so has been met, not only the first.
+        for deviation in self.0.iter().filter(|deviation| deviation.is_of(plugin, trial, version)) {
+            deviation.seen.store(true, Ordering::Relaxed);
+            reason = reason.or(Some(deviation.reason.as_str()));
+        }
+        reason
+    }
+
+    /// The lines that no failure has met: they say what is not so, or not any more.
+    pub fn unmet(&self) -> Vec<String> {
+        let unmet = self.0.iter().filter(|deviation| !deviation.seen.load(Ordering::Relaxed));
+        unmet
+            .map(|deviation| format!("line {}: {} {}", deviation.line, deviation.plugin, deviation.trial))
+            .collect()
+    }
+}
+
+impl Deviation {
+    fn is_of(&self, plugin: &str, trial: &str, version: Version) -> bool {
+        matches(&self.plugin, plugin)
+            && matches(&self.trial, trial)
+            && (self.versions.is_empty() || self.versions.contains(&version))
+    }
+}
+
+/// Whether a pattern, which may end in `*`, is this text.
+fn matches(pattern: &str, text: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == text, |start| text.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_for_what_it_says_and_is_remembered() {
+        let text = "# none\n\nbridge DLG-06/* 1.0.0,1.1.0 only ADD is called\n* X-1/a * other\n";
+        let deviations = Deviations::parse(text).unwrap();
+        assert_eq!(deviations.reason("bridge", "DLG-06/x", Version::V1_0_0), Some("only ADD is called"));
+        assert_eq!(deviations.reason("bridge", "DLG-06/x", Version::V0_4_0), None);
+        assert_eq!(deviations.reason("ptp", "DLG-06/x", Version::V1_0_0), None);
+        assert_eq!(deviations.unmet(), ["line 4: * X-1/a"]);
+    }
+
+    #[test]
+    fn a_line_without_a_reason_is_refused() {
+        assert!(Deviations::parse("bridge DLG-06/* *").is_err());
+        assert!(Deviations::parse("bridge DLG-06/* one why").is_err());
+    }
+}

@@ -1,0 +1,93 @@
+//! For a person at a terminal.
+
+use std::fmt::Write as _;
+
+use super::summary::{Counts, Summary};
+use crate::suite::run::{Ended, Verdict};
+
+pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
+    let mut text = table(&Summary::of(ended).cells());
+    for end in ended
+        .iter()
+        .filter(|end| !matches!(end.verdict, Verdict::Pass | Verdict::Skip(_) | Verdict::Known(..)))
+    {
+        text += &one(end);
+    }
+    text += &skips(ended);
+    for line in unmet {
+        let _ = writeln!(text, "\nThe file of known deviations says what was not met: {line}");
+    }
+    let _ = writeln!(text, "\n{}", Counts::of(ended));
+    text
+}
+
+fn table(cells: &[Vec<String>]) -> String {
+    let columns = cells.first().map_or(0, Vec::len);
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in cells {
+        let padded: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let _ = writeln!(text, "{}", padded.join("  ").trim_end());
+    }
+    text
+}
+
+/// A case that did not end well: what is demanded and by whom, what was seen, how to see it again.
+fn one(end: &Ended<'_>) -> String {
+    let (case, requirement) = (end.case, end.case.entry.requirement);
+    let mut text = format!(
+        "\n{} {} {} (CNI {})\n",
+        end.verdict.word().to_uppercase(),
+        case.subject.name,
+        case.trial.id(),
+        case.version
+    );
+    let mut line = |title: &str, content: &str| {
+        let _ = writeln!(text, "  {title:<9} {}", content.replace('\n', "\n            "));
+    };
+    line(&requirement.level.to_string().to_lowercase(), requirement.says);
+    line("source", requirement.source);
+    if let Verdict::Broken(why) = &end.verdict {
+        line("trouble", &format!("the suite could not judge: {why}"));
+    }
+    if let Some(fault) = end.verdict.fault() {
+        line("expected", &fault.expected);
+        line("seen", &fault.seen);
+        if let Some(call) = &fault.call {
+            line("the call", call);
+        }
+    }
+    line("again", &again(end));
+    text
+}
+
+/// The command that makes this trial again.
+pub(super) fn again(end: &Ended<'_>) -> String {
+    let case = end.case;
+    format!(
+        "cni-conformance run --bin-dir {} --plugin {} --cni-version {} --filter {}",
+        case.subject.dir.display(),
+        case.subject.name,
+        case.version,
+        case.trial.id()
+    )
+}
+
+/// Why cases were not tried: each reason once, with the number of cases.
+fn skips(ended: &[Ended<'_>]) -> String {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for end in ended {
+        let Verdict::Skip(why) = &end.verdict else { continue };
+        match reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    let mut text = String::new();
+    for (reason, count) in reasons {
+        let _ = writeln!(text, "\nSkipped {count}: {reason}.");
+    }
+    text
+}

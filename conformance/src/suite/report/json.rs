@@ -1,0 +1,48 @@
+//! For a program: one object.
+
+use serde_json::{Value, json};
+
+use super::human::again;
+use super::summary::Counts;
+use crate::suite::run::{Ended, Verdict};
+
+pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
+    let counts = Counts::of(ended);
+    let report = json!({
+        "summary": {
+            "pass": counts.pass, "fail": counts.fail, "warn": counts.warn, "note": counts.note,
+            "known": counts.known, "skip": counts.skip},
+        "unmetDeviations": unmet,
+        "cases": ended.iter().map(case).collect::<Vec<_>>(),
+    });
+    format!("{report:#}\n")
+}
+
+fn case(end: &Ended<'_>) -> Value {
+    let (case, requirement) = (end.case, end.case.entry.requirement);
+    let mut object = json!({
+        "plugin": case.subject.name,
+        "section": case.entry.section.slug,
+        "requirement": requirement.id,
+        "level": requirement.level.to_string(),
+        "trial": case.trial.id(),
+        "cniVersion": case.version.to_string(),
+        "verdict": end.verdict.word(),
+        "milliseconds": u64::try_from(end.time.as_millis()).unwrap_or(u64::MAX),
+    });
+    if let Some(fault) = end.verdict.fault() {
+        object["says"] = requirement.says.into();
+        object["source"] = requirement.source.into();
+        object["expected"] = fault.expected.clone().into();
+        object["seen"] = fault.seen.clone().into();
+        object["call"] = fault.call.clone().into();
+        object["again"] = again(end).into();
+    }
+    match &end.verdict {
+        Verdict::Skip(why) | Verdict::Known(_, why) | Verdict::Broken(why) => {
+            object["reason"] = why.clone().into()
+        }
+        Verdict::Pass | Verdict::Fail(_) | Verdict::Warn(_) | Verdict::Note(_) => {}
+    }
+    object
+}

@@ -1,0 +1,96 @@
+//! For a CI server: JUnit's XML, a suite for each plugin. What is no failure there is a passed case with its words in
+//! `system-out`.
+
+use std::fmt::Write as _;
+
+use super::human::again;
+use super::summary::{Counts, Summary};
+use crate::suite::run::{Ended, Verdict};
+
+pub(super) fn report(ended: &[Ended<'_>]) -> String {
+    let mut xml =
+        String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cni-conformance\">\n");
+    for plugin in Summary::of(ended).plugins {
+        let of: Vec<&Ended<'_>> = ended.iter().filter(|end| end.case.subject.name == plugin).collect();
+        let counts = Counts::of(of.iter().copied());
+        let time: f64 = of.iter().map(|end| end.time.as_secs_f64()).sum();
+        let _ = writeln!(
+            xml,
+            "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{time:.3}\">",
+            escaped(&plugin),
+            of.len(),
+            counts.fail,
+            counts.skip
+        );
+        of.into_iter().for_each(|end| case(end, &mut xml));
+        xml += "  </testsuite>\n";
+    }
+    xml + "</testsuites>\n"
+}
+
+fn case(end: &Ended<'_>, xml: &mut String) {
+    let (case, requirement) = (end.case, end.case.entry.requirement);
+    let _ = write!(
+        xml,
+        "    <testcase classname=\"{}.{}\" name=\"{} ({})\" time=\"{:.3}\"",
+        escaped(&case.subject.name),
+        case.entry.section.slug,
+        escaped(&case.trial.id()),
+        case.version,
+        end.time.as_secs_f64()
+    );
+    let words = |reason: &str| {
+        let fault = end.verdict.fault();
+        let (expected, seen) = fault.map_or(("", reason), |fault| (&fault.expected, &fault.seen));
+        let call = fault.and_then(|fault| fault.call.as_deref()).unwrap_or_default();
+        escaped(&format!(
+            "{} {}\n{}\nexpected: {expected}\nseen: {seen}\ncall: {call}\nagain: {}\n",
+            requirement.level,
+            requirement.says,
+            requirement.source,
+            again(end)
+        ))
+    };
+    let body = match &end.verdict {
+        Verdict::Pass => String::new(),
+        Verdict::Skip(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
+        Verdict::Fail(fault) => {
+            format!("<failure message=\"{}\">{}</failure>", escaped(&fault.seen), words(""))
+        }
+        Verdict::Broken(why) => {
+            format!("<failure message=\"the suite could not judge\">{}</failure>", words(why))
+        }
+        Verdict::Known(_, why) => format!("<system-out>known: {}\n{}</system-out>", escaped(why), words("")),
+        Verdict::Warn(_) | Verdict::Note(_) => {
+            format!("<system-out>{}: {}</system-out>", end.verdict.word(), words(""))
+        }
+    };
+    let _ = if body.is_empty() { writeln!(xml, "/>") } else { writeln!(xml, ">{body}</testcase>") };
+}
+
+/// Text for XML 1.0, which has no place for most control characters.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn text_becomes_xml() {
+        assert_eq!(escaped("<a b=\"&\u{1b}\">"), "&lt;a b=&quot;&amp;\u{fffd}&quot;&gt;");
+    }
+}

@@ -1,0 +1,136 @@
+//! Counts of verdicts.
+
+use std::fmt;
+
+use crate::suite::requirements::SECTIONS;
+use crate::suite::run::{Ended, Verdict};
+
+/// How many cases ended in which way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// As demanded.
+    pub pass: usize,
+    /// Not as demanded, or not to be judged because the suite failed.
+    pub fail: usize,
+    /// Not as advised.
+    pub warn: usize,
+    /// Otherwise than the reference, or a choice that is free.
+    pub note: usize,
+    /// Failures that were known.
+    pub known: usize,
+    /// Not tried.
+    pub skip: usize,
+}
+
+impl Counts {
+    /// The counts of these cases.
+    pub fn of<'e, 'a: 'e>(ended: impl IntoIterator<Item = &'e Ended<'a>>) -> Counts {
+        let mut counts = Counts::default();
+        for end in ended {
+            *match end.verdict {
+                Verdict::Pass => &mut counts.pass,
+                Verdict::Fail(_) | Verdict::Broken(_) => &mut counts.fail,
+                Verdict::Warn(_) => &mut counts.warn,
+                Verdict::Note(_) => &mut counts.note,
+                Verdict::Known(..) => &mut counts.known,
+                Verdict::Skip(_) => &mut counts.skip,
+            } += 1;
+        }
+        counts
+    }
+
+    /// The ways that occurred, each with its word, in this order.
+    pub fn named(self) -> impl Iterator<Item = (&'static str, usize)> {
+        [
+            ("passed", self.pass),
+            ("failed", self.fail),
+            ("known", self.known),
+            ("warned", self.warn),
+            ("noted", self.note),
+            ("skipped", self.skip),
+        ]
+        .into_iter()
+        .filter(|(word, count)| *count > 0 || matches!(*word, "passed" | "failed"))
+    }
+
+    fn tried(self) -> usize {
+        self.pass + self.fail + self.warn + self.note + self.known
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.named().map(|(word, count)| format!("{count} {word}")).collect();
+        f.pad(&parts.join(", "))
+    }
+}
+
+/// A table of plugin by section.
+#[derive(Debug)]
+pub struct Summary {
+    /// The plugins.
+    pub plugins: Vec<String>,
+    /// For each section with cases: its title, and a cell for each plugin.
+    pub rows: Vec<(&'static str, Vec<Counts>)>,
+    /// All of a plugin's cases.
+    pub totals: Vec<Counts>,
+}
+
+impl Summary {
+    /// The table of these cases.
+    pub fn of(ended: &[Ended<'_>]) -> Summary {
+        let mut plugins: Vec<String> = Vec::new();
+        for end in ended {
+            if plugins.last() != Some(&end.case.subject.name) {
+                plugins.push(end.case.subject.name.clone());
+            }
+        }
+        let of = |plugin: &str, slug: Option<&str>| {
+            Counts::of(ended.iter().filter(|end| {
+                end.case.subject.name == plugin && slug.is_none_or(|slug| end.case.entry.section.slug == slug)
+            }))
+        };
+        let rows = SECTIONS
+            .iter()
+            .map(|section| {
+                (
+                    section.title,
+                    plugins.iter().map(|plugin| of(plugin, Some(section.slug))).collect::<Vec<_>>(),
+                )
+            })
+            .filter(|(_, cells)| cells.iter().any(|cell| *cell != Counts::default()))
+            .collect();
+        let totals = plugins.iter().map(|plugin| of(plugin, None)).collect();
+        Summary { plugins, rows, totals }
+    }
+
+    /// The table's cells as text, header and totals included; an empty cell where nothing was tried.
+    pub fn cells(&self) -> Vec<Vec<String>> {
+        let row = |title: &str, counts: &[Counts]| {
+            std::iter::once(title.to_owned()).chain(counts.iter().map(|counts| cell(*counts))).collect()
+        };
+        let mut cells = vec![std::iter::once(String::new()).chain(self.plugins.iter().cloned()).collect()];
+        cells.extend(self.rows.iter().map(|(title, counts)| row(title, counts)));
+        cells.push(row("all", &self.totals));
+        cells
+    }
+}
+
+/// `12/12`, and what is not as it should be.
+fn cell(counts: Counts) -> String {
+    if counts == Counts::default() {
+        return String::new();
+    }
+    if counts.tried() == 0 {
+        return "skipped".to_owned();
+    }
+    let mut cell = format!("{}/{}", counts.pass, counts.tried());
+    for (sign, count) in
+        [("✗", counts.fail), ("known", counts.known), ("warn", counts.warn), ("note", counts.note)]
+    {
+        if count > 0 {
+            cell += &format!(" {count} {sign}");
+        }
+    }
+    cell
+}

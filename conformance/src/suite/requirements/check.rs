@@ -1,0 +1,68 @@
+//! What CHECK does.
+
+use crate::runner::Version;
+use crate::suite::requirement::Level::{Must, Should};
+use crate::suite::requirement::{Requirement, Versions};
+
+/// The rows of this section.
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement::new(
+        "CHK-01",
+        Must,
+        Versions::since(Version::V0_4_0),
+        "CHECK goes by `prevResult`, and fails without it.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-02",
+        Must,
+        Versions::since(Version::V0_4_0),
+        "CHECK puts up with what a later plugin of the chain may have changed, such as further \
+         interfaces, addresses and routes.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-03",
+        Should,
+        Versions::since(Version::V0_4_0),
+        "CHECK fails if an interface, address or route of `prevResult` that the plugin made is gone or \
+         altered.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-04",
+        Should,
+        Versions::since(Version::V0_4_0),
+        "CHECK fails if something else that the plugin set up for the attachment is gone, such as \
+         firewall rules, shaping or a reservation.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-05",
+        Should,
+        Versions::since(Version::V0_4_0),
+        "CHECK fails if the plugin can tell that the container is cut off.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-06",
+        Must,
+        Versions::since(Version::V0_4_0),
+        "CHECK succeeds straight after ADD.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-07",
+        Should,
+        Versions::since(Version::V0_4_0),
+        "CHECK is delegated to the plugins that ADD was delegated to, and fails with their error.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+    Requirement::new(
+        "CHK-08",
+        Must,
+        Versions::since(Version::V0_4_0),
+        "CHECK changes nothing, and prints nothing when it succeeds.",
+        "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
+    ),
+];

@@ -1,0 +1,339 @@
+//! The shapes of results, one for each family of versions.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use crate::runner::Version;
+
+/// Which plugin a result is of: an IPAM plugin's has no interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// A plugin that makes or changes interfaces.
+    Interface,
+    /// An IPAM plugin.
+    Ipam,
+}
+
+/// Writes a result in the shape of a version, with `cniVersion`. The model is the shape of 1.1.0.
+pub fn render(model: &Value, version: Version) -> Value {
+    let mut result = if version < Version::V0_3_0 { oldest(model) } else { listed(model, version) };
+    result.insert("cniVersion".to_owned(), version.to_string().into());
+    Value::Object(result)
+}
+
+/// 0.1.0 and 0.2.0: the first address of each family, with the routes of that family.
+fn oldest(model: &Value) -> Map<String, Value> {
+    let mut result = Map::new();
+    for (key, v6) in [("ip4", false), ("ip6", true)] {
+        let Some(ip) = list(model, "ips").find(|ip| is_v6(&ip["address"]) == Some(v6)) else { continue };
+        let mut family = Map::from_iter([("ip".to_owned(), ip["address"].clone())]);
+        if let Some(gateway) = ip.get("gateway") {
+            family.insert("gateway".to_owned(), gateway.clone());
+        }
+        let routes: Vec<Value> = list(model, "routes")
+            .filter(|route| is_v6(&route["dst"]) == Some(v6))
+            .map(|route| picked(route, &["dst", "gw"]))
+            .collect();
+        if !routes.is_empty() {
+            family.insert("routes".to_owned(), routes.into());
+        }
+        result.insert(key.to_owned(), family.into());
+    }
+    copy(model, &mut result, &["dns"]);
+    result
+}
+
+fn listed(model: &Value, version: Version) -> Map<String, Value> {
+    let mut result = Map::new();
+    let shape = Keys::of(version);
+    for (key, keys) in [("interfaces", shape.interface), ("ips", shape.ip), ("routes", shape.route)] {
+        let mut items: Vec<Value> = list(model, key).map(|item| picked(item, keys)).collect();
+        if items.is_empty() {
+            continue;
+        }
+        if key == "ips" && version < Version::V1_0_0 {
+            for item in &mut items {
+                let family = if is_v6(&item["address"]) == Some(true) { "6" } else { "4" };
+                item["version"] = family.into();
+            }
+        }
+        result.insert(key.to_owned(), items.into());
+    }
+    copy(model, &mut result, &["dns"]);
+    result
+}
+
+/// The keys that each part of a result may have from 0.3.0 on.
+struct Keys {
+    interface: &'static [&'static str],
+    ip: &'static [&'static str],
+    route: &'static [&'static str],
+}
+
+impl Keys {
+    fn of(version: Version) -> Keys {
+        let old = Keys {
+            interface: &["name", "mac", "sandbox"],
+            ip: &["version", "address", "gateway", "interface"],
+            route: &["dst", "gw"],
+        };
+        match version {
+            version if version < Version::V1_0_0 => old,
+            Version::V1_0_0 => Keys { ip: &["address", "gateway", "interface"], ..old },
+            _ => Keys {
+                interface: &["name", "mac", "mtu", "sandbox", "socketPath", "pciID"],
+                ip: &["address", "gateway", "interface"],
+                route: &["dst", "gw", "mtu", "advmss", "priority", "table", "scope"],
+            },
+        }
+    }
+}
+
+/// What is wrong with a result of a version, one sentence each; nothing if it is right.
+pub fn faults(result: &Value, version: Version, of: Of) -> Vec<String> {
+    let mut faults = Vec::new();
+    if result["cniVersion"] != version.to_string() {
+        faults.push(format!("cniVersion is {}, not {version}", result["cniVersion"]));
+    }
+    let top: &[&str] = match (version < Version::V0_3_0, of) {
+        (true, _) => &["cniVersion", "ip4", "ip6", "dns"],
+        (false, Of::Interface) => &["cniVersion", "interfaces", "ips", "routes", "dns"],
+        (false, Of::Ipam) => &["cniVersion", "ips", "routes", "dns"],
+    };
+    only(result, top, "the result", &mut faults);
+    dns_faults(&result["dns"], &mut faults);
+    if version < Version::V0_3_0 {
+        oldest_faults(result, &mut faults)
+    } else {
+        listed_faults(result, version, of, &mut faults)
+    }
+    faults
+}
+
+fn oldest_faults(result: &Value, faults: &mut Vec<String>) {
+    if result["ip4"].is_null() && result["ip6"].is_null() {
+        faults.push("neither ip4 nor ip6 is there".to_owned());
+    }
+    for (key, v6) in [("ip4", false), ("ip6", true)] {
+        let family = &result[key];
+        if family.is_null() {
+            continue;
+        }
+        only(family, &["ip", "gateway", "routes"], key, faults);
+        if is_v6(&family["ip"]) != Some(v6) || !is_cidr(&family["ip"]) {
+            faults.push(format!("{key}.ip is {}", family["ip"]));
+        }
+        for route in list(family, "routes") {
+            route_faults(route, &["dst", "gw"], faults);
+        }
+    }
+}
+
+fn listed_faults(result: &Value, version: Version, of: Of, faults: &mut Vec<String>) {
+    let keys = Keys::of(version);
+    for key in ["interfaces", "ips", "routes"] {
+        if !matches!(result[key], Value::Null | Value::Array(_)) {
+            faults.push(format!("{key} is no list: {}", result[key]));
+        }
+    }
+    for interface in list(result, "interfaces") {
+        only(interface, keys.interface, "an interface", faults);
+        if interface["name"].as_str().is_none_or(str::is_empty) {
+            faults.push(format!("an interface without a name: {interface}"));
+        }
+        for key in ["mac", "sandbox"] {
+            text_or_absent(interface, key, faults);
+        }
+    }
+    let interfaces = list(result, "interfaces").count() as u64;
+    for ip in list(result, "ips") {
+        let allowed: Vec<&str> =
+            keys.ip.iter().copied().filter(|key| of == Of::Interface || *key != "interface").collect();
+        only(ip, &allowed, "an address", faults);
+        ip_faults(ip, version, faults);
+        match &ip["interface"] {
+            Value::Null => {}
+            index if index.as_u64().is_some_and(|index| index < interfaces) => {}
+            index => faults.push(format!("interface {index} of {interfaces} interfaces: {ip}")),
+        }
+    }
+    for route in list(result, "routes") {
+        route_faults(route, keys.route, faults);
+    }
+}
+
+fn ip_faults(ip: &Value, version: Version, faults: &mut Vec<String>) {
+    if !is_cidr(&ip["address"]) {
+        faults.push(format!("address is not in CIDR form: {ip}"));
+    }
+    let family = is_v6(&ip["address"]);
+    if !ip["gateway"].is_null() && is_v6(&ip["gateway"]) != family {
+        faults.push(format!("a gateway of another family, or none at all: {ip}"));
+    }
+    let wanted = if family == Some(true) { "6" } else { "4" };
+    if version < Version::V1_0_0 && ip["version"] != wanted {
+        faults.push(format!("version is {}, not \"{wanted}\": {ip}", ip["version"]));
+    }
+}
+
+fn route_faults(route: &Value, keys: &[&str], faults: &mut Vec<String>) {
+    only(route, keys, "a route", faults);
+    if !is_cidr(&route["dst"]) {
+        faults.push(format!("dst is not in CIDR form: {route}"));
+    }
+    if !route["gw"].is_null() && is_v6(&route["gw"]) != is_v6(&route["dst"]) {
+        faults.push(format!("a gateway of another family, or none at all: {route}"));
+    }
+    for key in ["mtu", "advmss", "priority", "table", "scope"] {
+        if !route[key].is_null() && route[key].as_u64().is_none() {
+            faults.push(format!("{key} is no unsigned number: {route}"));
+        }
+    }
+}
+
+fn dns_faults(dns: &Value, faults: &mut Vec<String>) {
+    if dns.is_null() {
+        return;
+    }
+    only(dns, &["nameservers", "domain", "search", "options"], "dns", faults);
+    for key in ["nameservers", "search", "options"] {
+        let is_texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+        if !dns[key].is_null() && !is_texts(&dns[key]) {
+            faults.push(format!("dns.{key} is no list of texts: {}", dns[key]));
+        }
+    }
+    text_or_absent(dns, "domain", faults);
+}
+
+fn text_or_absent(object: &Value, key: &str, faults: &mut Vec<String>) {
+    if !matches!(object[key], Value::Null | Value::String(_)) {
+        faults.push(format!("{key} is no text: {object}"));
+    }
+}
+
+fn only(object: &Value, keys: &[&str], what: &str, faults: &mut Vec<String>) {
+    let Some(members) = object.as_object() else {
+        faults.push(format!("{what} is no object: {object}"));
+        return;
+    };
+    for key in members.keys().filter(|key| !keys.contains(&key.as_str())) {
+        faults.push(format!("{what} has the key {key:?}, which this version does not know"));
+    }
+}
+
+/// The objects of a list in a result.
+pub fn list<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    object.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The addresses of a result of any version, as `ADDRESS/PREFIX`.
+pub fn addresses(result: &Value) -> Vec<String> {
+    let old = ["ip4", "ip6"].into_iter().filter_map(|key| result[key]["ip"].as_str());
+    let new = list(result, "ips").filter_map(|ip| ip["address"].as_str());
+    old.chain(new).map(str::to_owned).collect()
+}
+
+/// A result with what means nothing taken away: empty lists, empty `dns`, and the order of keys.
+pub fn normalised(result: &Value) -> Value {
+    let mut result = result.clone();
+    if let Some(members) = result.as_object_mut() {
+        members.retain(|_, value| {
+            !(value.is_null()
+                || value.as_array().is_some_and(Vec::is_empty)
+                || value.as_object().is_some_and(Map::is_empty))
+        });
+    }
+    result
+}
+
+/// The family of an address, with a prefix or without: whether it is IPv6.
+pub fn is_v6(text: &Value) -> Option<bool> {
+    let text = text.as_str()?;
+    let address: IpAddr = text.split('/').next()?.parse().ok()?;
+    Some(address.is_ipv6())
+}
+
+fn is_cidr(text: &Value) -> bool {
+    let Some((address, prefix)) = text.as_str().and_then(|text| text.split_once('/')) else { return false };
+    let limit = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    prefix.parse::<u8>().is_ok_and(|prefix| prefix <= limit)
+}
+
+fn picked(object: &Value, keys: &[&str]) -> Value {
+    let members = object.as_object().into_iter().flatten();
+    let kept = members.filter(|(key, _)| keys.contains(&key.as_str()));
+    Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+fn copy(from: &Value, to: &mut Map<String, Value>, keys: &[&str]) {
+    for key in keys {
+        if let Some(value) = from.get(key) {
+            to.insert((*key).to_owned(), value.clone());
+        }
+    }
+}
+
+/// A result as 1.1.0 knows it, with everything that a result can have; for trials of conversions.
+pub fn full(interface: &str, sandbox: &str) -> Value {
+    json!({
+        "interfaces": [
+            {"name": "host9", "mac": "02:00:00:00:00:01"},
+            {"name": interface, "mac": "02:00:00:00:00:02", "sandbox": sandbox}],
+        "ips": [
+            {"address": "10.76.9.2/24", "gateway": "10.76.9.1", "interface": 1},
+            {"address": "fd00:76:9::2/64", "gateway": "fd00:76:9::1", "interface": 1}],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "gw": "10.76.9.1"}, {"dst": "::/0"}],
+        "dns": {"nameservers": ["10.76.9.1"], "domain": "trial.example", "search": ["example"], "options": ["ndots:5"]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_rendered_is_right_in_every_version() {
+        for version in Version::PUBLISHED {
+            let result = render(&full("eth0", "/x"), version);
+            assert_eq!(faults(&result, version, Of::Interface), Vec::<String>::new(), "{version}");
+        }
+    }
+
+    #[test]
+    fn a_shape_of_another_version_is_noticed() {
+        for version in Version::PUBLISHED {
+            for other in Version::PUBLISHED {
+                let mut result = render(&full("eth0", "/x"), other);
+                result["cniVersion"] = version.to_string().into();
+                let family = |version: Version| (version >= Version::V0_3_0, version >= Version::V1_0_0);
+                let is_right = faults(&result, version, Of::Interface).is_empty();
+                assert_eq!(is_right, family(version) == family(other), "{other} as {version}");
+            }
+        }
+    }
+
+    #[test]
+    fn faults_are_found_one_by_one() {
+        let version = Version::V1_1_0;
+        for (pointer, value) in [
+            ("/cniVersion", json!("1.0.0")),
+            ("/interfaces/0/name", json!("")),
+            ("/interfaces/0/color", json!("blue")),
+            ("/ips/0/address", json!("10.76.9.2")),
+            ("/ips/0/interface", json!(2)),
+            ("/ips/1/gateway", json!("10.76.9.1")),
+            ("/routes/0/dst", json!("default")),
+            ("/routes/0/mtu", json!("1500")),
+            ("/dns/search", json!("example")),
+        ] {
+            let mut result = render(&full("eth0", "/x"), version);
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            result.pointer_mut(parent).unwrap()[key] = value;
+            assert_eq!(faults(&result, version, Of::Interface).len(), 1, "{pointer}");
+        }
+    }
+}

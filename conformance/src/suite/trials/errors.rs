@@ -1,0 +1,6 @@
+//! Trials of the section "errors".
+
+use crate::suite::trial::Trial;
+
+/// In the order of their requirements.
+pub(super) const TRIALS: &[Trial] = &[];

@@ -1,0 +1,40 @@
+//! The trials, section by section as their requirements.
+
+mod add;
+mod callers;
+mod capabilities;
+mod chain;
+mod check;
+mod concurrency;
+mod config;
+mod del;
+mod delegation;
+mod environment;
+mod errors;
+mod gc;
+mod identifiers;
+mod results;
+mod status;
+mod versions;
+
+use super::trial::Trial;
+
+/// For each section of the requirements, in the same order, its trials.
+pub const TRIALS: &[&[Trial]] = &[
+    environment::TRIALS,
+    identifiers::TRIALS,
+    config::TRIALS,
+    versions::TRIALS,
+    errors::TRIALS,
+    results::TRIALS,
+    add::TRIALS,
+    del::TRIALS,
+    check::TRIALS,
+    gc::TRIALS,
+    status::TRIALS,
+    chain::TRIALS,
+    delegation::TRIALS,
+    capabilities::TRIALS,
+    concurrency::TRIALS,
+    callers::TRIALS,
+];
