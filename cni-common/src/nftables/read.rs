@@ -8,7 +8,7 @@ use super::batch::{
     LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, chain_request,
     rule_request,
 };
-use super::expr::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
+use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
 use super::{CmpOp, Error, PayloadBase, Table, userdata};
 use crate::netlink;
@@ -18,7 +18,7 @@ use crate::netlink::{Message, Socket};
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;
 /// `struct nfgenmsg` in front of an answer's attributes.
-const HEADER: usize = 4;
+pub(super) const HEADER: usize = 4;
 /// `NFTA_CHAIN_USE`.
 const CHAIN_USE: u16 = 6;
 /// `NFTA_MATCH_NAME`.
@@ -54,7 +54,7 @@ pub struct Rule {
 }
 
 /// Whether the error means that the thing asked for is not there.
-fn absent(error: &netlink::Error) -> bool {
+pub(super) fn absent(error: &netlink::Error) -> bool {
     // ENOENT: no such table or chain. The others come from a kernel without the family, or without nf_tables at all.
     matches!(error.errno, Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::EINVAL)
 }
