@@ -48,7 +48,7 @@ impl Stubs {
             ifname: "eth0".into(),
             args: "IgnoreUnknown=1;K8S_POD_NAME=web".into(),
             path: self.dir().display().to_string(),
-            netns_override: false,
+            ..Environment::default()
         }
     }
 

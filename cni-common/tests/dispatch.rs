@@ -54,8 +54,13 @@ impl Role {
 }
 
 impl Plugin for Role {
-    const NAME: &'static str = "role";
-    const VERSION: &'static str = "1.2.3";
+    fn name(&self) -> &'static str {
+        "role"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.2.3"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         self.note("ADD");
@@ -88,9 +93,16 @@ impl Plugin for Role {
 struct Old;
 
 impl Plugin for Old {
-    const NAME: &'static str = "old";
-    const VERSION: &'static str = "0.0.1";
-    const SPEC_VERSIONS: &'static [SpecVersion] = &[SpecVersion::V0_3_0, SpecVersion::V0_3_1];
+    fn name(&self) -> &'static str {
+        "old"
+    }
+
+    fn version(&self) -> &'static str {
+        "0.0.1"
+    }
+    fn spec_versions(&self) -> &'static [SpecVersion] {
+        &[SpecVersion::V0_3_0, SpecVersion::V0_3_1]
+    }
 
     fn add(&self, _call: &Attach<'_>) -> Result<AddResult, CniError> {
         Ok(AddResult::default())

@@ -291,3 +291,11 @@ fn bad_text_becomes_the_replacement_character() {
         r#"{"name":"\\ud800"}"# => { name: "\\ud800".into() }
     }
 }
+
+#[test]
+fn a_key_is_there_in_any_case_and_with_any_value() {
+    let json = Json::parse(br#"{"ingressRate": null, "A": {"inner": 1}}"#).unwrap();
+    assert!(json.has_key("ingressRate") && json.has_key("INGRESSRATE") && json.has_key("a"));
+    assert!(!json.has_key("inner") && !json.has_key("ingress"));
+    assert!(!Json::parse(b"[1]").unwrap().has_key("1"));
+}

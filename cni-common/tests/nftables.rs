@@ -8,7 +8,7 @@ use std::thread;
 use cni_common::netlink::Socket;
 use cni_common::nftables::matches::{End, address, family_of};
 use cni_common::nftables::{
-    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, rules,
+    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, probe, rules,
 };
 use nix::sched::{CloneFlags, unshare};
 
@@ -30,6 +30,14 @@ fn ruleset() -> String {
     let output = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_kernel_with_nf_tables_is_recognised_without_a_trace() {
+    isolated(|socket| {
+        assert_eq!(probe(socket, Family::Inet), Ok(()));
+        assert_eq!(ruleset(), "");
+    });
 }
 
 fn verdict(verdict: Verdict) -> Vec<Expr> {

@@ -3,7 +3,7 @@
 //! # References
 //! linux/if_addr.h; rtnetlink(7).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
@@ -13,6 +13,7 @@ use super::socket::{Error, Socket};
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
+const RTM_GETMULTICAST: u16 = 58;
 
 /// Length of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
@@ -20,6 +21,7 @@ const IFADDR: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
+const IFA_MULTICAST: u16 = 7;
 const IFA_FLAGS: u16 = 8;
 
 /// `IFA_F_NODAD`: nobody else can have this address, so there is nothing to wait for.
@@ -95,6 +97,24 @@ impl Socket {
         let bodies = self.request(Message::new(RTM_GETADDR, F_DUMP, &header))?;
         // A kernel before 4.20 does not know how to dump one link's addresses only, hence the filter.
         Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
+    }
+
+    /// The IPv6 multicast groups that a link has joined.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
+        let mut header = [0; IFADDR];
+        header[0] = 10; // AF_INET6
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        let bodies = self.request(Message::new(RTM_GETMULTICAST, F_DUMP, &header))?;
+        let own = bodies.iter().filter(|body| u32_at(body, 4) == link);
+        let group = |body: &Vec<u8>| {
+            let mut attrs = attrs(body.get(IFADDR..)?);
+            let (_, value) = attrs.find(|(kind, _)| *kind == IFA_MULTICAST)?;
+            <[u8; 16]>::try_from(value).ok().map(Ipv6Addr::from)
+        };
+        Ok(own.filter_map(group).collect())
     }
 }
 

@@ -10,32 +10,35 @@ use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
 use super::socket::{Answer, Error, Socket};
 use crate::netns::Netns;
 
-const RTM_NEWLINK: u16 = 16;
+pub(super) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
+pub(super) const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 
 /// Length of `struct ifinfomsg`.
 const IFINFO: usize = 16;
 
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+pub(super) const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_OPERSTATE: u16 = 16;
-const IFLA_LINKINFO: u16 = 18;
+pub(super) const IFLA_LINKINFO: u16 = 18;
+pub(super) const IFLA_IFALIAS: u16 = 20;
 const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_EXT_MASK: u16 = 29;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+pub(super) const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_MODE: u16 = 4;
 
 /// `RTEXT_FILTER_SKIP_STATS`: nobody here reads counters.
-const SKIP_STATS: u32 = 1 << 3;
+pub(super) const SKIP_STATS: u32 = 1 << 3;
 /// `AF_BRIDGE`
 const AF_BRIDGE: u8 = 7;
 
@@ -76,6 +79,12 @@ pub struct Link {
     pub master: Option<u32>,
     /// For a veth the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
+    /// The peer's namespace, if it is another one, by the number that this link's namespace has for it, see [`super::nsid`].
+    pub peer_netns: Option<i32>,
+    /// What somebody wrote down about it (`ifalias`); mostly empty.
+    pub alias: String,
+    /// The largest packet in bytes that it takes to be cut up later (`gso_max_size`); 0 where the kernel does not tell.
+    pub gso_max: u32,
     /// For a bridge's port: whether frames may leave through it that came in through it.
     pub hairpin: bool,
 }
@@ -92,7 +101,7 @@ impl Link {
     }
 }
 
-fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
+pub(super) fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
     let mut header = [0; IFINFO];
     header[0] = family;
     header[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -189,7 +198,7 @@ pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
     }
 }
 
-fn parse(body: &[u8]) -> Link {
+pub(super) fn parse(body: &[u8]) -> Link {
     let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
     for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
         match kind {
@@ -199,6 +208,9 @@ fn parse(body: &[u8]) -> Link {
             IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
             IFLA_MASTER => link.master = Some(u32_at(value, 0)),
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),
+            IFLA_LINK_NETNSID => link.peer_netns = value.try_into().ok().map(i32::from_ne_bytes),
+            IFLA_IFALIAS => link.alias = text(value),
+            IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
                 let port = find_attr(value, IFLA_INFO_SLAVE_DATA).unwrap_or_default();

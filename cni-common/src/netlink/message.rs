@@ -16,8 +16,12 @@ const NESTED: u16 = 1 << 15;
 pub const F_REQUEST: u16 = 0x1;
 /// `NLM_F_ACK`: the kernel answers even if all went well.
 pub const F_ACK: u16 = 0x4;
+/// `NLM_F_ECHO`: the requester, too, is told what changed.
+pub const F_ECHO: u16 = 0x8;
 /// `NLM_F_DUMP`: all objects, not one.
 pub const F_DUMP: u16 = 0x300;
+/// `NLM_F_REPLACE`: in place of the object that exists.
+pub const F_REPLACE: u16 = 0x100;
 /// `NLM_F_EXCL`: an existing object is an error.
 pub const F_EXCL: u16 = 0x200;
 /// `NLM_F_CREATE`: make the object if it does not exist.
@@ -124,6 +128,11 @@ pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
 /// Number at `offset`, 0 if the bytes end before it.
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..offset + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// Number at `offset`, 0 if the bytes end before it.
+pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..offset + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
 /// A message from the kernel.

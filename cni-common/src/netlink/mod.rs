@@ -5,11 +5,16 @@
 //! crate of typed packets does.
 
 pub mod addr;
+pub mod filter;
+pub mod ifb;
 pub mod link;
 pub mod mac;
 pub mod message;
+pub mod nsid;
+pub mod qdisc;
 pub mod route;
 mod socket;
+mod tc;
 
 pub use link::{Link, LinkId};
 pub use mac::Mac;

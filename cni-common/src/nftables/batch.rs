@@ -22,7 +22,7 @@ const NEW_RULE: u16 = 6;
 const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.
-const TABLE_NAME: u16 = 1;
+pub(super) const TABLE_NAME: u16 = 1;
 /// `NFTA_TABLE_USERDATA`, since Linux 5.10; earlier kernels pass over it, and the table has no comment.
 const TABLE_USERDATA: u16 = 6;
 

@@ -5,16 +5,17 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::batch::{
-    LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, chain_request,
-    rule_request,
+    LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME,
+    chain_request, rule_request,
 };
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
-use super::{CmpOp, Error, PayloadBase, Table, userdata};
+use super::{CmpOp, Error, Family, PayloadBase, Table, kind, userdata};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
 use crate::netlink::{Message, Socket};
 
+const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;
 /// `struct nfgenmsg` in front of an answer's attributes.
@@ -51,6 +52,19 @@ pub struct Rule {
     pub comment: Option<String>,
     /// Its steps.
     pub expressions: Vec<RawExpr>,
+}
+
+/// Whether the kernel has nf_tables for the family: asked for a table that cannot be there, it says so.
+///
+/// # Errors
+/// What it says instead.
+pub fn probe(socket: &mut Socket, family: Family) -> Result<(), netlink::Error> {
+    let no_such = Table::new(family, "");
+    let request = Message::new(kind(GET_TABLE), 0, &no_such.header()).attr_text(TABLE_NAME, no_such.name);
+    match socket.request(request) {
+        Err(error) if error.errno != Errno::ENOENT => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the error means that the thing asked for is not there.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -9,18 +10,24 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Plugin;
+use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 
 /// How often, and how far apart, a delegate is tried again that is being replaced at this moment (ETXTBSY).
-const BUSY_RETRIES: (u32, Duration) = (20, Duration::from_millis(50));
+const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
 
 /// What a pipe takes without a reader even where the kernel is short of memory for pipes: one page.
 const PIPE_CAPACITY: usize = 4096;
 
 /// A plugin that this one calls. It gets this one's environment and configuration unchanged but for CNI_COMMAND.
+///
+/// It is a process of its own, unless the file that CNI_PATH leads to is the very file that this process runs (another name
+/// of it, a link): then the plugin is here already, and is called.
 pub struct Delegate<'a> {
     program: PathBuf,
+    sibling: Option<&'static dyn Plugin>,
     env: &'a Environment,
     config: &'a NetConf,
 }
@@ -50,14 +57,15 @@ impl<'a> Delegate<'a> {
             return Err(CniError::new(Code::InvalidEnvironment, "no paths provided")
                 .with_details(format!("CNI_PATH is empty, so plugin {name:?} cannot be found")));
         }
-        folders
-            .iter()
-            .map(|folder| PathBuf::from(folder).join(name))
-            .find(|program| fs::metadata(program).is_ok_and(|meta| meta.is_file()))
-            .map(|program| Delegate { program, env, config })
-            .ok_or_else(|| {
-                CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" ")))
-            })
+        for folder in &folders {
+            let program = PathBuf::from(folder).join(name);
+            if let Ok(meta) = fs::metadata(&program)
+                && meta.is_file()
+            {
+                return Ok(Delegate { program, sibling: sibling(name, &meta, env), env, config });
+            }
+        }
+        Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
     }
 
     /// ADD. If it fails, the delegate's DEL is run before the error comes back.
@@ -65,13 +73,16 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// The delegate's own, unchanged, or code 999 if it printed none or no result.
     pub fn add(&self, version: SpecVersion) -> Result<AddResult, CniError> {
-        let added = self.run(Verb::Add).and_then(|stdout| self.read_result(&stdout, version));
+        let added = match self.sibling {
+            Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
+            None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
+        };
         added.inspect_err(|_| self.undo())
     }
 
     /// DEL after a failure: its outcome is of no more interest.
     pub fn undo(&self) {
-        if let Err(error) = self.run(Verb::Del) {
+        if let Err(error) = self.call(Verb::Del) {
             eprintln!("undoing the ADD of {}: {error}", self.program.display());
         }
     }
@@ -81,7 +92,10 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// The delegate's own, unchanged, or code 999 if it printed none.
     pub fn call(&self, verb: Verb) -> Result<(), CniError> {
-        self.run(verb).map(drop)
+        match self.sibling {
+            Some(plugin) => perform(plugin, verb, self.env, self.config).map(drop),
+            None => self.execute(verb).map(drop),
+        }
     }
 
     fn read_result(&self, stdout: &[u8], version: SpecVersion) -> Result<AddResult, CniError> {
@@ -91,7 +105,7 @@ impl<'a> Delegate<'a> {
             .map_err(|why| CniError::internal(format!("result of {}: {why}", self.program.display())))
     }
 
-    fn run(&self, verb: Verb) -> Result<Vec<u8>, CniError> {
+    fn execute(&self, verb: Verb) -> Result<Vec<u8>, CniError> {
         let failed = |error: io::Error| {
             CniError::internal(format!("could not run {}: {error}", self.program.display()))
         };
@@ -128,6 +142,13 @@ impl<'a> Delegate<'a> {
             }
         }
     }
+}
+
+/// The plugin of that name in this program, if `found` is this program's file.
+fn sibling(name: &str, found: &fs::Metadata, env: &Environment) -> Option<&'static dyn Plugin> {
+    let plugin = env.siblings.iter().find(|plugin| plugin.name() == name)?;
+    let own = fs::metadata("/proc/self/exe").ok()?;
+    ((found.dev(), found.ino()) == (own.dev(), own.ino())).then_some(*plugin)
 }
 
 /// Writes the input and reads the output, until the child has ended. A long input needs a thread of its own: a child that

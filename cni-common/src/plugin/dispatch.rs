@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::panic;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,17 +15,44 @@ use serde_json::Value;
 use super::env::{Environment, Verb};
 use super::{Attach, Collect, Detach, Plugin, Probe, Sandbox};
 use crate::netns::{self, Netns, NetnsError};
-use crate::spec::{CniError, Code, Json, NetConf, SpecVersion};
+use crate::spec::{AddResult, CniError, Code, Failures, Json, NetConf, SpecVersion};
 
 /// How long VERSION waits for a caller that keeps standard input open and silent.
 const VERSION_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Runs the plugin as the process that a runtime started.
-pub fn run<P: Plugin>(plugin: &P) -> ExitCode {
+pub fn run(plugin: &dyn Plugin) -> ExitCode {
+    start(plugin, &[])
+}
+
+/// Runs the one of the plugins whose name the program was started under: one file with several names, of which each is a
+/// plugin. One of them that delegates to another then calls it instead of starting itself again, see [`Delegate`].
+///
+/// [`Delegate`]: super::Delegate
+pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
+    let started_as = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let name = started_as.file_name().unwrap_or_default();
+    match plugins.iter().find(|plugin| name == plugin.name()) {
+        Some(plugin) => start(*plugin, plugins),
+        None => {
+            let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
+            let names = names.join(", ");
+            let msg = format!(
+                "started as {:?}, which is none of the plugins in this program: {names}",
+                name.display()
+            );
+            eprintln!("{msg}");
+            let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitCode {
     print_panics_as_errors();
-    let env = Environment::read(|name| std::env::var_os(name));
+    let env = Environment { siblings, ..Environment::read(|name| std::env::var_os(name)) };
     if env.command.is_empty() {
-        print_about::<P>();
+        print_about(plugin);
         return ExitCode::SUCCESS;
     }
     let mut version = SpecVersion::NEWEST;
@@ -48,9 +76,9 @@ fn print_panics_as_errors() {
 }
 
 /// What people and some runtimes read the plugin's version from.
-fn print_about<P: Plugin>() {
-    eprintln!("CNI {} plugin v{}", P::NAME, P::VERSION);
-    eprintln!("CNI protocol versions supported: {}", version_texts(P::SPEC_VERSIONS).join(", "));
+fn print_about(plugin: &dyn Plugin) {
+    eprintln!("CNI {} plugin v{}", plugin.name(), plugin.version());
+    eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions()).join(", "));
 }
 
 fn version_texts(versions: &[SpecVersion]) -> Vec<&'static str> {
@@ -70,10 +98,10 @@ fn print_json(value: &Value) -> Result<(), CniError> {
     stdout.write_all(&text).and_then(|()| stdout.flush()).map_err(|error| failed(&error))
 }
 
-fn dispatch<P: Plugin>(plugin: &P, env: &Environment, version: &mut SpecVersion) -> Result<(), CniError> {
+fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -> Result<(), CniError> {
     let verb = Verb::parse(&env.command);
     if verb == Some(Verb::Version) {
-        return print_json(&version_answer::<P>());
+        return print_json(&version_answer(plugin));
     }
     if let Some(verb) = verb {
         env.validate(verb)?;
@@ -85,18 +113,38 @@ fn dispatch<P: Plugin>(plugin: &P, env: &Environment, version: &mut SpecVersion)
     let Some(verb) = verb else {
         return Err(CniError::new(Code::InvalidEnvironment, format!("unknown CNI_COMMAND: {}", env.command)));
     };
-    *version = gate::<P>(verb, &config)?;
+    let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(()) };
+    result.to_json(*version).and_then(|json| print_json(&json)).inspect_err(|_| {
+        // A result that cannot be handed over is a failed ADD, so what was made for it must go again.
+        if let Err(error) = perform(plugin, Verb::Del, env, &config) {
+            eprintln!("cleaning up after the failed ADD: {error}");
+        }
+    })
+}
+
+/// Carries out a verb: all of it but reading the configuration and printing the result, which only ADD has.
+pub(super) fn perform(
+    plugin: &dyn Plugin,
+    verb: Verb,
+    env: &Environment,
+    config: &NetConf,
+) -> Result<Option<AddResult>, CniError> {
+    let version = gate(plugin, verb, config)?;
     match verb {
-        Verb::Add => add(plugin, env, &config, *version),
+        Verb::Add => {
+            let sandbox = open_sandbox(env)?;
+            return plugin.add(&attach(env, config, version, &sandbox)?).map(Some);
+        }
         Verb::Check => {
             let sandbox = open_sandbox(env)?;
-            plugin.check(&attach(env, &config, *version, &sandbox)?)
+            plugin.check(&attach(env, config, version, &sandbox)?)
         }
-        Verb::Del => del(plugin, env, &config, *version),
-        Verb::Gc => plugin.gc(&Collect { config: &config, env, valid: &config.valid_attachments()? }),
-        Verb::Status => plugin.status(&Probe { config: &config, env }),
+        Verb::Del => del(plugin, env, config, version),
+        Verb::Gc => plugin.gc(&Collect { config, env, valid: &config.valid_attachments()? }),
+        Verb::Status => plugin.status(&Probe { config, env }),
         Verb::Version => Ok(()),
     }
+    .map(|()| None)
 }
 
 fn read_stdin() -> Result<Vec<u8>, CniError> {
@@ -121,14 +169,14 @@ fn stdin_was_closed() -> bool {
 }
 
 /// Whether the configuration's version allows the verb and the plugin supports it.
-fn gate<P: Plugin>(verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
+fn gate(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
     let allows: fn(SpecVersion) -> bool = match verb {
         Verb::Check => SpecVersion::allows_check,
         Verb::Gc | Verb::Status => SpecVersion::allows_gc_and_status,
-        Verb::Add | Verb::Del | Verb::Version => return config.version(P::SPEC_VERSIONS),
+        Verb::Add | Verb::Del | Verb::Version => return config.version(plugin.spec_versions()),
     };
     config.check_version_form()?;
-    let version = config.version(P::SPEC_VERSIONS)?;
+    let version = config.version(plugin.spec_versions())?;
     if allows(version) {
         return Ok(version);
     }
@@ -174,22 +222,6 @@ fn attach<'a>(
     })
 }
 
-fn add<P: Plugin>(
-    plugin: &P,
-    env: &Environment,
-    config: &NetConf,
-    version: SpecVersion,
-) -> Result<(), CniError> {
-    let sandbox = open_sandbox(env)?;
-    let result = plugin.add(&attach(env, config, version, &sandbox)?)?;
-    // A result that cannot be handed over is a failed ADD, so what was made for it must go again.
-    result.to_json(version).and_then(|json| print_json(&json)).inspect_err(|_| {
-        if let Err(error) = plugin.del(&detach(env, config, version, sandbox.netns.as_ref().ok())) {
-            eprintln!("cleaning up after the failed ADD: {error}");
-        }
-    })
-}
-
 fn detach<'a>(
     env: &'a Environment,
     config: &'a NetConf,
@@ -205,8 +237,8 @@ fn detach<'a>(
 
 /// DEL cleans up with whatever there is: without the namespace if that is gone or must not be touched. What was wrong with
 /// the namespace is said afterwards.
-fn del<P: Plugin>(
-    plugin: &P,
+fn del(
+    plugin: &dyn Plugin,
     env: &Environment,
     config: &NetConf,
     version: SpecVersion,
@@ -222,25 +254,29 @@ fn del<P: Plugin>(
             (None, Some(CniError::internal(format!("failed to open netns {:?}: {error}", env.netns))))
         }
     };
-    plugin.del(&detach(env, config, version, netns.as_ref()))?;
-    complaint.map_or(Ok(()), Err)
+    let mut failures = Failures::default();
+    failures.keep(complaint.map_or(Ok(()), Err));
+    failures.keep(plugin.del(&detach(env, config, version, netns.as_ref())));
+    failures.into_result()
 }
 
-/// VERSION's answer: `cniVersion` is the caller's if it is one that the plugin speaks.
-fn version_answer<P: Plugin>() -> Value {
+/// VERSION's answer: `cniVersion` is the caller's if it is one that the plugin speaks, else the plugin's newest.
+fn version_answer(plugin: &dyn Plugin) -> Value {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Question {
         #[serde(rename = "cniVersion")]
         cni_version: String,
     }
+    let supported = plugin.spec_versions();
     let asked = read_question().and_then(|json| json.decode::<Question>().ok());
     let version = asked
         .filter(|question| !question.cni_version.is_empty())
         .and_then(|question| SpecVersion::parse(&question.cni_version))
-        .filter(|version| P::SPEC_VERSIONS.contains(version))
+        .filter(|version| supported.contains(version))
+        .or(supported.last().copied())
         .unwrap_or(SpecVersion::NEWEST);
-    serde_json::json!({ "cniVersion": version.as_str(), "supportedVersions": version_texts(P::SPEC_VERSIONS) })
+    serde_json::json!({ "cniVersion": version.as_str(), "supportedVersions": version_texts(supported) })
 }
 
 /// What VERSION finds on standard input. Callers are free to send nothing, junk, or nothing at all with the pipe left

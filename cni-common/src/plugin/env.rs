@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use super::Plugin;
 use crate::spec::ident::{check_container_id, check_ifname};
 use crate::spec::{CniError, Code};
 
@@ -44,7 +45,7 @@ impl Verb {
 }
 
 /// The variables, each empty if it is not set: libcni always sets all of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Environment {
     /// CNI_COMMAND.
     pub command: String,
@@ -60,6 +61,8 @@ pub struct Environment {
     pub path: String,
     /// CNI_NETNS_OVERRIDE is `1` or `true`: CNI_NETNS may be the plugin's own namespace.
     pub netns_override: bool,
+    /// The plugins that this program is, if it is several; no variable, but known by how it was started as well.
+    pub siblings: &'static [&'static dyn Plugin],
 }
 
 /// For each variable: which verbs cannot do without it. CNI_PATH is optional where a plugin has no delegate, so the
@@ -85,6 +88,7 @@ impl Environment {
             args: text("CNI_ARGS"),
             path: text("CNI_PATH"),
             netns_override: matches!(text("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true"),
+            siblings: &[],
         }
     }
 

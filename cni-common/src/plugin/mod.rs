@@ -12,8 +12,9 @@
 //! struct Register;
 //!
 //! impl Plugin for Register {
-//!     const NAME: &'static str = "register";
-//!     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+//!     fn name(&self) -> &'static str {
+//!         "register"
+//!     }
 //!
 //!     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
 //!         let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
@@ -42,7 +43,7 @@ mod dispatch;
 pub mod env;
 
 pub use delegate::Delegate;
-pub use dispatch::run;
+pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
 
 use crate::netns::{Netns, NetnsError};
@@ -50,15 +51,20 @@ use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachme
 
 /// A CNI plugin. Everything that is alike in all plugins has happened before a verb is called: the environment and the
 /// configuration are checked, the version allows the verb, and the container's namespace is not the plugin's own.
-pub trait Plugin {
+pub trait Plugin: Sync {
     /// The name it is installed under.
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
 
-    /// Its own version, for the text that it prints when it is run without CNI_COMMAND.
-    const VERSION: &'static str;
+    /// Its own version, for the text that it prints when it is run without CNI_COMMAND. By default that of this library,
+    /// which plugins of one suite are released with.
+    fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
 
-    /// The specification versions that it supports.
-    const SPEC_VERSIONS: &'static [SpecVersion] = SpecVersion::ALL;
+    /// The specification versions that it supports, oldest first.
+    fn spec_versions(&self) -> &'static [SpecVersion] {
+        SpecVersion::ALL
+    }
 
     /// Makes the attachment. On an error it leaves nothing behind that it made.
     ///
@@ -152,6 +158,7 @@ pub struct Probe<'a> {
 }
 
 /// CNI_NETNS of ADD and CHECK: a path, and the namespace if it could be opened. An IPAM plugin never asks for it.
+#[derive(Debug)]
 pub struct Sandbox {
     path: String,
     netns: Result<Netns, NetnsError>,

@@ -111,6 +111,11 @@ impl NetConf {
             .map_err(|error| CniError::new(Code::Decode, format!("failed to load netconf: {error}")))
     }
 
+    /// Whether the configuration has `key` at its top level, spelled in any case, and be its value null.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.json.has_key(key)
+    }
+
     /// The IPAM plugin's name, `ipam.type`. `None` where the network has no IPAM: absent, `null`, `{}` or an empty type.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use crate::container::{Container, Setup};
 use crate::device;
 use crate::masquerade;
 use crate::plan::Plan;
+use crate::solicited;
 use crate::veth;
 
 /// The links of a finished attachment.
@@ -86,19 +87,21 @@ fn connect(
     let routes = plan.map(Plan::installed_routes).unwrap_or_default();
     let setup = Setup { addresses, routes };
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
-    let container = container.configure(index, &setup)?;
+    let end = container.configure(index, &setup)?;
     if let Some(plan) = plan
         && conf.is_gateway
     {
         device::ensure_gateways(host, bridge, &plan.gateways(), conf.force_address)?;
         device::ensure_forwarding(&setup.addresses)?;
+        solicited::wait(host, bridge.index, &plan.gateways());
     }
+    solicited::wait(&mut container.socket, end.index, &setup.addresses);
     let (port, bridge) = veth::settle(host, port, bridge)?;
     if conf.ip_masq {
         let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
         masquerade::add(&mut netfilter, &attachment, &setup.addresses)?;
     }
-    Ok(Links { bridge, port, container })
+    Ok(Links { bridge, port, container: end })
 }
 
 /// The result: what the plugins before this one made, if there were any, and the attachment.

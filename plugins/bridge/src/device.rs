@@ -63,6 +63,9 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let bridge =
         bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
     ignore_router_advertisements(name);
+    // The bridge gets its link-local address with its first port. The host solicits containers from there, which it could not
+    // do for the first second or two if it waited for others to object. A kernel without IPv6 has nothing to set.
+    let _ = sysctl::write(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
     Ok(bridge)
 }
 
@@ -105,20 +108,22 @@ pub fn ensure_gateways(
                 let msg = format!("{name:?} already has an IP address different from {gateway}");
                 return Err(CniError::internal(msg).with_details(format!("it has {}", address.network)));
             }
-            changes
-                .push((link_change("remove", address.network), addr::delete(bridge.index, address.network)));
+            let step = link_change("remove", address.network);
+            changes.push((step, Some(Errno::EADDRNOTAVAIL), addr::delete(bridge.index, address.network)));
         }
-        changes.push((link_change("add", *gateway), addr::add(bridge.index, *gateway, addr::NODAD)));
+        let step = link_change("add", *gateway);
+        changes.push((step, Some(Errno::EEXIST), addr::add(bridge.index, *gateway, addr::NODAD)));
     }
     if changes.is_empty() {
         return Ok(());
     }
-    changes.push(("pin the hardware address".to_owned(), link::set_mac(bridge.index, bridge.mac)));
-    let (steps, requests): (Vec<String>, Vec<_>) = changes.into_iter().unzip();
-    for (step, answer) in steps.into_iter().zip(socket.requests(requests)) {
+    changes.push(("pin the hardware address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
+    let (steps, requests): (Vec<_>, Vec<_>) =
+        changes.into_iter().map(|(step, done, request)| ((step, done), request)).unzip();
+    for ((step, done), answer) in steps.into_iter().zip(socket.requests(requests)) {
         match answer {
-            // Another ADD was faster.
-            Err(error) if matches!(error.errno, Errno::EEXIST | Errno::EADDRNOTAVAIL) => {}
+            // Another ADD was faster. What says so differs: an address that cannot be added at all is "not available" too.
+            Err(error) if Some(error.errno) == done => {}
             answer => drop(answer.step(|| format!("{name:?}: {step}"))?),
         }
     }

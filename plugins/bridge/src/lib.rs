@@ -15,6 +15,7 @@ pub mod del;
 pub mod device;
 pub mod masquerade;
 pub mod plan;
+pub mod solicited;
 pub mod veth;
 
 use cni_common::netlink::{LinkId, Socket};
@@ -27,8 +28,9 @@ use config::Conf;
 pub struct Bridge;
 
 impl Plugin for Bridge {
-    const NAME: &'static str = "bridge";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         add::add(call)
@@ -65,6 +67,9 @@ impl Plugin for Bridge {
         if found.is_some_and(|link| link.kind != device::KIND) {
             let msg = format!("{:?} already exists but is not a bridge", conf.bridge);
             return Err(CniError::new(Code::NotAvailable, msg));
+        }
+        if conf.ip_masq {
+            masquerade::status()?;
         }
         delegate(Delegate::ipam(call.env, call.config), Verb::Status)
     }

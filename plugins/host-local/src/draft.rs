@@ -1,19 +1,17 @@
-//! A reservation that is written but not made yet. Its file gets its name when it is complete, and only if that name is
+//! A file that is written but not there yet: it gets its name when it is complete, and only if that name is
 //! free, so that no crash leaves half of one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
 
-use super::boot::Boot;
-
-/// The name of a draft where files without a name cannot be made. The reference sees what a crash leaves there like any
-/// reservation's content, which DEL of that attachment removes; the next draft does so as well.
+/// The name of a draft where files without a name cannot be made. What a crash leaves there the reference takes for
+/// one more file of that attachment, which DEL removes; the next draft removes it as well.
 const NAME: &str = ".ferrule-draft";
 
 /// A file without a name, or with one that is no address. The store must be locked as long as it lives.
@@ -28,14 +26,13 @@ impl Draft {
     ///
     /// # Errors
     /// Whatever keeps the file from being made or written.
-    pub fn new(dir: &Path, content: &str, boot: &Boot) -> io::Result<Self> {
+    pub fn new(dir: &Path, content: &str) -> io::Result<Self> {
         let mut draft = match Draft::nameless(dir) {
             // What file systems without O_TMPFILE, and kernels without it, answer.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Draft::named(dir)?,
             outcome => outcome?,
         };
         draft.file.write_all(content.as_bytes())?;
-        boot.mark(&draft.file);
         Ok(draft)
     }
 
@@ -79,6 +76,12 @@ impl Draft {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+impl AsFd for Draft {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -12,7 +12,7 @@
 //! steps to keep, nothing to be torn by a crash, and no state that could be wrong: without the seal the store is read,
 //! and the index made anew.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::IpAddr;
@@ -101,8 +101,8 @@ impl Index {
     ///
     /// # Errors
     /// Whatever keeps it from being complete.
-    pub fn rebuild(&self, entries: &HashMap<String, Vec<IpAddr>>) -> io::Result<()> {
-        let mut missing: HashMap<&str, &[IpAddr]> =
+    pub fn rebuild(&self, entries: &BTreeMap<String, Vec<IpAddr>>) -> io::Result<()> {
+        let mut missing: BTreeMap<&str, &[IpAddr]> =
             entries.iter().map(|(key, list)| (key.as_str(), list.as_slice())).collect();
         for entry in fs::read_dir(&self.dir)? {
             let name = entry?.file_name();
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn rebuilt_index_lists_exactly_what_is_wanted() {
         let (dir, index) = new();
-        let entries: HashMap<String, Vec<IpAddr>> =
+        let entries: BTreeMap<String, Vec<IpAddr>> =
             [("a:e".to_owned(), ips(&["10.0.0.2"])), ("b".to_owned(), ips(&["10.0.0.3", "fd00::3"]))].into();
         index.put("a:e", &ips(&["10.0.0.9"])).unwrap();
         index.put("c:e", &ips(&["10.0.0.4"])).unwrap();

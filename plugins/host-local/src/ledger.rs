@@ -1,7 +1,7 @@
 //! What a command knows of the reservations and what it changes: out of the index if that knows all, out of the store
 //! otherwise.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
@@ -115,7 +115,7 @@ impl<'a> Ledger<'a> {
             self.index.rebuild(&self.entries())?;
             return self.index.seal();
         }
-        let mut lists: HashMap<String, Vec<IpAddr>> = HashMap::new();
+        let mut lists: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         for (_, holder) in self.removed.iter().chain(&self.added) {
             if let Some(key) = holder.key() {
                 let list = self.index.get(&key)?;
@@ -128,8 +128,8 @@ impl<'a> Ledger<'a> {
         if self.index.is_sealed() { Ok(()) } else { self.index.seal() }
     }
 
-    fn entries(&self) -> HashMap<String, Vec<IpAddr>> {
-        let mut entries: HashMap<String, Vec<IpAddr>> = HashMap::new();
+    fn entries(&self) -> BTreeMap<String, Vec<IpAddr>> {
+        let mut entries: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         for (ip, holder) in self.all.iter().flatten() {
             if let Some(key) = holder.key() {
                 entries.entry(key).or_default().push(*ip);
@@ -140,7 +140,7 @@ impl<'a> Ledger<'a> {
         entries
     }
 
-    fn apply(&self, lists: &mut HashMap<String, Vec<IpAddr>>) {
+    fn apply(&self, lists: &mut BTreeMap<String, Vec<IpAddr>>) {
         for (ip, holder) in &self.removed {
             if let Some(list) = holder.key().and_then(|key| lists.get_mut(&key)) {
                 list.retain(|listed| listed != ip);

@@ -11,6 +11,7 @@
 
 pub mod alloc;
 pub mod boot;
+pub mod check;
 pub mod config;
 pub mod draft;
 pub mod index;
@@ -42,8 +43,9 @@ use store::Store;
 pub struct HostLocal;
 
 impl Plugin for HostLocal {
-    const NAME: &'static str = "host-local";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "host-local"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         let config = Config::load(call.config, call.version, &call.env.args)?;
@@ -59,7 +61,6 @@ impl Plugin for HostLocal {
         Ok(AddResult { ips: outcome?, routes: config.routes, dns, ..AddResult::default() })
     }
 
-    /// Takes no lock: nobody else touches what a live attachment has.
     fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
         let config = Config::load(call.config, call.version, &call.env.args)?;
         let Some(result) = &call.prev_result else {
@@ -67,31 +68,7 @@ impl Plugin for HostLocal {
         };
         let (store, index) = open(&config.data_dir, call.config.name());
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
-        let mut ledger = Ledger::new(&store, &index);
-        let mut held = ledger.held_by(&owner)?;
-        if held.is_empty() {
-            // Without the lock, the index may have been caught in the middle of a change. The store decides.
-            ledger.all()?;
-            held = ledger.held_by(&owner)?;
-        }
-        if held.is_empty() {
-            let id = call.container_id;
-            return Err(CniError::internal(format!(
-                "host-local: Failed to find address added by container {id}"
-            )));
-        }
-        // Other plugins may have added addresses, or hidden all of them. But addresses none of which is reserved are
-        // addresses that somebody else can get.
-        let has = |ip| held.iter().any(|(held, _)| *held == ip);
-        if !result.ips.is_empty() && !result.ips.iter().any(|ip| has(ip.address.ip())) {
-            let list: Vec<String> = held.iter().map(|(ip, _)| ip.to_string()).collect();
-            return Err(CniError::internal(format!(
-                "host-local: container {} has none of the addresses that are reserved for it: {}",
-                call.container_id,
-                list.join(", ")
-            )));
-        }
-        Ok(())
+        check::check(&store, &mut Ledger::new(&store, &index), &owner, &config.sets, result)
     }
 
     /// Needs nothing of the configuration but the network's name and `dataDir`. Without the lock it goes on all the same:

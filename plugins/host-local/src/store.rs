@@ -5,10 +5,10 @@
 //! that are named as an address is written are reservations here.
 
 use std::cell::OnceCell;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::{CniError, Code};
@@ -67,8 +67,10 @@ impl Store {
     /// # Errors
     /// Code 5.
     pub fn draft(&self, owner: &Owner<'_>) -> Result<Draft, CniError> {
-        let draft = Draft::new(&self.dir, &owner.content(), self.boot());
-        draft.map_err(|error| failed("write a reservation in", &self.dir, &error))
+        let draft = Draft::new(&self.dir, &owner.content())
+            .map_err(|error| failed("write a reservation in", &self.dir, &error))?;
+        self.boot().mark(&draft);
+        Ok(draft)
     }
 
     /// Reserves `ip`; `false` if it is taken.
@@ -86,10 +88,7 @@ impl Store {
     /// Code 5 with the file's name.
     pub fn release(&self, ip: IpAddr) -> Result<(), CniError> {
         let path = self.path(ip);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, &error)),
-            _ => Ok(()),
-        }
+        remove(&path).map_err(|error| failed("remove", &path, &error))
     }
 
     /// Who holds `ip`; `None` if nobody does, or if it cannot be told, which the reference passes over as well.
@@ -153,24 +152,32 @@ impl Store {
         }
     }
 
-    /// Writes down the address that the range set `set` gave away last. The old text stays until the new one is complete.
+    /// Writes down the address that the range set `set` gave away last. A crash leaves a complete file or none.
     ///
     /// # Errors
     /// Code 5.
     pub fn set_last_reserved(&self, set: usize, ip: IpAddr) -> Result<(), CniError> {
         let path = self.dir.join(format!("last_reserved_ip.{set}"));
-        // Like its goal no address and no attachment; what a crash leaves of it, the next one overwrites.
-        let temporary = self.dir.join(format!("last_reserved_ip.{set}.new"));
+        // Not renamed over the old one: for that, ext4 first sends the new content to the disk, which takes longer than
+        // all the rest.
         let write = || {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-            file.write_all(ip.to_string().as_bytes())?;
-            fs::rename(&temporary, &path)
+            let mut draft = Draft::new(&self.dir, &ip.to_string())?;
+            remove(&path)?;
+            draft.publish(&path)
         };
-        write().map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            failed("write", &path, &error)
-        })
+        match write() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failed("write", &path, &io::ErrorKind::AlreadyExists.into())),
+            Err(error) => Err(failed("write", &path, &error)),
+        }
+    }
+}
+
+/// Removes a file, which may be gone already.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -250,6 +257,6 @@ mod tests {
         fs::remove_file(dir.path().join("last_reserved_ip.0")).unwrap();
         fs::create_dir(dir.path().join("last_reserved_ip.0")).unwrap();
         assert_eq!(store.set_last_reserved(0, "10.0.0.7".parse().unwrap()).unwrap_err().code, Code::Io);
-        assert!(!dir.path().join("last_reserved_ip.0.new").exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -20,8 +20,9 @@ const INDEX: u32 = 1;
 pub struct Loopback;
 
 impl Plugin for Loopback {
-    const NAME: &'static str = "loopback";
-    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    fn name(&self) -> &'static str {
+        "loopback"
+    }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
         let mut socket = open_socket(call.sandbox.netns()?)?;

@@ -80,6 +80,11 @@ impl Json {
         last(&|k| k == key).or_else(|| last(&|k| fold::same(k, key)))
     }
 
+    /// Whether this is an object with `key`, spelled in any case, and be its value null.
+    pub fn has_key(&self, key: &str) -> bool {
+        matches!(&self.0, Node::Object(entries) if entries.iter().any(|(k, _)| k == key || fold::same(k, key)))
+    }
+
     /// What kind of value this is: `null`, `boolean`, `number`, `string`, `array` or `object`.
     pub fn kind(&self) -> &'static str {
         match self.0 {

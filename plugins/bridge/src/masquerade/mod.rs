@@ -22,10 +22,12 @@ pub mod plan;
 use std::net::IpAddr;
 
 use cni_common::netlink::Socket;
-use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use cni_common::nftables::probe;
+use cni_common::spec::{CniError, Code, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
 use crate::attachment::Attachment;
+use plan::TABLE;
 
 /// Masquerades what comes from each of the addresses and goes out of its network.
 ///
@@ -41,6 +43,17 @@ pub fn add(
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     nft::add(socket, attachment, addresses).step(|| "masquerade")
+}
+
+/// Whether the kernel can do it.
+///
+/// # Errors
+/// Code 50 with what the kernel says.
+pub fn status() -> Result<(), CniError> {
+    let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
+    probed.map_err(|error| {
+        CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables, and the kernel says: {error}"))
+    })
 }
 
 /// Those of the addresses that are not masqueraded, neither by rules of ours nor by the reference's iptables backend.

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# Builds the plugins as static programs, and cnirun beside them. Run with --help for the rest.
+set -euo pipefail
+export LC_ALL=C
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
+invoked_in=$PWD
+
+usage() {
+    cat <<'END'
+Usage: ./build.sh [--profile NAME]
+       ./build.sh --list
+
+Builds the plugins as one program that needs no shared library, with a name (a
+hard link) for each plugin under plugins/, and the network runner cnirun. Prints
+one line on stdout: the absolute path of the folder that holds them. All else
+goes to stderr.
+
+  --profile NAME  a cargo profile (default: release)
+  --list          print the names of the plugins, one a line, and build nothing
+  -h, --help      print this
+
+The target is <machine>-unknown-linux-musl. Where it is neither installed nor to
+be had from rustup, it is <machine>-unknown-linux-gnu, linked statically.
+CARGO_TARGET_DIR and RUSTFLAGS are honoured.
+END
+}
+
+say() { printf 'build.sh: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# The one list of plugins: a folder under plugins/ named like its program.
+plugins() {
+    local manifest
+    for manifest in "$here"/plugins/*/Cargo.toml; do
+        [ -f "$manifest" ] || die "no plugins under $here/plugins"
+        basename "$(dirname "$manifest")"
+    done
+}
+
+has_target() {
+    local libraries
+    libraries=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
+    compgen -G "$libraries/libstd-*.rlib" >/dev/null
+}
+
+# Whether the 64-bit little-endian ELF program $1 has a PT_INTERP header, that is, wants a dynamic loader.
+# Read by hand: ldd and file are worded differently from one system to the next, and readelf may not be there.
+wants_loader() {
+    local start size count header
+    start=$(od -An -td8 -j32 -N8 "$1")
+    size=$(od -An -tu2 -j54 -N2 "$1")
+    count=$(od -An -tu2 -j56 -N2 "$1")
+    for ((header = 0; header < count; header++)); do
+        [ "$(od -An -tu4 -j$((start + header * size)) -N4 "$1")" -ne 3 ] || return 0
+    done
+    return 1
+}
+
+check_static() {
+    [ -f "$1" ] || die "cargo left no $1"
+    [ "$(od -An -tx1 -N6 "$1")" = ' 7f 45 4c 46 02 01' ] || die "$1 is not a 64-bit little-endian ELF program"
+    ! wants_loader "$1" || die "$1 is not static: it names a dynamic loader"
+}
+
+profile=release
+while [ $# -gt 0 ]; do
+    case $1 in
+    --profile)
+        [ $# -ge 2 ] || die "--profile needs a name"
+        profile=$2
+        shift
+        ;;
+    --profile=*) profile=${1#*=} ;;
+    --list)
+        plugins
+        exit
+        ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    *) die "unknown option '$1'; see ./build.sh --help" ;;
+    esac
+    shift
+done
+[ -n "$profile" ] || die "--profile needs a name"
+
+command -v cargo >/dev/null || die "cargo is not installed; see https://rustup.rs"
+
+case $(uname -m) in
+x86_64 | amd64) machine=x86_64 ;;
+aarch64 | arm64) machine=aarch64 ;;
+*) die "no build is known for a $(uname -m)" ;;
+esac
+
+# A relative CARGO_TARGET_DIR means what it meant where the caller stood; cargo runs at the root of the source tree.
+if [ -n "${CARGO_TARGET_DIR-}" ]; then
+    CARGO_TARGET_DIR=$(cd "$invoked_in" && realpath -m "$CARGO_TARGET_DIR")
+    export CARGO_TARGET_DIR
+fi
+cd "$here"
+
+target=$machine-unknown-linux-musl
+if ! has_target "$target"; then
+    say "$target is not installed; asking rustup for it"
+    if ! { command -v rustup && rustup target add "$target"; } >&2 || ! has_target "$target"; then
+        target=$machine-unknown-linux-gnu
+        say "it cannot be had: falling back to $target with +crt-static"
+        export RUSTFLAGS="${RUSTFLAGS-} -C target-feature=+crt-static"
+    fi
+fi
+
+metadata=$(cargo metadata --no-deps --format-version 1)
+target_dir=$(sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p' <<<"$metadata")
+[ -n "$target_dir" ] || die "cargo metadata names no target directory"
+
+case $profile in
+dev | test) folder=debug ;;
+bench) folder=release ;;
+*) folder=$profile ;;
+esac
+built=$target_dir/$target/$folder
+
+mapfile -t names < <(plugins)
+[ ${#names[@]} -gt 0 ] || die "no plugins to build"
+
+# Two calls, so that no feature of a crate that only the suite needs gets into the plugins.
+say "building ${names[*]} for $target, profile $profile"
+cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
+say "building cnirun"
+cargo build --locked --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
+check_static "$built/ferrule"
+check_static "$built/cnirun"
+
+# A folder with nothing else in it, which can be installed, or be a CNI_PATH, as it is. Each name changes its program at
+# once, since a test may be running what is there.
+out=$built/cni
+mkdir -p "$out"
+publish() {
+    [ "$1" -ef "$out/$2" ] && return
+    ln -f "$1" "$out/.new"
+    mv -fT "$out/.new" "$out/$2"
+}
+for name in "${names[@]}"; do
+    publish "$built/ferrule" "$name"
+done
+publish "$built/cnirun" cnirun
+printf '%s\n' "$out"

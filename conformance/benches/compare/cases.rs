@@ -1,0 +1,160 @@
+//! What is compared: one row for each case. A new plugin needs a function for its configuration and a row.
+
+use std::path::{Path, PathBuf};
+use std::slice;
+
+use serde_json::{Value, json};
+
+use crate::side::Side;
+
+/// With `VERSION`, which does nothing: what it costs to start the program.
+const ALL: &[&str] = &["VERSION", "ADD", "CHECK", "DEL"];
+const VERBS: &[&str] = &["ADD", "CHECK", "DEL"];
+const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
+
+/// One plugin of a case.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    /// The program, which is not always the configuration's `type`: an IPAM plugin is called with its delegator's.
+    pub(crate) program: &'static str,
+    /// Its object in the list.
+    pub(crate) config: fn(&Side) -> Value,
+    /// Whether its calls count, or are just what the measured ones need.
+    pub(crate) measured: bool,
+    /// Whether CHECK calls it, on either side.
+    pub(crate) checks: bool,
+}
+
+/// A list of plugins, called in order for each of the verbs.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+    /// Programs that the plugins start.
+    delegates: &'static [&'static str],
+    pub(crate) verbs: &'static [&'static str],
+    /// Reservations that host-local finds.
+    pub(crate) reservations: u32,
+    /// Whether the pod's `lo` is up, as after the loopback plugin.
+    pub(crate) lo_is_up: bool,
+    /// Whether to measure, in the same rounds, how long the kernel takes to remove such a veth pair.
+    pub(crate) beside_kernel: bool,
+}
+
+impl Case {
+    fn new(name: impl Into<String>, steps: Vec<Step>) -> Case {
+        Case {
+            name: name.into(),
+            steps,
+            delegates: &[],
+            verbs: VERBS,
+            reservations: 0,
+            lo_is_up: true,
+            beside_kernel: false,
+        }
+    }
+
+    /// A program that one of the sides does not have.
+    pub(crate) fn missing(&self, sides: &[Side]) -> Option<PathBuf> {
+        let programs = || self.steps.iter().map(|step| step.program).chain(self.delegates.iter().copied());
+        let mut files = sides.iter().flat_map(|side| programs().map(|program| side.dir.join(program)));
+        files.find(|file| !file.is_file())
+    }
+}
+
+const fn measured(program: &'static str, config: fn(&Side) -> Value) -> Step {
+    Step { program, config, measured: true, checks: true }
+}
+
+const fn unmeasured(program: &'static str, config: fn(&Side) -> Value) -> Step {
+    Step { program, config, measured: false, checks: true }
+}
+
+/// The reference's CHECK of a pod without an IPv6 address fails in 1.1.1: it looks for an IPv6 chain that its ADD did
+/// not make.
+const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
+
+/// The table.
+pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
+    let bridged = |name: &str, steps| Case { delegates: &["host-local"], ..Case::new(name, steps) };
+    let mut cases = vec![Case {
+        verbs: ALL,
+        lo_is_up: false,
+        ..Case::new("loopback", vec![measured("loopback", loopback)])
+    }];
+    for (position, (reservations, shown)) in
+        [(10, "10"), (2_000, "2,000"), (20_000, "20,000")].into_iter().enumerate()
+    {
+        let name = format!("host-local, {shown} reservations");
+        let verbs = if position == 0 { ALL } else { VERBS };
+        cases.push(Case { verbs, reservations, ..Case::new(name, vec![measured("host-local", host_local)]) });
+    }
+    cases.extend([
+        Case {
+            verbs: ALL,
+            beside_kernel: true,
+            ..bridged("bridge + host-local", vec![measured("bridge", bridge)])
+        },
+        bridged(
+            "bridge + host-local, ipMasq (Go: by iptables)",
+            vec![measured("bridge", masquerading_bridge)],
+        ),
+        Case {
+            verbs: WITHOUT_CHECK,
+            ..bridged("portmap", vec![unmeasured("bridge", masquerading_bridge), PORTMAP])
+        },
+        bridged(
+            "bandwidth",
+            vec![unmeasured("bridge", masquerading_bridge), measured("bandwidth", bandwidth)],
+        ),
+        bridged("chain", chain(sides)),
+    ]);
+    // Named after what is in it, since it grows.
+    if let Some(chain) = cases.last_mut() {
+        let programs = chain.steps.iter().flat_map(|step| match step.program {
+            "bridge" => ["bridge", "host-local"].as_slice(),
+            _ => slice::from_ref(&step.program),
+        });
+        chain.name = format!("chain: {}", programs.copied().collect::<Vec<_>>().join(", "));
+    }
+    cases
+}
+
+/// A usual conflist, as far as both sides have its plugins.
+fn chain(sides: &[Side]) -> Vec<Step> {
+    let wanted = [measured("bridge", masquerading_bridge), PORTMAP, measured("bandwidth", bandwidth)];
+    let everywhere = |program: &str| sides.iter().all(|side| Path::new(&side.dir).join(program).is_file());
+    let optional = wanted.into_iter().skip(1).filter(|step| everywhere(step.program));
+    wanted.into_iter().take(1).chain(optional).collect()
+}
+
+fn loopback(_: &Side) -> Value {
+    json!({"type": "loopback"})
+}
+
+fn ipam(side: &Side) -> Value {
+    json!({
+        "type": "host-local",
+        "dataDir": side.data_dir(),
+        "ranges": [[{"subnet": format!("{}.0.0/16", side.net16())}]],
+        "routes": [{"dst": "0.0.0.0/0"}]})
+}
+
+fn host_local(side: &Side) -> Value {
+    json!({"type": "bridge", "ipam": ipam(side)})
+}
+
+fn bridge(side: &Side) -> Value {
+    json!({"type": "bridge", "bridge": side.bridge(), "isGateway": true, "ipam": ipam(side)})
+}
+
+fn masquerading_bridge(side: &Side) -> Value {
+    json!({"type": "bridge", "bridge": side.bridge(), "isGateway": true, "ipMasq": true, "ipam": ipam(side)})
+}
+
+fn portmap(_: &Side) -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}, "snat": true})
+}
+
+fn bandwidth(_: &Side) -> Value {
+    json!({"type": "bandwidth", "capabilities": {"bandwidth": true}})
+}

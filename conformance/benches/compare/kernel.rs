@@ -1,0 +1,55 @@
+//! What the kernel itself takes to remove the links of a pod: the part of a DEL that no plugin can do without.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use cni_common::netlink::link::{self, IFF_UP, VethEnd};
+use cni_common::netlink::{LinkId, Socket, addr};
+use cni_common::netns::Netns;
+use conformance::fixture::{Node, Place as _, Pod};
+
+const BRIDGE: &str = "cni-bare";
+const HOST_END: &str = "vethbare";
+const POD_END: &str = "eth0";
+const POD_ADDRESS: &str = "10.3.0.2/16";
+
+/// A pod on a bridge, the links of which come and go without any plugin. Made and used within the node.
+pub(crate) struct Links {
+    netns: Netns,
+    node: Socket,
+    pod: Socket,
+    bridge: u32,
+}
+
+/// The bridge, as the plugin leaves it, and the pod with `lo` up. Called outside of the node.
+pub(crate) fn prepare(node: &Node) -> anyhow::Result<Pod> {
+    let pod = node.pod("bench-bare")?;
+    pod.sh("ip link set lo up")?;
+    node.sh(&format!(
+        "set -e; ip link add {BRIDGE} type bridge; ip address add 10.3.0.1/16 dev {BRIDGE}; ip link set {BRIDGE} up"
+    ))?;
+    Ok(pod)
+}
+
+impl Links {
+    pub(crate) fn new(pod: &Pod) -> anyhow::Result<Links> {
+        let netns = Netns::open(pod.path().to_str().context("a path that is not UTF-8")?)?;
+        let mut node = Socket::route()?;
+        let Some(bridge) = node.link(LinkId::Name(BRIDGE))? else { bail!("no bridge {BRIDGE}") };
+        let in_pod = netns.enter(|| Ok(Socket::route())).map_err(|error| anyhow::anyhow!("{error:?}"))??;
+        Ok(Links { netns, node, pod: in_pod, bridge: bridge.index })
+    }
+
+    /// Makes the pair as bridge does, and times the one message that removes it.
+    pub(crate) fn remove_once(&mut self) -> anyhow::Result<Duration> {
+        let host = VethEnd { name: HOST_END, mac: None };
+        let container = VethEnd { name: POD_END, mac: None };
+        self.node.request(link::new_veth(host, container, &self.netns, 0, self.bridge))?;
+        let Some(end) = self.pod.link(LinkId::Name(POD_END))? else { bail!("no {POD_END} in the pod") };
+        self.pod.request(link::set_flags(end.index, IFF_UP, IFF_UP))?;
+        self.pod.request(addr::add(end.index, POD_ADDRESS.parse()?, 0))?;
+        let start = Instant::now();
+        self.pod.request(link::delete(LinkId::Index(end.index)))?;
+        Ok(start.elapsed())
+    }
+}

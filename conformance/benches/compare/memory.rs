@@ -1,0 +1,99 @@
+//! The memory that one call takes, found out in extra rounds, since looking is slow.
+//!
+//! What `wait4` reports will not do: a child begins its life in the memory of whoever started it, and Linux counts
+//! that, so a plugin of one megabyte would be reported with the size of this program. Therefore the call is traced,
+//! and every process of it stopped at its end and asked for the peak of the memory that it has had since its `exec`.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use conformance::runner::{Exec, Output};
+use nix::errno::Errno;
+use nix::libc::PTRACE_EVENT_EXIT;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Waits for a line, so that there is time to become its tracer, and turns into the plugin. `read` takes no byte
+/// beyond its line from a pipe.
+const GATE: &str = r#"read -r _ && exec "$0""#;
+
+/// Runs a call and gives back the peak of its resident memory in KiB: that of the largest of its processes.
+pub(crate) fn peak(exec: &Exec) -> anyhow::Result<(Output, u64)> {
+    let mut child = start(exec)?;
+    let pid = Pid::from_raw(child.id().try_into()?);
+    let options = Options::PTRACE_O_TRACEEXIT
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK;
+    ptrace::seize(pid, options).context("trace a plugin")?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
+    stdin.write_all(b"\n").context("start a traced plugin")?;
+    // A plugin need not read its input.
+    let _ = stdin.write_all(&exec.stdin);
+    drop(stdin);
+    let (status, peak) = watch(pid)?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    child.stdout.take().context("no standard output")?.read_to_end(&mut stdout)?;
+    child.stderr.take().context("no standard error")?.read_to_end(&mut stderr)?;
+    // It is gone already, and the library does not know.
+    let _ = child.wait();
+    Ok((Output { status, stdout, stderr, wall: Duration::ZERO }, peak))
+}
+
+fn start(exec: &Exec) -> anyhow::Result<Child> {
+    let mut command = Command::new("sh");
+    command.args(["-c", GATE]).arg(&exec.binary);
+    command
+        .env("CNI_COMMAND", &exec.command)
+        .env("CNI_CONTAINERID", &exec.container_id)
+        .env("CNI_NETNS", &exec.netns)
+        .env("CNI_IFNAME", &exec.ifname)
+        .env("CNI_ARGS", &exec.args)
+        .env("CNI_PATH", &exec.path);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().context("start sh")
+}
+
+/// Lets everything run that the traced process starts, until that process itself has ended.
+fn watch(main: Pid) -> anyhow::Result<(ExitStatus, u64)> {
+    let mut peak = 0;
+    loop {
+        let event = waitpid(None, Some(WaitPidFlag::__WALL)).context("wait for a traced plugin")?;
+        let (stopped, signal) = match event {
+            WaitStatus::Exited(pid, code) if pid == main => {
+                return Ok((ExitStatus::from_raw(code << 8), peak));
+            }
+            WaitStatus::Signaled(pid, signal, _) if pid == main => bail!("a traced plugin died of {signal}"),
+            WaitStatus::PtraceEvent(pid, _, event) => {
+                if event == PTRACE_EVENT_EXIT {
+                    peak = peak.max(high_water(pid).unwrap_or(0));
+                }
+                (pid, None)
+            }
+            WaitStatus::Stopped(pid, signal) => (pid, deliverable(signal)),
+            _ => continue,
+        };
+        match ptrace::cont(stopped, signal) {
+            // Another thread of the same process has ended it meanwhile.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => return Err(errno).context("let a traced plugin go on"),
+        }
+    }
+}
+
+/// A trap is between the kernel and the tracer; everything else was meant for the plugin.
+fn deliverable(signal: Signal) -> Option<Signal> {
+    (signal != Signal::SIGTRAP).then_some(signal)
+}
+
+fn high_water(pid: Pid) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}

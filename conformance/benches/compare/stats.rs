@@ -1,0 +1,40 @@
+//! Medians and the like.
+
+use std::time::Duration;
+
+/// Durations of equal calls.
+#[derive(Debug, Default)]
+pub(crate) struct Series(Vec<Duration>);
+
+impl Series {
+    pub(crate) fn push(&mut self, taken: Duration) {
+        self.0.push(taken);
+    }
+
+    /// The median, in milliseconds; none if there is nothing.
+    pub(crate) fn median(&self) -> Option<f64> {
+        self.percentile(50)
+    }
+
+    /// The 95th percentile, in milliseconds.
+    pub(crate) fn p95(&self) -> Option<f64> {
+        self.percentile(95)
+    }
+
+    /// The smallest value that so many percent of all values do not exceed.
+    fn percentile(&self, percent: usize) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        let rank = (sorted.len() * percent).div_ceil(100);
+        sorted.get(rank.checked_sub(1)?).map(|taken| taken.as_secs_f64() * 1e3)
+    }
+}
+
+/// The geometric mean, which is the one for ratios; none of nothing.
+pub(crate) fn geometric_mean(ratios: &[f64]) -> Option<f64> {
+    if ratios.is_empty() {
+        return None;
+    }
+    let count = u32::try_from(ratios.len()).ok()?;
+    Some((ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / f64::from(count)).exp())
+}

@@ -1,0 +1,48 @@
+//! What plugins may leave on a node.
+
+use std::time::Duration;
+
+use conformance::fixture::{Node, Snapshot, eventually};
+
+/// Things that belong to the network and not to one attachment, which the Go plugins never take away either:
+/// forwarding, base chains and the rules that lead to those of the attachments, host-local's folders, memory and lock,
+/// and the runtime's own folders.
+const STAY: [&str; 15] = [
+    "ip_forward",
+    "-save nat: table",
+    "-save nat: :PREROUTING",
+    "-save nat: :INPUT",
+    "-save nat: :OUTPUT",
+    "-save nat: :POSTROUTING",
+    "nft table ",
+    "nft chain ip POSTROUTING",
+    "nft chain inet masq_checks",
+    "nft chain inet postrouting",
+    "nft inet cni_plugins_masquerade postrouting:",
+    "/ 0755",
+    "/ 0700",
+    "last_reserved_ip.0",
+    "/lock 0",
+];
+
+/// Fails if a node shows what attachments to these bridges, all gone by now, should not have left. `known` are parts
+/// of lines that a plugin is known to leave wrongly.
+pub(crate) fn assert_nothing_left(
+    node: &Node,
+    before: &Snapshot,
+    bridges: &[&str],
+    known: &[&str],
+) -> anyhow::Result<()> {
+    let links = bridges.iter().flat_map(|bridge| {
+        [format!("link: {bridge} "), format!("address: {bridge} "), format!("dev={bridge} ")]
+    });
+    let links: Vec<String> = links.collect();
+    let mut ignored: Vec<&str> = links.iter().map(String::as_str).collect();
+    ignored.extend(STAY.iter().chain(known));
+    let before = before.clone().ignoring(&ignored);
+    let look = || anyhow::Ok(before.diff(&Snapshot::take(node)?.ignoring(&ignored)));
+    // A veth goes some time after the namespace that its other end was in.
+    eventually(Duration::from_secs(5), || look().is_ok_and(|left| left.is_empty()));
+    assert_eq!(look()?, "");
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Debian's containerd as the caller of plugins.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use conformance::fixture::{Containerd, Node, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
+use serde_json::{Value, json};
+
+use self::leftovers::assert_nothing_left;
+
+#[path = "common/leftovers.rs"]
+mod leftovers;
+
+fn network() -> Value {
+    json!({
+        "name": "pods", "cniVersion": "1.0.0", "plugins": [{
+            "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]})
+}
+
+/// Holds for a container and for a sandbox: own address, loopback, default route, and the gateway answers.
+fn assert_connected(address: &str, sh: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let seen = sh("ip -4 address show eth0")?;
+    assert!(seen.contains(&format!("inet {address}/24 ")), "{seen}");
+    let seen = sh("ip -4 address show lo")?;
+    assert!(seen.contains("LOOPBACK,UP") && seen.contains("inet 127.0.0.1/8"), "{seen}");
+    assert_eq!(sh("ip route show default")?.trim(), "default via 10.1.0.1 dev eth0");
+    sh("ping -c 1 -W 5 10.1.0.1")?;
+    Ok(())
+}
+
+fn assert_reservations(node: &Node, expected: &[&str]) -> anyhow::Result<()> {
+    let mut names = node.list_dir("/var/lib/cni/networks/pods")?;
+    names.retain(|name| name != "lock" && name != "last_reserved_ip.0");
+    assert_eq!(names, expected);
+    Ok(())
+}
+
+fn ctr_containers_come_and_go(plugins: &Path, known: &[&str]) -> anyhow::Result<()> {
+    let node = Node::new()?;
+    let before = Snapshot::take(&node)?;
+    let containerd = Containerd::start(&node, plugins, &network())?;
+
+    let one = containerd.run("one", &["/bin/sleep", "1000"])?;
+    assert_connected("10.1.0.2", |script| containerd.sh("one", script))?;
+    let two = containerd.run("two", &["/bin/sleep", "1000"])?;
+    assert_connected("10.1.0.3", |script| containerd.sh("two", script))?;
+    containerd.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
+    assert_reservations(&node, &["10.1.0.2", "10.1.0.3"])?;
+    let during = before.diff(&Snapshot::take(&node)?).to_lowercase();
+    assert!(during.contains("masquerade") && during.contains("10.1.0.3"), "{during}");
+
+    containerd.kill("one", one)?;
+    assert_reservations(&node, &["10.1.0.3"])?;
+    containerd.sh("two", "ping -c 1 -W 5 10.1.0.1")?;
+    containerd.kill("two", two)?;
+    assert_nothing_left(&node, &before, &["cni0"], known)?;
+    assert_eq!(containerd.ctr(&["container", "list", "--quiet"])?, "");
+    Ok(())
+}
+
+fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
+    let node = Node::new()?;
+    let before = Snapshot::take(&node)?;
+    let containerd = Containerd::start(&node, plugins, &network())?;
+    containerd.import_pause_image()?;
+
+    let one = containerd.run_sandbox("web-0")?;
+    assert_eq!(containerd.sandbox_ip(&one)?, "10.1.0.2");
+    assert_connected("10.1.0.2", |script| containerd.sandbox_sh("pods", &one, script))?;
+    let two = containerd.run_sandbox("web-1")?;
+    assert_connected("10.1.0.3", |script| containerd.sandbox_sh("pods", &two, script))?;
+    containerd.sandbox_sh("pods", &two, "ping -c 1 -W 5 10.1.0.2")?;
+    // Alone here goes the loopback plugin too.
+    let cached = node.list_dir("/var/lib/cni/results")?;
+    assert!(cached.contains(&format!("cni-loopback-{one}-lo")), "{cached:?}");
+
+    containerd.stop_sandbox(&one)?;
+    assert_reservations(&node, &["10.1.0.3"])?;
+    containerd.remove_sandbox(&one)?;
+    // Without a stop before: removal does both.
+    containerd.remove_sandbox(&two)?;
+    assert_nothing_left(&node, &before, &["cni0"], &[])?;
+    assert_eq!(node.list_dir("/run/netns")?, [] as [&str; 0]);
+    Ok(())
+}
+
+#[test]
+fn the_go_plugins_under_ctr() {
+    // ctr calls DEL without a namespace, and then the Go bridge forgets its masquerading (plugins#810).
+    ctr_containers_come_and_go(&go_bin_dir().unwrap(), &["CNI-"]).unwrap();
+}
+
+#[test]
+fn our_plugins_under_ctr() {
+    ctr_containers_come_and_go(&bin_dir().unwrap(), &[]).unwrap();
+}
+
+#[test]
+fn the_go_plugins_under_cri() {
+    cri_sandboxes_come_and_go(&go_bin_dir().unwrap()).unwrap();
+}
+
+#[test]
+fn our_plugins_under_cri() {
+    cri_sandboxes_come_and_go(&bin_dir().unwrap()).unwrap();
+}
+
+#[test]
+fn nothing_outlives_containerd() {
+    let node = Node::new().unwrap();
+    let containerd = Containerd::start(&node, &go_bin_dir().unwrap(), &network()).unwrap();
+    // A number to know the container by among all processes of the machine.
+    let seconds = format!("{}.5", std::process::id());
+    let _one = containerd.run("one", &["/bin/sleep", &seconds]).unwrap();
+    let marker = format!("/bin/sleep\0{seconds}\0");
+    let lives = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+        lines.any(|line| line == marker)
+    };
+    // A task counts as running just before it becomes its command.
+    assert!(eventually(Duration::from_secs(5), lives));
+    let groups = || containerd_groups(&node).unwrap();
+    assert_ne!(groups(), 0);
+    drop(containerd);
+    assert!(!lives());
+    assert_eq!(groups(), 0);
+}
+
+/// Counts the control groups that this process has made here for one node's containerd.
+fn containerd_groups(node: &Node) -> anyhow::Result<usize> {
+    let name = format!("*/ferrule-test-{}-*/one", std::process::id());
+    Ok(node.tool("find", &["/sys/fs/cgroup", "-path", &name])?.lines().count())
+}

@@ -1,0 +1,105 @@
+//! The conflists in `examples/`: each gives a pod what it promises.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use conformance::fixture::{Node, NodeRuntime, Place as _, Pod, Snapshot, bin_dir, eventually};
+use conformance::runner::Network;
+use serde_json::{Value, json};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+/// The conflists, by their networks' names, as a runtime would find them.
+fn networks() -> anyhow::Result<Vec<Network>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(examples())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "conflist") {
+            let list: Value =
+                serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
+            names.push(list["name"].as_str().context("no name")?.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names.iter().map(|name| Network::load(examples(), name)).collect::<Result<_, _>>()?)
+}
+
+fn loopback(runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
+    let network = json!({"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]});
+    runtime.add(&Network::from_value(&network)?, &pod.attachment("lo"))?;
+    Ok(())
+}
+
+/// ADD, what a pod has then, CHECK, DEL.
+fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
+    let attachment = pod.attachment("eth0");
+    let result = runtime.add(network, &attachment)?;
+    let ips = result["ips"].as_array().context("a result without addresses")?;
+    ensure!(!ips.is_empty(), "a result without addresses");
+    let on_link = pod.sh("ip -o address show dev eth0 scope global")?;
+    let defaults = pod.sh("ip -4 route show default; ip -6 route show default")?;
+    for ip in ips {
+        let (address, gateway) =
+            (ip["address"].as_str().unwrap_or_default(), ip["gateway"].as_str().unwrap_or_default());
+        ensure!(on_link.contains(&format!(" {address} ")), "{address} is not on eth0:\n{on_link}");
+        ensure!(defaults.contains(&format!("default via {gateway} ")), "no route by {gateway}:\n{defaults}");
+        let family = if gateway.parse::<IpAddr>()?.is_ipv4() { "-4" } else { "-6" };
+        let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
+        // IPv6 looks for its neighbours first.
+        ensure!(eventually(Duration::from_secs(10), || pod.sh(&ping).is_ok()), "{ping}");
+    }
+    runtime.check(network, &attachment)?;
+    runtime.del(network, &attachment)?;
+    Ok(())
+}
+
+#[test]
+fn every_example_attaches_a_pod_and_leaves_nothing() {
+    let networks = networks().unwrap();
+    assert!(networks.len() >= 3);
+    for network in networks {
+        attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
+    }
+}
+
+fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
+    let node = Node::new()?;
+    let runtime = node.runtime([bin_dir()?]);
+    // The first pod brings what stays for all: the bridge, forwarding, empty chains, host-local's folder.
+    let first = node.pod("first")?;
+    loopback(&runtime, &first)?;
+    visit(network, &runtime, &first)?;
+
+    let pod = node.pod("second")?;
+    loopback(&runtime, &pod)?;
+    let (node_before, pod_before) = (Snapshot::take(&node)?, Snapshot::take(&pod)?);
+    visit(network, &runtime, &pod)?;
+    let counts_on = ["last_reserved_ip"];
+    let node_after = Snapshot::take(&node)?.ignoring(&counts_on);
+    let left = node_before.ignoring(&counts_on).diff(&node_after) + &pod_before.diff(&Snapshot::take(&pod)?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
+    let store = node.list_dir(format!("/var/lib/cni/networks/{}", network.name))?;
+    let is_address = |name: &&String| name.parse::<IpAddr>().is_ok();
+    ensure!(store.iter().find(is_address).is_none(), "reservations: {store:?}");
+    Ok(())
+}
+
+#[test]
+fn the_examples_do_not_disturb_each_other() {
+    let node = Node::new().unwrap();
+    let runtime = node.runtime([bin_dir().unwrap()]);
+    let networks = networks().unwrap();
+    let pods: Vec<Pod> = networks.iter().map(|network| node.pod(&network.name).unwrap()).collect();
+    for (network, pod) in networks.iter().zip(&pods) {
+        runtime.add(network, &pod.attachment("eth0")).unwrap();
+    }
+    for (network, pod) in networks.iter().zip(&pods) {
+        runtime.check(network, &pod.attachment("eth0")).unwrap();
+        runtime.del(network, &pod.attachment("eth0")).unwrap();
+    }
+}

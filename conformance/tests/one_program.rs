@@ -1,0 +1,65 @@
+//! The suite as one program with several names: installed as links it starts no process of its own, as copies it works the
+//! same with one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::Path;
+
+use conformance::fixture::{Node, Pod, bin_dir};
+use conformance::runner::Network;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Under strace, how many programs each verb executes, the plugin itself not counted, and what ADD printed.
+fn executed(node: &Node, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
+    let tmp = TempDir::new().unwrap();
+    // A wrapper in front of the plugin, so that the runner's call is traced.
+    let wrapped = tmp.path().join("bin");
+    fs::create_dir(&wrapped).unwrap();
+    let trace = tmp.path().join("trace");
+    let script = format!(
+        "#!/bin/sh\nCNI_PATH={} exec strace -f -qq -e trace=execve -o {}.$CNI_COMMAND {}/bridge\n",
+        folder.display(),
+        trace.display(),
+        folder.display()
+    );
+    fs::write(wrapped.join("bridge"), script).unwrap();
+    fs::set_permissions(wrapped.join("bridge"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let network = Network::from_value(&json!({"name": "one", "cniVersion": "1.1.0", "plugins": [{
+        "type": "bridge", "isDefaultGateway": true, "ipMasq": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]}}]}))
+    .unwrap();
+    let runtime = node.runtime([&wrapped]);
+    let attachment = pod.attachment("eth0");
+    let result = runtime.add(&network, &attachment).unwrap();
+    runtime.check(&network, &attachment).unwrap();
+    runtime.status(&network).unwrap();
+    runtime.del(&network, &attachment).unwrap();
+    runtime.gc(&network, Some(&[])).unwrap();
+    let count = |verb: &str| {
+        let trace = fs::read_to_string(format!("{}.{verb}", trace.display())).unwrap();
+        trace.lines().filter(|line| line.contains("execve(") && line.ends_with("= 0")).count() - 1
+    };
+    (["ADD", "CHECK", "STATUS", "DEL", "GC"].map(count).to_vec(), result)
+}
+
+#[test]
+fn links_start_no_process_and_copies_one() {
+    let copies = TempDir::new().unwrap();
+    for name in ["bridge", "host-local"] {
+        fs::copy(bin_dir().unwrap().join(name), copies.path().join(name)).unwrap();
+    }
+    let node = Node::new().unwrap();
+    let pod = node.pod("pod1").unwrap();
+    let (processes, mut linked) = executed(&node, &pod, &bin_dir().unwrap());
+    assert_eq!(processes, [0; 5]);
+    let (processes, mut copied) = executed(&node, &pod, copies.path());
+    assert_eq!(processes, [1; 5]);
+    // Round robin and the kernel's choice make these two differ.
+    for result in [&mut linked, &mut copied] {
+        result["ips"][0]["address"] = Value::Null;
+        result["interfaces"][2]["mac"] = Value::Null;
+    }
+    assert_eq!(linked, copied);
+}

@@ -1,0 +1,359 @@
+#!/usr/bin/env bash
+# Shows the plugins at work, on a node that exists only for that. Run with --help for the rest.
+set -euo pipefail
+export LC_ALL=C
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
+
+usage() {
+    cat <<'TEXT'
+Usage: examples/demo.sh [--bin-dir DIR] [--runner FILE]
+
+Makes a node, two pods and an outside client from network namespaces, attaches
+the pods through the conflists beside this script as a container runtime does,
+and tries what pods do: reach their gateway, each other and the world outside.
+Measures a pod whose bandwidth is limited, and one whose is not. Then detaches
+them and looks for leftovers. Takes less than ten seconds.
+
+Needs root, and the commands ip, ss, nft, ping, iperf3 and unshare. Everything
+happens in namespaces of its own, with its own /run and /var/lib/cni: neither the
+machine's network nor its files change, and all is gone when the script ends. Only
+kernel modules stay loaded; ifb, where it is one, brings two idle links, ifb0 and
+ifb1.
+
+  --bin-dir DIR  the plugins (default: what ./build.sh makes)
+  --runner FILE  the program that plays the runtime (default: cnirun in that folder)
+  -h, --help     print this
+
+The exit status is 0 if everything was as it should be.
+TEXT
+}
+
+die() { printf 'demo.sh: %s\n' "$*" >&2; exit 1; }
+headline() { printf '\n== %s\n' "$*"; }
+ok() { printf '  ok    %s\n' "$*"; }
+show() { printf '        %s\n' "$*"; }
+fail() { printf '  FAIL  %s\n' "$*"; exit 1; }
+
+readonly node_v4=192.0.2.1 client_v4=192.0.2.2
+readonly node_v6=2001:db8::1 client_v6=2001:db8::2
+readonly pods=(pod1 pod2)
+readonly loopback_dir=/run/cni/loopback.d
+# What the runtime asks for: in bit/s, towards pod1 and from it. The bursts are containerd's, which stand for none.
+readonly to_pod1=10000000 from_pod1=20000000 burst=4294967295
+readonly -A cap_args=(
+    [ferrule/pod1]="{\"bandwidth\": {\"ingressRate\": $to_pod1, \"ingressBurst\": $burst,
+        \"egressRate\": $from_pod1, \"egressBurst\": $burst}}"
+)
+
+# --- the stage
+
+# Runs this script once more, in namespaces of its own. They die with the last process in them.
+go_inside() {
+    local tool
+    [ "$(id -u)" -eq 0 ] || die "needs root, for namespaces"
+    for tool in ip:iproute2 ss:iproute2 nft:nftables ping:iputils-ping iperf3:iperf3 unshare:util-linux; do
+        command -v "${tool%:*}" >/dev/null || die "needs ${tool%:*} (on Debian: the package ${tool#*:})"
+    done
+    [ -n "$bin_dir" ] || bin_dir=$("$here/../build.sh") || die "the build failed"
+    bin_dir=$(cd "$bin_dir" && pwd -P) || die "no folder $bin_dir"
+    runner=$(realpath -e -- "${runner:-$bin_dir/cnirun}") || die "no cnirun in $bin_dir; name it with --runner"
+    exec unshare --net --mount --propagation private "$here/demo.sh" --bin-dir "$bin_dir" --runner "$runner" --inside
+}
+
+# Whether the namespaces are those that go_inside has made. Nothing may ever run in somebody else's, whatever the
+# command line says; the caller of this script is still where he was.
+is_inside() {
+    local kind own
+    for kind in net mnt; do
+        own=$(readlink "/proc/self/ns/$kind") || return 1
+        [ "$own" != "$(readlink "/proc/$PPID/ns/$kind" || echo "$own")" ] || return 1
+    done
+}
+
+# A fresh /run and /var/lib/cni, as a node has after it has booted.
+private_folders() {
+    mount -t tmpfs -o mode=0755 tmpfs /run
+    mkdir -p /run/netns /run/lock "$loopback_dir"
+    # A machine without the folder gets it in a /var/lib of our own, not on its disk.
+    [ -d /var/lib/cni ] || { mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/cni; }
+    mount -t tmpfs -o mode=0755 tmpfs /var/lib/cni
+    # The old one would go on showing the machine's interfaces.
+    mount -t sysfs sysfs /sys
+    for program in loopback bridge host-local bandwidth; do
+        [ -x "$bin_dir/$program" ] || die "no $program in $bin_dir"
+    done
+}
+
+# What still runs in the pods when the script ends too early.
+end_leftovers() {
+    for pod in "${pods[@]}" client; do
+        ip netns pids "$pod" 2>/dev/null | xargs -r kill 2>/dev/null || true
+    done
+}
+
+make_node() {
+    ip link set lo up
+    trap end_leftovers EXIT
+    for pod in "${pods[@]}" client; do
+        ip netns add "$pod"
+    done
+    # The client knows its own link and nothing beyond: a pod gets an answer only if it appears as the node.
+    ip link add out0 type veth peer name eth0 netns client
+    ip address add $node_v4/24 dev out0
+    ip address add $node_v6/64 dev out0 nodad
+    ip link set out0 up
+    ip -n client address add $client_v4/24 dev eth0
+    ip -n client address add $client_v6/64 dev eth0 nodad
+    ip -n client link set lo up
+    ip -n client link set eth0 up
+    # The client notes who has pinged it.
+    ip netns exec client nft -f - <<'TEXT'
+table inet guestbook {
+    set pinged4 { type ipv4_addr; flags dynamic; size 64; }
+    set pinged6 { type ipv6_addr; flags dynamic; size 64; }
+    chain input {
+        type filter hook input priority 0
+        icmp type echo-request add @pinged4 { ip saddr }
+        icmpv6 type echo-request add @pinged6 { ip6 saddr }
+    }
+}
+TEXT
+    show "node $node_v4, $node_v6; client $client_v4, $client_v6, which has no route to any pod"
+}
+
+# --- the runtime
+
+# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni. The limits are the same for every verb.
+cni() {
+    CAP_ARGS=${cap_args[$3/$4]-} "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
+        --ifname "$5" --container-id "demo-$4"
+}
+
+# containerd sets lo up with a network of its own, before the real one.
+loopback() {
+    cat >"$loopback_dir/99-loopback.conflist" <<'TEXT'
+{ "cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [{ "type": "loopback" }] }
+TEXT
+    cni "$loopback_dir" "$1" cni-loopback "$2" lo
+}
+
+# --- what to look at
+
+# address POD FAMILY: without the prefix length
+address() { ip -n "$1" "-$2" -o address show dev eth0 scope global 2>/dev/null | awk '{ sub("/.*", "", $4); print $4 }'; }
+gateway() { ip -n "$1" "-$2" route show default | awk '{ print $3 }'; }
+
+# reaches POD ADDRESS: a few tries, since IPv6 takes a moment to find its neighbours
+reaches() {
+    local try
+    for try in 1 2 3 4 5; do
+        ip netns exec "$1" ping -n -q -c 1 -W 1 "$2" >/dev/null 2>&1 && return
+        sleep "0.$try"
+    done
+    return 1
+}
+
+expect_reach() {
+    reaches "$1" "$2" || fail "$1 does not reach $3, $2"
+    ok "$1 reaches $3, $2"
+}
+
+guests() { ip netns exec client nft list set inet guestbook "pinged$1" | sed -n 's/.*elements = { \(.*\) }.*/\1/p'; }
+
+reservations() {
+    local file
+    for file in "/var/lib/cni/networks/$1"/*; do
+        # Files that are named after an address; the others are host-local's memory.
+        case ${file##*/} in
+        *[!0-9a-f.:]*) ;;
+        *[.:]*) printf '%s\n' "${file##*/}" ;;
+        esac
+    done
+}
+
+# --- the acts
+
+attach() {
+    local network=$1 families=$2 pod family found
+    for pod in "${pods[@]}"; do
+        loopback add "$pod" >/dev/null || fail "ADD of loopback for $pod"
+        cni "$here" add "$network" "$pod" eth0 >/run/result.json || fail "ADD of $network for $pod"
+        ip -n "$pod" link show dev lo up | grep -q LOOPBACK || fail "lo is down in $pod"
+        for family in $families; do
+            found=$(address "$pod" "$family")
+            [ -n "$found" ] || fail "$pod has no IPv$family address"
+            [ -n "$(gateway "$pod" "$family")" ] || fail "$pod has no IPv$family default route"
+            grep -qF "\"$found/" /run/result.json || fail "the result does not name $found"
+            show "$pod: $found, default via $(gateway "$pod" "$family")"
+        done
+    done
+    ok "ADD: loopback and $network for ${pods[*]}"
+}
+
+try_traffic() {
+    local family=$1 outside=$2 node=$3 gate seen
+    gate=$(gateway pod1 "$family")
+    expect_reach pod1 "$gate" "its gateway"
+    expect_reach pod1 "$(address pod2 "$family")" pod2
+    ip netns exec client nft flush set inet guestbook "pinged$family"
+    expect_reach pod1 "$outside" "the client outside"
+    seen=$(guests "$family")
+    [ "$seen" = "$node" ] || fail "the client was pinged by '$seen', not by the node, $node: no masquerade"
+    ok "to the client it looks like the node, $seen: masqueraded"
+}
+
+# transfer POD PORT SECONDS [OPTION...]: sends to the client outside, or with --reverse receives from it. What iperf3 has to
+# say about it is in /run/transfer.PORT then.
+transfer() {
+    local pod=$1 port=$2 seconds=$3 try
+    shift 3
+    ip netns exec client timeout 10 iperf3 --server --one-off --port "$port" >/dev/null 2>&1 &
+    for try in {1..100}; do
+        [ -z "$(ip netns exec client ss -Hltn "sport = :$port")" ] || break
+        sleep 0.02
+    done
+    # Small blocks, since iperf3 does not count one that is not complete at the end.
+    ip netns exec "$pod" timeout 10 iperf3 --client $client_v4 --port "$port" --time "$seconds" --length 16K \
+        --format k "$@" >"/run/transfer.$port" 2>&1 || true
+}
+
+# Sets rate, in kbit/s: what arrived in the transfer with that port
+read_rate() {
+    rate=$(awk '$NF == "receiver" { print int($7) }' "/run/transfer.$1")
+    [ -n "$rate" ] || fail "iperf3 has no result: $(tail -n 1 "/run/transfer.$1")"
+}
+
+in_mbit() { awk -v kbit="$1" 'BEGIN { printf "%.1f Mbit/s", kbit / 1000 }'; }
+
+# expect_rate WHAT PORT LIMIT: 15 percent more or less will do. Headers count as well, so 95.6 percent is what to expect.
+expect_rate() {
+    local limit=$(($3 / 1000)) rate
+    read_rate "$2"
+    [[ $((rate * 100)) -ge $((limit * 85)) && $((rate * 100)) -le $((limit * 115)) ]] ||
+        fail "$1: $(in_mbit "$rate"), but the limit is $(in_mbit $limit)"
+    ok "$1: $(in_mbit "$rate"); the limit is $(in_mbit $limit)"
+}
+
+ifbs() { ip -o link show type ifb | awk '{ sub(":$", "", $2); print $2 }'; }
+
+try_limits() {
+    local rate ifb
+    ifb=$(ifbs)
+    [ -n "$ifb" ] || fail "there is no IFB, through which what pod1 sends would pass"
+    # One direction after the other: the acknowledgements of one would wait in the queue of the other.
+    transfer pod2 5203 1 &
+    transfer pod1 5201 2 --reverse
+    transfer pod1 5202 2
+    wait
+    expect_rate "TCP towards pod1" 5201 $to_pod1
+    expect_rate "TCP from pod1, through $ifb" 5202 $from_pod1
+    read_rate 5203
+    [ "$rate" -gt 200000 ] || fail "pod2, which has no limit, sends no more than $(in_mbit "$rate") meanwhile"
+    ok "TCP from pod2 meanwhile, which has no limit: $(in_mbit "$rate")"
+}
+
+check() {
+    local network=$1 pod gate
+    for pod in "${pods[@]}"; do
+        cni "$here" check "$network" "$pod" eth0 || fail "CHECK of $pod"
+    done
+    ok "CHECK: ${pods[*]} are as ADD left them"
+    gate=$(gateway pod1 4)
+    ip -n pod1 -4 route del default
+    ! cni "$here" check "$network" pod1 eth0 2>/run/complaint || fail "CHECK does not see that the default route is gone"
+    ip -n pod1 -4 route add default via "$gate"
+    cni "$here" check "$network" pod1 eth0 || fail "CHECK of the mended pod1"
+    ok "CHECK notices a default route that is gone, and is content when it is back"
+}
+
+detach() {
+    local network=$1 pod
+    for pod in "${pods[@]}"; do
+        cni "$here" del "$network" "$pod" eth0 || fail "DEL of $network for $pod"
+        loopback del "$pod" || fail "DEL of loopback for $pod"
+    done
+    cni "$here" del "$network" pod1 eth0 || fail "a second DEL of pod1, which must do no harm"
+    ok "DEL: ${pods[*]}, one of them twice"
+}
+
+# expect_none WHAT FOUND
+expect_none() {
+    [ -z "$2" ] || fail "left behind: $1: $2"
+    ok "no $1"
+}
+
+expect_clean() {
+    local network=$1 gone=$2 pod links='' rules='' address
+    for pod in "${pods[@]}"; do
+        links+=$(ip -n "$pod" -o link show | awk '$2 != "lo:" { print $2 }')
+    done
+    links+=$(ip -o link show type veth | awk '$2 !~ /^out0/ { print $2 }')
+    expect_none "links" "$links"
+    expect_none "IFBs" "$(ifbs)"
+    for address in $gone; do
+        rules+=$(nft list ruleset | grep -wF "$address" || true)
+    done
+    expect_none "nft rules of a pod" "$rules"
+    expect_none "reservations" "$(reservations "$network")"
+    expect_none "remembered results" "$(ls -A /var/lib/cni/results)"
+}
+
+# act NETWORK FAMILIES: a network from ADD to DEL
+act() {
+    local network=$1 families=$2 gone='' pod family
+    headline "network $network"
+    attach "$network" "$families"
+    for family in $families; do
+        for pod in "${pods[@]}"; do
+            gone+=" $(address "$pod" "$family")"
+        done
+    done
+    for family in $families; do
+        case $family in
+        4) try_traffic 4 $client_v4 $node_v4 ;;
+        6) try_traffic 6 $client_v6 $node_v6 ;;
+        esac
+    done
+    if [ -n "${cap_args[$network/pod1]-}" ]; then
+        try_limits
+    fi
+    check "$network"
+    detach "$network"
+    expect_clean "$network" "$gone"
+}
+
+bin_dir='' runner='' inside=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bin-dir)
+        [ $# -ge 2 ] || die "--bin-dir needs a folder"
+        bin_dir=$2
+        shift
+        ;;
+    --bin-dir=*) bin_dir=${1#*=} ;;
+    --runner)
+        [ $# -ge 2 ] || die "--runner needs a file"
+        runner=$2
+        shift
+        ;;
+    --runner=*) runner=${1#*=} ;;
+    --inside) inside=yes ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    *) die "unknown option '$1'; see --help" ;;
+    esac
+    shift
+done
+
+[ -n "$inside" ] || go_inside
+is_inside || die "not in namespaces of its own; start it without --inside"
+
+headline "a node, ${#pods[@]} pods and a client outside"
+private_folders
+make_node
+act ferrule "4"
+act ferrule-dual-stack "4 6"
+headline "all is well"

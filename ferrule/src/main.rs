@@ -1,0 +1,18 @@
+//! All plugins in one program, installed under the name of each.
+//!
+//! One file with several names takes less room than several files, and `bridge` calls `host-local` without starting a process.
+//! A name that is a copy and no link works as well, only without that call.
+
+use std::process::ExitCode;
+
+use cni_common::plugin::{self, Plugin};
+use ferrule_bandwidth::Bandwidth;
+use ferrule_bridge::Bridge;
+use ferrule_host_local::HostLocal;
+use ferrule_loopback::Loopback;
+
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback];
+
+fn main() -> ExitCode {
+    plugin::run_one_of(PLUGINS)
+}

@@ -1,0 +1,119 @@
+//! ADD: look, work out what to do, do it in two rounds; undone if a step fails.
+//!
+//! The second round is needed for what hangs on the IFB, which is named by an index that the kernel chooses. Within it the
+//! filter comes last, so that the container's packets never wait for anything.
+
+use cni_common::netlink::link::{self, LinkId};
+use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
+use cni_common::netlink::{Link, Socket, filter, ifb};
+use cni_common::plugin::Attach;
+use cni_common::spec::{AddResult, CniError, Interface, Step as _};
+
+use crate::config::Conf;
+use crate::owner::Owner;
+use crate::plan::{Egress, Plan, Root};
+use crate::state;
+use crate::steps::{Done, Failed, Step};
+
+/// How often something may turn up between the look and the deed: another interface's IFB, an agent's hook.
+const TRIES: u32 = 3;
+
+/// Shapes the container's traffic.
+///
+/// # Errors
+/// The first step that failed. What it and the steps before it made is gone then.
+pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
+    let conf = Conf::read(call.config)?;
+    let mut result = call
+        .prev_result
+        .clone()
+        .ok_or_else(|| CniError::invalid_config("must be called as chained plugin"))?;
+    if conf.is_empty() {
+        return Ok(result);
+    }
+    let owner = Owner { network: call.config.name(), container_id: call.container_id, ifname: call.ifname };
+    let netns = call.sandbox.netns()?;
+    let container = state::container(netns, call.ifname)?;
+    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let mut tries = TRIES;
+    let made = loop {
+        let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+        let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
+        tries -= 1;
+        match execute(&mut socket, &plan) {
+            Err(Failed { is_race: true, .. }) if tries > 0 => {}
+            outcome => break outcome.map_err(|failed| failed.error)?,
+        }
+    };
+    result.interfaces.extend(made.map(|link| Interface {
+        name: link.name,
+        mac: link.mac.to_string(),
+        ..Interface::default()
+    }));
+    Ok(result)
+}
+
+/// Carries a plan out and returns the IFB, if the plan has one.
+///
+/// # Errors
+/// The first step that failed. Everything is as it was then.
+pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed> {
+    let mut done = Done::default();
+    let mut first: Vec<Step> = plan.ingress.iter().map(|root| shape_host(plan.host, root)).collect();
+    let Some(egress) = &plan.egress else {
+        done.run(socket, first)?;
+        return Ok(None);
+    };
+    first.extend(provide(plan.host, egress));
+    let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
+    let lost = || CniError::internal(format!("{:?} is gone again", egress.name));
+    let ifb = ifb.step(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(lost));
+    let ifb = ifb.inspect_err(|_| done.undo(socket))?;
+    done.run(socket, connect(plan.host, egress, ifb.index))?;
+    Ok(Some(ifb))
+}
+
+fn shape_host(host: u32, root: &Root) -> Step {
+    match root {
+        Root::Create(tbf) => {
+            Step::new("create qdisc", qdisc::create_tbf(host, tbf)).undone_by(qdisc::delete(host, ROOT))
+        }
+        Root::Change { to, from } => {
+            Step::new("change qdisc", qdisc::replace_tbf(host, to)).undone_by(qdisc::replace_tbf(host, from))
+        }
+    }
+}
+
+/// The IFB, the hook, and as the last one the question what the IFB looks like.
+fn provide(host: u32, egress: &Egress) -> Vec<Step> {
+    let name = LinkId::Name(&egress.name);
+    let mut steps = vec![match egress.existing {
+        Some(index) => Step::new("set up the ifb device", ifb::set_up(index, egress.mtu)),
+        None => Step::new("adding link", ifb::create(&egress.name, egress.mtu)).undone_by(link::delete(name)),
+    }];
+    if egress.makes_hook {
+        let create = Step::new("create ingress qdisc", qdisc::create_ingress(host));
+        steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
+    }
+    steps.push(Step::new("look up the ifb device", link::get(name)));
+    steps
+}
+
+/// The IFB's alias and discipline, then the filter.
+fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
+    let Egress { parent, tbf, .. } = egress;
+    let mut steps = vec![
+        Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string())),
+        Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)),
+    ];
+    for (preference, handle) in &egress.stale {
+        steps.push(Step::new(
+            "remove a filter that leads nowhere",
+            filter::delete(host, *parent, *preference, *handle),
+        ));
+    }
+    if let Some(preference) = egress.preference {
+        steps.push(Step::new("add filter", filter::redirect_all(host, *parent, preference, ifb)));
+    }
+    steps
+}

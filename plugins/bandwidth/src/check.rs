@@ -1,0 +1,88 @@
+//! CHECK: whether everything that ADD made is there and as it was made, here or in the reference.
+
+use cni_common::netlink::Socket;
+use cni_common::netlink::link::Link;
+use cni_common::netlink::qdisc::{self, Qdisc};
+use cni_common::plugin::Attach;
+use cni_common::spec::{AddResult, CniError, Step};
+
+use crate::config::{Conf, Limit};
+use crate::owner::Owner;
+use crate::plan;
+use crate::shape::{self, Sizes};
+use crate::state;
+
+/// Compares.
+///
+/// # Errors
+/// The first thing that is missing or altered; the texts are the reference's where it has one.
+pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    let result = call
+        .prev_result
+        .as_ref()
+        .ok_or_else(|| CniError::invalid_config("must be called as a chained plugin"))?;
+    let owner = Owner { network: call.config.name(), container_id: call.container_id, ifname: call.ifname };
+    let netns = call.sandbox.netns()?;
+    let container = state::container(netns, call.ifname)?;
+    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+    let sizes = plan::sizes(&container, &host);
+    if let Some(limit) = conf.ingress {
+        compare(&host.link, host.root.as_ref(), limit, &conf, sizes)?;
+    }
+    let Some(limit) = conf.egress else { return Ok(()) };
+    let name = &host.link.name;
+    let hook = host
+        .hook
+        .as_ref()
+        .ok_or_else(|| CniError::internal(format!("{name:?} has lost its ingress qdisc")))?;
+    let ifb = plan::existing(&owner, &ifbs, &hook.filters)
+        .ok_or_else(|| CniError::internal("get ifb device: Link not found"))?;
+    check_ifb(ifb, result)?;
+    if !hook.filters.iter().any(|filter| filter.redirect == Some(ifb.index)) {
+        return Err(CniError::internal(format!("{name:?} has no filter that leads to {:?}", ifb.name)));
+    }
+    let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
+    let root = qdisc::read(root).step(|| format!("look up the qdisc of {:?}", ifb.name))?;
+    compare(ifb, root.as_ref(), limit, &conf, sizes)
+}
+
+fn check_ifb(ifb: &Link, result: &AddResult) -> Result<(), CniError> {
+    let name = &ifb.name;
+    if !ifb.is_up() {
+        return Err(CniError::internal(format!("ifb device {name:?} is down")));
+    }
+    let reported = result.interfaces.iter().find(|interface| interface.name == *name);
+    let reported =
+        reported.ok_or_else(|| CniError::internal(format!("prevResult has no ifb device {name:?}")))?;
+    if reported.mac.is_empty() || reported.mac.eq_ignore_ascii_case(&ifb.mac.to_string()) {
+        return Ok(());
+    }
+    let msg = format!("ifb device {name:?} has MAC address {}, prevResult says {}", ifb.mac, reported.mac);
+    Err(CniError::internal(msg))
+}
+
+/// Whether a link has the token bucket filter for a limit. One that the reference made is right too, on either architecture:
+/// plugins may be replaced while containers live.
+fn compare(
+    link: &Link,
+    root: Option<&Qdisc>,
+    limit: Limit,
+    conf: &Conf,
+    sizes: Sizes,
+) -> Result<(), CniError> {
+    let Some(found) = plan::ours(root) else {
+        let there = root.map_or("nothing", |root| root.kind.as_str());
+        return Err(CniError::internal("Failed to find qdisc")
+            .with_details(format!("of kind tbf and handle 1: on {:?}: there is {there}", link.name)));
+    };
+    let asked = shape::tbf(limit, conf.numbers, sizes);
+    let differences = shape::is_as_asked(&found, &asked);
+    let of_the_reference = [shape::reference(limit), shape::reference_saturating(limit)];
+    if differences.is_ok() || of_the_reference.contains(&found) {
+        return Ok(());
+    }
+    let details = format!("on {:?} is {found:?}, to be {asked:?}", link.name);
+    differences.map_err(|text| CniError::internal(text).with_details(details))
+}

@@ -1,0 +1,190 @@
+//! The plugin's configuration: which rates, and where they come from.
+
+use cni_common::spec::{CniError, NetConf};
+use serde::Deserialize;
+
+/// The largest burst in bits that the reference accepts: it counts bytes in 32 bits and leaves one number out.
+const MAX_BURST: u64 = 34_359_738_359;
+
+/// The keys that, if any of them stands at the top level, keep `runtimeConfig` from being looked at.
+const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// What one direction is limited to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits per second, at least 8.
+    pub rate: u64,
+    /// Bits that may pass at once after a pause.
+    pub burst: u64,
+}
+
+/// How a limit becomes the kernel's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbers {
+    /// So that the rate is delivered, see [`crate::shape`].
+    #[default]
+    Delivering,
+    /// The reference's, whatever they do.
+    Reference,
+}
+
+/// A checked configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conf {
+    /// Towards the container.
+    pub ingress: Option<Limit>,
+    /// From the container.
+    pub egress: Option<Limit>,
+    /// How these become the kernel's numbers.
+    pub numbers: Numbers,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Limits {
+    ingress_rate: u64,
+    ingress_burst: u64,
+    egress_rate: u64,
+    egress_burst: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    ingress_rate: u64,
+    ingress_burst: u64,
+    egress_rate: u64,
+    egress_burst: u64,
+    reference_numbers: bool,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    bandwidth: Limits,
+}
+
+impl Conf {
+    /// Reads the configuration. Limits at the top level, even zeros and nulls, replace the runtime's as a whole.
+    ///
+    /// # Errors
+    /// Code 6 for what cannot be decoded, 7 for what makes no sense; the texts are the reference's where it has one.
+    pub fn read(config: &NetConf) -> Result<Self, CniError> {
+        let wire: Wire = config.decode()?;
+        let is_static = KEYS.iter().any(|key| config.has_key(key));
+        let limits = if is_static {
+            let Wire { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = wire;
+            Limits { ingress_rate, ingress_burst, egress_rate, egress_burst }
+        } else {
+            wire.runtime_config.bandwidth
+        };
+        let numbers = if wire.reference_numbers { Numbers::Reference } else { Numbers::Delivering };
+        Ok(Conf {
+            ingress: limit("ingress", limits.ingress_rate, limits.ingress_burst)?,
+            egress: limit("egress", limits.egress_rate, limits.egress_burst)?,
+            numbers,
+        })
+    }
+
+    /// Whether there is nothing to limit.
+    pub fn is_empty(&self) -> bool {
+        self.ingress.is_none() && self.egress.is_none()
+    }
+}
+
+fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, CniError> {
+    let invalid = |msg: &str| {
+        CniError::invalid_config(msg).with_details(format!("{direction}Rate and {direction}Burst"))
+    };
+    match (rate, burst) {
+        (0, 0) => Ok(None),
+        (_, 0) => Err(invalid("if rate is set, burst must also be set")),
+        (0, _) => Err(invalid("if burst is set, rate must also be set")),
+        (_, burst) if burst > MAX_BURST => Err(invalid("burst cannot be more than 4GB")),
+        (rate, _) if rate < 8 => Err(invalid(&format!(
+            "a rate of {rate} bit/s is less than one byte per second: the kernel cannot shape to that"
+        ))),
+        (rate, burst) => Ok(Some(Limit { rate, burst })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::spec::Code;
+
+    use super::*;
+
+    fn read(keys: &str) -> Result<Conf, CniError> {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"bandwidth"{keys}}}"#);
+        Conf::read(&NetConf::parse(text.into_bytes())?)
+    }
+
+    const TEN: Option<Limit> = Some(Limit { rate: 10_000_000, burst: 4_294_967_295 });
+
+    #[test]
+    fn containerd_and_crio_are_understood() {
+        let containerd = r#","runtimeConfig":{"bandwidth":{"IngressRate":10000000,"IngressBurst":4294967295,"EgressRate":0,"EgressBurst":0}}"#;
+        assert_eq!(read(containerd), Ok(Conf { ingress: TEN, ..Conf::default() }));
+        let crio = r#","runtimeConfig":{"bandwidth":{"egressBurst":34359738359,"egressRate":10000000,"ingressBurst":0,"ingressRate":0}}"#;
+        let egress = Some(Limit { rate: 10_000_000, burst: MAX_BURST });
+        assert_eq!(read(crio), Ok(Conf { egress, ..Conf::default() }));
+        let other = r#","RUNTIMECONFIG":{"bandWidth":{"INGRESSRATE":10000000,"ingressburst":4294967295}}"#;
+        assert_eq!(read(other), Ok(Conf { ingress: TEN, ..Conf::default() }));
+    }
+
+    #[test]
+    fn values_of_64_bits() {
+        let conf = read(r#","ingressRate":18446744073709551615,"ingressBurst":34359738359"#).unwrap();
+        assert_eq!(conf.ingress.unwrap().rate, u64::MAX);
+        for bad in ["-1", "8000.0", "1e6", r#""8000""#, "18446744073709551616"] {
+            let error = read(&format!(r#","ingressRate":{bad},"ingressBurst":8"#)).unwrap_err();
+            assert_eq!(error.code, Code::Decode, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_top_level_replaces_the_runtime() {
+        let runtime = r#","runtimeConfig":{"bandwidth":{"ingressRate":10000000,"ingressBurst":4294967295}}"#;
+        assert_eq!(read(runtime).unwrap().ingress, TEN);
+        for key in ["ingressRate", "ingressBurst", "egressRate", "egressBurst", "EGRESSBURST"] {
+            for nothing in ["0", "null"] {
+                let conf = read(&format!(r#"{runtime},"{key}":{nothing}"#)).unwrap();
+                assert!(conf.is_empty(), "{key}: {nothing}");
+            }
+        }
+        let conf = read(&format!(r#"{runtime},"egressRate":8000,"egressBurst":80"#)).unwrap();
+        assert_eq!(conf.ingress, None);
+        assert_eq!(conf.egress, Some(Limit { rate: 8000, burst: 80 }));
+    }
+
+    #[test]
+    fn nothing_to_do() {
+        assert!(read("").unwrap().is_empty());
+        assert!(read(r#","runtimeConfig":null,"shapedSubnets":["10.0.0.0/8"]"#).unwrap().is_empty());
+        assert!(read(r#","runtimeConfig":{"bandwidth":null}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn texts_of_the_reference() {
+        for (keys, msg) in [
+            (r#","ingressRate":8,"ingressBurst":0"#, "if rate is set, burst must also be set"),
+            (r#","ingressBurst":8"#, "if burst is set, rate must also be set"),
+            (r#","egressRate":8"#, "if rate is set, burst must also be set"),
+            (r#","ingressRate":8,"ingressBurst":34359738360"#, "burst cannot be more than 4GB"),
+            (r#","ingressRate":8,"egressBurst":8"#, "if rate is set, burst must also be set"),
+        ] {
+            let error = read(keys).unwrap_err();
+            assert_eq!((error.code, error.msg.as_str()), (Code::InvalidConfig, msg), "{keys}");
+        }
+        assert!(read(r#","ingressRate":8,"ingressBurst":34359738359"#).is_ok());
+        let error = read(r#","egressRate":7,"egressBurst":8"#).unwrap_err();
+        assert!(error.msg.contains("7 bit/s") && error.details.contains("egressRate"), "{error}");
+    }
+
+    #[test]
+    fn opting_out() {
+        assert_eq!(read(r#","referenceNumbers":true"#).unwrap().numbers, Numbers::Reference);
+        assert_eq!(read(r#","referenceNumbers":null"#).unwrap().numbers, Numbers::Delivering);
+    }
+}

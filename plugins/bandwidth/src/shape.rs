@@ -1,0 +1,285 @@
+//! From a rate and a burst to the numbers of a token bucket filter.
+//!
+//! The bucket is the burst. The queue holds 25 ms of the rate and the burst, as the reference has it: what does not fit is
+//! dropped, so its length is the delay of a busy container. Three things go wrong with that in the field, and are put right:
+//!
+//! * Kubernetes has no way to ask for a burst, so runtimes send the largest number they know. Hundreds of megabytes would
+//!   pass unshaped, and then as many be queued; or the sum wraps, and nothing passes at all. [`UNLIMITED`] bursts become
+//!   [`BURST_MS`] worth of the rate, and no burst makes the queue longer than [`QUEUE_MS`] does.
+//! * A bucket smaller than a frame never lets one through, and a very short one is full before the kernel comes to look:
+//!   [`MIN_BURST_MS`].
+//! * TCP hands over up to 64 KiB at once. A bucket that holds less makes the kernel cut that into frames; a larger one
+//!   lets it pass as it is, but a queue that does not hold it drops it each time. So the queue has room for two of them, or
+//!   for [`MIN_FRAMES`] frames where they are cut.
+//!
+//! [`reference()`] gives the reference's numbers instead, for who has reasons to want them.
+//!
+//! # References
+//! net/sched/sch_tbf.c; meta/bandwidth/ifb_creator.go of the reference.
+
+use cni_common::netlink::qdisc::{LONGEST_BUCKET, TICK, Tbf};
+
+use crate::config::{Limit, Numbers};
+
+/// Bursts in bits that runtimes send for lack of one: 2^31-1 (the kubelet, once), 2^32-1 (containerd), and the largest that
+/// the reference accepts (CRI-O).
+pub const UNLIMITED: [u64; 3] = [2_147_483_647, 4_294_967_295, 34_359_738_359];
+
+/// What an [`UNLIMITED`] burst becomes: this many milliseconds of the rate.
+pub const BURST_MS: u64 = 25;
+/// The smallest bucket, in milliseconds of the rate: below it, a busy machine does not deliver the rate.
+pub const MIN_BURST_MS: u64 = 5;
+/// The queue beside the burst, in milliseconds of the rate: the reference's number.
+pub const LATENCY_MS: u64 = 25;
+/// How much of a burst the queue follows, in milliseconds of the rate; with [`LATENCY_MS`] the longest delay.
+pub const QUEUE_MS: u64 = 100;
+/// The shortest queue in frames where the kernel cuts what TCP hands over: the ten that TCP starts with.
+pub const MIN_FRAMES: u64 = 10;
+
+/// What a frame has beyond the MTU in bytes: the Ethernet header, two VLAN tags, and a margin for the tick.
+const FRAME_EXTRA: u32 = 32;
+/// The most that TCP hands over at once in bytes (`GSO_LEGACY_MAX_SIZE`), unless a link says more.
+const GSO_MAX: u32 = 65_536;
+/// The longest time in nanoseconds that the kernel reckons with when it derives a bucket's largest packet.
+const LONGEST_NS: u64 = 1 << 32;
+
+/// What a link lets through at once, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The longest frame.
+    pub frame: u32,
+    /// The longest packet that is not cut into frames yet.
+    pub gso: u32,
+}
+
+impl Sizes {
+    /// From an MTU and the largest packet to be cut up later, in bytes.
+    pub fn new(mtu: u32, gso_max: u32) -> Self {
+        let frame = mtu.saturating_add(FRAME_EXTRA);
+        Sizes { frame, gso: gso_max.max(GSO_MAX).max(frame) }
+    }
+}
+
+/// The numbers for a limit on a link of these sizes.
+pub fn tbf(limit: Limit, numbers: Numbers, sizes: Sizes) -> Tbf {
+    match numbers {
+        Numbers::Delivering => delivering(limit, sizes),
+        Numbers::Reference => reference(limit),
+    }
+}
+
+/// The filter that delivers the rate. Where the limit is sound these are the reference's numbers.
+fn delivering(limit: Limit, sizes: Sizes) -> Tbf {
+    let rate = limit.rate / 8;
+    let frame = u64::from(sizes.frame);
+    let asked = if UNLIMITED.contains(&limit.burst) { worth(rate, BURST_MS) } else { limit.burst / 8 };
+    let burst = asked.max(worth(rate, MIN_BURST_MS)).max(frame).min(u64::from(u32::MAX));
+
+    // The kernel takes the largest packet from the bucket's time, up to 4.3 s. Where not even a frame takes so little, the
+    // bucket has to be told in bytes.
+    let within_longest = u128::from(rate) * u128::from(LONGEST_NS) / 1_000_000_000;
+    let in_bytes = within_longest < u128::from(frame);
+    let largest_packet = if in_bytes { u128::from(burst) } else { u128::from(burst).min(within_longest) };
+    let is_cut = largest_packet < u128::from(sizes.gso);
+    let room = if is_cut { MIN_FRAMES * frame } else { 2 * u64::from(sizes.gso) };
+    let queue = worth(rate, LATENCY_MS).saturating_add(burst.min(worth(rate, QUEUE_MS))).max(room);
+
+    Tbf {
+        rate,
+        limit: saturate(queue.into()),
+        buffer: ticks(rate, burst),
+        burst: in_bytes.then(|| saturate(burst.into())),
+    }
+}
+
+/// The reference's numbers as its amd64 builds have them: floating point, and every conversion keeps the low 32 bits.
+pub fn reference(limit: Limit) -> Tbf {
+    reference_with(limit, |number| number as i64 as u32)
+}
+
+/// The same as its arm64 builds have them, where a number that does not fit becomes the largest one that does.
+pub fn reference_saturating(limit: Limit) -> Tbf {
+    reference_with(limit, |number| number as u32)
+}
+
+fn reference_with(limit: Limit, to_u32: fn(f64) -> u32) -> Tbf {
+    let rate = limit.rate / 8;
+    let burst = (limit.burst / 8) as u32;
+    let microseconds = to_u32(f64::from(burst) * 1e6 / rate as f64);
+    let buffer = to_u32(f64::from(microseconds) * 15.625);
+    Tbf { rate, limit: to_u32(rate as f64 * 25_000.0 / 1e6).wrapping_add(burst), buffer, burst: None }
+}
+
+/// The bytes that pass at `rate` bytes per second in a number of milliseconds.
+fn worth(rate: u64, milliseconds: u64) -> u64 {
+    u64::try_from(u128::from(rate) * u128::from(milliseconds) / 1000).unwrap_or(u64::MAX)
+}
+
+/// The time in ticks that `burst` bytes take, by way of whole microseconds as in the reference.
+fn ticks(rate: u64, burst: u64) -> u32 {
+    let microseconds = u128::from(burst) * 1_000_000 / u128::from(rate.max(1));
+    saturate(microseconds * 1000 / u128::from(TICK)).max(1)
+}
+
+fn saturate(number: u128) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Whether the kernel's numbers are those that were asked for. A bucket told in bytes comes back as time, rounded.
+pub fn is_as_asked(found: &Tbf, asked: &Tbf) -> Result<(), &'static str> {
+    let buffer_is_right = match asked.burst {
+        None => found.buffer == asked.buffer,
+        Some(burst) => {
+            let ticks = u128::from(burst) * u128::from(1_000_000_000 / TICK) / u128::from(asked.rate.max(1));
+            // The kernel's own arithmetic is good to better than one in a thousand, and keeps the low 32 bits.
+            (ticks as u32).abs_diff(found.buffer) <= (ticks as u32) / 1000 + 1
+        }
+    };
+    match () {
+        () if found.rate != asked.rate => Err("Rate doesn't match"),
+        () if found.limit != asked.limit => Err("Limit doesn't match"),
+        () if !buffer_is_right => Err("Buffer doesn't match"),
+        () => Ok(()),
+    }
+}
+
+const _: () = assert!(LONGEST_BUCKET as u64 == (LONGEST_NS - 1) / TICK);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: Sizes = Sizes { frame: 1532, gso: 65_536 };
+
+    fn limit(rate: u64, burst: u64) -> Limit {
+        Limit { rate, burst }
+    }
+
+    /// Rate and burst in bits, limit in bytes, buffer in ticks: measured with the reference on amd64.
+    const VECTORS: [(u64, u64, u32, u32); 14] = [
+        (8, 8, 1, 15_625_000),
+        (16, 8, 1, 7_812_500),
+        (8_000, 80, 35, 156_250),
+        (1_000_000, 12_000, 4_625, 187_500),
+        (123_456_789, 987_654, 509_258, 124_984),
+        (10_000_000, 1_000_000, 156_250, 1_562_500),
+        (10_000_000, 2_147_483_647, 268_466_705, 3_355_443_187),
+        (10_000_000, 4_294_967_295, 536_902_161, 2_415_919_079),
+        (1_000_000, 4_294_967_295, 536_874_036, 2_684_354_435),
+        (1_000, 4_294_967_295, 536_870_914, 2_684_229_560),
+        (100_000_000, 4_294_967_295, 537_183_411, 671_088_625),
+        (1_000_000, 34_359_738_359, 3_123, 2_684_354_310),
+        (1_000_000_000, 34_359_738_359, 3_124_998, 536_870_906),
+        (40_000_000_000, 4_294_967_295, 661_870_911, 1_677_718),
+    ];
+
+    #[test]
+    fn every_vector_of_the_reference() {
+        for (rate, burst, queue, buffer) in VECTORS {
+            let expected = Tbf { rate: rate / 8, limit: queue, buffer, burst: None };
+            assert_eq!(tbf(limit(rate, burst), Numbers::Reference, SIZES), expected, "{rate} {burst}");
+        }
+    }
+
+    #[test]
+    fn sound_limits_get_the_references_numbers() {
+        for (rate, burst) in [
+            (10_000_000, 1_000_000),
+            (123_456_789, 987_654),
+            (100_000_000, 10_000_000),
+            (1_000_000_000, 40_000_000),
+            (40_000_000_000, 4_000_000_000),
+        ] {
+            let own = tbf(limit(rate, burst), Numbers::Delivering, SIZES);
+            assert_eq!(own, reference(limit(rate, burst)), "{rate} {burst}");
+        }
+    }
+
+    #[test]
+    fn saturating_and_wrapping_agree_until_something_overflows() {
+        assert_eq!(
+            reference(limit(10_000_000, 1_000_000)),
+            reference_saturating(limit(10_000_000, 1_000_000))
+        );
+        assert_eq!(reference_saturating(limit(10_000_000, 4_294_967_295)).buffer, u32::MAX);
+    }
+
+    #[test]
+    fn what_runtimes_send_for_lack_of_a_burst_becomes_25_milliseconds() {
+        for burst in UNLIMITED {
+            let shaped = tbf(limit(100_000_000, burst), Numbers::Delivering, SIZES);
+            let expected = Tbf { rate: 12_500_000, limit: 625_000, buffer: 390_625, burst: None };
+            assert_eq!(shaped, expected, "{burst}");
+            assert_eq!(shaped, reference(limit(100_000_000, 2_500_000)));
+        }
+        // One bit more or less is somebody's choice.
+        let chosen = tbf(limit(100_000_000, 4_294_967_294), Numbers::Delivering, SIZES);
+        assert_eq!(chosen.buffer, reference(limit(100_000_000, 4_294_967_294)).buffer);
+    }
+
+    #[test]
+    fn a_chosen_burst_does_not_make_the_queue_longer_than_an_eighth_of_a_second() {
+        let shaped = tbf(limit(10_000_000, 80_000_000), Numbers::Delivering, SIZES);
+        assert_eq!(shaped.limit, 1_250_000 / 8);
+        assert_eq!(shaped.buffer, 125_000_000);
+    }
+
+    #[test]
+    fn nothing_is_a_black_hole() {
+        for rate in
+            [8, 1000, 3000, 8_000, 64_000, 1_000_000, 5_300_000, 21_000_000, 1_000_000_000, 1 << 45, u64::MAX]
+        {
+            for burst in [8, 12_000, 524_288, 1_000_000, 2_147_483_647, 4_294_967_294, 34_359_738_359] {
+                for sizes in [SIZES, Sizes::new(9000, 0), Sizes::new(65_535, 524_280)] {
+                    let shaped = tbf(limit(rate, burst), Numbers::Delivering, sizes);
+                    // net/sched/sch_tbf.c, tbf_change
+                    let ns = (u128::from(shaped.buffer) * 64).min(u128::from(u32::MAX));
+                    let largest =
+                        shaped.burst.map_or(u128::from(shaped.rate) * ns / 1_000_000_000, u128::from);
+                    let case = format!("{rate} {burst} {sizes:?} {shaped:?}");
+                    assert!(
+                        largest >= u128::from(sizes.frame) - 12,
+                        "a frame does not fit the bucket: {case}"
+                    );
+                    if largest >= u128::from(sizes.gso) {
+                        assert!(shaped.limit >= 2 * sizes.gso, "GSO packets do not fit the queue: {case}");
+                    }
+                    assert!(shaped.limit >= 10 * sizes.frame, "ten frames do not fit the queue: {case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_replaced_burst_never_needs_room_for_gso_packets() {
+        for megabits in 1..=100 {
+            let shaped = tbf(limit(megabits * 1_000_000, UNLIMITED[1]), Numbers::Delivering, SIZES);
+            let bound = (megabits * 1_000_000 / 8 / 20).max(15_320);
+            assert!(u64::from(shaped.limit) <= bound, "{megabits} Mbit/s: {shaped:?}");
+        }
+    }
+
+    #[test]
+    fn rates_so_low_that_a_frame_takes_many_seconds() {
+        let shaped = tbf(limit(1000, 4_294_967_295), Numbers::Delivering, SIZES);
+        assert_eq!((shaped.rate, shaped.burst, shaped.limit), (125, Some(1532), 15_320));
+        assert_eq!(is_as_asked(&Tbf { burst: None, buffer: 191_500_100, ..shaped }, &shaped), Ok(()));
+        assert_eq!(
+            is_as_asked(&Tbf { burst: None, buffer: 191_900_100, ..shaped }, &shaped),
+            Err("Buffer doesn't match")
+        );
+    }
+
+    #[test]
+    fn differences_are_named_as_in_the_reference() {
+        let asked = reference(limit(10_000_000, 1_000_000));
+        assert_eq!(is_as_asked(&asked, &asked), Ok(()));
+        for (found, text) in [
+            (Tbf { rate: 1, ..asked }, "Rate doesn't match"),
+            (Tbf { limit: 1, ..asked }, "Limit doesn't match"),
+            (Tbf { buffer: 1, ..asked }, "Buffer doesn't match"),
+        ] {
+            assert_eq!(is_as_asked(&found, &asked), Err(text));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! ADD: in a chain, for what is asked, again, refused, and failing at every step.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use cni_common::netlink::LinkId;
+use cni_common::netlink::Socket;
+use cni_common::netlink::filter::AT_INGRESS;
+use cni_common::netlink::qdisc::Tbf;
+use common::{
+    Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits, look,
+    network, owner, qdiscs, shaped, succeed,
+};
+use conformance::fixture::Node;
+use conformance::fixture::Place as _;
+use ferrule_bandwidth::add::execute;
+use ferrule_bandwidth::owner::Hook;
+use ferrule_bandwidth::plan::Egress;
+use ferrule_bandwidth::plan::Plan;
+use ferrule_bandwidth::plan::Root;
+use serde_json::Value;
+use serde_json::json;
+
+#[test]
+fn a_chain_shapes_both_directions_and_leaves_nothing() {
+    for bridge in [By::Us, By::Go] {
+        let bins = Bins::new(bridge, By::Us);
+        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            if (bridge, version) == (By::Go, "1.1.0") {
+                continue; // Debian's does not know it
+            }
+            let node = Node::new().unwrap();
+            let pod = node.pod("one").unwrap();
+            let before = look(&node);
+            let network = network(version, json!({}));
+            let attachment = shaped(&pod, "eth0", both(100_000_000, CONTAINERD));
+            let runtime = bins.runtime(&node);
+            let result = runtime.add(&network, &attachment).unwrap();
+
+            let name = owner("one", "eth0").shared_name();
+            let last = result["interfaces"].as_array().unwrap().last().unwrap();
+            assert_eq!(last["name"], name.as_str());
+            assert!(last.get("sandbox").is_none_or(|sandbox| sandbox == ""), "{last}");
+            let veth = host_veth(&result);
+            let link: Value =
+                serde_json::from_str(&node.sh(&format!("ip -j -d link show {name}")).unwrap()).unwrap();
+            assert_eq!(
+                (&link[0]["linkinfo"]["info_kind"], &link[0]["address"]),
+                (&json!("ifb"), &last["mac"])
+            );
+            assert_eq!((&link[0]["mtu"], &link[0]["txqlen"]), (&json!(1500), &json!(null)));
+            let alias = link[0]["ifalias"].as_str().unwrap();
+            assert!(alias.starts_with("bandwidth network=pods container=one ifname=eth0 veth="), "{alias}");
+            for link in [&veth, &name] {
+                let root = &qdiscs(&node, link)[0];
+                assert_eq!(
+                    (&root["kind"], &root["handle"], &root["root"]),
+                    (&json!("tbf"), &json!("1:"), &json!(true))
+                );
+                assert_eq!(root["options"]["rate"], 12_500_000, "{root}");
+            }
+            assert_eq!(qdiscs(&node, &veth)[1]["kind"], "ingress");
+            let filter = filters(&node, &veth);
+            for part in [
+                "pref 1 u32",
+                "fh 800::800",
+                "match 00000000/00000000",
+                &format!("Egress Redirect to device {name}) stolen"),
+            ] {
+                assert!(filter.contains(part), "{part} is not in\n{filter}");
+            }
+            pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
+            if version != "0.3.0" && version != "0.3.1" {
+                runtime.check(&network, &attachment).unwrap();
+            }
+            runtime.del(&network, &attachment).unwrap();
+            runtime.del(&network, &attachment).unwrap();
+            assert_eq!(before.diff(&look(&node)), "", "{bridge:?} {version}");
+        }
+    }
+}
+
+#[test]
+fn only_what_is_asked_for_is_made() {
+    let (node, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let veth = host_veth(&result);
+    let before = look(&node);
+    for (limits, expected) in [
+        (limits((0, 0), (0, 0)), ""),
+        (json!(null), ""),
+        (limits((8_000_000, CRIO), (0, 0)), "tbf"),
+        (limits((0, 0), (8_000_000, CRIO)), "ingress"),
+    ] {
+        let config = config("1.0.0", limits, Some(&result));
+        let output = succeed(&node, &call(By::Us, "ADD", &attachment, &config)).document().unwrap();
+        let added =
+            output["interfaces"].as_array().unwrap().len() - result["interfaces"].as_array().unwrap().len();
+        assert_eq!(added, usize::from(expected == "ingress"));
+        let kinds = node.sh(&format!("tc qdisc show dev {veth} | grep -v noqueue | cut -d' ' -f2")).unwrap();
+        assert_eq!(kinds.trim(), expected);
+        assert_eq!(ifbs(&node).len(), added);
+        succeed(&node, &call(By::Us, "DEL", &attachment, &config));
+        assert_eq!(before.diff(&look(&node)), "", "{config}");
+    }
+}
+
+#[test]
+fn a_second_add_leads_to_the_same() {
+    let (node, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let add = call(By::Us, "ADD", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&result)));
+    let first = succeed(&node, &add).document().unwrap();
+    let state = look(&node);
+    assert_eq!(succeed(&node, &add).document().unwrap(), first);
+    assert_eq!(state.diff(&look(&node)), "");
+
+    // Other limits replace the first.
+    let other = call(By::Us, "ADD", &attachment, &config("1.0.0", both(80_000_000, CRIO), Some(&result)));
+    assert_eq!(succeed(&node, &other).document().unwrap(), first);
+    for link in [host_veth(&result), owner("one", "eth0").shared_name()] {
+        assert_eq!(qdiscs(&node, &link)[0]["options"]["rate"], 10_000_000);
+    }
+
+    // What is missing is made again: a filter that leads nowhere is replaced, an IFB that is down set up.
+    let veth = host_veth(&result);
+    node.sh(&format!("ip link del {}", owner("one", "eth0").shared_name())).unwrap();
+    assert!(pod.sh("ping -c 1 -W 1 10.1.0.1").is_err(), "the filter should be a black hole");
+    succeed(&node, &add);
+    assert_eq!(state.diff(&look(&node)), "");
+    node.sh(&format!(
+        "tc filter del dev {veth} ingress; ip link set {} down",
+        owner("one", "eth0").shared_name()
+    ))
+    .unwrap();
+    succeed(&node, &add);
+    assert_eq!(state.diff(&look(&node)), "");
+    pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
+}
+
+/// Each step of ADD fails once, in the kernel, and everything before it is undone.
+#[test]
+fn a_failure_at_any_step_leaves_nothing() {
+    let (node, _pod, result) = attached("one");
+    let veth = host_veth(&result);
+    let before = look(&node);
+    let found = node.run(|| Socket::route().unwrap().link(LinkId::Name(&veth)).unwrap().unwrap()).unwrap();
+    let tbf = Tbf { rate: 125_000, limit: 100_000, buffer: 1_000_000, burst: None };
+    let broken = Tbf { buffer: 0, ..tbf };
+    let egress = Egress {
+        name: owner("one", "eth0").shared_name(),
+        existing: None,
+        mtu: 1500,
+        alias: owner("one", "eth0").alias(found.index, Hook::Made),
+        tbf,
+        makes_hook: true,
+        parent: AT_INGRESS,
+        stale: Vec::new(),
+        preference: Some(1),
+    };
+    let plan = Plan { host: found.index, ingress: Some(Root::Create(tbf)), egress: Some(egress.clone()) };
+    let with = |egress: Egress| Plan { egress: Some(egress), ..plan.clone() };
+    let execute = |plan: &Plan| node.run(|| execute(&mut Socket::route().unwrap(), plan)).unwrap();
+
+    for (what, plan) in [
+        ("create qdisc", Plan { ingress: Some(Root::Create(broken)), ..plan.clone() }),
+        ("adding link", with(Egress { name: veth.clone(), ..egress.clone() })),
+        ("adding link", with(Egress { name: "a/b".to_owned(), ..egress.clone() })),
+        ("set up the ifb device", with(Egress { existing: Some(9999), ..egress.clone() })),
+        ("create ifb qdisc", with(Egress { tbf: broken, ..egress.clone() })),
+        ("add filter", with(Egress { parent: 0x0005_0000, ..egress.clone() })),
+        ("remove a filter", with(Egress { stale: vec![(3, 0x8000_0800)], ..egress.clone() })),
+    ] {
+        let error = execute(&plan).unwrap_err().error;
+        assert!(error.msg.starts_with(what), "{what}: {error}");
+        assert_eq!(before.diff(&look(&node)), "", "{what}");
+    }
+
+    // A hook that turned up in the meantime is a race, and stays.
+    node.sh(&format!("tc qdisc add dev {veth} clsact")).unwrap();
+    let with_hook = look(&node);
+    let failed = execute(&plan).unwrap_err();
+    assert!(failed.is_race && failed.error.msg.starts_with("create ingress qdisc"), "{failed:?}");
+    assert_eq!(with_hook.diff(&look(&node)), "");
+    node.sh(&format!("tc qdisc del dev {veth} clsact")).unwrap();
+
+    // Numbers that were there before come back.
+    execute(&Plan { egress: None, ..plan.clone() }).unwrap();
+    let shaped = look(&node);
+    let to = Tbf { rate: 250_000, ..tbf };
+    let change =
+        Plan { ingress: Some(Root::Change { to, from: tbf }), ..with(Egress { tbf: broken, ..egress }) };
+    execute(&change).unwrap_err();
+    assert_eq!(shaped.diff(&look(&node)), "");
+}
+
+#[test]
+fn requests_that_make_no_sense() {
+    let (node, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let before = look(&node);
+    let error_of = |verb: &str, limits: Value, previous: Option<&Value>| {
+        fail(&node, &call(By::Us, verb, &attachment, &config("1.0.0", limits, previous)))
+    };
+    let some = || both(10_000_000, CRIO);
+    assert!(error_of("ADD", some(), None).contains("must be called as chained plugin"));
+    assert!(error_of("ADD", json!(null), None).contains("must be called as chained plugin"));
+    assert!(error_of("CHECK", some(), None).contains("must be called as a chained plugin"));
+    assert!(
+        error_of("ADD", limits((8, 0), (0, 0)), Some(&result))
+            .contains("if rate is set, burst must also be set")
+    );
+    assert!(error_of("ADD", limits((7, 8), (0, 0)), Some(&result)).contains("7 bit/s"));
+    for version in ["0.1.0", "0.2.0", "2.0.0"] {
+        let error = fail(&node, &call(By::Us, "ADD", &attachment, &config(version, some(), None)));
+        assert!(error.contains("incompatible CNI versions"), "{error}");
+    }
+    assert_eq!(before.diff(&look(&node)), "");
+}
+
+/// A rate of 1 kbit/s, the least that Kubernetes allows: a frame takes twelve seconds, and yet one fits the bucket.
+#[test]
+fn the_slowest_container_is_not_cut_off() {
+    let (node, pod, result) = attached("one");
+    let config = config("1.0.0", both(1_000, CONTAINERD), Some(&result));
+    succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+    pod.sh("ping -c 1 -s 1400 -W 5 10.1.0.1").unwrap();
+}

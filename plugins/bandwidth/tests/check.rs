@@ -1,0 +1,70 @@
+//! CHECK.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{By, CRIO, attached, both, call, config, fail, host_veth, owner, succeed};
+use conformance::fixture::Place as _;
+
+#[test]
+fn check_notices_every_loss_and_change() {
+    let (node, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let (veth, ifb) = (host_veth(&result), owner("one", "eth0").shared_name());
+    let add = config("1.0.0", both(10_000_000, CRIO), Some(&result));
+    for (harm, expected) in [
+        ("tc qdisc del dev VETH root", "Failed to find qdisc"),
+        ("tc qdisc replace dev VETH root pfifo", "Failed to find qdisc"),
+        (
+            "tc qdisc change dev VETH root handle 1: tbf rate 20mbit burst 31250 limit 62500",
+            "Rate doesn't match",
+        ),
+        (
+            "tc qdisc change dev VETH root handle 1: tbf rate 10mbit burst 31250 limit 62499",
+            "Limit doesn't match",
+        ),
+        (
+            "tc qdisc change dev VETH root handle 1: tbf rate 10mbit burst 41250 limit 62500",
+            "Buffer doesn't match",
+        ),
+        ("tc qdisc del dev IFB root", "Failed to find qdisc"),
+        (
+            "tc qdisc change dev IFB root handle 1: tbf rate 20mbit burst 31250 limit 62500",
+            "Rate doesn't match",
+        ),
+        ("ip link set IFB down", "is down"),
+        ("ip link del IFB", "get ifb device: Link not found"),
+        ("tc qdisc del dev VETH ingress", "has lost its ingress qdisc"),
+        ("tc filter del dev VETH ingress", "has no filter that leads to"),
+        (
+            "tc filter del dev VETH ingress; tc filter add dev VETH ingress pref 1 protocol ip u32 match u32 0 0 action mirred egress redirect dev IFB",
+            "has no filter",
+        ),
+        (
+            "tc filter del dev VETH ingress; tc filter add dev VETH ingress pref 1 protocol all u32 match u32 1 1 action mirred egress redirect dev IFB",
+            "has no filter",
+        ),
+        (
+            "tc filter del dev VETH ingress; ip link add ifb9 type ifb; tc filter add dev VETH ingress pref 1 protocol all u32 match u32 0 0 action mirred egress redirect dev ifb9",
+            "has no filter",
+        ),
+        (
+            "tc filter del dev VETH ingress; tc filter add dev VETH ingress pref 1 protocol all u32 match u32 0 0 action mirred egress mirror dev IFB",
+            "has no filter",
+        ),
+        ("ip link del IFB; ip link add IFB type ifb; ip link set IFB up", "get ifb device: Link not found"),
+        (
+            "alias=$(cat /sys/class/net/IFB/ifalias); ip link del IFB; ip link add IFB type ifb; ip link set IFB up alias \"$alias\"",
+            "has MAC address",
+        ),
+    ] {
+        let added = succeed(&node, &call(By::Us, "ADD", &attachment, &add)).document().unwrap();
+        let check =
+            call(By::Us, "CHECK", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&added)));
+        succeed(&node, &check);
+        node.sh(&harm.replace("VETH", &veth).replace("IFB", &ifb)).unwrap();
+        let error = fail(&node, &check);
+        assert!(error.contains(expected), "{harm}: {error}");
+        node.sh(&format!("ip link del ifb9 2>&-; tc qdisc del dev {veth} root 2>&-; tc qdisc del dev {veth} ingress 2>&-; ip link del {ifb} 2>&-; true")).unwrap();
+    }
+}

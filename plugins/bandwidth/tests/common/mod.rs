@@ -1,0 +1,172 @@
+//! A node with containers behind a bridge, of ours or of the reference, and a bandwidth plugin, of ours or of the reference.
+#![allow(dead_code)] // each test program uses some of it
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conformance::fixture::{Node, NodeRuntime, Place, Pod, Snapshot, bin_dir, go_bin_dir};
+use conformance::runner::{Attachment, Exec, Network, Output};
+use ferrule_bandwidth::owner::Owner;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The plugin under test.
+pub(crate) const BANDWIDTH: &str = env!("CARGO_BIN_EXE_bandwidth");
+
+/// The network's name.
+pub(crate) const NETWORK: &str = "pods";
+
+/// Bursts in bits that runtimes send for lack of one.
+pub(crate) const CONTAINERD: u64 = 4_294_967_295;
+pub(crate) const CRIO: u64 = 34_359_738_359;
+pub(crate) const KUBELET: u64 = 2_147_483_647;
+
+/// Whose plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Us,
+    Go,
+}
+
+/// A folder with a bridge, its host-local, and a bandwidth plugin.
+pub(crate) struct Bins(TempDir);
+
+impl Bins {
+    pub(crate) fn new(bridge: By, bandwidth: By) -> Bins {
+        let dir = tempfile::tempdir().unwrap();
+        let from = match bridge {
+            By::Us => bin_dir().unwrap(),
+            By::Go => go_bin_dir().unwrap(),
+        };
+        for name in ["bridge", "host-local"] {
+            symlink(from.join(name), dir.path().join(name)).unwrap();
+        }
+        symlink(binary(bandwidth), dir.path().join("bandwidth")).unwrap();
+        Bins(dir)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn runtime<'n>(&self, node: &'n Node) -> NodeRuntime<'n> {
+        node.runtime([self.path()])
+    }
+}
+
+pub(crate) fn binary(bandwidth: By) -> PathBuf {
+    match bandwidth {
+        By::Us => PathBuf::from(BANDWIDTH),
+        By::Go => go_bin_dir().unwrap().join("bandwidth"),
+    }
+}
+
+/// A bridge with addresses, and the bandwidth plugin with these keys.
+pub(crate) fn network(version: &str, keys: Value) -> Network {
+    let mut bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    bandwidth.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let bridge = json!({"type": "bridge", "bridge": "cni0", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/16"}});
+    let list = json!({"name": NETWORK, "cniVersion": version, "plugins": [bridge, bandwidth]});
+    Network::from_value(&list).unwrap()
+}
+
+/// The bridge of [`network`] alone.
+pub(crate) fn bridge_only(version: &str) -> Network {
+    let mut network = network(version, json!({}));
+    network.plugins.truncate(1);
+    network
+}
+
+/// Limits in bits per second and bits as containerd spells them; a rate of 0 is no limit.
+pub(crate) fn limits(ingress: (u64, u64), egress: (u64, u64)) -> Value {
+    json!({"IngressRate": ingress.0, "IngressBurst": ingress.1, "EgressRate": egress.0, "EgressBurst": egress.1})
+}
+
+pub(crate) fn both(rate: u64, burst: u64) -> Value {
+    limits((rate, burst), (rate, burst))
+}
+
+/// The pod's attachment with these limits from the runtime.
+pub(crate) fn shaped(pod: &Pod, ifname: &str, limits: Value) -> Attachment {
+    pod.attachment(ifname).with_capability("bandwidth", limits)
+}
+
+/// The configuration that the plugin gets by itself, with a result before it.
+pub(crate) fn config(version: &str, limits: Value, previous: Option<&Value>) -> Value {
+    let mut config = json!({"cniVersion": version, "name": NETWORK, "type": "bandwidth", "runtimeConfig": {"bandwidth": limits}});
+    if let Some(previous) = previous {
+        config["prevResult"] = previous.clone();
+    }
+    config
+}
+
+/// A call of one bandwidth plugin, without the chain.
+pub(crate) fn call(by: By, verb: &str, attachment: &Attachment, config: &Value) -> Exec {
+    Exec::new(binary(by), verb)
+        .attachment(attachment)
+        .stdin(config.to_string())
+        .timeout(Duration::from_secs(20))
+}
+
+pub(crate) fn succeed(place: &impl Place, exec: &Exec) -> Output {
+    let output = place.call(exec).unwrap();
+    assert!(output.success(), "{}{}", output.stdout_text(), output.stderr_text());
+    output
+}
+
+/// The message of the error that the call fails with, details included.
+pub(crate) fn fail(place: &impl Place, exec: &Exec) -> String {
+    let output = place.call(exec).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}{}", output.stdout_text(), output.stderr_text());
+    let error = output.document().unwrap();
+    let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+    format!("{}; {}", text("msg"), text("details"))
+}
+
+/// The name of the host's interface in a result.
+pub(crate) fn host_veth(result: &Value) -> String {
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let of_host = interfaces.iter().filter(|i| i.get("sandbox").is_none_or(|s| s == ""));
+    let names = of_host.map(|i| i["name"].as_str().unwrap());
+    names.filter(|name| name.starts_with("veth")).map(str::to_owned).next().unwrap()
+}
+
+pub(crate) fn owner<'a>(container_id: &'a str, ifname: &'a str) -> Owner<'a> {
+    Owner { network: NETWORK, container_id, ifname }
+}
+
+/// The names of all IFBs of the node.
+pub(crate) fn ifbs(node: &Node) -> Vec<String> {
+    let links = node.sh("ip -o link show type ifb").unwrap();
+    links.lines().map(|line| line.split(": ").nth(1).unwrap().to_owned()).collect()
+}
+
+/// What `tc` shows of a link's disciplines, as JSON.
+pub(crate) fn qdiscs(node: &Node, link: &str) -> Value {
+    serde_json::from_str(&node.sh(&format!("tc -j qdisc show dev {link}")).unwrap()).unwrap()
+}
+
+/// What `tc` shows of the filters on what a link receives.
+pub(crate) fn filters(node: &Node, link: &str) -> String {
+    node.sh(&format!("tc filter show dev {link} ingress")).unwrap()
+}
+
+/// What bridge and host-local leave behind on purpose, and the number of an action, which is the kernel's.
+const STAY: [&str; 7] =
+    ["cni0", "ip_forward", "-save nat", "nft ", "/var/lib/cni", "/run/cni", "ingress: index "];
+
+/// The node without [`STAY`].
+pub(crate) fn look(node: &Node) -> Snapshot {
+    Snapshot::take(node).unwrap().ignoring(&STAY)
+}
+
+/// A node with a container behind the reference's bridge, and the result.
+pub(crate) fn attached(name: &str) -> (Node, Pod, Value) {
+    let node = Node::new().unwrap();
+    let pod = node.pod(name).unwrap();
+    let bins = Bins::new(By::Go, By::Us);
+    let result = bins.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
+    (node, pod, result)
+}

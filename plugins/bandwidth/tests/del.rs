@@ -1,0 +1,94 @@
+//! DEL in every state, and of a container that lives on.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, look, owner, succeed};
+use conformance::fixture::Node;
+use conformance::fixture::Place as _;
+use conformance::fixture::Pod;
+use serde_json::Value;
+use serde_json::json;
+use std::time::Duration;
+
+#[test]
+fn del_in_every_state() {
+    let named = |result: &Value| config("1.0.0", both(10_000_000, CRIO), Some(result));
+    let bare = config("1.0.0", json!(null), None);
+    // Limits that ADD would refuse, and a result that cannot be read.
+    let mut broken = config("1.0.0", json!({"ingressRate": 7}), None);
+    broken["prevResult"] = json!("x");
+    type Prepare = fn(&Node, &Pod, &str);
+    let states: [(&str, Prepare); 6] = [
+        ("as made", |_, _, _| {}),
+        ("IFB gone", |node, _, _| {
+            drop(node.sh(&format!("ip link del {}", owner("one", "eth0").shared_name())).unwrap())
+        }),
+        ("filter gone", |node, _, veth| drop(node.sh(&format!("tc filter del dev {veth} ingress")).unwrap())),
+        ("hook and root gone", |node, _, veth| {
+            drop(node.sh(&format!("tc qdisc del dev {veth} ingress; tc qdisc del dev {veth} root")).unwrap());
+        }),
+        ("interface gone", |_, pod, _| drop(pod.sh("ip link del eth0").unwrap())),
+        ("namespace gone", |_, pod, _| pod.delete().unwrap()),
+    ];
+    for (state, prepare) in states {
+        for (given, with_netns) in
+            [("all", true), ("all", false), ("bare", true), ("bare", false), ("broken", true)]
+        {
+            let (node, pod, result) = attached("one");
+            let before = look(&node);
+            let veth = host_veth(&result);
+            let add = call(By::Us, "ADD", &pod.attachment("eth0"), &named(&result));
+            let added = succeed(&node, &add).document().unwrap();
+            prepare(&node, &pod, &veth);
+            let config = match given {
+                "all" => named(&added),
+                "bare" => bare.clone(),
+                _ => broken.clone(),
+            };
+            let mut attachment = pod.attachment("eth0");
+            if !with_netns {
+                attachment.netns.clear();
+            }
+            for _ in 0..2 {
+                succeed(&node, &call(By::Us, "DEL", &attachment, &config));
+            }
+            let case = format!("{state}, {given}, netns {with_netns}");
+            assert_eq!(ifbs(&node), Vec::<String>::new(), "{case}");
+            let is_there = node.sh(&format!("ip link show {veth}")).is_ok();
+            // Without namespace and IFB nothing tells which link it was; what is left there dies with it.
+            let untraceable =
+                !with_netns && matches!(state, "IFB gone" | "filter gone" | "hook and root gone");
+            if is_there && !matches!(state, "namespace gone" | "interface gone") && !untraceable {
+                assert_eq!(before.diff(&look(&node)), "", "{case}");
+                pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
+            }
+        }
+    }
+}
+
+/// A container that lives on loses no more than what was in the queues when its limits are taken away.
+#[test]
+fn del_is_no_black_hole() {
+    for with_netns in [true, false] {
+        let (node, pod, result) = attached("one");
+        let config = config("1.0.0", both(1_000_000_000, CRIO), Some(&result));
+        let mut attachment = pod.attachment("eth0");
+        pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
+        for _ in 0..5 {
+            attachment.netns = pod.path().to_string_lossy().into_owned();
+            succeed(&node, &call(By::Us, "ADD", &attachment, &config));
+            if !with_netns {
+                attachment.netns.clear();
+            }
+            let said = std::thread::scope(|scope| {
+                let ping = scope.spawn(|| pod.sh("ping -q -i 0.002 -c 150 10.1.0.1").unwrap());
+                std::thread::sleep(Duration::from_millis(120));
+                succeed(&node, &call(By::Us, "DEL", &attachment, &config));
+                ping.join().unwrap()
+            });
+            let received = said.split(" received").next().unwrap().rsplit(' ').next().unwrap();
+            assert!(received.parse::<u32>().unwrap() >= 147, "{said}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Several interfaces and names, and host sides that are not reported.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{
+    Bins, By, CONTAINERD, CRIO, attached, both, bridge_only, call, config, fail, host_veth, ifbs, look,
+    network, owner, qdiscs, shaped, succeed,
+};
+use conformance::fixture::Node;
+use conformance::fixture::Place as _;
+use serde_json::json;
+
+#[test]
+fn two_interfaces_of_one_container() {
+    for bridge in [By::Us, By::Go] {
+        for first in ["eth0", "net1"] {
+            let node = Node::new().unwrap();
+            let pod = node.pod("one").unwrap();
+            let bins = Bins::new(bridge, By::Us);
+            let runtime = bins.runtime(&node);
+            let network = network("1.0.0", json!({}));
+            let second = if first == "eth0" { "net1" } else { "eth0" };
+            let before = look(&node);
+            let attachments =
+                [first, second].map(|ifname| shaped(&pod, ifname, both(10_000_000, CONTAINERD)));
+            for attachment in &attachments {
+                runtime.add(&network, attachment).unwrap();
+            }
+            let both_of_them = ifbs(&node);
+            assert_eq!(both_of_them, [owner("one", first).shared_name(), owner("one", second).own_name()]);
+            for attachment in &attachments {
+                runtime.check(&network, attachment).unwrap();
+            }
+            runtime.del(&network, &attachments[0]).unwrap();
+            runtime.del(&network, &attachments[0]).unwrap();
+            assert_eq!(ifbs(&node), both_of_them[1..]);
+            runtime.check(&network, &attachments[1]).unwrap();
+            runtime.del(&network, &attachments[1]).unwrap();
+            assert_eq!(before.diff(&look(&node)), "");
+        }
+    }
+}
+
+/// Both want the reference's name for their IFB; the loser finds another one.
+#[test]
+fn two_interfaces_at_the_same_moment() {
+    let (node, pod, result) = attached("one");
+    let bridge = Bins::new(By::Go, By::Us);
+    let second = bridge.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("net1")).unwrap();
+    let before = look(&node);
+    for _ in 0..20 {
+        for verb in ["ADD", "DEL"] {
+            std::thread::scope(|scope| {
+                for (ifname, result) in [("eth0", &result), ("net1", &second)] {
+                    let config = config("1.0.0", both(10_000_000, CRIO), Some(result));
+                    let (node, attachment) = (&node, pod.attachment(ifname));
+                    scope.spawn(move || succeed(node, &call(By::Us, verb, &attachment, &config)));
+                }
+            });
+            assert_eq!(ifbs(&node).len(), if verb == "ADD" { 2 } else { 0 });
+        }
+    }
+    assert_eq!(before.diff(&look(&node)), "");
+}
+
+/// Network "ab" and container "c", network "a" and container "bc": the reference gives both one name.
+#[test]
+fn names_that_run_into_each_other() {
+    let node = Node::new().unwrap();
+    let bins = Bins::new(By::Go, By::Us);
+    let runtime = bins.runtime(&node);
+    let (one, two) = (node.pod("c").unwrap(), node.pod("bc").unwrap());
+    let mut networks = ["ab", "a"].map(|name| {
+        let mut network = network("1.0.0", json!({}));
+        network.name = name.to_owned();
+        network
+    });
+    networks[1].plugins[0].insert("bridge".to_owned(), json!("cni1"));
+    networks[1].plugins[0]["ipam"]["subnet"] = json!("10.2.0.0/16");
+    runtime.add(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
+    runtime.add(&networks[1], &shaped(&two, "eth0", both(10_000_000, CRIO))).unwrap();
+    assert_eq!(ifbs(&node).len(), 2);
+    runtime.del(&networks[1], &shaped(&two, "eth0", both(10_000_000, CRIO))).unwrap();
+    runtime.check(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
+    runtime.del(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
+    assert_eq!(ifbs(&node), Vec::<String>::new());
+}
+
+/// Results that say nothing of the host's side, or lie: the kernel knows.
+#[test]
+fn the_host_side_is_found_without_being_reported() {
+    for interfaces in
+        [json!([]), json!([{"name": "eth0", "sandbox": "/run/netns/one"}]), json!([{"name": "lo"}])]
+    {
+        let (node, pod, result) = attached("one");
+        let before = look(&node);
+        let mut reported = result.clone();
+        reported["interfaces"] = interfaces;
+        let config = config("1.0.0", both(10_000_000, CRIO), Some(&reported));
+        let added =
+            succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config)).document().unwrap();
+        assert_eq!(qdiscs(&node, &host_veth(&result))[0]["kind"], "tbf");
+        let check = self::config("1.0.0", both(10_000_000, CRIO), Some(&added));
+        succeed(&node, &call(By::Us, "CHECK", &pod.attachment("eth0"), &check));
+        succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
+        assert_eq!(before.diff(&look(&node)), "");
+    }
+}
+
+#[test]
+fn a_container_without_a_peer_on_the_host_is_an_error() {
+    let node = Node::new().unwrap();
+    let (pod, other) = (node.pod("one").unwrap(), node.pod("other").unwrap());
+    node.sh("ip link add uplink type bridge && ip link set uplink up").unwrap();
+    let result =
+        json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/one"}]});
+    let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
+    let before = look(&node);
+    let error_now = || {
+        let errors =
+            ["ADD", "CHECK"].map(|verb| fail(&node, &call(By::Us, verb, &pod.attachment("eth0"), &config)));
+        assert_eq!(errors[0], errors[1]);
+        succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
+        assert_eq!(before.diff(&look(&node)), "");
+        errors[0].clone()
+    };
+    let error = error_now();
+    assert!(
+        error.contains(
+            "container interface eth0 has no veth peer: could not look up \"eth0\": Link not found"
+        ),
+        "{error}"
+    );
+    pod.sh("ip link add eth0 type bridge").unwrap();
+    let error = error_now();
+    assert!(error.contains("interface \"eth0\" was not a veth interface"), "{error}");
+    pod.sh("ip link del eth0").unwrap();
+
+    // The peer is in a third namespace, and on the host a veth of another container has its index.
+    pod.sh("ip link add eth0 type veth peer name x netns other && ip link set eth0 up").unwrap();
+    let peer: u32 = other
+        .sh("cat /sys/class/net/x/ifindex")
+        .or_else(|_| other.sh("ip -o link show x | cut -d: -f1"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let error = error_now();
+    assert!(error.contains(&format!("veth peer with index {peer} is not in host ns")), "{error}");
+    // The namespaces stay as they are, the host gets the veth.
+    let third = node.pod("third").unwrap();
+    node.sh(&format!(
+        "ip link add decoy index {peer} type veth peer name eth0 netns {} || ip link show",
+        third.name()
+    ))
+    .unwrap();
+    let before = look(&node);
+    let error = fail(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+    assert!(error.contains("is not in host ns"), "{error}");
+    assert_eq!(before.diff(&look(&node)), "");
+}

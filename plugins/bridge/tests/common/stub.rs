@@ -1,0 +1,102 @@
+//! An IPAM plugin that does as the test says.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A private folder for CNI_PATH with the plugin `stub` in it.
+pub(crate) struct Stub {
+    dir: TempDir,
+}
+
+impl Stub {
+    pub(crate) fn new() -> Stub {
+        let dir = TempDir::new().unwrap();
+        // Not a copy: a file that is open for writing while another thread forks cannot be started for a while (ETXTBSY).
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/stub-ipam");
+        symlink(script, dir.path().join("stub")).unwrap();
+        Stub { dir }
+    }
+
+    /// One whose ADD gives out these addresses.
+    pub(crate) fn assigning(version: &str, addresses: &[&str]) -> Stub {
+        let stub = Stub::new();
+        stub.assign(version, addresses);
+        stub
+    }
+
+    /// Has ADD give out these addresses, in the layout of the version.
+    pub(crate) fn assign(&self, version: &str, addresses: &[&str]) {
+        let family = |address: &str| if address.contains(':') { "6" } else { "4" };
+        let mut result = json!({"cniVersion": version});
+        for address in addresses {
+            let family = family(address);
+            match version {
+                "0.1.0" | "0.2.0" => result[format!("ip{family}")] = json!({"ip": address}),
+                "0.3.0" | "0.3.1" | "0.4.0" => {
+                    push(&mut result["ips"], json!({"version": family, "address": address}));
+                }
+                _ => push(&mut result["ips"], json!({"address": address})),
+            }
+        }
+        self.result(&result);
+    }
+
+    /// Has ADD print this.
+    pub(crate) fn result(&self, result: &Value) {
+        self.answer("ADD", &format!("cat <<'END'\n{result}\nEND"));
+    }
+
+    /// Shell code that the plugin runs at a verb, `$dir` being its folder.
+    pub(crate) fn answer(&self, verb: &str, script: &str) {
+        fs::write(self.dir.path().join(format!("{verb}.answer")), script).unwrap();
+    }
+
+    /// Has a verb fail with this error.
+    pub(crate) fn fail(&self, verb: &str, code: u32, msg: &str) {
+        let error = json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "by the test"});
+        self.answer(verb, &format!("cat <<'END'\n{error}\nEND\nexit 1"));
+    }
+
+    /// The verbs since the last look.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.lines("calls")
+    }
+
+    /// What answers have written to `$dir/notes` since the last look.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.lines("notes")
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let path = self.dir.path().join(name);
+        let lines = fs::read_to_string(&path).unwrap_or_default();
+        let _ = fs::remove_file(path);
+        lines.lines().map(str::to_owned).collect()
+    }
+
+    /// Standard input of the last call with this verb, as it was.
+    pub(crate) fn stdin(&self, verb: &str) -> String {
+        fs::read_to_string(self.dir.path().join(format!("{verb}.stdin"))).unwrap()
+    }
+
+    /// The variables `CNI_*` of the last call with this verb.
+    pub(crate) fn env(&self, verb: &str) -> Vec<String> {
+        let env = fs::read_to_string(self.dir.path().join(format!("{verb}.env"))).unwrap();
+        env.lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(items) => items.push(item),
+        other => *other = json!([item]),
+    }
+}

@@ -1,0 +1,223 @@
+//! Runs host-local, this one or the reference's, as a runtime does, on stores in temporary folders.
+#![allow(dead_code, unreachable_pub, reason = "shared by the test files, none of which uses all of it")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+pub const OURS: &str = env!("CARGO_BIN_EXE_host-local");
+
+/// The reference, as Debian packages it. Without it a test that needs it fails: it has nothing to compare with.
+pub const GO: &str = "/usr/lib/cni/host-local";
+
+/// What a run left: one document on standard output, or nothing.
+#[derive(Debug)]
+pub struct Outcome {
+    pub success: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The result of a run that must have worked.
+    pub fn result(&self) -> Value {
+        assert!(self.success, "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+
+    /// The run must have worked, with nothing to tell.
+    pub fn ok(&self) {
+        assert!(self.success && self.stdout.is_empty(), "{self:?}");
+    }
+
+    /// Code and message of a run that must have failed, with exactly one document.
+    pub fn error(&self) -> (u64, String) {
+        assert!(!self.success, "{self:?}");
+        let value: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
+        (value["code"].as_u64().unwrap(), value["msg"].as_str().unwrap().to_owned())
+    }
+
+    /// The addresses of a result, without prefix.
+    pub fn ips(&self) -> Vec<String> {
+        let result = self.result();
+        let list = result["ips"].as_array().unwrap_or_else(|| panic!("{self:?}"));
+        list.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+    }
+}
+
+/// A network with its store below a temporary folder.
+pub struct Net {
+    dir: TempDir,
+    pub conf: Value,
+}
+
+impl Net {
+    /// A network with these range sets, given as `ranges` in JSON.
+    pub fn new(ranges: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let conf = json!({
+            "cniVersion": "1.0.0",
+            "name": "net",
+            "type": "bridge",
+            "ipam": { "type": "host-local", "ranges": ranges, "dataDir": dir.path().join("data") },
+        });
+        Net { dir, conf }
+    }
+
+    /// One range set of one subnet.
+    pub fn of(subnet: &str) -> Self {
+        Net::new(json!([[{ "subnet": subnet }]]))
+    }
+
+    /// The same with a change of the configuration.
+    pub fn with(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        change(&mut self.conf);
+        self
+    }
+
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.root().join("data/net")
+    }
+
+    pub fn command(&self, program: &str, verb: &str, id: &str, ifname: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("CNI_COMMAND", verb).env("CNI_CONTAINERID", id).env("CNI_IFNAME", ifname);
+        command.env("CNI_NETNS", "/some/where").env("CNI_PATH", "/some/path");
+        command
+    }
+
+    pub fn add(&self, id: &str) -> Outcome {
+        self.run("ADD", id)
+    }
+
+    pub fn del(&self, id: &str) -> Outcome {
+        self.run("DEL", id)
+    }
+
+    pub fn run(&self, verb: &str, id: &str) -> Outcome {
+        run(self.command(OURS, verb, id, "eth0"), &self.conf)
+    }
+
+    /// CHECK with a prevResult of these addresses.
+    pub fn check(&self, program: &str, id: &str, ips: &[String]) -> Outcome {
+        let ips: Vec<Value> = ips.iter().map(|ip| json!({ "address": format!("{ip}/24") })).collect();
+        let mut conf = self.conf.clone();
+        conf["prevResult"] = json!({ "cniVersion": "1.0.0", "ips": ips });
+        run(self.command(program, "CHECK", id, "eth0"), &conf)
+    }
+
+    /// GC with these attachments alive.
+    pub fn gc(&self, valid: Value) -> Outcome {
+        let mut conf = self.conf.clone();
+        conf["cniVersion"] = "1.1.0".into();
+        conf["cni.dev/valid-attachments"] = valid;
+        run(self.command(OURS, "GC", "", ""), &conf)
+    }
+
+    /// Puts a file into the store.
+    pub fn seed(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.store()).unwrap();
+        fs::write(self.store().join(name), content).unwrap();
+    }
+
+    /// What the reference sees of the store: names and contents.
+    pub fn files(&self) -> BTreeMap<String, String> {
+        let Ok(entries) = fs::read_dir(self.store()) else { return BTreeMap::new() };
+        entries
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                let content = fs::read(entry.path()).unwrap();
+                (entry.file_name().into_string().unwrap(), String::from_utf8(content).unwrap())
+            })
+            .collect()
+    }
+
+    /// The reservations among the files.
+    pub fn reservations(&self) -> BTreeMap<String, String> {
+        let mut files = self.files();
+        files.retain(|name, _| name != "lock" && !name.starts_with("last_reserved_ip."));
+        files
+    }
+}
+
+pub fn run(command: Command, conf: &Value) -> Outcome {
+    run_bytes(command, conf.to_string().as_bytes())
+}
+
+pub fn run_bytes(command: Command, conf: &[u8]) -> Outcome {
+    finish(start(command, conf))
+}
+
+pub fn start(mut command: Command, conf: &[u8]) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    // A program that is killed, or that does not read, may close the pipe early.
+    let _ = child.stdin.take().unwrap().write_all(conf);
+    child
+}
+
+pub fn finish(child: Child) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        success: output.status.success(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Everything below `dir`: path, mode, and content or target.
+pub fn listing(dir: &Path) -> BTreeMap<PathBuf, (u32, String)> {
+    let mut list = BTreeMap::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let content = if meta.is_dir() {
+                todo.push(path.clone());
+                "folder".to_owned()
+            } else if meta.is_symlink() {
+                fs::read_link(&path).unwrap().to_str().unwrap().to_owned()
+            } else {
+                String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned()
+            };
+            list.insert(path, (meta.permissions().mode(), content));
+        }
+    }
+    list
+}
+
+/// Makes a file look as if the reference had written it in the year 2001.
+pub fn age(path: &Path) {
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+}
+
+/// Small random numbers from a seed (xorshift64), so that a failing run can be repeated.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A new seed, which the test prints.
+    pub fn new() -> Self {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        Random(time.as_nanos() as u64 | 1)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % bound
+    }
+}

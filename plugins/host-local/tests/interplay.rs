@@ -1,0 +1,58 @@
+//! This program and the reference's take turns on one store, step by step, against a model of who has what.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{GO, Net, OURS, Random, run};
+use serde_json::json;
+
+const STEPS: usize = 200;
+
+#[test]
+fn two_hundred_random_steps_by_either() {
+    let mut random = Random::new();
+    println!("seed {}", random.0);
+    // Small enough that it is full now and then.
+    let net = Net::new(json!([[{ "subnet": "10.0.0.0/28" }], [{ "subnet": "fd00::/124" }]]));
+    let mut model: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for step in 0..STEPS {
+        let id = format!("c{}", random.below(16));
+        let program = [OURS, GO][random.below(2) as usize];
+        let what = format!("step {step} of seed {}: {program} {id}", random.0);
+        match random.below(10) {
+            0..5 => {
+                let outcome = run(net.command(program, "ADD", &id, "eth0"), &net.conf);
+                if model.contains_key(&id) {
+                    assert!(outcome.error().1.contains("duplicate allocation is not allowed"), "{what}");
+                } else if model.len() == 13 {
+                    assert!(outcome.error().1.contains("no IP addresses available in range set: "), "{what}");
+                } else {
+                    let ips = outcome.ips();
+                    assert!(!model.values().flatten().any(|ip| ips.contains(ip)), "{what}: {ips:?}");
+                    model.insert(id, ips);
+                }
+            }
+            5..8 => {
+                run(net.command(program, "DEL", &id, "eth0"), &net.conf).ok();
+                model.remove(&id);
+            }
+            _ => {
+                let ips = model.get(&id).cloned();
+                let outcome = net.check(program, &id, &ips.clone().unwrap_or_default());
+                assert_eq!(outcome.success, ips.is_some(), "{what}: {outcome:?}");
+            }
+        }
+        let expected: BTreeMap<String, String> = model
+            .iter()
+            .flat_map(|(id, ips)| ips.iter().map(move |ip| (ip.clone(), format!("{id}\r\neth0"))))
+            .collect();
+        assert_eq!(net.reservations(), expected, "{what}");
+    }
+    for (i, id) in model.keys().enumerate() {
+        run(net.command([OURS, GO][i % 2], "DEL", id, "eth0"), &net.conf).ok();
+    }
+    assert!(net.reservations().is_empty());
+}

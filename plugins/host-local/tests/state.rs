@@ -1,0 +1,343 @@
+//! What ADD, CHECK, DEL and GC make of reservations that are already there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs;
+
+use common::{GO, Net, OURS, age, listing, run};
+use rustix::fs::{XattrFlags, setxattr};
+use serde_json::{Value, json};
+
+const DUPLICATE: &str = "duplicate allocation is not allowed";
+
+fn dual() -> Net {
+    Net::new(json!([[{ "subnet": "10.0.0.0/29" }], [{ "subnet": "fd00::/125" }]]))
+}
+
+#[test]
+fn a_second_add_is_refused_and_costs_nothing() {
+    let net = Net::of("10.0.0.0/24");
+    net.add("c1").result();
+    let before = listing(&net.store());
+    let (code, msg) = net.add("c1").error();
+    assert_eq!(
+        (code, msg),
+        (999, format!("failed to allocate for range 0: 10.0.0.2 has been allocated to c1, {DUPLICATE}"))
+    );
+    assert_eq!(listing(&net.store()), before);
+    // On the way of requested addresses as well, where the reference gives a second one.
+    let mut command = net.command(OURS, "ADD", "c1", "eth0");
+    command.env("CNI_ARGS", "IP=10.0.0.77");
+    assert!(run(command, &net.conf).error().1.ends_with(DUPLICATE));
+    assert_eq!(listing(&net.store()), before);
+    // Another interface of the container is another attachment.
+    run(net.command(OURS, "ADD", "c1", "eth1"), &net.conf).result();
+    assert_eq!(net.reservations().len(), 2);
+}
+
+#[test]
+fn only_what_this_call_made_is_rolled_back() {
+    let net = dual();
+    net.seed("fd00::5", "c1\r\neth0");
+    let (_, msg) = net.add("c1").error();
+    assert_eq!(msg, format!("failed to allocate for range 1: fd00::5 has been allocated to c1, {DUPLICATE}"));
+    assert_eq!(net.reservations(), [("fd00::5".to_owned(), "c1\r\neth0".to_owned())].into());
+    // The address that was given back for a moment is free again.
+    net.del("c1").ok();
+    let net = net.with(|conf| conf["args"] = json!({ "cni": { "ips": ["10.0.0.2"] } }));
+    assert_eq!(net.add("c1").ips(), ["10.0.0.2", "fd00::2"]);
+}
+
+#[test]
+fn a_later_set_without_addresses_leaves_nothing_of_the_earlier_ones() {
+    let net = dual();
+    for n in 2..=7 {
+        net.seed(&format!("fd00::{n}"), &format!("other{n}\r\neth0"));
+    }
+    let before = net.reservations();
+    let (code, msg) = net.add("c1").error();
+    let expected = "failed to allocate for range 1: no IP addresses available in range set: fd00::1-fd00::7";
+    assert_eq!((code, msg.as_str()), (999, expected));
+    assert_eq!(net.reservations(), before);
+}
+
+#[test]
+fn requested_addresses_that_cannot_be_had() {
+    for (ips, msg) in [
+        (vec!["10.0.0.1"], "failed to allocate for range 0: requested ip 10.0.0.1 is subnet's gateway"),
+        (
+            vec!["10.0.0.3", "fd00::3"],
+            "failed to allocate for range 1: requested IP address fd00::3 is not available in range set fd00::1-fd00::7",
+        ),
+        (
+            vec!["10.0.0.3", "192.0.2.1", "10.0.0.4"],
+            "failed to allocate all requested IPs: 192.0.2.1 10.0.0.4",
+        ),
+    ] {
+        let net = dual().with(|conf| conf["args"] = json!({ "cni": { "ips": ips } }));
+        net.seed("fd00::3", "other\r\neth0");
+        assert_eq!(net.add("c1").error(), (999, msg.to_owned()));
+        assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["fd00::3"]);
+    }
+}
+
+#[test]
+fn a_failing_last_step_leaks_no_address() {
+    let net = dual();
+    fs::create_dir_all(net.store().join("last_reserved_ip.1")).unwrap();
+    let (code, msg) = net.add("c1").error();
+    assert_eq!(code, 5, "{msg}");
+    assert!(msg.contains("last_reserved_ip.1"), "{msg}");
+    let names: Vec<_> = fs::read_dir(net.store()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(
+        !names.iter().any(|name| name.to_str().unwrap().parse::<std::net::IpAddr>().is_ok()),
+        "{names:?}"
+    );
+}
+
+/// After a restart of the machine the same container starts again, and gets the address that it had.
+#[test]
+fn what_an_attachment_had_before_the_boot_it_has_again() {
+    for content in ["c1\r\neth0", "c1"] {
+        let net = dual();
+        for name in ["10.0.0.5", "10.0.0.6", "fd00::5"] {
+            net.seed(name, content);
+            age(&net.store().join(name));
+        }
+        assert_eq!(net.add("c1").ips(), ["10.0.0.5", "fd00::5"]);
+        assert_eq!(net.reservations().into_values().collect::<Vec<_>>(), ["c1\r\neth0"; 2]);
+        assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+        net.del("c1").ok();
+        assert!(net.reservations().is_empty());
+    }
+}
+
+/// The boot ID at the file says more than the file's time, whatever that is.
+#[test]
+fn the_mark_of_the_boot_counts_more_than_the_time() {
+    let net = Net::of("10.0.0.0/24");
+    net.add("c1").result();
+    let file = net.store().join("10.0.0.2");
+    age(&file);
+    assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+    fs::File::options().write(true).open(&file).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+    let other = b"00000000-0000-4000-8000-000000000000";
+    setxattr(&file, "user.ferrule.boot", other, XattrFlags::REPLACE).unwrap();
+    assert_eq!(net.add("c1").ips(), ["10.0.0.2"]);
+}
+
+#[test]
+fn an_asked_for_address_takes_the_place_of_the_old_one() {
+    let net = Net::of("10.0.0.0/24").with(|conf| conf["args"] = json!({ "cni": { "ips": ["10.0.0.9"] } }));
+    net.seed("10.0.0.5", "c1\r\neth0");
+    age(&net.store().join("10.0.0.5"));
+    assert_eq!(net.add("c1").ips(), ["10.0.0.9"]);
+    assert_eq!(net.reservations().len(), 1);
+    // Somebody else's of an earlier boot cannot be in use either, and there is no other choice.
+    net.seed("10.0.0.9", "c2\r\neth0");
+    age(&net.store().join("10.0.0.9"));
+    setxattr(net.store().join("10.0.0.9"), "user.ferrule.boot", b"other", XattrFlags::empty()).unwrap();
+    assert_eq!(net.add("c3").ips(), ["10.0.0.9"]);
+}
+
+/// Addresses of an earlier boot are used when there are no others; empty files last, placeholders and live ones never.
+#[test]
+fn a_full_range_gives_what_nobody_can_have() {
+    let net = Net::of("10.0.0.0/29");
+    for (name, content, old) in [
+        ("10.0.0.2", "", true),
+        ("10.0.0.3", "kept for the printer", true),
+        ("10.0.0.4", "old\r\neth0", true),
+        ("10.0.0.5", "", false),
+    ] {
+        net.seed(name, content);
+        if old {
+            age(&net.store().join(name));
+        }
+    }
+    assert_eq!(net.add("c1").ips(), ["10.0.0.6"]);
+    assert_eq!(net.add("c2").ips(), ["10.0.0.4"]);
+    let last = net.add("c3");
+    assert_eq!(last.ips(), ["10.0.0.2"]);
+    assert!(last.stderr.contains("10.0.0.2"), "{last:?}");
+    assert_eq!(net.add("c4").error().0, 999);
+    assert_eq!(net.reservations()["10.0.0.3"], "kept for the printer");
+    // The late DEL of the attachment whose address was taken harms nobody.
+    net.del("old").ok();
+    assert_eq!(net.reservations()["10.0.0.4"], "c2\r\neth0");
+}
+
+#[test]
+fn legacy_reservations_block_any_interface_and_go_only_if_there_is_no_other() {
+    let net = Net::of("10.0.0.0/24");
+    net.seed("10.0.0.8", "c1");
+    assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+    net.check(OURS, "c1", &["10.0.0.8".to_owned()]).ok();
+    net.seed("10.0.0.9", "c1\r\neth0\n");
+    net.del("c1").ok();
+    assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["10.0.0.8"]);
+    net.del("c1").ok();
+    assert!(net.reservations().is_empty());
+}
+
+#[test]
+fn del_touches_nothing_but_addresses_of_its_attachment() {
+    let net = Net::of("10.0.0.0/24");
+    net.add("c1").result();
+    run(net.command(OURS, "ADD", "c1", "eth1"), &net.conf).result();
+    net.add("c2").result();
+    net.seed("note", "c1\r\neth0");
+    net.seed("last_reserved_ip.7", "c1");
+    net.del("c1").ok();
+    net.del("c1").ok();
+    let left: Vec<String> = net.files().into_keys().collect();
+    assert_eq!(left, ["10.0.0.3", "10.0.0.4", "last_reserved_ip.0", "last_reserved_ip.7", "lock", "note"]);
+    // A container that is named like an address takes no file that merely holds one.
+    net.del("10.0.0.4").ok();
+    assert!(net.files().contains_key("last_reserved_ip.0"));
+}
+
+#[test]
+fn nothing_makes_folders_but_add() {
+    let net = Net::of("10.0.0.0/24");
+    net.del("c1").ok();
+    net.gc(json!([])).ok();
+    let msg = "host-local: Failed to find address added by container c1";
+    assert_eq!(net.check(OURS, "c1", &["10.0.0.2".to_owned()]).error(), (999, msg.to_owned()));
+    let mut status_conf = net.conf.clone();
+    status_conf["cniVersion"] = "1.1.0".into();
+    run(net.command(OURS, "STATUS", "", ""), &status_conf).ok();
+    assert!(listing(net.root()).is_empty());
+    net.seed("10.0.0.2", "c1\r\neth0");
+    net.check(OURS, "c1", &["10.0.0.2".to_owned()]).ok();
+    assert_eq!(listing(net.root()).len(), 3);
+    net.del("c1").ok();
+    assert!(net.reservations().is_empty());
+    assert!(!net.root().join("data/.ferrule").exists());
+}
+
+#[test]
+fn check_compares_with_the_result() {
+    let net = dual();
+    let ips = net.add("c1").ips();
+    let before = listing(net.root());
+    net.check(OURS, "c1", &ips).ok();
+    // Addresses of other plugins, and of other interfaces, come on top; some plugins hide them all.
+    net.check(OURS, "c1", &[&["192.0.2.1".to_owned()], ips.as_slice()].concat()).ok();
+    net.check(OURS, "c1", &[]).ok();
+    let (code, msg) = net.check(OURS, "c1", &["10.0.0.6".to_owned()]).error();
+    assert_eq!(code, 999);
+    assert!(msg.contains("10.0.0.2, fd00::2"), "{msg}");
+    assert_eq!(net.run("CHECK", "c1").error(), (7, "Required prevResult missing".to_owned()));
+    assert_eq!(listing(net.root()), before);
+    // One of the two is gone: free for anybody, or somebody else's already, but another interface's is fine.
+    let six = net.store().join("fd00::2");
+    fs::remove_file(&six).unwrap();
+    let msg = "host-local: address fd00::2 of container c1 is not reserved any more";
+    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    net.check(OURS, "c1", &ips[..1]).ok();
+    net.seed("fd00::2", "c2\r\neth0");
+    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    net.seed("fd00::2", "c1\r\neth1");
+    net.check(OURS, "c1", &ips).ok();
+    net.del("c1").ok();
+    let msg = "host-local: Failed to find address added by container c1";
+    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+}
+
+#[test]
+fn gc_keeps_what_is_alive_and_what_no_plugin_wrote() {
+    let net = Net::of("10.0.0.0/24");
+    for id in ["c1", "c2", "c3"] {
+        net.add(id).result();
+    }
+    for (name, content) in [
+        ("10.0.0.50", "c2"),
+        ("10.0.0.51", "c9"),
+        ("10.0.0.52", ""),
+        ("10.0.0.53", "the printer's"),
+        ("note", "c9"),
+    ] {
+        net.seed(name, content);
+    }
+    net.gc(json!([{ "containerID": "c2", "ifname": "eth0" }, { "containerID": "c3", "ifname": "eth9" }]))
+        .ok();
+    let left: Vec<String> = net.files().into_keys().collect();
+    assert_eq!(
+        left,
+        ["10.0.0.3", "10.0.0.50", "10.0.0.52", "10.0.0.53", "last_reserved_ip.0", "lock", "note"]
+    );
+    net.del("c1").ok();
+    assert!(net.add("c2").error().1.ends_with(DUPLICATE));
+    net.gc(Value::Null).ok();
+    let left: Vec<String> = net.reservations().into_keys().collect();
+    assert_eq!(left, ["10.0.0.52", "10.0.0.53", "note"]);
+    assert_eq!(net.add("c2").ips(), ["10.0.0.5"]);
+}
+
+/// The index is only a help: without it, with a wrong one, and with one that cannot be, everything is as before.
+#[test]
+fn the_index_can_be_anything() {
+    type Damage = fn(&std::path::Path);
+    let damages: [Damage; 5] = [
+        |index| fs::remove_dir_all(index).unwrap(),
+        |index| {
+            fs::remove_dir_all(index).unwrap();
+            fs::write(index, "").unwrap();
+        },
+        |index| {
+            fs::remove_dir_all(index.join("net")).unwrap();
+            fs::write(index.join("net"), "").unwrap();
+        },
+        |index| {
+            for entry in fs::read_dir(index.join("net")).unwrap() {
+                fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+        },
+        |index| {
+            for entry in fs::read_dir(index.join("net")).unwrap() {
+                let path = entry.unwrap().path();
+                fs::remove_file(&path).unwrap();
+                std::os::unix::fs::symlink("10.0.0.3", path).unwrap();
+            }
+        },
+    ];
+    for (i, damage) in damages.iter().enumerate() {
+        let net = Net::of("10.0.0.0/24");
+        net.add("c1").result();
+        net.add("c2").result();
+        damage(&net.root().join("data/.ferrule"));
+        net.check(OURS, "c1", &["10.0.0.2".to_owned()]).ok();
+        assert!(net.add("c1").error().1.ends_with(DUPLICATE), "{i}");
+        damage_again(&net, *damage);
+        net.del("c1").ok();
+        assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["10.0.0.3"], "{i}");
+        assert_eq!(net.add("c1").ips(), ["10.0.0.4"], "{i}");
+    }
+
+    fn damage_again(net: &Net, damage: Damage) {
+        if net.root().join("data/.ferrule/net").is_dir() {
+            damage(&net.root().join("data/.ferrule"));
+        }
+    }
+}
+
+/// The reference's changes are seen although they come within a tick of the clock after ours.
+#[test]
+fn the_references_changes_are_never_missed() {
+    let net = Net::of("10.0.0.0/16");
+    for i in 0..25 {
+        net.add(&format!("ours{i}")).result();
+        let id = format!("theirs{i}");
+        run(net.command(GO, "ADD", &id, "eth0"), &net.conf).result();
+        assert!(net.add(&id).error().1.ends_with(DUPLICATE), "{i}");
+        run(net.command(GO, "DEL", &id, "eth0"), &net.conf).ok();
+        net.add(&id).result();
+        run(net.command(GO, "DEL", &id, "eth0"), &net.conf).ok();
+        run(net.command(GO, "ADD", &id, "eth0"), &net.conf).result();
+        net.del(&id).ok();
+    }
+    assert_eq!(net.reservations().len(), 25);
+}

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# All checks and tests, or those named. Run with --help for the rest.
+#
+# shellcheck disable=SC2317 # functions are called by name, through step()
+set -euo pipefail
+export LC_ALL=C
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
+invoked_in=$PWD
+cargo_deny=0.20.2
+all_steps=(packages lint build unit doc install demo)
+
+usage() {
+    cat <<END
+Usage: ./test.sh [STEP ...]
+
+Runs everything that has to hold before a change is accepted; CI runs the same.
+As root on Debian: tests make network namespaces, mounts and firewall rules, each
+in namespaces of its own.
+
+Steps, all of them by default, always in this order:
+  packages  install the Debian packages that are missing (install.sh --deps-only)
+  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck
+  build     the static plugins and cnirun (build.sh)
+  unit      cargo test on the workspace: unit, integration, documentation, with the
+            plugins just built in FERRULE_BIN_DIR
+  doc       the documentation builds without a warning
+  install   tests/install.sh
+  demo      examples/demo.sh, if it is there
+
+A failing lint or build ends the run; other steps that fail do not keep the next from
+running. The last line is "N passed, N failed": tests of unit and install, and one for
+every other step that failed. The exit status is 0 only if none failed.
+END
+}
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
+
+passed=0 failed=0
+
+# Runs a step's function, with its time; a failure is counted by tests() or here. Errexit does not reach into what is
+# tested by "if": those functions look after their own failures.
+step() {
+    local name=$1 began=$SECONDS before=$failed
+    shift
+    say "=== $name"
+    if "$@"; then
+        say "=== $name: ok, $((SECONDS - began)) s"
+        return 0
+    fi
+    [ "$failed" -gt "$before" ] || failed=$((failed + 1))
+    say "=== $name: FAILED, $((SECONDS - began)) s"
+    return 1
+}
+
+end() {
+    say
+    say "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ] || exit 1
+    exit 0
+}
+
+# Runs tests and adds up what their closing lines say: cargo's "test result: ..." or a plain "N passed, N failed".
+# Stdout only; a test that ends without such a line, or badly in spite of it, is a failure that step() counts.
+tests() {
+    local status=0 more_passed more_failed count
+    "$@" 2>&1 | tee "$log" || status=$?
+    read -r more_passed more_failed count < <(awk '
+        /^test result: / { gsub(/[;.]/, ""); for (i = 2; i <= NF; i++) {
+            if ($i == "passed") p += $(i - 1)
+            if ($i == "failed") f += $(i - 1)
+        } n++ }
+        /^[0-9]+ passed, [0-9]+ failed$/ { p += $1; f += $3; n++ }
+        END { print p + 0, f + 0, n + 0 }' "$log")
+    passed=$((passed + more_passed)) failed=$((failed + more_failed))
+    if [ "$count" -eq 0 ]; then
+        say "test.sh: no test has reported a result"
+        return 1
+    fi
+    [ "$status" -eq 0 ] && [ "$more_failed" -eq 0 ]
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+
+packages() { ./install.sh --deps-only; }
+
+fmt() { cargo fmt --all -- --check; }
+
+clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
+
+deny() {
+    if ! cargo deny --version; then
+        cargo install cargo-deny --version "$cargo_deny" --locked || return 1
+    fi
+    cargo deny check bans licenses sources
+}
+
+shell() {
+    local scripts
+    mapfile -d '' -t scripts < <(git -c safe.directory="$here" ls-files -z -- '*.sh' .ci/run)
+    [ ${#scripts[@]} -gt 0 ] || { say "test.sh: git lists no script"; return 1; }
+    say "${scripts[*]}"
+    shellcheck "${scripts[@]}"
+}
+
+build() {
+    FERRULE_BIN_DIR=$(./build.sh) || return 1
+    export FERRULE_BIN_DIR
+    say "$FERRULE_BIN_DIR"
+}
+
+# Builds for a step that wants the programs, when build itself is not among the steps.
+built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
+
+unit() { tests cargo test --locked --workspace --no-fail-fast; }
+
+doc() { RUSTDOCFLAGS="${RUSTDOCFLAGS-} -D warnings" cargo doc --locked --workspace --no-deps; }
+
+demo() { ./examples/demo.sh --bin-dir "$FERRULE_BIN_DIR"; }
+
+# ---------------------------------------------------------------------------------------------------------------
+
+declare -A wanted=()
+for argument; do
+    case $argument in
+    -h | --help)
+        usage
+        exit
+        ;;
+    packages | lint | build | unit | doc | install | demo) wanted[$argument]=1 ;;
+    *) die "unknown step '$argument'; see ./test.sh --help" ;;
+    esac
+done
+if [ $# -eq 0 ]; then
+    for name in "${all_steps[@]}"; do wanted[$name]=1; done
+fi
+
+if [ "${wanted[packages]-}${wanted[unit]-}${wanted[install]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
+    die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build and doc need no root)"
+fi
+
+# Programs that "cargo install" and rustup put where a CI's PATH may not lead.
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+if [ -n "${CARGO_TARGET_DIR-}" ]; then
+    CARGO_TARGET_DIR=$(cd "$invoked_in" && realpath -m "$CARGO_TARGET_DIR")
+    export CARGO_TARGET_DIR
+fi
+cd "$here"
+log=$(mktemp)
+trap 'rm -f -- "$log"' EXIT
+
+if [ "${wanted[packages]-}" ]; then
+    step packages packages || end
+fi
+if [ "${wanted[lint]-}" ]; then
+    for check in fmt clippy deny shell; do
+        step "lint: $check" "$check" || end
+    done
+fi
+if [ "${wanted[build]-}" ]; then
+    step build build || end
+fi
+if [ "${wanted[unit]-}" ]; then
+    built
+    step unit unit || true
+fi
+if [ "${wanted[doc]-}" ]; then
+    step doc doc || true
+fi
+if [ "${wanted[install]-}" ]; then
+    step install tests ./tests/install.sh || true
+fi
+if [ "${wanted[demo]-}" ]; then
+    if [ -f examples/demo.sh ]; then
+        built
+        step demo demo || true
+    else
+        say "=== demo: there is no examples/demo.sh"
+    fi
+fi
+end
