@@ -33,7 +33,7 @@ pub use expr::{
     CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATUS_DNAT, Verdict,
 };
 pub use generation::{Generation, generation};
-pub use read::{Chain, RawExpr, Rule, chains, probe, rules};
+pub use read::{Chain, RawExpr, Rule, all_chains, chains, probe, rules};
 pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 

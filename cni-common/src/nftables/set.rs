@@ -20,6 +20,9 @@ const DEL_ELEMENT: u16 = 14;
 // NFTA_SET_*
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
+const SET_USERDATA: u16 = 13;
+/// `nft`'s `BYTEORDER_HOST_ENDIAN`.
+const HOST_ORDER: u32 = 1;
 /// `NFT_SET_MAP`.
 const FLAG_MAP: u32 = 8;
 /// `NFT_DATA_VERDICT`.
@@ -159,7 +162,10 @@ impl Batch {
             };
             message = message.attr_be32(6, data_type).attr_be32(7, data_len);
         }
-        self.push(format!("add set {table} {name}"), message.attr_be32(10, id))
+        // Without it nft prints nothing where an interface's name is.
+        let order = if key == [DataType::IfName] { HOST_ORDER } else { 0 };
+        let message = message.attr_be32(10, id).attr(SET_USERDATA, &userdata::encode_key_order(order));
+        self.push(format!("add set {table} {name}"), message)
     }
 
     /// Deletes a set that no rule uses.

@@ -15,6 +15,11 @@ pub fn cut_comment(comment: &str) -> &str {
     &comment[..end]
 }
 
+/// The bytes for the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), by which `nft` knows how to print them.
+pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
+    [&[0, 4], order.to_ne_bytes().as_slice()].concat()
+}
+
 /// A type that `nft` does not know and passes over.
 const NOTE: u8 = 0xf0;
 

@@ -1,0 +1,26 @@
+//! The nf_tables backend: a table of our own, [`layout`], in which the mappings are elements of maps.
+//!
+//! # What it costs
+//!
+//! [`add`] asks for six chains and commits one batch, two round trips. Only where the table or a chain of it is missing,
+//! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
+//! if anybody has changed anything meanwhile. [`delete`] looks one element up; only if it is there the maps are read.
+
+mod add;
+mod change;
+mod check;
+pub mod element;
+mod establish;
+pub mod home;
+pub mod layout;
+mod list;
+mod remove;
+
+pub use add::add;
+pub use check::{check, is_present};
+pub use establish::Conditions;
+pub use list::has_own;
+pub use remove::{delete, gc};
+
+/// How often what was read is read again because somebody changed a ruleset meanwhile.
+const TRIES: u32 = 200;
