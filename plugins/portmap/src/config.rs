@@ -43,6 +43,8 @@ pub struct Conf {
     pub masq_all: bool,
     /// How a packet is marked that is to be masqueraded.
     pub mark: Mark,
+    /// `markMasqBit`, if it is set.
+    pub masq_bit: Option<u8>,
     /// `externalSetMarkChain`, if it is set.
     pub external_chain: Option<String>,
     /// The conditions of IPv4 and of IPv6, as written.
@@ -88,6 +90,7 @@ impl Conf {
             backend,
             snat: wire.snat.unwrap_or(true),
             masq_all: wire.masq_all,
+            masq_bit: wire.mark_masq_bit.and_then(|bit| u8::try_from(bit).ok()),
             mark,
             external_chain: Some(wire.external_set_mark_chain).filter(|chain| !chain.is_empty()),
             conditions: [wire.conditions_v4, wire.conditions_v6],

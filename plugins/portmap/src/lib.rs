@@ -1,7 +1,8 @@
 //! The `portmap` CNI plugin: ports of the host that lead to ports of a container.
 //!
 //! [`config`] reads what is asked for, [`address`] picks the container's addresses, and [`plan`] works out what that means:
-//! none of them asks the kernel. [`nft`] carries it out. [`localhost`] lets connections from 127.0.0.1 through, and
+//! none of them asks the kernel. [`nft`] carries it out, or [`iptables`]; [`reference`](mod@reference) knows what the
+//! reference plugin's nftables backend left. [`localhost`] lets connections from 127.0.0.1 through, and
 //! [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
 //! story.
 
@@ -11,12 +12,14 @@ pub mod address;
 pub mod conditions;
 pub mod config;
 pub mod flows;
+pub mod iptables;
 pub mod localhost;
 pub mod mapping;
 pub mod mark;
 pub mod nft;
 pub mod owner;
 pub mod plan;
+pub mod reference;
 pub mod verbs;
 
 use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};

@@ -7,7 +7,7 @@ use crate::mark::bit_of;
 use crate::plan::{Plan, Realm};
 
 use super::layout::{
-    FIXED, Map, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, condition_rules,
+    FIXED, GUARD, Map, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, condition_rules,
     fixed_rules, masquerade_chains, realm_rules,
 };
 use super::list;
@@ -55,6 +55,28 @@ pub(super) fn establish(
     builder.marks(plan)?;
     builder.fixed()?;
     conditions.iter().try_for_each(|network| builder.network(network))
+}
+
+/// Has the guard stand without the rest of the table.
+///
+/// # Errors
+/// What the kernel refused.
+pub(super) fn guard(socket: &mut Socket) -> Result<(), Error> {
+    for fixed in FIXED.iter().filter(|fixed| fixed.name == GUARD) {
+        let rules = fixed_rules(GUARD, &[]);
+        let chain = chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
+        if chain.is_some_and(|chain| chain.uses == count(&rules)) {
+            continue;
+        }
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, Some(TABLE_COMMENT)).add_chain(TABLE, GUARD, fixed.hook, None);
+        batch.flush_chain(TABLE, GUARD);
+        for rule in rules {
+            batch.add_rule(TABLE, GUARD, &rule, None);
+        }
+        batch.commit(socket)?;
+    }
+    Ok(())
 }
 
 fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {

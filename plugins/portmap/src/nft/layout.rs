@@ -42,6 +42,8 @@ pub const OWNERS_KEY: [DataType; 1] = [DataType::IfName];
 pub const HOSTPORTS: &str = "hostports";
 /// The chain of the networks that have conditions.
 pub const NETWORKS: &str = "networks";
+/// The base chain that keeps what comes over a wire from 127.0.0.0/8.
+pub const GUARD: &str = "guard";
 /// The base chain that masquerades.
 pub const POSTROUTING: &str = "postrouting";
 
@@ -78,7 +80,7 @@ pub const FIXED: [Fixed; 6] = [
     Fixed { name: "prerouting", hook: hook(ChainType::Nat, HookPoint::Prerouting, -99), references: 0 },
     Fixed { name: "output", hook: hook(ChainType::Nat, HookPoint::Output, -99), references: 0 },
     Fixed { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99), references: 0 },
-    Fixed { name: "guard", hook: hook(ChainType::Filter, HookPoint::Prerouting, -150), references: 0 },
+    Fixed { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150), references: 0 },
 ];
 
 /// The rules of a fixed chain; `bits` are those besides Kubernetes' that some mark's chain sets. [`NETWORKS`] has what the
@@ -101,7 +103,7 @@ pub fn fixed_rules(name: &str, bits: &[u8]) -> Vec<Vec<Expr>> {
             let others = bits.iter().copied().filter(|bit| *bit != DEFAULT_BIT);
             std::iter::once(DEFAULT_BIT).chain(others).map(masquerade).collect()
         }
-        "guard" => {
+        GUARD => {
             let mut name = b"lo".to_vec();
             name.resize(16, 0);
             let not_lo = vec![

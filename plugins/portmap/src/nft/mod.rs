@@ -6,6 +6,9 @@
 //! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
 //! if anybody has changed anything meanwhile. [`delete`] looks one element up; only if it is there the maps are read.
 
+use cni_common::netlink::Socket;
+use cni_common::spec::{CniError, Step};
+
 mod add;
 mod change;
 mod check;
@@ -21,6 +24,14 @@ pub use check::{check, is_present};
 pub use establish::Conditions;
 pub use list::has_own;
 pub use remove::{delete, gc};
+
+/// Has the chain stand that keeps what comes over a wire from 127.0.0.0/8, for a backend that has nothing else here.
+///
+/// # Errors
+/// Code 999 with what the kernel refused.
+pub fn guard(socket: &mut Socket) -> Result<(), CniError> {
+    establish::guard(socket).step(|| "guard 127.0.0.0/8")
+}
 
 /// How often what was read is read again because somebody changed a ruleset meanwhile.
 const TRIES: u32 = 200;
