@@ -4,7 +4,7 @@
 //! none of them asks the kernel. [`nft`] carries it out, or [`iptables`]; [`reference`](mod@reference) knows what the
 //! reference plugin's nftables backend left. [`localhost`] lets connections from 127.0.0.1 through, and
 //! [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
-//! story.
+//! story, and [`hand_back`] gives live host ports to the reference plugin.
 
 #![deny(missing_docs)]
 
@@ -12,6 +12,7 @@ pub mod address;
 pub mod conditions;
 pub mod config;
 pub mod flows;
+pub mod hand_back;
 pub mod iptables;
 pub mod localhost;
 pub mod mapping;
@@ -22,6 +23,8 @@ pub mod plan;
 pub mod reference;
 pub mod verbs;
 
+use std::process::ExitCode;
+
 use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};
 use cni_common::spec::{AddResult, CniError};
 
@@ -31,6 +34,10 @@ pub struct Portmap;
 impl Plugin for Portmap {
     fn name(&self) -> &'static str {
         "portmap"
+    }
+
+    fn tool(&self, arguments: &[String]) -> Option<ExitCode> {
+        hand_back::tool(arguments)
     }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {

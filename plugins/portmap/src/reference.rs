@@ -9,10 +9,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use cni_common::netlink::Socket;
+use cni_common::nftables::matches::{End, address};
 use cni_common::nftables::{
-    Batch, CmpOp, Error, Expr, Family, MetaKey, PayloadBase, Rule, Table, chains, rules,
+    Batch, ChainType, CmpOp, Error, Expr, FIB_DADDR, Family, Hook, HookPoint, LOCAL, MetaKey, PayloadBase,
+    Policy, Register, Rule, Table, Verdict, all_chains, chains, rules,
 };
 use cni_common::spec::{CniError, Step, ValidAttachment};
+
+use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::mapping::Proto;
@@ -28,6 +32,8 @@ pub const HOSTPORTS: &str = "hostports";
 pub const OLD_HOSTPORTS: &str = "hostip_hostports";
 /// The chain of what is masqueraded.
 pub const MASQUERADING: &str = "masquerading";
+/// The chain that leads to both.
+const ALL: &str = "hostports_all";
 const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
 
 /// Where libcni keeps the results of attachments that it knows of, in files `NETWORK-CONTAINER-INTERFACE`.
@@ -196,6 +202,89 @@ pub fn entry(rule: &Rule, v6: bool) -> Option<Entry> {
     let target = SocketAddr::new(ip_of(address)?, u16_of(to_port)?);
     let key = Key { realm: Realm { v6, id: None }, host_ip, proto: proto?, port: port? };
     Some(Entry { key, target, masquerade: Masquerade::Nothing })
+}
+
+/// The rule for a host port, as the reference has `nft` write it; `conditions` are steps in front.
+pub fn rule(entry: &Entry, conditions: &[Expr]) -> Vec<Expr> {
+    let cmp = |value: Vec<u8>| Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value };
+    let mut steps = conditions.to_vec();
+    if let Some(ip) = entry.key.host_ip {
+        steps.extend(address(End::Destination, CmpOp::Eq, ip.into()));
+    }
+    let octets = match entry.target.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let port = Register::word(4);
+    steps.extend([
+        Expr::Meta { key: MetaKey::L4Proto, to: Register::R1 },
+        cmp(vec![entry.key.proto.number()]),
+        Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::R1 },
+        cmp(entry.key.port.to_be_bytes().to_vec()),
+        Expr::Immediate { to: Register::R1, value: octets },
+        Expr::Immediate { to: port, value: entry.target.port().to_be_bytes().to_vec() },
+        Expr::Dnat { v6: entry.key.realm.v6, address: Register::R1, port },
+    ]);
+    steps
+}
+
+/// The rules that masquerade for a pod.
+pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> {
+    let any: IpNetwork = cni_common::spec::addr::default_route(pod);
+    let from = |source: IpNetwork| {
+        let mut steps = address(End::Source, CmpOp::Eq, source);
+        steps.extend(address(End::Destination, CmpOp::Eq, pod.into()));
+        steps.push(Expr::Masquerade { flags: 0 });
+        steps
+    };
+    match masquerade {
+        Masquerade::Nothing => Vec::new(),
+        Masquerade::All(_) => vec![from(any)],
+        Masquerade::From(..) if pod.is_ipv4() => {
+            vec![from(pod.into()), from(IpAddr::from([127, 0, 0, 1]).into())]
+        }
+        Masquerade::From(..) => vec![from(pod.into())],
+    }
+}
+
+/// Adds to the batch what is missing of a family's table: its chains and what leads through them.
+///
+/// # Errors
+/// Code 999 if it cannot be looked at.
+pub fn establish(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
+    let table = TABLES[usize::from(v6)];
+    let present: Vec<String> = all_chains(socket, table)
+        .step(|| "look at the table of the reference")?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let is_missing = |name: &str| !present.iter().any(|present| present == name);
+    let jump = |to: &str| Expr::Verdict(Verdict::Jump(to.to_owned()));
+    let hook =
+        |point, priority| Some(Hook { chain_type: ChainType::Nat, point, priority, policy: Policy::Accept });
+    batch.add_table(table, Some("CNI portmap plugin"));
+    for name in [HOSTPORTS, OLD_HOSTPORTS, ALL].into_iter().filter(|name| is_missing(name)) {
+        batch.add_chain(table, name, None, None);
+        if name == ALL {
+            batch.add_rule(table, ALL, &[jump(OLD_HOSTPORTS)], None);
+            batch.add_rule(table, ALL, &[jump(HOSTPORTS)], None);
+        }
+    }
+    let local = [
+        Expr::FibType { flags: FIB_DADDR, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
+        jump(ALL),
+    ];
+    for (name, point) in [("prerouting", HookPoint::Prerouting), ("output", HookPoint::Output)] {
+        if is_missing(name) {
+            batch.add_chain(table, name, hook(point, -100), None);
+            batch.add_rule(table, name, &local, None);
+        }
+    }
+    if is_missing(MASQUERADING) {
+        batch.add_chain(table, MASQUERADING, hook(HookPoint::Postrouting, 100), None);
+    }
+    Ok(table)
 }
 
 fn u16_of(bytes: &[u8]) -> Option<u16> {

@@ -17,12 +17,14 @@ mod establish;
 pub mod home;
 pub mod layout;
 mod list;
+mod live;
 mod remove;
 
 pub use add::add;
 pub use check::{check, is_present};
 pub use establish::Conditions;
 pub use list::has_own;
+pub use live::{Live, abandon, live};
 pub use remove::{delete, gc};
 
 /// Has the chain stand that keeps what comes over a wire from 127.0.0.0/8, for a backend that has nothing else here.
