@@ -88,6 +88,7 @@ fn maps_chains_and_rules_are_what_we_think() {
         mapping("tcp", "", 8080, 80),
         mapping("udp", "0.0.0.0", 53, 5353),
         mapping("sctp", "192.0.2.1", 9000, 90),
+        mapping("sctp", "", 9001, 91),
         mapping("tcp", "2001:db8::1", 8443, 443)
     ]);
     let added = world.add("one", &pods(json!({})), &mappings);
@@ -98,6 +99,8 @@ fn maps_chains_and_rules_are_what_we_think() {
     let wanted = [
         format!("dnat4: tcp . 8080 ({owner}) -> {v4} . 80"),
         format!("dnat4: udp . 53 ({owner}) -> {v4} . 5353"),
+        format!("dnat4: sctp . 9001 ({owner}) -> {v4} . 91"),
+        format!("dnat6: sctp . 9001 ({owner}) -> {v6} . 91"),
         format!("dnat4_ip: 192.0.2.1 . sctp . 9000 ({owner}) -> {v4} . 90"),
         format!("dnat6: tcp . 8080 ({owner}) -> {v6} . 80"),
         format!("dnat6_ip: 2001:db8::1 . tcp . 8443 ({owner}) -> {v6} . 443"),

@@ -1,6 +1,8 @@
 //! A node with containers behind bridges and a portmap plugin, servers that say who is calling, and callers.
 #![allow(dead_code)] // each test program uses some of it
 
+pub(crate) mod programs;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
