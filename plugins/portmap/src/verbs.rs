@@ -88,7 +88,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
 /// Removes what the backend that is not in use, or the reference's nftables backend, has for the container.
 fn leave_others(socket: &mut Socket, owner: &Owner<'_>, by_nft: bool) -> Result<(), CniError> {
     reference::delete(socket, owner.container_id)?;
-    if by_nft { iptables::delete(socket, owner, false) } else { nft::delete(socket, owner).map(drop) }
+    if by_nft { iptables::delete(socket, owner, false) } else { nft::delete(socket, owner, &[]).map(drop) }
 }
 
 /// Has the guard stand. The nf_tables backend made it with the entries; beside rules of iptables it is all that we have in
@@ -107,7 +107,7 @@ fn guard(socket: &mut Socket, backend: Backend) -> Result<(), CniError> {
 }
 
 fn undo(socket: &mut Socket, owner: &Owner<'_>) {
-    let undone = [nft::delete(socket, owner).map(drop), iptables::delete(socket, owner, true)];
+    let undone = [nft::delete(socket, owner, &[]).map(drop), iptables::delete(socket, owner, true)];
     for error in undone.into_iter().filter_map(Result::err) {
         eprintln!("undoing the ADD: {error}");
     }
@@ -171,13 +171,14 @@ pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
     let owner = Owner::from(call);
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
-    let mut removed = failures.keep(nft::delete(&mut socket, &owner)).unwrap_or_default();
+    let said = said(call);
+    let mut removed = failures.keep(nft::delete(&mut socket, &owner, &said)).unwrap_or_default();
     removed.extend(failures.keep(reference::delete(&mut socket, owner.container_id)).unwrap_or_default());
     // Only a program can look into legacy tables. It is not started for a pod without host ports, nor for one whose host
     // ports have been found.
     let processes = removed.is_empty() && has_mappings(call.config);
     failures.keep(iptables::delete(&mut socket, &owner, processes));
-    removed.extend(said(call));
+    removed.extend(said);
     flows::forget_after(&mut socket, &removed);
     failures.into_result()
 }

@@ -14,7 +14,7 @@ use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A plugin that is watched by `strace`, which writes down every program that it starts.
+/// A plugin that is watched by `strace`, which writes down every program that it starts and every answer of the kernel's.
 struct Watched(TempDir);
 
 impl Watched {
@@ -23,7 +23,7 @@ impl Watched {
         let (file, plugin) = (dir.path().join("portmap"), world.bins.path().join("portmap"));
         let log = dir.path().join("log");
         let script = format!(
-            "#!/bin/sh\nexec strace -f -qq -e trace=execve,execveat -e signal=none -o {} {}\n",
+            "#!/bin/sh\nexec strace -f -qq -e trace=execve,execveat,recvfrom -e signal=none -o {} {}\n",
             log.display(),
             plugin.display()
         );
@@ -32,13 +32,18 @@ impl Watched {
         Watched(dir)
     }
 
-    /// How many processes the call starts.
-    fn call(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> usize {
+    /// What is written down about a call.
+    fn log(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> String {
         let exec =
             Exec::new(self.0.path().join("portmap"), verb).attachment(attachment).stdin(config.to_string());
         let output = world.node.call(&exec).unwrap();
         assert!(output.success(), "{verb}: {}", String::from_utf8_lossy(&output.stdout));
-        let log = fs::read_to_string(self.0.path().join("log")).unwrap();
+        fs::read_to_string(self.0.path().join("log")).unwrap()
+    }
+
+    /// How many processes the call starts.
+    fn call(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> usize {
+        let log = self.log(world, verb, attachment, config);
         // The first is the plugin itself.
         let started = log.lines().filter(|line| line.contains("execve") && line.contains("= 0")).count();
         started.checked_sub(1).expect("strace wrote nothing")
@@ -74,6 +79,29 @@ fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
             }
         }
     }
+}
+
+#[test]
+fn no_verb_reads_more_where_there_are_more_mappings() {
+    let answers = |others: bool| {
+        let world = World::new();
+        let watched = Watched::new(&world);
+        world.add("first", &pods(json!({})), &both(9000, 80));
+        if others {
+            fill(&world);
+        }
+        let added = world.add("one", &pods(json!({})), &json!([]));
+        let mut config = added.config();
+        config["runtimeConfig"]["portMappings"] =
+            json!([mapping("tcp", "", 8080, 80), mapping("tcp", "", 8081, 80)]);
+        ["ADD", "CHECK", "DEL"].map(|verb| {
+            let log = watched.log(&world, verb, &added.attachment, &config);
+            (verb, log.matches("recvfrom(").count())
+        })
+    };
+    let few = answers(false);
+    assert!(few.iter().all(|(_, count)| *count > 0), "{few:?}");
+    assert_eq!(answers(true), few);
 }
 
 /// The time of one connection to the port, the best of several rounds' medians.

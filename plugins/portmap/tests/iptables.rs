@@ -5,49 +5,13 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::thread;
 
+use common::programs::{VARIANTS, runtime, saved, variant};
 use common::{By, World, ask, both, mapping, more, network_of, pods, silent};
-use conformance::fixture::{NodeRuntime, Place as _};
+use conformance::fixture::Place as _;
 use conformance::runner::{Attachment, Network, ValidAttachment};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-const VARIANTS: [&str; 2] = ["nft", "legacy"];
-
-/// A folder in which `iptables` is of one variant.
-fn variant(name: &str) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    for family in ["iptables", "ip6tables"] {
-        for suffix in ["", "-save", "-restore"] {
-            let target = format!("/usr/sbin/{family}-{name}{suffix}");
-            symlink(&target, dir.path().join(format!("{family}{suffix}"))).unwrap();
-            symlink(target, dir.path().join(format!("{family}-{name}{suffix}"))).unwrap();
-        }
-    }
-    dir
-}
-
-/// A runtime whose plugins find only that variant.
-fn runtime<'w>(world: &'w World, programs: &TempDir) -> NodeRuntime<'w> {
-    let mut runtime = world.runtime();
-    runtime.runtime.env.push(("PATH".to_owned(), programs.path().display().to_string()));
-    runtime
-}
-
-/// The nat tables of both families without dates and counts.
-fn saved(world: &World, variant: &str) -> String {
-    let mut all = String::new();
-    for family in ["iptables", "ip6tables"] {
-        let text = world.node.tool(&format!("{family}-{variant}-save"), &["-t", "nat"]).unwrap();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let counts = line.find(" [").filter(|_| line.starts_with(':')).unwrap_or(line.len());
-            all += &format!("{family} {}\n", &line[..counts]);
-        }
-    }
-    all
-}
 
 fn assert_same(found: &str, wanted: &str, what: &str) {
     let only = |of: &str, over: &str, sign: &str| -> Vec<String> {
@@ -151,6 +115,15 @@ fn a_second_add_leaves_exactly_its_own_rules() {
         assert!(call("ADD").success());
         assert_eq!(saved(&world, name), state);
         assert!(call("CHECK").success());
+        // Half of it is gone, as after a DEL that was killed.
+        let half = format!(
+            "set -e; t='iptables-{name} -t nat'; chain=$($t -S | sed -n 's/^-N \\(CNI-DN-.*\\)/\\1/p')
+            $t -F CNI-HOSTPORT-DNAT; $t -F $chain; $t -X $chain"
+        );
+        world.node.sh(&half).unwrap();
+        assert!(!call("CHECK").success());
+        assert!(call("ADD").success());
+        assert_same(&saved(&world, name), &state, name);
     }
 }
 
@@ -177,6 +150,11 @@ fn connections_by_iptables() {
     // All that is in nf_tables of ours is the guard.
     assert!(world.table().contains("chain guard") && !world.table().contains("hostports"));
     assert_eq!(server.check(), Ok(()));
+    // Who looks for the chain is told.
+    let output = world.call("ADD", &server.attachment, &server.config());
+    assert!(output.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("externalSetMarkChain \"KUBE-MARK-MASQ\" does not exist"), "{said}");
     // The chain appears later; what was made stays right until the next ADD.
     server.del();
     assert!(!saved(&world, "nft").contains("CNI-DN-"));

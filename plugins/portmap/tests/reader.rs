@@ -32,13 +32,11 @@ fn read(mut object: Value) -> NfListObject<'static> {
         map["map"] = values;
     }
     // Nor does it take a single flag that is no list.
-    for step in object["rule"]["expr"].as_array_mut().into_iter().flatten() {
+    let steps = object.get_mut("rule").and_then(|rule| rule["expr"].as_array_mut());
+    for step in steps.into_iter().flatten() {
         if let Some(flags) = step.get_mut("masquerade").and_then(|masquerade| masquerade.get_mut("flags")) {
             *flags = json!([flags.clone()]);
         }
-    }
-    if object["rule"].is_null() {
-        object.as_object_mut().unwrap().remove("rule");
     }
     let text = object.to_string();
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -75,6 +73,14 @@ fn entries(objects: &[NfListObject<'_>]) -> BTreeSet<String> {
     entries
 }
 
+fn rules<'o>(objects: &'o [NfListObject<'static>], chain: &str) -> Vec<&'o Rule<'static>> {
+    let of_chain = |object: &'o NfListObject<'static>| match object {
+        NfListObject::Rule(rule) if rule.chain == chain => Some(rule),
+        _ => None,
+    };
+    objects.iter().filter_map(of_chain).collect()
+}
+
 #[test]
 fn maps_chains_and_rules_are_what_we_think() {
     let world = World::new();
@@ -82,6 +88,7 @@ fn maps_chains_and_rules_are_what_we_think() {
         mapping("tcp", "", 8080, 80),
         mapping("udp", "0.0.0.0", 53, 5353),
         mapping("sctp", "192.0.2.1", 9000, 90),
+        mapping("sctp", "", 9001, 91),
         mapping("tcp", "2001:db8::1", 8443, 443)
     ]);
     let added = world.add("one", &pods(json!({})), &mappings);
@@ -92,6 +99,8 @@ fn maps_chains_and_rules_are_what_we_think() {
     let wanted = [
         format!("dnat4: tcp . 8080 ({owner}) -> {v4} . 80"),
         format!("dnat4: udp . 53 ({owner}) -> {v4} . 5353"),
+        format!("dnat4: sctp . 9001 ({owner}) -> {v4} . 91"),
+        format!("dnat6: sctp . 9001 ({owner}) -> {v6} . 91"),
         format!("dnat4_ip: 192.0.2.1 . sctp . 9000 ({owner}) -> {v4} . 90"),
         format!("dnat6: tcp . 8080 ({owner}) -> {v6} . 80"),
         format!("dnat6_ip: 2001:db8::1 . tcp . 8443 ({owner}) -> {v6} . 443"),
@@ -118,21 +127,16 @@ fn maps_chains_and_rules_are_what_we_think() {
     ];
     assert_eq!(hooks, wanted.into_iter().collect());
 
-    let rules = |chain: &str| -> Vec<&Rule<'_>> {
-        let of_chain = |object| match object {
-            &NfListObject::Rule(ref rule) if rule.chain == chain => Some(rule),
-            _ => None,
-        };
-        objects.iter().filter_map(of_chain).collect()
-    };
     for chain in ["prerouting", "output"] {
-        let [rule] = rules(chain)[..] else { panic!("{chain}") };
+        let [rule] = rules(&objects, chain)[..] else { panic!("{chain}") };
         let [Statement::Match(first), Statement::Jump(jump)] = &rule.expr[..] else { panic!("{rule:?}") };
         assert!(matches!(first.left, Expression::Named(NamedExpression::Fib(_))), "{first:?}");
         assert_eq!((text(&first.right).as_str(), jump.target.as_ref()), ("local", "hostports"));
     }
-    assert_eq!(rules("hostports").len(), 10);
-    let dnats =
-        rules("hostports").iter().filter(|rule| matches!(rule.expr.last(), Some(Statement::DNAT(_)))).count();
+    assert_eq!(rules(&objects, "hostports").len(), 10);
+    let dnats = rules(&objects, "hostports")
+        .iter()
+        .filter(|rule| matches!(rule.expr.last(), Some(Statement::DNAT(_))))
+        .count();
     assert_eq!(dnats, 4);
 }

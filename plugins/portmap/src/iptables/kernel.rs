@@ -46,17 +46,15 @@ pub fn families_with(socket: &mut Socket, owner: &Owner<'_>) -> Result<Vec<bool>
     Ok([false, true].into_iter().filter(|v6| has(*v6)).collect())
 }
 
-/// Deletes a container's chains and what leads to them.
+/// Deletes a container's chains and what leads to them, from both families.
 pub fn delete(socket: &mut Socket, owner: &Owner<'_>) -> Result<(), Error> {
-    for v6 in families_with(socket, owner)? {
-        for (parent, chain) in [
-            (DNAT, chain_of(owner.network, owner.container_id)),
-            (OLD_SNAT, old_chain_of(owner.network, owner.container_id)),
-        ] {
-            delete_chain(socket, v6, parent, &chain)?;
-        }
-    }
-    Ok(())
+    families_with(socket, owner)?.into_iter().try_for_each(|v6| delete_in(socket, v6, owner))
+}
+
+/// Deletes a container's chains of one family and what leads to them.
+pub fn delete_in(socket: &mut Socket, v6: bool, owner: &Owner<'_>) -> Result<(), Error> {
+    delete_chain(socket, v6, DNAT, &chain_of(owner.network, owner.container_id))?;
+    delete_chain(socket, v6, OLD_SNAT, &old_chain_of(owner.network, owner.container_id))
 }
 
 /// Deletes the chains of the network's containers that have no valid attachment.

@@ -21,9 +21,10 @@ use crate::owner::Owner;
 
 use listing::Listing;
 use program::{Programs, Variant};
-use rules::{Rules, rules};
+use rules::{Rules, chain_of, rules};
 
 const STEP: &str = "set up host ports by iptables";
+const CHECK_STEP: &str = "check host ports by iptables";
 /// How often a change is tried again because somebody else changed the same meanwhile.
 const TRIES: u32 = 10;
 
@@ -64,9 +65,7 @@ fn add_nft(
     };
     let rules = rules(conf, owner, address, external);
     // Of an earlier ADD, perhaps with another address: its rules would come first.
-    if kernel::exist(socket, v6, &[&rules.chain]).step(|| STEP)? == [true] {
-        kernel::delete(socket, owner).step(|| STEP)?;
-    }
+    kernel::delete_in(socket, v6, owner).step(|| STEP)?;
     let mut tries = TRIES;
     loop {
         match programs.restore(&lines_for(socket, &rules).step(|| STEP)?) {
@@ -113,17 +112,16 @@ fn absent(chain: &str) -> Option<&'static str> {
 pub fn check(conf: &Conf, owner: &Owner<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for address in addresses {
         let v6 = address.is_ipv6();
-        let mut outcome = Err(CniError::internal("neither iptables nor ip6tables is there"));
-        // The node's own variant; where that has nothing, what the other one may have.
-        let candidates = [Programs::of_node(v6).ok(), Programs::legacy(v6)];
-        for programs in candidates.into_iter().flatten() {
-            let listing = Listing::parse(&programs.save().step(|| "check host ports by iptables")?);
-            outcome = compare(conf, owner, *address, &listing);
-            if outcome.is_ok() {
-                break;
-            }
+        let own = Programs::of_node(v6).step(|| CHECK_STEP)?;
+        let mut listing = Listing::parse(&own.save().step(|| CHECK_STEP)?);
+        // Where the node's own variant has nothing of the container's, the other one may.
+        if !listing.has_chain(&chain_of(owner.network, owner.container_id))
+            && own.variant != Variant::Legacy
+            && let Some(legacy) = Programs::legacy(v6)
+        {
+            listing = Listing::parse(&legacy.save().step(|| CHECK_STEP)?);
         }
-        outcome?;
+        compare(conf, owner, *address, &listing)?;
     }
     Ok(())
 }

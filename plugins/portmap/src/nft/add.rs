@@ -10,7 +10,7 @@ use crate::plan::{Key, Plan};
 use super::element::Found;
 use super::establish::{self, Conditions};
 use super::layout::TABLE;
-use super::{TRIES, change, home, list};
+use super::{TRIES, change, list, note};
 
 const STEP: &str = "set up host ports";
 
@@ -26,10 +26,9 @@ pub fn add(
     conditions: &[Conditions],
 ) -> Result<(), CniError> {
     let label = owner.label();
-    let note = home::note(netns);
     if establish::stands(socket).step(|| STEP)? {
         let mut batch = Batch::new();
-        change::add(&mut batch, &label, note.clone(), &plan.entries);
+        change::add(&mut batch, &label, netns, &plan.entries);
         match batch.commit(socket) {
             // Something of what this network needs is not there yet, or something of what is to be added is.
             Err(error) if error.is_not_found() || error.is_taken() => {}
@@ -37,7 +36,7 @@ pub fn add(
         }
     }
     for _ in 0..TRIES {
-        match look_and_add(socket, owner, &label, note.clone(), plan, conditions)? {
+        match look_and_add(socket, owner, netns, plan, conditions)? {
             Err(error) if error.is_outdated() => {}
             outcome => return outcome.step(|| STEP),
         }
@@ -49,11 +48,12 @@ pub fn add(
 fn look_and_add(
     socket: &mut Socket,
     owner: &Owner<'_>,
-    label: &str,
-    note: Option<Vec<u8>>,
+    netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
 ) -> Result<Result<(), Error>, CniError> {
+    let label = owner.label();
+    let label = label.as_str();
     let generation = generation(socket).step(|| STEP)?;
     let mut batch = Batch::new();
     establish::establish(socket, &mut batch, plan, conditions).step(|| STEP)?;
@@ -64,7 +64,14 @@ fn look_and_add(
     }
     let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
     let held = list::at(socket, &keys).step(|| STEP)?.into_iter().flatten();
-    for entry in held.filter(|entry| entry.label != label) {
+    for entry in held {
+        if entry.label == label {
+            // Somebody may have deleted the owner only.
+            if !stale.contains(&entry) {
+                stale.push(entry);
+            }
+            continue;
+        }
         if !is_left_behind(socket, owner, plan, &entry)? {
             return Err(taken(&entry));
         }
@@ -82,7 +89,7 @@ fn look_and_add(
     for key in orphans.into_iter().filter(|key| !stale.iter().any(|entry| entry.key == **key)) {
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
-    change::add(&mut batch, label, note, &plan.entries);
+    change::add(&mut batch, label, netns, &plan.entries);
     Ok(batch.commit_at(socket, generation))
 }
 
@@ -99,7 +106,7 @@ fn is_left_behind(
         return Ok(true);
     }
     let holder = list::owner(socket, &entry.label).step(|| STEP)?;
-    Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| home::is_gone(&note))))
+    Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| note::is_gone(&note))))
 }
 
 fn is_same_container(owner: &Owner<'_>, label: &str) -> bool {

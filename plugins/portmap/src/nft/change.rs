@@ -8,11 +8,12 @@ use crate::mark::Masquerade;
 use crate::owner::key_of;
 use crate::plan::Entry;
 
-use super::element;
 use super::layout::{OWNERS, TABLE};
+use super::{element, note};
 
-/// Adds an owner with its entries. `note` says where the owner lives, see [`super::home`].
-pub(super) fn add(batch: &mut Batch, label: &str, note: Option<Vec<u8>>, entries: &[Entry]) {
+/// Adds an owner with its entries. Its namespace is at `netns`.
+pub(super) fn add(batch: &mut Batch, label: &str, netns: &str, entries: &[Entry]) {
+    let note = Some(note::write(entries.len(), netns));
     let owner = Element { key: key_of(label), comment: Some(label.to_owned()), value: None, note };
     batch.add_elements(TABLE, OWNERS, &[owner]);
     let mut maps: BTreeMap<String, Vec<Element>> = BTreeMap::new();

@@ -88,7 +88,12 @@ fn check_entries(socket: &mut Socket, owner: &Owner<'_>, plan: &Plan) -> Result<
             return Err(CniError::internal(format!("host port {key} is held by {holder}")));
         }
     }
-    let own = list::entries(socket, |of| of == label).step(|| STEP)?;
+    let own = match list::owner(socket, &label).step(|| STEP)? {
+        Some(element) => list::entries_of(socket, &label, &element, &keys).step(|| STEP)?,
+        None => {
+            return Err(CniError::internal(format!("{} is not among the owners", owner::describe(&label))));
+        }
+    };
     let own = list::with_marks(socket, own).step(|| STEP)?;
     for found in &own {
         check_entry(found, plan)?;

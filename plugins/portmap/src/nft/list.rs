@@ -4,16 +4,35 @@ use cni_common::netlink::Socket;
 use cni_common::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
 
 use crate::owner::key_of;
-use crate::plan::{Entry, Key};
+use crate::plan::{Entry, Key, Realm};
 
 use super::element::Found;
 use super::layout::{OWNERS, TABLE};
-use crate::plan::Realm;
+use super::note;
 
 /// The element of an owner, by the owner's label.
 pub(super) fn owner(socket: &mut Socket, label: &str) -> Result<Option<Element>, Error> {
     let key = key_of(label);
     Ok(find_elements(socket, TABLE, &[(OWNERS, &key)])?.pop().flatten())
+}
+
+/// All entries of an owner whose element this is. Those at the `hints` are looked up; only if these are not all, the maps
+/// are read.
+pub(super) fn entries_of(
+    socket: &mut Socket,
+    label: &str,
+    owner: &Element,
+    hints: &[&Key],
+) -> Result<Vec<Found>, Error> {
+    let count = owner.note.as_deref().and_then(note::entries);
+    if count.is_some_and(|count| count <= hints.len()) {
+        let mut found: Vec<Found> = at(socket, hints)?.into_iter().flatten().collect();
+        found.retain(|entry| entry.label == label);
+        if count == Some(found.len()) {
+            return Ok(found);
+        }
+    }
+    entries(socket, |of| of == label)
 }
 
 /// The labels of all owners.

@@ -4,7 +4,9 @@
 //!
 //! [`add`] asks for six chains and commits one batch, two round trips. Only where the table or a chain of it is missing,
 //! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
-//! if anybody has changed anything meanwhile. [`delete`] looks one element up; only if it is there the maps are read.
+//! if anybody has changed anything meanwhile. [`delete`] and [`check`] look the owner up, and the entries at the host ports that
+//! the configuration names. Only if these are not all that the owner has the maps are read, which takes the longer the more
+//! host ports the node has.
 
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Step};
@@ -14,10 +16,10 @@ mod change;
 mod check;
 pub mod element;
 mod establish;
-pub mod home;
 pub mod layout;
 mod list;
 mod live;
+pub mod note;
 mod remove;
 
 pub use add::add;

@@ -6,20 +6,29 @@ use cni_common::spec::{CniError, Code, Step, ValidAttachment};
 
 use crate::mark::Masquerade;
 use crate::owner::{self, Owner};
-use crate::plan::Entry;
+use crate::plan::{Entry, Key};
 
+use super::element::Found;
 use super::layout::{TABLE, from_rules};
 use super::{TRIES, change, list};
 
 const STEP: &str = "remove host ports";
 
-/// Removes an attachment's entries and says which these were.
+/// Removes an attachment's entries and says which these were. They are found by their owner; `hints`, where they might
+/// be, only make it faster.
 ///
 /// # Errors
 /// Code 999 with what the kernel refused.
-pub fn delete(socket: &mut Socket, owner: &Owner<'_>) -> Result<Vec<Entry>, CniError> {
+pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
     let label = owner.label();
-    remove(socket, |socket| Ok(list::owner(socket, &label)?.map(|_| label.clone()).into_iter().collect()))
+    let hints: Vec<&Key> = hints.iter().map(|entry| &entry.key).collect();
+    remove(socket, |socket| match list::owner(socket, &label)? {
+        None => Ok(Dead::default()),
+        Some(element) => {
+            let found = list::entries_of(socket, &label, &element, &hints)?;
+            Ok(Dead { owners: vec![label.clone()], found })
+        }
+    })
 }
 
 /// Removes the entries of the network's attachments that are not among the valid ones, and says which these were.
@@ -29,29 +38,39 @@ pub fn delete(socket: &mut Socket, owner: &Owner<'_>) -> Result<Vec<Entry>, CniE
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
     let valid: Vec<String> = valid.iter().map(|valid| Owner::valid(network, valid).label()).collect();
     let removed = remove(socket, |socket| {
-        let mut labels = list::owners(socket)?;
-        labels.retain(|label| owner::is_on(label, network) && !valid.contains(label));
-        Ok(labels)
+        let mut owners = list::owners(socket)?;
+        owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
+        if owners.is_empty() {
+            return Ok(Dead::default());
+        }
+        let found = list::entries(socket, |label| owners.iter().any(|dead| dead == label))?;
+        Ok(Dead { owners, found })
     })?;
     sweep(socket)?;
     Ok(removed)
 }
 
+/// Whose entries go, and which these are.
+#[derive(Default)]
+struct Dead {
+    owners: Vec<String>,
+    found: Vec<Found>,
+}
+
 fn remove(
     socket: &mut Socket,
-    dead: impl Fn(&mut Socket) -> Result<Vec<String>, Error>,
+    dead: impl Fn(&mut Socket) -> Result<Dead, Error>,
 ) -> Result<Vec<Entry>, CniError> {
     for _ in 0..TRIES {
         let generation = generation(socket).step(|| STEP)?;
-        let labels = dead(socket).step(|| STEP)?;
-        if labels.is_empty() {
+        let Dead { owners, found } = dead(socket).step(|| STEP)?;
+        if owners.is_empty() {
             return Ok(Vec::new());
         }
-        let found = list::entries(socket, |label| labels.iter().any(|dead| dead == label)).step(|| STEP)?;
         let entries = list::with_marks(socket, found).step(|| STEP)?;
         let mut batch = Batch::new();
         change::delete(&mut batch, &entries);
-        change::delete_owners(&mut batch, &labels);
+        change::delete_owners(&mut batch, &owners);
         delete_chains(socket, &mut batch, &entries).step(|| STEP)?;
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() => {}
