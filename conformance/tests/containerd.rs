@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance::fixture::{Containerd, Node, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
 use serde_json::{Value, json};
 
-use self::host_port::{PORTS, SERVER, assert_answered, assert_closed};
+use self::host_port::{PORTS, SERVER, answered, closed};
 use self::leftovers::assert_nothing_left;
 
 #[path = "common/host_port.rs"]
@@ -82,11 +82,11 @@ fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     assert!(cached.contains(&format!("cni-loopback-{one}-lo")), "{cached:?}");
 
     let server = containerd.sandbox_spawn("pods", &one, &SERVER)?;
-    assert_answered(&client, client.node_address());
+    answered(&client, client.node_address())?;
     drop(server);
 
     containerd.stop_sandbox(&one)?;
-    assert_closed(&client, client.node_address());
+    closed(&client, client.node_address())?;
     assert_reservations(&node, &["10.1.0.3"])?;
     containerd.remove_sandbox(&one)?;
     // Without a stop before: removal does both.

@@ -11,7 +11,7 @@ use conformance::fixture::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot,
 use conformance::runner::Network;
 use serde_json::{Value, json};
 
-use self::host_port::{PORTS, SERVER, assert_answered, assert_closed};
+use self::host_port::{PORTS, SERVER, answered, closed};
 
 #[path = "common/host_port.rs"]
 mod host_port;
@@ -68,13 +68,13 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
     server.args(&SERVER[1..]);
     let server = pod.spawn(server)?;
     for client in &called {
-        assert_answered(*client, client.node_address());
+        answered(*client, client.node_address())?;
     }
     drop(server);
     runtime.check(network, &attachment)?;
     runtime.del(network, &attachment)?;
     for client in &called {
-        assert_closed(*client, client.node_address());
+        closed(*client, client.node_address())?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use conformance::fixture::{Node, Place as _, Podman, Snapshot, bin_dir, go_bin_dir};
 use serde_json::json;
 
-use self::host_port::{PORTS, SERVER, assert_answered, assert_closed};
+use self::host_port::{PORTS, SERVER, answered, closed};
 use self::leftovers::assert_nothing_left;
 
 #[path = "common/host_port.rs"]
@@ -39,12 +39,12 @@ fn containers_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
 
     podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
-    assert_answered(&client, client.node_address());
+    answered(&client, client.node_address())?;
 
     podman.podman(&["restart", "--time", "0", "two"])?;
     podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
     podman.podman(&["rm", "--force", "--time", "0", "one", "two"])?;
-    assert_closed(&client, client.node_address());
+    closed(&client, client.node_address())?;
     assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
     assert_nothing_left(&node, &before, &["cni-podman0"], &[])
 }

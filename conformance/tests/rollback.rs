@@ -10,7 +10,7 @@ use conformance::fixture::{Node, Place as _, Snapshot, bin_dir, go_bin_dir};
 use conformance::runner::Network;
 use serde_json::json;
 
-use self::host_port::{PORTS, SERVER, assert_answered, assert_closed};
+use self::host_port::{PORTS, SERVER, answered, closed};
 use self::leftovers::assert_nothing_left;
 
 #[path = "common/host_port.rs"]
@@ -60,7 +60,7 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
     let mut server = Command::new(SERVER[0]);
     server.args(&SERVER[1..]);
     let _server = pod.spawn(server).unwrap();
-    assert_answered(&client, client.node_address());
+    answered(&client, client.node_address()).unwrap();
     let ruleset = || node.sh("nft list ruleset").unwrap();
     assert!(ruleset().contains("table inet cni_portmap") && !ruleset().contains("CNI-DN-"));
 
@@ -75,10 +75,10 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
         fs::read(Path::new(bin).join(name)).unwrap() == fs::read(go_bin_dir().unwrap().join(name)).unwrap()
     };
     assert!(PLUGINS.into_iter().all(is_go));
-    assert_answered(&client, client.node_address());
+    answered(&client, client.node_address()).unwrap();
 
     runtime.del(&network, &attachment).unwrap();
-    assert_closed(&client, client.node_address());
+    closed(&client, client.node_address()).unwrap();
     pod.delete().unwrap();
     // Of host-local's index nobody else knows; it may be deleted at any time.
     assert_nothing_left(&node, &before, &["cni0"], &["/networks/.ferrule/"]).unwrap();
