@@ -1,10 +1,13 @@
-//! A node goes from the Go plugins to ours and back while a pod with a host port runs.
+//! A node goes from the Go plugins to ours and back while a pod with host ports runs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use conformance::fixture::{Node, Place as _, Snapshot, bin_dir, go_bin_dir};
 use conformance::runner::Network;
@@ -49,11 +52,11 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
     .unwrap();
     let before = Snapshot::take(&node).unwrap();
     let pod = node.pod("one").unwrap();
-    let mapping = json!({"hostPort": PORTS.0, "containerPort": PORTS.1, "protocol": "tcp"});
+    let mapping = |(host, container): (u16, u16)| json!({"hostPort": host, "containerPort": container, "protocol": "tcp"});
     let rates = json!({"ingressRate": 100_000_000, "ingressBurst": 10_000_000});
     let attachment = pod
         .attachment("eth0")
-        .with_capability("portMappings", json!([mapping]))
+        .with_capability("portMappings", json!([mapping(PORTS), mapping((8081, 81))]))
         .with_capability("bandwidth", rates);
     let runtime = node.runtime([bin]);
     runtime.add(&network, &attachment).unwrap();
@@ -61,11 +64,26 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
     server.args(&SERVER[1..]);
     let _server = pod.spawn(server).unwrap();
     answered(&client, client.node_address()).unwrap();
+    let listener = pod.run(|| TcpListener::bind("0.0.0.0:81")).unwrap().unwrap();
+    let caller = client.run(|| TcpStream::connect((client.node_address(), 8081))).unwrap().unwrap();
+    let (called, _) = listener.accept().unwrap();
+    let goes_on = || {
+        let mut byte = [0];
+        (&caller).write_all(&[7]).unwrap();
+        (&called).read_exact(&mut byte).unwrap();
+        (&called).write_all(&byte).unwrap();
+        (&caller).read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [7]);
+    };
+    for side in [&caller, &called] {
+        side.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    goes_on();
     let ruleset = || node.sh("nft list ruleset").unwrap();
     assert!(ruleset().contains("table inet cni_portmap") && !ruleset().contains("CNI-DN-"));
 
     let asked = install(&node, &["--bin-dir", bin, "--rollback", "--dry-run"]);
-    let handed = "hand over container one (interface eth0 on network pods): 1 host ports";
+    let handed = "hand over container one (interface eth0 on network pods): 2 host ports";
     assert!(asked.contains(&format!("would {handed}")), "{asked}");
     assert!(ruleset().contains("table inet cni_portmap"));
     let said = install(&node, &["--bin-dir", bin, "--rollback"]);
@@ -75,6 +93,7 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
         fs::read(Path::new(bin).join(name)).unwrap() == fs::read(go_bin_dir().unwrap().join(name)).unwrap()
     };
     assert!(PLUGINS.into_iter().all(is_go));
+    goes_on();
     answered(&client, client.node_address()).unwrap();
 
     runtime.del(&network, &attachment).unwrap();
