@@ -114,7 +114,7 @@ fn elements_are_found_by_their_keys_and_taken_is_taken() {
             ..leads_to(port_key(6, 80), [10, 0, 0, 1], 8000)
         };
         let mut batch = Batch::new();
-        batch.add_elements(TABLE, "ports", &[first.clone()]);
+        batch.add_elements(TABLE, "ports", std::slice::from_ref(&first));
         batch.commit(socket).unwrap();
         let wanted = [port_key(17, 80), port_key(6, 80)];
         let wanted = wanted.each_ref().map(|key| ("ports", key.as_slice()));
@@ -127,7 +127,7 @@ fn elements_are_found_by_their_keys_and_taken_is_taken() {
         }
         assert_eq!(elements(socket, TABLE, "ports").unwrap(), std::slice::from_ref(&first));
         let mut batch = Batch::new();
-        batch.delete_elements(TABLE, "ports", &[first.key.clone()]);
+        batch.delete_elements(TABLE, "ports", std::slice::from_ref(&first.key));
         batch.commit(socket).unwrap();
         assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);
         let mut batch = Batch::new();

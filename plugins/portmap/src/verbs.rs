@@ -157,9 +157,7 @@ fn whose(socket: &mut Socket, conf: &Conf, owner: &Owner<'_>) -> Result<Whose, C
     if reference::has(socket, owner.container_id)? {
         return Ok(Whose::References);
     }
-    let is_iptables =
-        !iptables::kernel::families_with(socket, owner).step(|| "look for iptables chains")?.is_empty()
-            || iptables::has_legacy(owner)?;
+    let is_iptables = iptables::has(socket, owner)?;
     Ok(if is_iptables { Whose::Iptables } else { Whose::Ours })
 }
 

@@ -1,14 +1,13 @@
-//! Legacy tables, by the programs alone.
+//! A container's rules in legacy tables, by the programs alone.
 
 use std::io;
 
+use cni_common::iptables::legacy::{listings, remove, remove_dead};
+use cni_common::iptables::{Listing, Programs};
 use cni_common::spec::ValidAttachment;
 use ipnetwork::IpNetwork;
 
-use super::kernel::dead_chain;
-use super::listing::Listing;
-use super::program::Programs;
-use super::rules::{Rules, chain_of, old_chain_of, rules};
+use super::rules::{Rules, chain_of, dead_chain, is_in, old_chain_of, rules};
 use super::{TRIES, absent, own_lines};
 use crate::config::Conf;
 use crate::owner::Owner;
@@ -48,19 +47,15 @@ fn seeing(rules: &Rules, listing: &Listing) -> Vec<String> {
     // This empties one that is there.
     lines.push(format!(":{} - [0:0]", rules.chain));
     lines.extend(listing.jumps_to(&rules.chain).map(|rule| rule.line("-D")));
-    let shared = rules.shared.iter().filter(|shared| !listing.has(&shared.rule));
+    let shared = rules.shared.iter().filter(|shared| !is_in(listing, &shared.rule));
     lines.extend(shared.map(|shared| shared.rule.line(if shared.first { "-I" } else { "-A" })));
     lines.extend(own_lines(rules));
     lines
 }
 
 pub(super) fn has(owner: &Owner<'_>) -> io::Result<bool> {
-    for programs in [false, true].into_iter().filter_map(Programs::legacy) {
-        if Listing::parse(&programs.save()?).has_chain(&chain_of(owner.network, owner.container_id)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let chain = chain_of(owner.network, owner.container_id);
+    Ok(listings()?.iter().any(|listing| listing.has_chain(&chain)))
 }
 
 pub(super) fn delete(owner: &Owner<'_>) -> io::Result<()> {
@@ -70,62 +65,5 @@ pub(super) fn delete(owner: &Owner<'_>) -> io::Result<()> {
 }
 
 pub(super) fn gc(network: &str, valid: &[ValidAttachment]) -> io::Result<()> {
-    remove(|listing| {
-        let mut dead: Vec<String> = listing
-            .rules
-            .iter()
-            .filter_map(|rule| dead_chain(rule.argument("--comment")?, rule.argument("-j")?, network, valid))
-            .collect();
-        dead.sort_unstable();
-        dead.dedup();
-        dead
-    })
-}
-
-/// Removes the chains, as far as they are there, and what leads to them, from both families.
-fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
-    for programs in [false, true].into_iter().filter_map(Programs::legacy) {
-        let mut tries = TRIES;
-        loop {
-            let listing = Listing::parse(&programs.save()?);
-            let lines = removal(&listing, &dead(&listing));
-            if lines.is_empty() {
-                break;
-            }
-            match programs.restore(&lines) {
-                Ok(()) => break,
-                Err(_) if tries > 0 => tries -= 1,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn removal(listing: &Listing, dead: &[String]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for chain in dead.iter().filter(|chain| listing.has_chain(chain)) {
-        lines.extend(listing.jumps_to(chain).map(|rule| rule.line("-D")));
-        lines.push(format!("-F {chain}"));
-        lines.push(format!("-X {chain}"));
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_removal_touches_the_chain_and_what_leads_to_it_only() {
-        let listing = Listing::parse(
-            "*nat\n:CNI-DN-x - [0:0]\n:CNI-DN-y - [0:0]\n-A CNI-HOSTPORT-DNAT -p tcp -j CNI-DN-x\n-A CNI-HOSTPORT-DNAT -j CNI-DN-y\nCOMMIT\n",
-        );
-        let dead = ["CNI-DN-x".to_owned(), "CNI-SN-x".to_owned()];
-        assert_eq!(
-            removal(&listing, &dead),
-            ["-D CNI-HOSTPORT-DNAT -p tcp -j CNI-DN-x", "-F CNI-DN-x", "-X CNI-DN-x"]
-        );
-        assert!(removal(&listing, &["CNI-DN-z".to_owned()]).is_empty());
-    }
+    remove_dead(|comment, target| dead_chain(comment, target, network, valid))
 }

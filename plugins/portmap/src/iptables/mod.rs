@@ -1,17 +1,17 @@
 //! The iptables backend: to the byte the reference's rules, applied by one `iptables-restore` for each family.
 //!
-//! What iptables-nft keeps in nf_tables is read and deleted without a process, see [`kernel`]. Legacy tables only the
-//! programs can read: an ADD first assumes that all shared chains stand, and only if that is wrong has them listed.
+//! What iptables-nft keeps in nf_tables is read and deleted without a process. Legacy tables only the programs can read: an
+//! ADD first assumes that all shared chains stand, and only if that is wrong has them listed.
 //! Everything here also recognises and removes what the reference's own plugin made, whose state it is.
 
-pub mod kernel;
+mod kernel;
 mod legacy;
-pub mod listing;
-mod program;
 pub mod rules;
 
 use std::io;
 
+use cni_common::iptables::kernel::exist;
+use cni_common::iptables::{Listing, Programs, Variant};
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
@@ -19,9 +19,7 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::owner::Owner;
 
-use listing::Listing;
-use program::{Programs, Variant};
-use rules::{Rules, chain_of, rules};
+use rules::{Rules, chain_of, is_in, meaning, rules};
 
 const STEP: &str = "set up host ports by iptables";
 const CHECK_STEP: &str = "check host ports by iptables";
@@ -58,7 +56,7 @@ fn add_nft(
     let v6 = address.is_ipv6();
     let external = match conf.external_chain.as_deref() {
         Some(chain) if conf.snat => {
-            let is_there = kernel::exist(socket, v6, &[chain]).step(|| STEP)? == [true];
+            let is_there = exist(socket, v6, &[chain]).step(|| STEP)? == [true];
             is_there.then_some(chain).or_else(|| absent(chain))
         }
         _ => None,
@@ -79,7 +77,7 @@ fn add_nft(
 /// Lines that are right for what the kernel has now. A shared chain is made by `-N`, which fails if it is there: to declare
 /// it, as `iptables-save` does, would empty one that somebody else has just made.
 fn lines_for(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>, cni_common::nftables::Error> {
-    let present = kernel::exist(socket, rules.v6, &rules.shared_chains)?;
+    let present = exist(socket, rules.v6, &rules.shared_chains)?;
     let missing = rules.shared_chains.iter().zip(present).filter(|(_, present)| !present);
     let mut lines: Vec<String> = missing.map(|(chain, _)| format!("-N {chain}")).collect();
     lines.push(format!(":{} - [0:0]", rules.chain));
@@ -138,13 +136,13 @@ fn compare(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, listing: &Listing
     }
     let shared = rules.shared.iter().map(|shared| &shared.rule);
     for rule in shared.chain(&rules.entries) {
-        if !listing.has(rule) {
+        if !is_in(listing, rule) {
             return Err(fault(format!("rule {} not found in table nat", rule.line("-A"))));
         }
     }
     let mut found = listing.rules_of(&rules.chain);
     for rule in &rules.body {
-        if found.next().map(rules::Rule::meaning) != Some(rule.meaning()) {
+        if found.next().map(meaning) != Some(meaning(rule)) {
             return Err(fault(format!("rule {} is not in its place in table nat", rule.line("-A"))));
         }
     }
@@ -189,10 +187,11 @@ pub fn available(v6: bool) -> io::Result<()> {
     Programs::of_node(v6).map(drop)
 }
 
-/// Whether a container has rules in a legacy table. Costs a process for each family that has one.
+/// Whether a container has rules in either variant. Where iptables-nft has none, it costs a process for each family that has one.
 ///
 /// # Errors
 /// Code 999 with what a program said.
-pub fn has_legacy(owner: &Owner<'_>) -> Result<bool, CniError> {
-    legacy::has(owner).step(|| "look for legacy iptables chains")
+pub fn has(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniError> {
+    let step = || "look for iptables chains";
+    Ok(!kernel::families_of(socket, owner).step(step)?.is_empty() || legacy::has(owner).step(step)?)
 }

@@ -1,9 +1,10 @@
 //! Chains and rules, as the reference has them: names, comments and order are a contract with it. Nothing here asks the
 //! kernel or a program.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use cni_common::iptables::{Listing, Rule};
+use cni_common::spec::ValidAttachment;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -53,33 +54,15 @@ pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
     rest.strip_prefix("\" id: \"")?.strip_suffix('"')
 }
 
-/// A rule: its chain and its arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// The chain.
-    pub chain: String,
-    /// The arguments behind the chain's name.
-    pub args: Vec<String>,
-}
-
-impl Rule {
-    fn new(chain: &str, args: &str) -> Self {
-        Rule { chain: chain.to_owned(), args: args.split(' ').map(str::to_owned).collect() }
-    }
-
-    /// The line for `iptables-restore` that does this with it: `-A`, `-I`, `-D`, `-C`.
-    pub fn line(&self, command: &str) -> String {
-        let mut line = format!("{command} {}", self.chain);
-        for arg in &self.args {
-            let plain = arg.chars().all(|c| c.is_ascii_alphanumeric() || "-_.,:/[]!+%=@".contains(c));
-            if plain && !arg.is_empty() {
-                let _ = write!(line, " {arg}");
-            } else {
-                let _ = write!(line, " \"{}\"", arg.replace('\\', "\\\\").replace('"', "\\\""));
-            }
-        }
-        line
-    }
+/// The chain that a rule with this comment leads to, if it is that of a container of the network which has no valid
+/// attachment. Comment and target have to agree, so that no stranger's chain is taken.
+pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
+    // The old layout's comments began with another word.
+    let comment = comment.strip_prefix("snat").map_or(comment.to_owned(), |rest| format!("dnat{rest}"));
+    let container = container_in(&comment, network)?;
+    let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
+    let is_valid = valid.iter().any(|attachment| attachment.container_id == container);
+    (is_its && !is_valid).then(|| target.to_owned())
 }
 
 /// A rule that containers share: each is there once.
@@ -106,6 +89,32 @@ pub struct Rules {
     pub body: Vec<Rule>,
     /// The rules that lead to the container's chain.
     pub entries: Vec<Rule>,
+}
+
+/// What a rule says by those options that ours have, whatever the order they are in. Conditions of a network are not among
+/// them: `iptables` prints them otherwise than people write them.
+pub fn meaning(rule: &Rule) -> [Option<&str>; 11] {
+    const OPTIONS: [&str; 11] = [
+        "-s",
+        "-d",
+        "-p",
+        "--dport",
+        "--dports",
+        "--comment",
+        "--dst-type",
+        "--mark",
+        "--set-xmark",
+        "--to-destination",
+        "-j",
+    ];
+    // In the rules that lead to a container, -s and -d can only come from conditions.
+    let skip = |option: &str| rule.argument("--dports").is_some() && matches!(option, "-s" | "-d");
+    OPTIONS.map(|option| if skip(option) { None } else { rule.argument(option) })
+}
+
+/// Whether the rule's chain has one that means the same.
+pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
+    listing.rules_of(&wanted.chain).any(|rule| meaning(rule) == meaning(wanted))
 }
 
 /// Works the rules out. `external` is the chain of somebody else's that marks, if it is to be used.
@@ -292,9 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_where_they_have_to_be() {
-        let rule =
-            Rule { chain: "C".to_owned(), args: vec!["a b".to_owned(), "q\"\\".to_owned(), "-j".to_owned()] };
-        assert_eq!(rule.line("-A"), r#"-A C "a b" "q\"\\" -j"#);
+    fn conditions_do_not_matter_but_all_else_does() {
+        let listing =
+            Listing::parse("*nat\n-A C ! -s 10.0.0.0/8 -p tcp -m multiport --dports 80,81 -j CNI-DN-x\n");
+        assert!(is_in(&listing, &Rule::new("C", "-p tcp -m multiport --dports 80,81 -j CNI-DN-x")));
+        for other in
+            ["-p tcp -m multiport --dports 80 -j CNI-DN-x", "-p udp -m multiport --dports 80,81 -j CNI-DN-x"]
+        {
+            assert!(!is_in(&listing, &Rule::new("C", other)), "{other}");
+        }
     }
 }

@@ -12,7 +12,7 @@ const WAIT: &str = "5";
 
 /// Where `iptables` keeps its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
+pub enum Variant {
     /// In nf_tables, where we read them ourselves.
     Nft,
     /// In tables of its own.
@@ -21,9 +21,9 @@ pub(super) enum Variant {
 
 /// The programs of one family and variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Programs {
+pub struct Programs {
     /// Its variant.
-    pub(super) variant: Variant,
+    pub variant: Variant,
     /// What `-save` and `-restore` are put behind.
     stem: String,
 }
@@ -59,7 +59,7 @@ impl Programs {
     ///
     /// # Errors
     /// There is none, or it cannot be told what it is.
-    pub(super) fn of_node(v6: bool) -> io::Result<Self> {
+    pub fn of_node(v6: bool) -> io::Result<Self> {
         let name = name(v6);
         let program = find(&format!("{name}-restore")).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("{name}-restore is not on the PATH"))
@@ -69,7 +69,7 @@ impl Programs {
 
     /// The legacy ones, if the network namespace has a legacy nat table of the family, and the programs are there. If they
     /// are not, nobody on the same `PATH` can have used them.
-    pub(super) fn legacy(v6: bool) -> Option<Self> {
+    pub fn legacy(v6: bool) -> Option<Self> {
         let names = if v6 { "ip6_tables_names" } else { "ip_tables_names" };
         let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
         if !names.lines().any(|name| name == "nat") {
@@ -86,7 +86,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the program said.
-    pub(super) fn save(&self) -> io::Result<String> {
+    pub fn save(&self) -> io::Result<String> {
         let program = format!("{}-save", self.stem);
         let output = Command::new(&program).args(["-t", "nat"]).stdin(Stdio::null()).output()?;
         if output.status.success() {
@@ -99,7 +99,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the program said.
-    pub(super) fn restore(&self, lines: &[String]) -> io::Result<()> {
+    pub fn restore(&self, lines: &[String]) -> io::Result<()> {
         let program = format!("{}-restore", self.stem);
         let mut command = Command::new(&program);
         command.arg("--noflush");

@@ -1,6 +1,6 @@
 //! What `iptables-save` prints, taken apart.
 
-use super::rules::Rule;
+use super::Rule;
 
 /// The nat table as `iptables-save` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,43 +41,9 @@ impl Listing {
         self.rules.iter().filter(move |rule| rule.chain == chain)
     }
 
-    /// Whether the chain has a rule that means the same.
-    pub fn has(&self, wanted: &Rule) -> bool {
-        self.rules_of(&wanted.chain).any(|rule| rule.meaning() == wanted.meaning())
-    }
-
     /// The rules that jump to the chain.
     pub fn jumps_to<'l>(&'l self, chain: &'l str) -> impl Iterator<Item = &'l Rule> {
         self.rules.iter().filter(move |rule| rule.argument("-j") == Some(chain))
-    }
-}
-
-impl Rule {
-    /// What follows the option.
-    pub fn argument(&self, option: &str) -> Option<&str> {
-        let at = self.args.iter().position(|word| word == option)?;
-        self.args.get(at + 1).map(String::as_str)
-    }
-
-    /// What the rule says by those options that our rules have, whatever the order they are in. Conditions of a network
-    /// are not among them: `iptables` prints them otherwise than people write them.
-    pub fn meaning(&self) -> [Option<&str>; 11] {
-        const OPTIONS: [&str; 11] = [
-            "-s",
-            "-d",
-            "-p",
-            "--dport",
-            "--dports",
-            "--comment",
-            "--dst-type",
-            "--mark",
-            "--set-xmark",
-            "--to-destination",
-            "-j",
-        ];
-        // In the rules that lead to a container, -s and -d can only come from conditions.
-        let skip = |option: &str| self.argument("--dports").is_some() && matches!(option, "-s" | "-d");
-        OPTIONS.map(|option| if skip(option) { None } else { self.argument(option) })
     }
 }
 
@@ -124,16 +90,5 @@ COMMIT
         assert_eq!(entry.argument("--comment"), Some("dnat name: \"net\" id: \"one\""));
         // It can be given back as it is.
         assert_eq!(entry.line("-A"), SAVED.lines().nth(8).unwrap());
-    }
-
-    #[test]
-    fn conditions_do_not_matter_but_all_else_does() {
-        let listing = Listing::parse(SAVED);
-        let mut wanted = listing.rules[1].clone();
-        wanted.args.drain(..3);
-        assert!(listing.has(&wanted));
-        let ports = wanted.args.iter().position(|word| word == "80,81").unwrap();
-        wanted.args[ports] = "80".to_owned();
-        assert!(!listing.has(&wanted));
     }
 }
