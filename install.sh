@@ -24,7 +24,8 @@ test_packages=(
 usage() {
     cat <<'END'
 Usage: ./install.sh [--from DIR] [--bin-dir DIR] [--plugins "NAME ..."] [--demo]
-       ./install.sh --rollback | --uninstall [--bin-dir DIR] [--plugins "NAME ..."] [--force]
+       ./install.sh --rollback | --uninstall [--bin-dir DIR] [--plugins "NAME ..."]
+                    [--force] [--host-ports TO]
        ./install.sh --deps-only
 
 Installs the Ferrule CNI plugins where container runtimes look for them. It is safe
@@ -44,6 +45,11 @@ Going back
                       not there, and forget everything
   --force             do so even where somebody has changed a file since; without it
                       such a file is left alone, and the exit status is 3
+  --host-ports TO     what becomes of the host ports of running pods when portmap goes:
+                      iptables or nftables hands them to that backend of the reference
+                      plugin, keep leaves them where they are (default: iptables where
+                      it can be used, else nftables, as the reference plugin chooses;
+                      one whose configuration says nftables needs --host-ports nftables)
 
 More
   --dry-run           check everything, say what would be done, change nothing
@@ -57,8 +63,13 @@ What was replaced is kept in BIN_DIR/.ferrule, with a manifest in plain text. An
 installation that was interrupted can be run again: it first puts back what the
 interrupted one had exchanged.
 
-Exit status: 0 done, or nothing to do; 1 failed, and nothing is changed; 2 wrong usage;
-3 done, but for files that somebody has changed since.
+Host ports are handed over before any file changes, and once more afterwards, for pods
+that came meanwhile. They go on working all the time, and whatever fails in between:
+each portmap removes what it is handed, and Ferrule's also what the reference has.
+
+Exit status: 0 done, or nothing to do; 1 failed, and no file is changed; 2 wrong usage;
+3 done, but for files that somebody has changed since, or for host ports that had to
+stay where they are.
 END
 }
 
@@ -542,15 +553,64 @@ plan_return() {
     fi
 }
 
+# Host ports that our portmap holds are in a table that the reference's does not know. So ours hands them over before it
+# goes, and afterwards what came while it was going: it stays open as 8 for that.
+leaving='' stayed=''
+
+# portmap, which was $1, gives way to a program that is not ours: finds who can hand over.
+portmap_leaves() {
+    local name
+    [ "$host_ports" != keep ] && [[ " ${settled[*]} " == *' portmap '* ]] || return 0
+    # Nobody else can read the tables, and where nobody else installs plugins there are no pods.
+    [ "$(id -u)" -eq 0 ] || return 0
+    # Any name will do, since the program is the same.
+    for name in "${todo[@]}"; do
+        [ "${before[$name]}" = "$1" ] || continue
+        exec 8<"$bin/$name" || die "cannot open $bin/$name"
+        leaving=1
+        break
+    done
+    if [ -z "$leaving" ]; then
+        note "portmap: the program that could hand over the host ports of running pods is not there any more"
+        stayed=1
+    fi
+}
+
+hand_over() {
+    local line said status=0 arguments=("$@")
+    [ "$leaving" ] || return 0
+    # Without a word from us it chooses as the reference does: iptables where that can be used.
+    [ "$host_ports" = auto ] || arguments+=(--to "$host_ports")
+    # shellcheck disable=SC2016 # for the shell inside to expand
+    said=$(timeout --kill-after=1 300 env -i PATH="$PATH" \
+        bash -c 'exec -a portmap /proc/self/fd/8 hand-back "$@" 2>&1' - "${arguments[@]}" 9>&-) || status=$?
+    while read -r line; do
+        case $status:$line in
+        *:) ;;
+        [03]:*' stay: '*) note "portmap: $line" ;;
+        [03]:*) say "portmap: ${would}hand over $line" ;;
+        *) note "portmap: $line" ;;
+        esac
+    done <<<"$said"
+    [ "$status" -ne 3 ] || stayed=1
+    [ "$status" -eq 0 ] || [ "$status" -eq 3 ]
+}
+
 # Ends both ways back: stages, transacts with the manifest as the caller has made it, reports.
 carry_out_return() {
     local name
-    [ -z "$dry_run" ] || return 0
+    if [ "$dry_run" ]; then
+        hand_over --dry-run || stayed=1
+        return
+    fi
     for name in "${todo[@]}"; do
         stage_saved "$name" "${after[$name]}" || die "$name cannot be put back"
     done
     [ ${#settled[@]} -gt 0 ] || return 0
+    hand_over || die "host ports of running pods cannot be handed over (see above), so nothing is put back;" \
+        "with --host-ports keep they stay where they are"
     transact "${todo[@]}"
+    hand_over || stayed=1
     say "Done in $bin: ${settled[*]}."
 }
 
@@ -570,6 +630,8 @@ roll_back() {
     for name in "${names[@]}"; do
         plan_return "$name" "${installed[$name]}" "${last_replaced[$name]}"
     done
+    # An earlier Ferrule knows the table.
+    [ "${last_installed[portmap]-}" != - ] || portmap_leaves "${installed[portmap]}"
     for name in "${settled[@]}"; do
         if [ "${last_installed[$name]}" = - ]; then
             unset "original[$name]" "installed[$name]" "version[$name]"
@@ -579,7 +641,7 @@ roll_back() {
         unset "last_replaced[$name]" "last_installed[$name]" "last_version[$name]"
     done
     carry_out_return
-    [ ${#left[@]} -eq 0 ] || exit 3
+    [ ${#left[@]} -eq 0 ] && [ -z "$stayed" ] || exit 3
 }
 
 uninstall() {
@@ -595,17 +657,18 @@ uninstall() {
     for name in "${names[@]}"; do
         plan_return "$name" "${installed[$name]}" "${original[$name]}"
     done
+    portmap_leaves "${installed[portmap]-}"
     for name in "${settled[@]}"; do
         unset "original[$name]" "installed[$name]" "version[$name]"
         unset "last_replaced[$name]" "last_installed[$name]" "last_version[$name]"
     done
     carry_out_return
-    [ ${#left[@]} -eq 0 ] || exit 3
+    [ ${#left[@]} -eq 0 ] && [ -z "$stayed" ] || exit 3
 }
 
 # ---------------------------------------------------------------------------------------------------------------
 
-verb=install bin=/opt/cni/bin from='' plugins='' wait=30
+verb=install bin=/opt/cni/bin from='' plugins='' wait=30 host_ports=auto
 dry_run='' force='' demo='' deps='' would=''
 tree_version=unknown
 
@@ -616,17 +679,18 @@ choose() {
 
 while [ $# -gt 0 ]; do
     case $1 in
-    --from=* | --bin-dir=* | --plugins=* | --wait=*)
+    --from=* | --bin-dir=* | --plugins=* | --wait=* | --host-ports=*)
         set -- "${1%%=*}" "${1#*=}" "${@:2}"
         continue
         ;;
-    --from | --bin-dir | --plugins | --wait)
+    --from | --bin-dir | --plugins | --wait | --host-ports)
         [ $# -ge 2 ] && [ -n "$2" ] || misuse "$1 needs a value"
         case $1 in
         --from) from=$2 ;;
         --bin-dir) bin=$2 ;;
         --plugins) plugins=$2 ;;
         --wait) wait=$2 ;;
+        --host-ports) host_ports=$2 ;;
         esac
         shift
         ;;
@@ -646,6 +710,8 @@ done
 
 [[ $wait =~ ^[0-9]+$ ]] || misuse "--wait wants a number of seconds, not '$wait'"
 [ "$verb" = install ] || [ -z "$from$demo$deps" ] || misuse "--from, --demo and --with-deps belong to an installation"
+[[ $host_ports =~ ^(auto|iptables|nftables|keep)$ ]] || misuse "--host-ports wants iptables, nftables or keep"
+[ "$verb" != install ] || [ "$host_ports" = auto ] || misuse "--host-ports belongs to --rollback and --uninstall"
 [ -z "$demo" ] || [ -z "$dry_run" ] || misuse "--demo and --dry-run exclude each other"
 [ -z "$demo" ] || [ -f "$here/examples/demo.sh" ] || die "there is no examples/demo.sh beside install.sh"
 for tool in awk cp env flock grep mv od readlink realpath sha256sum sync timeout; do

@@ -12,8 +12,10 @@ Usage: examples/demo.sh [--bin-dir DIR] [--runner FILE]
 Makes a node, two pods and an outside client from network namespaces, attaches
 the pods through the conflists beside this script as a container runtime does,
 and tries what pods do: reach their gateway, each other and the world outside.
+Calls a pod's host port from outside, from the node and from the pod itself.
 Measures a pod whose bandwidth is limited, and one whose is not. Then detaches
-them and looks for leftovers. Takes less than ten seconds.
+them, finds the host port closed and looks for leftovers. Takes less than ten
+seconds.
 
 Needs root, and the commands ip, ss, nft, ping, iperf3 and unshare. Everything
 happens in namespaces of its own, with its own /run and /var/lib/cni: neither the
@@ -41,9 +43,13 @@ readonly pods=(pod1 pod2)
 readonly loopback_dir=/run/cni/loopback.d
 # What the runtime asks for: in bit/s, towards pod1 and from it. The bursts are containerd's, which stand for none.
 readonly to_pod1=10000000 from_pod1=20000000 burst=4294967295
+# And the port of the node that leads to port 80 of pod1.
+readonly host_port=8080
+readonly mappings="\"portMappings\": [{\"hostPort\": $host_port, \"containerPort\": 80, \"protocol\": \"tcp\"}]"
 readonly -A cap_args=(
     [ferrule/pod1]="{\"bandwidth\": {\"ingressRate\": $to_pod1, \"ingressBurst\": $burst,
-        \"egressRate\": $from_pod1, \"egressBurst\": $burst}}"
+        \"egressRate\": $from_pod1, \"egressBurst\": $burst}, $mappings}"
+    [ferrule-dual-stack/pod1]="{$mappings}"
 )
 
 # --- the stage
@@ -80,7 +86,7 @@ private_folders() {
     mount -t tmpfs -o mode=0755 tmpfs /var/lib/cni
     # The old one would go on showing the machine's interfaces.
     mount -t sysfs sysfs /sys
-    for program in loopback bridge host-local bandwidth; do
+    for program in loopback bridge host-local portmap bandwidth; do
         [ -x "$bin_dir/$program" ] || die "no $program in $bin_dir"
     done
 }
@@ -124,7 +130,7 @@ TEXT
 
 # --- the runtime
 
-# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni. The limits are the same for every verb.
+# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni. What it asks for is the same for every verb.
 cni() {
     CAP_ARGS=${cap_args[$3/$4]-} "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
         --ifname "$5" --container-id "demo-$4"
@@ -235,6 +241,55 @@ expect_rate() {
     ok "$1: $(in_mbit "$rate"); the limit is $(in_mbit $limit)"
 }
 
+# calls PLACE ADDRESS [COMMAND...]: has iperf3 in PLACE call that address of the node at the host port, which leads to the
+# one in pod1 there; sets seen, to whom pod1 has seen calling. The command goes to PLACE.
+calls() {
+    local place=$1 address=$2 try server
+    shift 2
+    rm -f /run/calls
+    ip netns exec pod1 timeout 10 iperf3 --server --one-off --port 80 --forceflush >/run/calls 2>&1 &
+    server=$!
+    for try in {1..100}; do
+        [ -z "$(ip netns exec pod1 ss -Hltn "sport = :80")" ] || break
+        sleep 0.02
+    done
+    "$@" timeout 5 iperf3 --client "$address" --port $host_port --bytes 1K --length 1K >/run/call 2>&1 ||
+        fail "$place does not reach pod1 at $address, port $host_port: $(tail -n 1 /run/call)"
+    wait "$server" || fail "pod1 has not been called from $place: $(tail -n 1 /run/calls)"
+    seen=$(sed -n 's/^Accepted connection from \(.*\), port .*/\1/p' /run/calls)
+}
+
+# expect_call WHO PLACE ADDRESS SEEN [COMMAND...]
+expect_call() {
+    local who=$1 place=$2 address=$3 want=$4 seen
+    shift 4
+    calls "$place" "$address" "$@"
+    [ "$seen" = "$want" ] || fail "pod1 was called from $place by '$seen', not by $who, $want"
+    ok "host port $host_port of $address leads to pod1 from $place; pod1 sees $who, $seen"
+}
+
+# In the client and in pod1 by ip netns exec; the node is where this script runs.
+try_host_port() {
+    local family=$1 outside=$2 node=$3 gate
+    gate=$(gateway pod1 "$family")
+    expect_call "the client itself" outside "$node" "$outside" ip netns exec client
+    expect_call "the node itself" "the node" "$node" "$node"
+    # An answer would not come back the way of the question: masqueraded.
+    expect_call "its gateway" "pod1 itself" "$node" "$gate" ip netns exec pod1
+    # Over IPv6 the kernel has no way from there.
+    if [ "$family" = 4 ]; then
+        expect_call "its gateway" "the node's loopback" 127.0.0.1 "$gate"
+    fi
+}
+
+# Whether a connection to the host port is refused, at once.
+expect_closed() {
+    local node=$1 outcome
+    outcome=$(ip netns exec client timeout 5 iperf3 --client "$node" --port $host_port 2>&1) || true
+    [[ $outcome == *"Connection refused"* ]] || fail "host port $host_port of $node is not closed: $outcome"
+    ok "host port $host_port of $node is closed"
+}
+
 ifbs() { ip -o link show type ifb | awk '{ sub(":$", "", $2); print $2 }'; }
 
 try_limits() {
@@ -311,15 +366,27 @@ act() {
     done
     for family in $families; do
         case $family in
-        4) try_traffic 4 $client_v4 $node_v4 ;;
-        6) try_traffic 6 $client_v6 $node_v6 ;;
+        4)
+            try_traffic 4 $client_v4 $node_v4
+            try_host_port 4 $client_v4 $node_v4
+            ;;
+        6)
+            try_traffic 6 $client_v6 $node_v6
+            try_host_port 6 $client_v6 $node_v6
+            ;;
         esac
     done
-    if [ -n "${cap_args[$network/pod1]-}" ]; then
+    if [[ ${cap_args[$network/pod1]} == *Rate* ]]; then
         try_limits
     fi
     check "$network"
     detach "$network"
+    for family in $families; do
+        case $family in
+        4) expect_closed $node_v4 ;;
+        6) expect_closed $node_v6 ;;
+        esac
+    done
     expect_clean "$network" "$gone"
 }
 

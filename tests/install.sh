@@ -101,7 +101,7 @@ manifest_has() { grep -q "$1" "$bin/.ferrule/manifest" || fail "no '$1' in the m
 test_help_is_given_without_changes() {
     run --help
     [ "$status" -eq 0 ] || fail "status $status"
-    for option in --from --bin-dir --plugins --dry-run --rollback --uninstall --force --with-deps --deps-only --demo; do
+    for option in --from --bin-dir --plugins --dry-run --rollback --uninstall --force --host-ports --with-deps --deps-only --demo; do
         says "$option"
     done
     gone "$bin"
@@ -366,6 +366,133 @@ test_a_manifest_of_the_future_is_not_guessed_at() {
     succeeds --from v1
     sed -i 's/^format 1$/format 2/' "$bin/.ferrule/manifest"
     refuses 1 "newer install.sh" --uninstall
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# Host ports of running pods
+
+# v1 and v2 with a portmap that writes into $work/handed how it was told to hand host ports over, and whether it still was
+# in its place then; with the status in $work/status.
+with_portmap() {
+    local dir
+    fake v1 1.0.0 portmap
+    fake v2 2.0.0 portmap
+    for dir in v1 v2; do
+        sed -i "2i\\
+if [ \"\$1\" = hand-back ]; then\\
+    cmp -s $bin/portmap $work/$dir/portmap && place=there || place=gone\\
+    echo \"\$* \$place \${0##*/} \$CNI_COMMAND\" >>$work/handed\\
+    echo 'container one: 2 host ports'\\
+    [ \$(cat $work/status) -eq 0 ] || echo 'container two: 3 host ports stay: because' >\&2\\
+    exit \$(cat $work/status)\\
+fi" "$dir/portmap"
+    done
+    all="bridge host-local loopback portmap"
+    mkdir "$tree/plugins/portmap" && : >"$tree/plugins/portmap/Cargo.toml"
+    fake "$bin" old bridge portmap
+    cp -a "$bin" old
+    echo 0 >status
+    : >handed
+}
+handed() { [ "$(<handed)" = "$1" ] || fail "handed over by: $(<handed)"; }
+
+test_host_ports_are_handed_over_before_portmap_goes_and_once_more() {
+    with_portmap
+    for verb in --rollback --uninstall; do
+        : >handed
+        succeeds --from v1
+        handed ''
+        succeeds "$verb"
+        # 8 is the file that was opened, by whose name a script knows itself; a program is told that it is portmap.
+        handed $'hand-back there 8 \nhand-back gone 8 '
+        says "portmap: hand over container one: 2 host ports"
+        same old/portmap "$bin/portmap"
+    done
+}
+
+test_host_ports_go_to_the_backend_that_is_asked_for() {
+    with_portmap
+    for backend in iptables nftables; do
+        : >handed
+        succeeds --from v1
+        succeeds --uninstall --host-ports "$backend"
+        handed "hand-back --to $backend there 8 "$'\n'"hand-back --to $backend gone 8 "
+    done
+}
+
+test_host_ports_stay_for_an_earlier_ferrule_or_if_told_so() {
+    with_portmap
+    succeeds --from v1
+    succeeds --from v2
+    succeeds --rollback
+    same v1/portmap "$bin/portmap"
+    succeeds --uninstall --plugins bridge
+    succeeds --uninstall --host-ports keep
+    same old/portmap "$bin/portmap"
+    handed ''
+    refuses 2 "--host-ports wants" --uninstall --host-ports ipvs
+    refuses 2 "belongs to --rollback and --uninstall" --from v1 --host-ports keep
+}
+
+test_nothing_goes_if_host_ports_cannot_be_handed_over() {
+    with_portmap
+    succeeds --from v1
+    was=$(snapshot "$bin")
+    echo 1 >status
+    for verb in --rollback --uninstall; do
+        run "$verb"
+        [ "$status" -eq 1 ] || fail "$verb: status $status"
+        says "container two: 3 host ports stay"
+        says "nothing is put back; with --host-ports keep"
+        [ "$(snapshot "$bin")" = "$was" ] || fail "$verb: something changed"
+    done
+}
+
+test_host_ports_that_have_to_stay_are_named() {
+    with_portmap
+    succeeds --from v1
+    echo 3 >status
+    was=$(snapshot "$bin")
+    run --uninstall --dry-run
+    [ "$status" -eq 3 ] || fail "status $status"
+    says "portmap: would hand over container one: 2 host ports"
+    handed 'hand-back --dry-run there 8 '
+    [ "$(snapshot "$bin")" = "$was" ] || fail "something changed"
+    run --uninstall
+    [ "$status" -eq 3 ] || fail "status $status"
+    says "portmap: container two: 3 host ports stay: because"
+    same old/portmap "$bin/portmap"
+}
+
+test_any_name_of_the_program_hands_over() {
+    with_portmap
+    cp v1/portmap v1/bridge
+    succeeds --from v1
+    cp -a old/portmap "$bin/portmap"
+    succeeds --uninstall
+    handed $'hand-back gone 8 \nhand-back gone 8 '
+    rm -rf "$bin" && cp -a old "$bin" && fake v1 1.0.0 bridge
+    succeeds --from v1
+    cp -a old/portmap "$bin/portmap"
+    run --uninstall
+    [ "$status" -eq 3 ] || fail "status $status"
+    says "is not there any more"
+    same old/bridge "$bin/bridge"
+}
+
+test_an_interruption_never_leaves_host_ports_to_who_does_not_know_them() {
+    with_portmap
+    rm -r "$bin" old
+    fake old old portmap
+    after_fault() {
+        [ "$status" -eq 137 ] || fail "step $1: was not killed but: $status"
+        ! cmp -s "$bin/portmap" old/portmap || grep -q 'there 8 $' handed || fail "step $1: $(<handed)"
+        : >handed
+        succeeds --uninstall
+        [ "$(snapshot "$bin")" = "$(snapshot old)" ] || fail "step $1: $(snapshot "$bin")"
+        : >handed
+    }
+    each_step kill old --uninstall
 }
 
 # ---------------------------------------------------------------------------------------------------------------

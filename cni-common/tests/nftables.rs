@@ -2,35 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::process::Command;
-use std::thread;
+mod common;
 
-use cni_common::netlink::Socket;
 use cni_common::nftables::matches::{End, address, family_of};
 use cni_common::nftables::{
     Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, probe, rules,
 };
-use nix::sched::{CloneFlags, unshare};
+use common::{isolated, ruleset};
 
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
-
-/// Runs the work on a thread of its own in a new network namespace.
-fn isolated(work: impl FnOnce(&mut Socket) + Send) {
-    let outcome = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace; these tests need root");
-            work(&mut Socket::netfilter().unwrap());
-        });
-        thread.join()
-    });
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn ruleset() -> String {
-    let output = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
-    assert!(output.status.success());
-    String::from_utf8(output.stdout).unwrap()
-}
 
 #[test]
 fn a_kernel_with_nf_tables_is_recognised_without_a_trace() {

@@ -7,8 +7,11 @@ use std::time::Duration;
 use conformance::fixture::{Containerd, Node, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
 use serde_json::{Value, json};
 
+use self::host_port::{PORTS, SERVER, answered, closed};
 use self::leftovers::assert_nothing_left;
 
+#[path = "common/host_port.rs"]
+mod host_port;
 #[path = "common/leftovers.rs"]
 mod leftovers;
 
@@ -16,7 +19,8 @@ fn network() -> Value {
     json!({
         "name": "pods", "cniVersion": "1.0.0", "plugins": [{
             "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
-            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]})
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]})
 }
 
 /// Holds for a container and for a sandbox: own address, loopback, default route, and the gateway answers.
@@ -62,27 +66,33 @@ fn ctr_containers_come_and_go(plugins: &Path, known: &[&str]) -> anyhow::Result<
 
 fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     let node = Node::new()?;
+    let client = node.outside_client("192.0.2.0/24")?;
     let before = Snapshot::take(&node)?;
     let containerd = Containerd::start(&node, plugins, &network())?;
     containerd.import_pause_image()?;
 
-    let one = containerd.run_sandbox("web-0")?;
+    let one = containerd.run_sandbox("web-0", &[PORTS])?;
     assert_eq!(containerd.sandbox_ip(&one)?, "10.1.0.2");
     assert_connected("10.1.0.2", |script| containerd.sandbox_sh("pods", &one, script))?;
-    let two = containerd.run_sandbox("web-1")?;
+    let two = containerd.run_sandbox("web-1", &[])?;
     assert_connected("10.1.0.3", |script| containerd.sandbox_sh("pods", &two, script))?;
     containerd.sandbox_sh("pods", &two, "ping -c 1 -W 5 10.1.0.2")?;
     // Alone here goes the loopback plugin too.
     let cached = node.list_dir("/var/lib/cni/results")?;
     assert!(cached.contains(&format!("cni-loopback-{one}-lo")), "{cached:?}");
 
+    let server = containerd.sandbox_spawn("pods", &one, &SERVER)?;
+    answered(&client, client.node_address())?;
+    drop(server);
+
     containerd.stop_sandbox(&one)?;
+    closed(&client, client.node_address())?;
     assert_reservations(&node, &["10.1.0.3"])?;
     containerd.remove_sandbox(&one)?;
     // Without a stop before: removal does both.
     containerd.remove_sandbox(&two)?;
     assert_nothing_left(&node, &before, &["cni0"], &[])?;
-    assert_eq!(node.list_dir("/run/netns")?, [] as [&str; 0]);
+    assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
     Ok(())
 }
 

@@ -3,12 +3,18 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use conformance::fixture::{Node, NodeRuntime, Place as _, Pod, Snapshot, bin_dir, eventually};
+use conformance::fixture::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot, bin_dir, eventually};
 use conformance::runner::Network;
 use serde_json::{Value, json};
+
+use self::host_port::{PORTS, SERVER, answered, closed};
+
+#[path = "common/host_port.rs"]
+mod host_port;
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -35,33 +41,48 @@ fn loopback(runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// ADD, what a pod has then, CHECK, DEL.
-fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
-    let attachment = pod.attachment("eth0");
+/// ADD, what a pod has then, its host port from outside included, CHECK, DEL.
+fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Client]) -> anyhow::Result<()> {
+    let mapping = json!({"hostPort": PORTS.0, "containerPort": PORTS.1, "protocol": "tcp"});
+    let attachment = pod.attachment("eth0").with_capability("portMappings", json!([mapping]));
     let result = runtime.add(network, &attachment)?;
     let ips = result["ips"].as_array().context("a result without addresses")?;
     ensure!(!ips.is_empty(), "a result without addresses");
     let on_link = pod.sh("ip -o address show dev eth0 scope global")?;
     let defaults = pod.sh("ip -4 route show default; ip -6 route show default")?;
+    let mut called = Vec::new();
     for ip in ips {
         let (address, gateway) =
             (ip["address"].as_str().unwrap_or_default(), ip["gateway"].as_str().unwrap_or_default());
         ensure!(on_link.contains(&format!(" {address} ")), "{address} is not on eth0:\n{on_link}");
         ensure!(defaults.contains(&format!("default via {gateway} ")), "no route by {gateway}:\n{defaults}");
-        let family = if gateway.parse::<IpAddr>()?.is_ipv4() { "-4" } else { "-6" };
+        let is_ipv4 = gateway.parse::<IpAddr>()?.is_ipv4();
+        let family = if is_ipv4 { "-4" } else { "-6" };
         let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
         // IPv6 looks for its neighbours first.
         ensure!(eventually(Duration::from_secs(10), || pod.sh(&ping).is_ok()), "{ping}");
+        let client = clients.iter().find(|client| client.address().is_ipv4() == is_ipv4);
+        called.extend(client);
     }
+    let mut server = Command::new(SERVER[0]);
+    server.args(&SERVER[1..]);
+    let server = pod.spawn(server)?;
+    for client in &called {
+        answered(*client, client.node_address())?;
+    }
+    drop(server);
     runtime.check(network, &attachment)?;
     runtime.del(network, &attachment)?;
+    for client in &called {
+        closed(*client, client.node_address())?;
+    }
     Ok(())
 }
 
 #[test]
 fn every_example_attaches_a_pod_and_leaves_nothing() {
     let networks = networks().unwrap();
-    assert!(networks.len() >= 3);
+    assert!(networks.len() >= 4);
     for network in networks {
         attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
     }
@@ -69,16 +90,17 @@ fn every_example_attaches_a_pod_and_leaves_nothing() {
 
 fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
     let node = Node::new()?;
+    let clients = [node.outside_client("192.0.2.0/24")?, node.outside_client("2001:db8::/64")?];
     let runtime = node.runtime([bin_dir()?]);
     // The first pod brings what stays for all: the bridge, forwarding, empty chains, host-local's folder.
     let first = node.pod("first")?;
     loopback(&runtime, &first)?;
-    visit(network, &runtime, &first)?;
+    visit(network, &runtime, &first, &clients)?;
 
     let pod = node.pod("second")?;
     loopback(&runtime, &pod)?;
     let (node_before, pod_before) = (Snapshot::take(&node)?, Snapshot::take(&pod)?);
-    visit(network, &runtime, &pod)?;
+    visit(network, &runtime, &pod, &clients)?;
     let counts_on = ["last_reserved_ip"];
     let node_after = Snapshot::take(&node)?.ignoring(&counts_on);
     let left = node_before.ignoring(&counts_on).diff(&node_after) + &pod_before.diff(&Snapshot::take(&pod)?);

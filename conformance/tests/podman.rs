@@ -5,8 +5,11 @@ use std::path::Path;
 use conformance::fixture::{Node, Place as _, Podman, Snapshot, bin_dir, go_bin_dir};
 use serde_json::json;
 
+use self::host_port::{PORTS, SERVER, answered, closed};
 use self::leftovers::assert_nothing_left;
 
+#[path = "common/host_port.rs"]
+mod host_port;
 #[path = "common/leftovers.rs"]
 mod leftovers;
 
@@ -15,12 +18,14 @@ fn containers_come_and_go(plugins: &Path) -> anyhow::Result<()> {
         "name": "pods", "cniVersion": "0.4.0", "plugins": [{
             "type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]],
-                "routes": [{"dst": "0.0.0.0/0"}]}}]});
+                "routes": [{"dst": "0.0.0.0/0"}]}},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]});
     let node = Node::new()?;
+    let client = node.outside_client("192.0.2.0/24")?;
     let before = Snapshot::take(&node)?;
     let podman = Podman::start(&node, plugins, &network)?;
 
-    podman.run("one", &[])?;
+    podman.run("one", &["--publish", &format!("{}:{}", PORTS.0, PORTS.1)])?;
     let addresses = ["--ip", "10.1.0.77", "--mac-address", "92:d0:c6:0a:29:33"];
     podman.run("two", &addresses)?;
     for (container, address) in [("one", "10.1.0.2"), ("two", "10.1.0.77")] {
@@ -33,10 +38,14 @@ fn containers_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     assert!(podman.sh("two", "ip link show eth0")?.contains("92:d0:c6:0a:29:33"));
     podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
 
+    podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
+    answered(&client, client.node_address())?;
+
     podman.podman(&["restart", "--time", "0", "two"])?;
     podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
     podman.podman(&["rm", "--force", "--time", "0", "one", "two"])?;
-    assert_eq!(node.list_dir("/run/netns")?, [] as [&str; 0]);
+    closed(&client, client.node_address())?;
+    assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
     assert_nothing_left(&node, &before, &["cni-podman0"], &[])
 }
 

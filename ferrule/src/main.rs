@@ -10,8 +10,9 @@ use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
+use ferrule_portmap::Portmap;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback];
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS)

@@ -27,6 +27,7 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 
@@ -84,7 +85,44 @@ pub struct Entry {
     pub priority: u32,
 }
 
+/// `RTM_F_FIB_MATCH`, since Linux 4.13: tell of the route that was chosen, not of the packet's own way.
+const FIB_MATCH: u32 = 0x2000;
+/// `RTN_LOCAL`
+const RTN_LOCAL: u8 = 2;
+
+/// Where packets to some address go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The address is one of this host's.
+    pub local: bool,
+    /// The link.
+    pub oif: Option<u32>,
+    /// There is a router in between.
+    pub routed: bool,
+    /// The prefix length of the route that was chosen; 0 is the default route.
+    pub prefix: u8,
+}
+
 impl Socket {
+    /// Looks the way to an address up, `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of the kernel, but for an address that cannot be reached.
+    pub fn way_to(&mut self, ip: IpAddr) -> Result<Option<Way>, Error> {
+        let octets = octets(ip);
+        let mut header = [0; RTMSG];
+        header[0] = family(ip);
+        header[1] = if ip.is_ipv4() { 32 } else { 128 };
+        header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+        let answer = self.request(Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets));
+        let bodies = match answer {
+            Ok(bodies) => bodies,
+            Err(error) if is_unreachable(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(bodies.first().and_then(|body| parse_way(body)))
+    }
+
     /// The routes of one family in one table of the socket's namespace. For a container, which has few.
     ///
     /// # Errors
@@ -102,6 +140,22 @@ impl Socket {
         };
         Ok(bodies.iter().filter_map(|body| parse(body)).filter(|entry| entry.table == table).collect())
     }
+}
+
+fn is_unreachable(error: &Error) -> bool {
+    use nix::errno::Errno;
+    matches!(error.errno, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
+}
+
+fn parse_way(body: &[u8]) -> Option<Way> {
+    let header = body.get(..RTMSG)?;
+    let attributes = || attrs(&body[RTMSG..]);
+    Some(Way {
+        local: header[7] == RTN_LOCAL,
+        oif: attributes().find(|(kind, _)| *kind == RTA_OIF).map(|(_, value)| u32_at(value, 0)),
+        routed: attributes().any(|(kind, _)| matches!(kind, RTA_GATEWAY | RTA_VIA | RTA_MULTIPATH)),
+        prefix: header[1],
+    })
 }
 
 fn parse(body: &[u8]) -> Option<Entry> {

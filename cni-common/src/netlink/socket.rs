@@ -6,6 +6,8 @@ use std::io;
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SndBufForce;
 
 use super::message::{self, F_ACK, Message, attrs, messages, text, u32_at};
 
@@ -24,6 +26,8 @@ const ATTR_MSG: u16 = 1;
 
 /// The largest datagram the kernel sends in answer to a dump.
 const DATAGRAM: usize = 32 * 1024;
+/// What fits into a socket's buffer for sure.
+const ROOMY: usize = 128 * 1024;
 /// How often an interrupted dump is asked for again before its last answer is taken as it is.
 const DUMP_TRIES: u32 = 5;
 
@@ -209,6 +213,7 @@ impl Socket {
             self.sequence = self.sequence.wrapping_add(1);
             datagram.append(&mut message.finish(self.sequence, flags));
         }
+        self.make_room(datagram.len());
         self.exchange(&datagram, first, &mut answers).map_err(|error| BatchError { request: None, error })?;
         let refused = answers
             .into_iter()
@@ -216,6 +221,14 @@ impl Socket {
             .zip(0_usize..)
             .find_map(|(answer, index)| Some((index, answer.err()?)));
         refused.map_or(Ok(()), |(index, error)| Err(BatchError { request: index.checked_sub(1), error }))
+    }
+
+    /// A datagram has to fit into the socket's buffer, which holds some 200 KiB. Where it cannot be enlarged the sending
+    /// says so.
+    fn make_room(&self, len: usize) {
+        if len > ROOMY {
+            let _ = setsockopt(&self.socket, SndBufForce, &(len * 2));
+        }
     }
 
     fn send(&self, datagram: &[u8]) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Changes, all or none.
 
 use super::expr::Expr;
+use super::generation::Generation;
 use super::{ChainType, Error, Hook, HookPoint, Policy, SUBSYSTEM, Table, header, kind, userdata};
 use crate::netlink::message::{F_APPEND, F_CREATE};
 use crate::netlink::{Message, Socket};
@@ -9,6 +10,8 @@ use crate::netlink::{Message, Socket};
 const BEGIN: u16 = 0x10;
 /// `NFNL_MSG_BATCH_END`.
 const END: u16 = 0x11;
+/// `NFNL_BATCH_GENID`.
+const BATCH_GENERATION: u16 = 1;
 
 // enum nf_tables_msg_types
 const NEW_TABLE: u16 = 0;
@@ -82,7 +85,7 @@ impl Batch {
         self.requests.len()
     }
 
-    fn push(&mut self, words: String, message: Message) -> &mut Self {
+    pub(super) fn push(&mut self, words: String, message: Message) -> &mut Self {
         self.requests.push(Request { message, words });
         self
     }
@@ -171,13 +174,29 @@ impl Batch {
     /// # Errors
     /// The first request that the kernel refused; nothing has changed then.
     pub fn commit(self, socket: &mut Socket) -> Result<(), Error> {
+        self.send(socket, None)
+    }
+
+    /// As [`Batch::commit`], but only if nobody has changed any ruleset since that generation.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`], and one that [`Error::is_outdated`].
+    pub fn commit_at(self, socket: &mut Socket, generation: Generation) -> Result<(), Error> {
+        self.send(socket, Some(generation))
+    }
+
+    fn send(self, socket: &mut Socket, generation: Option<Generation>) -> Result<(), Error> {
         if self.is_empty() {
             return Ok(());
         }
         let (words, messages): (Vec<_>, Vec<_>) =
             self.requests.into_iter().map(|request| (request.words, request.message)).unzip();
         let frame = |message| Message::new(message, 0, &header(0, SUBSYSTEM));
-        socket.batch(frame(BEGIN), messages, frame(END)).map_err(|refused| {
+        let begin = match generation {
+            Some(Generation(id)) => frame(BEGIN).attr_be32(BATCH_GENERATION, id),
+            None => frame(BEGIN),
+        };
+        socket.batch(begin, messages, frame(END)).map_err(|refused| {
             let words = refused.request.and_then(|index| words.into_iter().nth(index));
             let request = words.unwrap_or_else(|| "nf_tables batch".to_owned());
             Error { request, source: refused.error }
@@ -185,7 +204,7 @@ impl Batch {
     }
 }
 
-fn request(message: u16, flags: u16, table: Table<'_>) -> Message {
+pub(super) fn request(message: u16, flags: u16, table: Table<'_>) -> Message {
     Message::new(kind(message), flags, &table.header())
 }
 

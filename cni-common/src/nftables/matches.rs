@@ -49,7 +49,8 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     if whole {
         value.truncate(value.len() - (full - len) as usize);
     } else {
-        exprs.push(Expr::Mask { register: Register::R1, mask: octets(network.mask()) });
+        let mask = octets(network.mask());
+        exprs.push(Expr::Bitwise { register: Register::R1, xor: vec![0; mask.len()], mask });
     }
     exprs.push(Expr::Cmp { register: Register::R1, op, value });
     exprs
@@ -71,7 +72,7 @@ mod tests {
     }
 
     fn mask(mask: &[u8]) -> Expr {
-        Expr::Mask { register: Register::R1, mask: mask.to_vec() }
+        Expr::Bitwise { register: Register::R1, mask: mask.to_vec(), xor: vec![0; mask.len()] }
     }
 
     fn cmp(op: CmpOp, value: &[u8]) -> Expr {

@@ -1,8 +1,12 @@
-//! nf_tables over netlink: tables, chains and rules, written in atomic batches and read without an `nft` process.
+//! nf_tables over netlink: tables, chains, rules, sets and maps, written in atomic batches and read without an `nft`
+//! process.
 //!
 //! A [`Batch`] collects requests, and the kernel carries out all of them or none. An [`Expr`] is one step of a rule; the
 //! functions of [`matches`](mod@matches) put steps together so that `nft list ruleset` prints what somebody would have
-//! typed. [`rules`] and [`chains`] read.
+//! typed. [`rules`], [`chains`], [`sets`], [`elements`] and [`find_elements`] read; [`RawExpr::decode`] makes a step of
+//! what was read, so that a rule can be compared with the one that should be there.
+//!
+//! To change only what is as it was when it was read, ask for the [`generation`] first and commit the batch with it.
 //!
 //! # What it costs
 //!
@@ -15,14 +19,22 @@
 //! linux/netfilter/nf_tables.h; nft(8).
 
 mod batch;
+mod decode;
+mod encode;
 mod expr;
+mod generation;
 pub mod matches;
 mod read;
+mod set;
 mod userdata;
 
 pub use batch::Batch;
-pub use expr::{CmpOp, Expr, MetaKey, PayloadBase, Register, Verdict};
-pub use read::{Chain, RawExpr, Rule, chains, probe, rules};
+pub use expr::{
+    CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATUS_DNAT, Verdict,
+};
+pub use generation::{Generation, generation};
+pub use read::{Chain, RawExpr, Rule, all_chains, chains, probe, rules};
+pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 
 use std::fmt;
@@ -43,6 +55,11 @@ const fn kind(message: u16) -> u16 {
 const fn header(family: u8, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
+}
+
+/// The header of a request that is about no table.
+const fn request_header() -> [u8; 4] {
+    header(0, 0)
 }
 
 /// Which packets a table sees.
@@ -167,5 +184,16 @@ impl Error {
     /// Whether something that the request names does not exist (`ENOENT`).
     pub fn is_not_found(&self) -> bool {
         self.source.errno == Errno::ENOENT
+    }
+
+    /// Whether something of that name or key exists already: `EEXIST`, and `EBUSY` from kernels before 5.9 for a map's key
+    /// that leads elsewhere.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.source.errno, Errno::EEXIST | Errno::EBUSY)
+    }
+
+    /// Whether the ruleset has changed since the [`Generation`] that the batch was made for.
+    pub fn is_outdated(&self) -> bool {
+        self.source.errno == Errno::ERESTART
     }
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::batch::{
-    LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME,
-    chain_request, rule_request,
+    CHAIN_NAME, CHAIN_TABLE, LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE,
+    RULE_USERDATA, TABLE_NAME, chain_request, rule_request,
 };
-use super::expr::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
+use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
-use super::{CmpOp, Error, Family, PayloadBase, Table, kind, userdata};
+use super::{CmpOp, Error, Expr, Family, PayloadBase, Table, kind, userdata};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
 use crate::netlink::{Message, Socket};
@@ -19,7 +19,7 @@ const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;
 /// `struct nfgenmsg` in front of an answer's attributes.
-const HEADER: usize = 4;
+pub(super) const HEADER: usize = 4;
 /// `NFTA_CHAIN_USE`.
 const CHAIN_USE: u16 = 6;
 /// `NFTA_MATCH_NAME`.
@@ -68,7 +68,7 @@ pub fn probe(socket: &mut Socket, family: Family) -> Result<(), netlink::Error> 
 }
 
 /// Whether the error means that the thing asked for is not there.
-fn absent(error: &netlink::Error) -> bool {
+pub(super) fn absent(error: &netlink::Error) -> bool {
     // ENOENT: no such table or chain. The others come from a kernel without the family, or without nf_tables at all.
     matches!(error.errno, Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::EINVAL)
 }
@@ -88,6 +88,27 @@ pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<O
             Err(source) => Err(Error { request: format!("get chain {table} {chain}"), source }),
         })
         .collect()
+}
+
+/// All chains of a table with their names; none if there is no such table. For a table of one's own: the kernel goes
+/// through all chains of the family.
+///
+/// # Errors
+/// What the kernel said, unless it is that there is no such table.
+pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Chain)>, Error> {
+    let question = Message::new(kind(GET_CHAIN), F_DUMP, &table.header()).attr_text(CHAIN_TABLE, table.name);
+    let bodies = match socket.request(question) {
+        Ok(bodies) => bodies,
+        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(source) => return Err(Error { request: format!("list chains of {table}"), source }),
+    };
+    let of_table = bodies.iter().filter(|body| {
+        let name = body.get(HEADER..).and_then(|attributes| find_attr(attributes, CHAIN_TABLE));
+        name.is_some_and(|name| text(name) == table.name)
+    });
+    let named = of_table
+        .filter_map(|body| Some((text(find_attr(body.get(HEADER..)?, CHAIN_NAME)?), read_chain(body))));
+    Ok(named.collect())
 }
 
 fn read_chain(body: &[u8]) -> Chain {
@@ -137,6 +158,11 @@ fn read_expr(element: &[u8]) -> RawExpr {
 }
 
 impl Rule {
+    /// The rule's steps, or `None` if one of them is none that [`Expr`] can say.
+    pub fn decode(&self) -> Option<Vec<Expr>> {
+        self.expressions.iter().map(RawExpr::decode).collect()
+    }
+
     /// Whether the rule has a step of that name.
     pub fn has(&self, name: &str) -> bool {
         self.expressions.iter().any(|expr| expr.name == name)

@@ -15,6 +15,26 @@ pub fn cut_comment(comment: &str) -> &str {
     &comment[..end]
 }
 
+/// The bytes for the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), by which `nft` knows how to print them.
+pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
+    [&[0, 4], order.to_ne_bytes().as_slice()].concat()
+}
+
+/// A type that `nft` does not know and passes over.
+const NOTE: u8 = 0xf0;
+
+/// The bytes for a note.
+pub(super) fn encode_note(note: &[u8]) -> Vec<u8> {
+    let note = &note[..note.len().min(usize::from(u8::MAX))];
+    let len = u8::try_from(note.len()).unwrap_or(u8::MAX);
+    [&[NOTE, len], note].concat()
+}
+
+/// The note in an object's bytes, if there is one.
+pub(super) fn decode_note(bytes: &[u8]) -> Option<Vec<u8>> {
+    find(bytes, NOTE).map(<[u8]>::to_vec)
+}
+
 /// The bytes for a comment, cut and with the terminating zero that `nft` wants.
 pub(super) fn encode(comment: &str) -> Vec<u8> {
     let text = cut_comment(comment).as_bytes();
@@ -28,11 +48,15 @@ pub(super) fn encode(comment: &str) -> Vec<u8> {
 }
 
 /// The comment in an object's bytes, if there is one.
-pub(super) fn decode(mut bytes: &[u8]) -> Option<String> {
+pub(super) fn decode(bytes: &[u8]) -> Option<String> {
+    find(bytes, COMMENT).map(crate::netlink::message::text)
+}
+
+fn find(mut bytes: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, len, rest @ ..] = bytes {
         let value = rest.get(..usize::from(*len))?;
-        if *kind == COMMENT {
-            return Some(crate::netlink::message::text(value));
+        if *kind == wanted {
+            return Some(value);
         }
         bytes = &rest[value.len()..];
     }
@@ -58,6 +82,13 @@ mod tests {
         assert_eq!(decode(&bytes), Some("x".repeat(128)));
         assert_eq!(cut_comment(&"é".repeat(100)).chars().count(), 64);
         assert_eq!(cut_comment(&format!("x{}", "é".repeat(100))).len(), 127);
+    }
+
+    #[test]
+    fn a_note_stands_beside_a_comment() {
+        let bytes = [encode("c"), encode_note(b"note")].concat();
+        assert_eq!((decode(&bytes), decode_note(&bytes)), (Some("c".to_owned()), Some(b"note".to_vec())));
+        assert_eq!(decode_note(&encode("c")), None);
     }
 
     #[test]

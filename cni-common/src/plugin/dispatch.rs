@@ -52,8 +52,12 @@ fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitC
     print_panics_as_errors();
     let env = Environment { siblings, ..Environment::read(|name| std::env::var_os(name)) };
     if env.command.is_empty() {
-        print_about(plugin);
-        return ExitCode::SUCCESS;
+        let arguments: Vec<String> =
+            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        return plugin.tool(&arguments).unwrap_or_else(|| {
+            print_about(plugin);
+            ExitCode::SUCCESS
+        });
     }
     let mut version = SpecVersion::NEWEST;
     match dispatch(plugin, &env, &mut version) {

@@ -66,6 +66,12 @@ pub trait Plugin: Sync {
         SpecVersion::ALL
     }
 
+    /// What the program does for a person who starts it with arguments and without CNI_COMMAND; `None` if these arguments
+    /// mean nothing to it.
+    fn tool(&self, _arguments: &[String]) -> Option<std::process::ExitCode> {
+        None
+    }
+
     /// Makes the attachment. On an error it leaves nothing behind that it made.
     ///
     /// # Errors

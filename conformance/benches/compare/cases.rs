@@ -34,6 +34,8 @@ pub(crate) struct Case {
     pub(crate) verbs: &'static [&'static str],
     /// Reservations that host-local finds.
     pub(crate) reservations: u32,
+    /// Host ports of other containers that portmap finds.
+    pub(crate) host_ports: u16,
     /// Whether the pod's `lo` is up, as after the loopback plugin.
     pub(crate) lo_is_up: bool,
     /// Whether to measure, in the same rounds, how long the kernel takes to remove such a veth pair.
@@ -48,6 +50,7 @@ impl Case {
             delegates: &[],
             verbs: VERBS,
             reservations: 0,
+            host_ports: 0,
             lo_is_up: true,
             beside_kernel: false,
         }
@@ -101,6 +104,14 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         Case {
             verbs: WITHOUT_CHECK,
             ..bridged("portmap", vec![unmeasured("bridge", masquerading_bridge), PORTMAP])
+        },
+        Case {
+            verbs: WITHOUT_CHECK,
+            host_ports: 1000,
+            ..bridged(
+                "portmap, 1,000 host ports of others",
+                vec![unmeasured("bridge", masquerading_bridge), PORTMAP],
+            )
         },
         bridged(
             "bandwidth",

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use conformance::fixture::{Node, Place as _};
+use conformance::runner::{Attachment, Exec};
+use serde_json::json;
 
 use crate::cases::Case;
 use crate::kernel::{self, Links};
@@ -66,11 +68,35 @@ impl Trial<'_> {
             let mut subjects = Vec::new();
             for (side, attachment) in self.sides.iter().zip(attachments) {
                 reserve(side, case.reservations)?;
+                self.map(side, case.host_ports)?;
                 subjects.push(Subject::new(case, side, attachment)?);
             }
             let links = bare.as_ref().map(Links::new).transpose()?;
             self.measure(case, &mut subjects, links)
         })?
+    }
+
+    /// Makes that many host ports, ten for each of as many containers as it takes. For the reference our program makes
+    /// them as well, by its iptables backend, whose rules are the reference's: that one would take minutes.
+    fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
+        const EACH: u16 = 10;
+        let [ours, _] = self.sides;
+        let backend = if side.number == ours.number { "nftables" } else { "iptables" };
+        for container in 0..count / EACH {
+            let first = u16::from(side.number) * 10_000 + container * EACH;
+            let ports = (first..first + EACH)
+                .map(|port| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"}));
+            let config = json!({
+                "cniVersion": "1.0.0", "name": side.network(), "type": "portmap", "backend": backend,
+                "runtimeConfig": {"portMappings": ports.collect::<Vec<_>>()},
+                "prevResult": {"cniVersion": "1.0.0",
+                    "ips": [{"address": format!("{}.200.{container}/16", side.net16())}]}});
+            let attachment = Attachment::new(format!("other{container}"), "/proc/1/ns/net", "eth0");
+            let exec = Exec::new(ours.dir.join("portmap"), "ADD").attachment(&attachment);
+            let output = exec.stdin(config.to_string()).run()?;
+            ensure!(output.success(), "portmap: {} {}", output.stdout_text(), output.stderr_text());
+        }
+        Ok(())
     }
 
     fn measure(

@@ -5,9 +5,9 @@ use std::time::Duration;
 use conformance::fixture::{Node, Snapshot, eventually};
 
 /// Things that belong to the network and not to one attachment, which the Go plugins never take away either:
-/// forwarding, base chains and the rules that lead to those of the attachments, host-local's folders, memory and lock,
-/// and the runtime's own folders.
-const STAY: [&str; 15] = [
+/// forwarding, base chains and the rules that lead to those of the attachments, portmap's empty maps, host-local's folders,
+/// memory and lock, and the runtime's own folders.
+const STAY: [&str; 29] = [
     "ip_forward",
     "-save nat: table",
     "-save nat: :PREROUTING",
@@ -19,6 +19,21 @@ const STAY: [&str; 15] = [
     "nft chain inet masq_checks",
     "nft chain inet postrouting",
     "nft inet cni_plugins_masquerade postrouting:",
+    "CNI-HOSTPORT-",
+    "nft chain ip OUTPUT",
+    "nft chain ip PREROUTING",
+    "nft chain inet KUBE-MARK-MASQ:",
+    "nft chain inet guard",
+    "nft chain inet hostports",
+    "nft chain inet networks",
+    "nft chain inet output",
+    "nft chain inet prerouting",
+    "nft inet cni_portmap ",
+    // With elements these would begin with them.
+    "4: {\"family\":\"inet\",\"map\":",
+    "6: {\"family\":\"inet\",\"map\":",
+    "_ip: {\"family\":\"inet\",\"map\":",
+    "nft set inet owners: {\"family\"",
     "/ 0755",
     "/ 0700",
     "last_reserved_ip.0",

@@ -1,95 +1,81 @@
-//! What the reference's iptables backend made through iptables-nft: chains in the tables `ip nat` and `ip6 nat`.
+//! What the reference's iptables backend made: a chain for each container, to which a rule of `POSTROUTING` jumps for each
+//! address, through either variant of `iptables`.
 //!
-//! They are nf_tables chains, so they are read and deleted by netlink, without an `iptables` process. Nothing is ever
-//! added to these tables: one rule that iptables-nft does not understand makes it refuse the table, kube-proxy's rules
-//! included.
+//! The variant in nf_tables is read and deleted by netlink. Legacy tables need a process, and it is started only where the
+//! network namespace has such a table. The reference's plugin made its chains with the program that it found on the
+//! runtime's `PATH`; if there is none on the same `PATH`, none of these chains can be there. That is no error: a node whose
+//! kube-proxy brings a legacy `iptables` in its own image would otherwise fail every DEL.
 
 use std::net::IpAddr;
 
+use cni_common::iptables::{kernel, legacy};
 use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
-use cni_common::spec::ValidAttachment;
+use cni_common::nftables::Rule;
+use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use ipnetwork::IpNetwork;
 
 use super::plan;
 
-const TABLES: [Table<'static>; 2] = [Table::new(Family::Ip, "nat"), Table::new(Family::Ip6, "nat")];
-/// The base chain, from which a rule for each address jumps to the attachment's chain.
 const POSTROUTING: &str = "POSTROUTING";
-/// How often the rules are listed again because some were gone when they were to be deleted.
-const TRIES: u32 = 10;
 
-/// The addresses for which `POSTROUTING` jumps to the chain.
-pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, Error> {
+/// The addresses for which `POSTROUTING` of iptables-nft jumps to the chain.
+pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, CniError> {
+    let step = || "masquerade";
     let mut sources = Vec::new();
-    for table in with_chain(socket, chain)? {
-        sources.extend(jumps(socket, table, chain)?.iter().filter_map(Rule::source));
+    for v6 in kernel::families_with(socket, &[chain]).step(step)? {
+        let jumps = kernel::jumps(socket, v6, POSTROUTING, chain).step(step)?;
+        sources.extend(jumps.iter().filter_map(Rule::source));
     }
     Ok(sources)
 }
 
+/// The addresses for which `POSTROUTING` of iptables-legacy jumps to the chain.
+pub(super) fn legacy_sources(chain: &str) -> Result<Vec<IpAddr>, CniError> {
+    let listings = legacy::listings().step(|| "masquerade")?;
+    let rules = listings.iter().flat_map(|listing| listing.jumps_to(chain));
+    Ok(rules.filter(|rule| rule.chain == POSTROUTING).filter_map(source).collect())
+}
+
+/// The single source address of a rule.
+fn source(rule: &cni_common::iptables::Rule) -> Option<IpAddr> {
+    let negated = rule.args.windows(2).any(|pair| pair == ["!", "-s"]);
+    let network: IpNetwork = rule.argument("-s").filter(|_| !negated)?.parse().ok()?;
+    let full = if network.is_ipv6() { 128 } else { 32 };
+    (network.prefix() == full).then(|| network.ip())
+}
+
 /// Deletes the chain and what jumps to it.
-pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), Error> {
-    for table in with_chain(socket, chain)? {
-        delete_chain(socket, table, chain)?;
-    }
-    Ok(())
+pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    let kernel = kernel::families_with(socket, &[chain]).and_then(|families| {
+        families.into_iter().try_for_each(|v6| kernel::delete_chain(socket, v6, POSTROUTING, chain))
+    });
+    failures.keep(kernel.step(|| "remove masquerade"));
+    failures.keep(legacy::remove(|_| vec![chain.to_owned()]).step(|| "remove masquerade"));
+    failures.into_result()
 }
 
-/// Deletes the chains of the network's containers that have no valid attachment. A chain to which nothing jumps any more
-/// does nothing, and its name alone does not say whose it is; DEL removes it.
-pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
-    for table in TABLES {
-        let mut dead: Vec<String> = rules(socket, table, POSTROUTING)?
-            .iter()
-            .filter_map(|rule| dead_chain(rule, network, valid))
-            .collect();
-        dead.sort_unstable();
-        dead.dedup();
-        for chain in dead {
-            delete_chain(socket, table, &chain)?;
-        }
-    }
-    Ok(())
+/// Deletes the chains of the network's containers that have no valid attachment.
+pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    let dead = |comment: &str, target: &str| plan::dead_chain(comment, target, network, valid);
+    failures.keep(kernel::delete_dead(socket, POSTROUTING, dead).step(|| "collect masquerade"));
+    failures.keep(legacy::remove_dead(dead).step(|| "collect masquerade"));
+    failures.into_result()
 }
 
-/// The chain to which the rule jumps for a container of the network that is not valid any more.
-fn dead_chain(rule: &Rule, network: &str, valid: &[ValidAttachment]) -> Option<String> {
-    let comment = rule.compat_comment().or_else(|| rule.comment.clone())?;
-    plan::dead_chain(&comment, &rule.jump_target()?, network, valid)
-}
+#[cfg(test)]
+mod tests {
+    use cni_common::iptables::Rule;
 
-/// The tables in which the chain exists: one round trip, and nothing more on a node that never had the reference's.
-fn with_chain(socket: &mut Socket, chain: &str) -> Result<Vec<Table<'static>>, Error> {
-    let found = chains(socket, &TABLES.map(|table| (table, chain)))?;
-    Ok(TABLES.into_iter().zip(found).filter_map(|(table, found)| found.map(|_| table)).collect())
-}
+    use super::*;
 
-fn jumps(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<Vec<Rule>, Error> {
-    let mut jumps = rules(socket, table, POSTROUTING)?;
-    jumps.retain(|rule| rule.jump_target().is_some_and(|target| target == chain));
-    Ok(jumps)
-}
-
-fn delete_chain(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<(), Error> {
-    let mut tries = TRIES;
-    loop {
-        let mut batch = Batch::new();
-        for jump in jumps(socket, table, chain)? {
-            batch.delete_rule(table, POSTROUTING, jump.handle);
-        }
-        batch.flush_chain(table, chain).delete_chain(table, chain);
-        match batch.commit(socket) {
-            Err(error) if error.is_not_found() => {
-                // Somebody else deletes it too.
-                if chains(socket, &[(table, chain)])? == [None] {
-                    return Ok(());
-                }
-                if tries == 0 {
-                    return Err(error);
-                }
-                tries -= 1;
-            }
-            outcome => return outcome,
-        }
+    #[test]
+    fn the_source_of_a_rule_is_one_address() {
+        let of = |args: &str| source(&Rule::new(POSTROUTING, args));
+        assert_eq!(of("-s 10.0.0.2/32 -j CNI-x"), "10.0.0.2".parse().ok());
+        assert_eq!(of("! -s 10.0.0.2/32 -j CNI-x"), None);
+        assert_eq!(of("-s 10.0.0.0/24 -j CNI-x"), None);
+        assert_eq!(of("-j CNI-x"), None);
     }
 }

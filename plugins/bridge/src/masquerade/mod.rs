@@ -15,7 +15,6 @@
 //! socket last.
 
 mod iptables;
-mod legacy;
 mod nft;
 pub mod plan;
 
@@ -65,17 +64,16 @@ pub fn check(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
-    let step = || "masquerade";
     let chain = attachment.chain();
     let without = |missing: Vec<IpNetwork>, sources: Vec<IpAddr>| -> Vec<IpNetwork> {
         missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
     };
-    let mut missing = without(addresses.to_vec(), nft::sources(socket, attachment).step(step)?);
+    let mut missing = without(addresses.to_vec(), nft::sources(socket, attachment).step(|| "masquerade")?);
     if !missing.is_empty() {
-        missing = without(missing, iptables::sources(socket, &chain).step(step)?);
+        missing = without(missing, iptables::sources(socket, &chain)?);
     }
     if !missing.is_empty() {
-        missing = without(missing, legacy::sources(&chain).step(step)?);
+        missing = without(missing, iptables::legacy_sources(&chain)?);
     }
     Ok(missing)
 }
@@ -92,8 +90,7 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
     let mut failures = Failures::default();
     let chain = attachment.chain();
     failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade"));
-    failures.keep(iptables::delete(socket, &chain).step(|| "remove masquerade"));
-    failures.keep(legacy::delete(&chain).step(|| "remove masquerade"));
+    failures.keep(iptables::delete(socket, &chain));
     failures.into_result()
 }
 
@@ -104,7 +101,6 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
     failures.keep(nft::gc(socket, network, valid).step(|| "collect masquerade"));
-    failures.keep(iptables::gc(socket, network, valid).step(|| "collect masquerade"));
-    failures.keep(legacy::gc(network, valid).step(|| "collect masquerade"));
+    failures.keep(iptables::gc(socket, network, valid));
     failures.into_result()
 }

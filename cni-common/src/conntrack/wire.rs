@@ -1,0 +1,157 @@
+//! The messages.
+
+use std::net::IpAddr;
+
+use super::{Filter, Flow, Tuple};
+use crate::netlink::Message;
+use crate::netlink::message::{F_DUMP, find_attr};
+
+/// `NFNL_SUBSYS_CTNETLINK` in the upper byte; below it `IPCTNL_MSG_CT_GET` and `_DELETE`.
+const GET: u16 = 1 << 8 | 1;
+const DELETE: u16 = 1 << 8 | 2;
+/// `struct nfgenmsg` in front of the attributes.
+const HEADER: usize = 4;
+
+// CTA_*
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const STATUS: u16 = 3;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+const FILTER: u16 = 25;
+// CTA_TUPLE_*
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTO: u16 = 2;
+// CTA_PROTO_*
+const PROTO_NUMBER: u16 = 1;
+const PROTO_SRC_PORT: u16 = 2;
+const PROTO_DST_PORT: u16 = 3;
+/// `CTA_FILTER_ORIG_FLAGS`, and in it one bit for each thing to compare.
+const FILTER_ORIGINAL: u16 = 1;
+const BY_PROTO: u32 = 1 << 3;
+const BY_DST_PORT: u32 = 1 << 5;
+
+/// The attributes that name a flow: its tuple and zone, and the number that makes it this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    v6: bool,
+    attributes: Vec<(u16, Vec<u8>)>,
+}
+
+const fn header(v6: bool) -> [u8; HEADER] {
+    [if v6 { 10 } else { 2 }, 0, 0, 0]
+}
+
+pub(super) fn list(filter: Filter) -> Message {
+    let flags = BY_PROTO | if filter.dst_port.is_some() { BY_DST_PORT } else { 0 };
+    Message::new(GET, F_DUMP, &header(filter.v6))
+        .nest(ORIGINAL, |tuple| {
+            tuple.nest(TUPLE_PROTO, |proto| {
+                let proto = proto.attr(PROTO_NUMBER, &[filter.proto]);
+                match filter.dst_port {
+                    Some(port) => proto.attr(PROTO_DST_PORT, &port.to_be_bytes()),
+                    None => proto,
+                }
+            })
+        })
+        .nest(FILTER, |message| message.attr_u32(FILTER_ORIGINAL, flags))
+}
+
+pub(super) fn delete(flow: &Flow) -> Message {
+    let start = Message::new(DELETE, 0, &header(flow.name.v6));
+    // The flag says that the value holds attributes itself.
+    const NESTED: u16 = 1 << 15;
+    flow.name.attributes.iter().fold(start, |message, (kind, value)| {
+        message.attr(if *kind == ORIGINAL { kind | NESTED } else { *kind }, value)
+    })
+}
+
+pub(super) fn read(body: &[u8]) -> Option<Flow> {
+    let attributes = body.get(HEADER..)?;
+    let v6 = body[0] == 10;
+    let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
+    let (_, reply) = tuple(find_attr(attributes, REPLY)?)?;
+    let status = find_attr(attributes, STATUS).and_then(|value| value.try_into().ok());
+    let named = [ORIGINAL, ID, ZONE]
+        .into_iter()
+        .filter_map(|kind| find_attr(attributes, kind).map(|value| (kind, value.to_vec())));
+    Some(Flow {
+        proto,
+        original,
+        reply,
+        status: status.map_or(0, u32::from_be_bytes),
+        name: Name { v6, attributes: named.collect() },
+    })
+}
+
+fn tuple(attributes: &[u8]) -> Option<(u8, Tuple)> {
+    let ip = find_attr(attributes, TUPLE_IP)?;
+    // CTA_IP_V4_SRC and _DST, or CTA_IP_V6_SRC and _DST
+    let (src, dst) = match (address(ip, 1), address(ip, 2)) {
+        (Some(src), Some(dst)) => (src, dst),
+        _ => (address(ip, 3)?, address(ip, 4)?),
+    };
+    let proto = find_attr(attributes, TUPLE_PROTO)?;
+    let port = |kind| find_attr(proto, kind).and_then(|value| value.try_into().ok()).map(u16::from_be_bytes);
+    let number = *find_attr(proto, PROTO_NUMBER)?.first()?;
+    let tuple = Tuple {
+        src,
+        dst,
+        src_port: port(PROTO_SRC_PORT).unwrap_or_default(),
+        dst_port: port(PROTO_DST_PORT).unwrap_or_default(),
+    };
+    Some((number, tuple))
+}
+
+fn address(attributes: &[u8], kind: u16) -> Option<IpAddr> {
+    let value = find_attr(attributes, kind)?;
+    match value.len() {
+        4 => <[u8; 4]>::try_from(value).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(value).ok().map(IpAddr::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body() -> Vec<u8> {
+        let ports = |message: Message, src: u16, dst: u16| {
+            message
+                .attr(PROTO_NUMBER, &[17])
+                .attr(PROTO_SRC_PORT, &src.to_be_bytes())
+                .attr(PROTO_DST_PORT, &dst.to_be_bytes())
+        };
+        let message = Message::new(0, 0, &header(false))
+            .nest(ORIGINAL, |m| {
+                m.nest(TUPLE_IP, |m| m.attr(1, &[192, 0, 2, 2]).attr(2, &[192, 0, 2, 1]))
+                    .nest(TUPLE_PROTO, |m| ports(m, 4000, 53))
+            })
+            .nest(REPLY, |m| {
+                m.nest(TUPLE_IP, |m| m.attr(1, &[10, 0, 0, 2]).attr(2, &[192, 0, 2, 2]))
+                    .nest(TUPLE_PROTO, |m| ports(m, 5353, 4000))
+            })
+            .attr(STATUS, &0x28_u32.to_be_bytes())
+            .attr(ID, &[1, 2, 3, 4]);
+        message.finish(0, 0)[16..].to_vec()
+    }
+
+    #[test]
+    fn a_flow_is_read_and_named_again() {
+        let flow = read(&body()).unwrap();
+        assert_eq!((flow.proto, flow.status), (17, 0x28));
+        assert_eq!(flow.original.dst, IpAddr::from([192, 0, 2, 1]));
+        assert_eq!((flow.original.src_port, flow.original.dst_port), (4000, 53));
+        assert_eq!((flow.reply.src, flow.reply.src_port), (IpAddr::from([10, 0, 0, 2]), 5353));
+        let deletion = delete(&flow).finish(0, 0);
+        let attributes = &deletion[20..];
+        assert_eq!(find_attr(attributes, ID), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(tuple(find_attr(attributes, ORIGINAL).unwrap()).unwrap().1, flow.original);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_flow() {
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&body()[..40]), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! From the kernel's words back to a step: what makes it possible to compare a rule that is with one that should be.
+
+use super::encode::{DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, VERDICT_CHAIN};
+use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict};
+use super::read::RawExpr;
+use crate::netlink::message::{find_attr, text};
+
+/// A step's attributes.
+struct Data<'a>(&'a [u8]);
+
+impl Data<'_> {
+    fn number(&self, kind: u16) -> Option<u32> {
+        find_attr(self.0, kind)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    fn register(&self, kind: u16) -> Option<Register> {
+        self.number(kind).map(Register)
+    }
+
+    fn value(&self, kind: u16) -> Option<Vec<u8>> {
+        find_attr(find_attr(self.0, kind)?, DATA_VALUE).map(<[u8]>::to_vec)
+    }
+
+    fn text(&self, kind: u16) -> Option<String> {
+        find_attr(self.0, kind).map(text)
+    }
+}
+
+/// The one of `all` that has the number.
+fn one_of<T: Copy>(all: &[T], number: impl Fn(T) -> u32, wanted: u32) -> Option<T> {
+    all.iter().copied().find(|candidate| number(*candidate) == wanted)
+}
+
+const META_KEYS: [MetaKey; 5] =
+    [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark];
+const CT_KEYS: [CtKey; 2] = [CtKey::Direction, CtKey::Status];
+const BASES: [PayloadBase; 2] = [PayloadBase::Network, PayloadBase::Transport];
+const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
+
+impl RawExpr {
+    /// The step, or `None` if it is one that [`Expr`] cannot say. The attributes' numbers are explained where
+    /// [`Expr`] is encoded.
+    pub fn decode(&self) -> Option<Expr> {
+        let data = Data(&self.data);
+        let meta_key = |kind| one_of(&META_KEYS, MetaKey::number, data.number(kind)?);
+        match self.name.as_str() {
+            "meta" => match data.register(3) {
+                Some(from) => Some(Expr::SetMeta { key: meta_key(2)?, from }),
+                None => Some(Expr::Meta { key: meta_key(2)?, to: data.register(1)? }),
+            },
+            // NFTA_CT_DIRECTION asks for one side's value, which Expr cannot say.
+            "ct" if data.number(3).is_none() => Some(Expr::Ct {
+                key: one_of(&CT_KEYS, CtKey::number, data.number(2)?)?,
+                to: data.register(1)?,
+            }),
+            "fib" if data.number(2)? == FIB_RESULT_TYPE => {
+                Some(Expr::FibType { flags: data.number(3)?, to: data.register(1)? })
+            }
+            "payload" => Some(Expr::Payload {
+                base: one_of(&BASES, PayloadBase::number, data.number(2)?)?,
+                offset: data.number(3)?,
+                len: data.number(4)?,
+                to: data.register(1)?,
+            }),
+            "bitwise" if data.register(1) == data.register(2) => {
+                Some(Expr::Bitwise { register: data.register(1)?, mask: data.value(4)?, xor: data.value(5)? })
+            }
+            "cmp" => Some(Expr::Cmp {
+                register: data.register(1)?,
+                op: one_of(&OPS, CmpOp::number, data.number(2)?)?,
+                value: data.value(3)?,
+            }),
+            "immediate" => match data.value(IMMEDIATE_DATA) {
+                Some(value) => Some(Expr::Immediate { to: data.register(1)?, value }),
+                None => decode_verdict(find_attr(data.0, IMMEDIATE_DATA)?).map(Expr::Verdict),
+            },
+            "lookup" if data.number(5).unwrap_or_default() == 0 => {
+                let (set, from) = (data.text(1)?, data.register(2)?);
+                match data.register(3) {
+                    Some(Register::VERDICT) => Some(Expr::VerdictMap { map: set, from }),
+                    to => Some(Expr::Lookup { set, from, to }),
+                }
+            }
+            "nat" if data.number(1)? == 1 => Some(Expr::Dnat {
+                v6: data.number(2)? == 10,
+                address: data.register(3)?,
+                port: data.register(5)?,
+            }),
+            "masq" => Some(Expr::Masquerade { flags: data.number(1).unwrap_or_default() }),
+            _ => None,
+        }
+    }
+}
+
+/// The verdict in the attributes of an `NFTA_DATA_*`.
+pub(super) fn decode_verdict(data: &[u8]) -> Option<Verdict> {
+    let verdict = Data(find_attr(data, DATA_VERDICT)?);
+    let chain = || verdict.text(VERDICT_CHAIN);
+    match verdict.number(1)?.cast_signed() {
+        0 => Some(Verdict::Drop),
+        1 => Some(Verdict::Accept),
+        -5 => Some(Verdict::Return),
+        -3 => Some(Verdict::Jump(chain()?)),
+        -4 => Some(Verdict::Goto(chain()?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Message;
+    use crate::netlink::message::find_attr;
+    use crate::nftables::FIB_DADDR;
+
+    fn round(expr: &Expr) -> Option<Expr> {
+        let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
+        let data = find_attr(&bytes[16..], 2).unwrap_or_default().to_vec();
+        RawExpr { name: expr.name().to_owned(), data }.decode()
+    }
+
+    #[test]
+    fn every_step_comes_back() {
+        let r = Register::R1;
+        let steps = [
+            Expr::Meta { key: MetaKey::NfProto, to: r },
+            Expr::SetMeta { key: MetaKey::Mark, from: r },
+            Expr::Ct { key: CtKey::Status, to: r },
+            Expr::FibType { flags: FIB_DADDR, to: r },
+            Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::word(1) },
+            Expr::Bitwise { register: r, mask: vec![1, 2, 3, 4], xor: vec![0; 4] },
+            Expr::Cmp { register: r, op: CmpOp::Neq, value: vec![10, 0, 0] },
+            Expr::Immediate { to: Register::word(4), value: vec![0, 80] },
+            Expr::Verdict(Verdict::Jump("to".to_owned())),
+            Expr::Verdict(Verdict::Return),
+            Expr::Lookup { set: "s".to_owned(), from: r, to: None },
+            Expr::Lookup { set: "s".to_owned(), from: r, to: Some(r) },
+            Expr::VerdictMap { map: "v".to_owned(), from: r },
+            Expr::Dnat { v6: true, address: r, port: Register::word(4) },
+            Expr::Masquerade { flags: 16 },
+        ];
+        for step in steps {
+            assert_eq!(round(&step), Some(step));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_none() {
+        let limit = RawExpr { name: "limit".to_owned(), data: Vec::new() };
+        assert_eq!(limit.decode(), None);
+        let empty = RawExpr { name: "cmp".to_owned(), data: Vec::new() };
+        assert_eq!(empty.decode(), None);
+    }
+
+    #[test]
+    fn words_lie_behind_each_other() {
+        assert_eq!([0, 1, 4, 5].map(Register::word), [Register(1), Register(9), Register(2), Register(13)]);
+    }
+}

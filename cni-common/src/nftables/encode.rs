@@ -1,0 +1,206 @@
+//! How each step of a rule looks on the wire.
+
+use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict};
+use crate::netlink::Message;
+
+/// `NFTA_EXPR_NAME`.
+pub(super) const NAME: u16 = 1;
+/// `NFTA_EXPR_DATA`.
+pub(super) const DATA: u16 = 2;
+/// `NFTA_DATA_VALUE`.
+pub(super) const DATA_VALUE: u16 = 1;
+/// `NFTA_DATA_VERDICT`.
+pub(super) const DATA_VERDICT: u16 = 2;
+/// `NFTA_VERDICT_CHAIN`.
+pub(super) const VERDICT_CHAIN: u16 = 2;
+/// `NFTA_IMMEDIATE_DATA`.
+pub(super) const IMMEDIATE_DATA: u16 = 2;
+
+/// `NFT_FIB_RESULT_ADDRTYPE`.
+pub(super) const FIB_RESULT_TYPE: u32 = 3;
+/// `NF_NAT_RANGE_PROTO_SPECIFIED`.
+const PORT_GIVEN: u32 = 2;
+
+impl Expr {
+    /// The kernel's name for it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Expr::Meta { .. } | Expr::SetMeta { .. } => "meta",
+            Expr::Ct { .. } => "ct",
+            Expr::FibType { .. } => "fib",
+            Expr::Payload { .. } => "payload",
+            Expr::Bitwise { .. } => "bitwise",
+            Expr::Cmp { .. } => "cmp",
+            Expr::Verdict(_) | Expr::Immediate { .. } => "immediate",
+            Expr::Lookup { .. } | Expr::VerdictMap { .. } => "lookup",
+            Expr::Dnat { .. } => "nat",
+            Expr::Masquerade { .. } => "masq",
+        }
+    }
+
+    /// Adds `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`.
+    pub(super) fn encode(&self, message: Message) -> Message {
+        message.attr_text(NAME, self.name()).nest(DATA, |data| self.encode_data(data))
+    }
+
+    fn encode_data(&self, data: Message) -> Message {
+        match self {
+            // NFTA_META_DREG, _KEY
+            Expr::Meta { key, to } => data.attr_be32(1, to.0).attr_be32(2, key.number()),
+            // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN
+            Expr::Payload { base, offset, len, to } => {
+                data.attr_be32(1, to.0).attr_be32(2, base.number()).attr_be32(3, *offset).attr_be32(4, *len)
+            }
+            // NFTA_META_SREG, _KEY
+            Expr::SetMeta { key, from } => data.attr_be32(2, key.number()).attr_be32(3, from.0),
+            // NFTA_CT_DREG, _KEY
+            Expr::Ct { key, to } => data.attr_be32(1, to.0).attr_be32(2, key.number()),
+            // NFTA_FIB_DREG, _RESULT (the address's type), _FLAGS
+            Expr::FibType { flags, to } => {
+                data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_TYPE).attr_be32(3, *flags)
+            }
+            // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR
+            Expr::Bitwise { register, mask, xor } => {
+                // A register has 16 bytes.
+                let len = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+                data.attr_be32(1, register.0)
+                    .attr_be32(2, register.0)
+                    .attr_be32(3, len)
+                    .nest(4, |m| m.attr(DATA_VALUE, mask))
+                    .nest(5, |m| m.attr(DATA_VALUE, xor))
+            }
+            Expr::Immediate { to, value } => {
+                data.attr_be32(1, to.0).nest(IMMEDIATE_DATA, |m| m.attr(DATA_VALUE, value))
+            }
+            // NFTA_LOOKUP_SET, _SREG, _DREG
+            Expr::Lookup { set, from, to } => {
+                let data = data.attr_text(1, set).attr_be32(2, from.0);
+                to.map_or_else(|| data.clone(), |to| data.clone().attr_be32(3, to.0))
+            }
+            Expr::VerdictMap { map, from } => {
+                data.attr_text(1, map).attr_be32(2, from.0).attr_be32(3, Register::VERDICT.0)
+            }
+            // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS
+            Expr::Dnat { v6, address, port } => data
+                .attr_be32(1, 1)
+                .attr_be32(2, if *v6 { 10 } else { 2 })
+                .attr_be32(3, address.0)
+                .attr_be32(5, port.0)
+                .attr_be32(7, PORT_GIVEN),
+            // NFTA_CMP_SREG, _OP, _DATA
+            Expr::Cmp { register, op, value } => {
+                data.attr_be32(1, register.0).attr_be32(2, op.number()).nest(3, |m| m.attr(DATA_VALUE, value))
+            }
+            // NFTA_IMMEDIATE_DREG, _DATA
+            Expr::Verdict(verdict) => data
+                .attr_be32(1, Register::VERDICT.0)
+                .nest(IMMEDIATE_DATA, |m| m.nest(DATA_VERDICT, |m| verdict.encode(m))),
+            // NFTA_MASQ_FLAGS
+            Expr::Masquerade { flags: 0 } => data,
+            Expr::Masquerade { flags } => data.attr_be32(1, *flags),
+        }
+    }
+}
+
+impl MetaKey {
+    /// `enum nft_meta_keys`.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            MetaKey::Mark => 3,
+            MetaKey::IifName => 6,
+            MetaKey::OifName => 7,
+            MetaKey::NfProto => 15,
+            MetaKey::L4Proto => 16,
+        }
+    }
+}
+
+impl CtKey {
+    /// `enum nft_ct_keys`.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            CtKey::Direction => 1,
+            CtKey::Status => 2,
+        }
+    }
+}
+
+impl PayloadBase {
+    /// `enum nft_payload_bases`.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            PayloadBase::Network => 1,
+            PayloadBase::Transport => 2,
+        }
+    }
+}
+
+impl CmpOp {
+    /// `enum nft_cmp_ops`.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            CmpOp::Eq => 0,
+            CmpOp::Neq => 1,
+        }
+    }
+}
+
+impl Verdict {
+    /// `enum nft_verdicts` and `NF_*`, then the chain: NFTA_VERDICT_CODE, _CHAIN.
+    pub(super) fn encode(&self, message: Message) -> Message {
+        let code = |message: Message, code: i32| message.attr(1, &code.to_be_bytes());
+        match self {
+            Verdict::Drop => code(message, 0),
+            Verdict::Accept => code(message, 1),
+            Verdict::Return => code(message, -5),
+            Verdict::Jump(chain) => code(message, -3).attr_text(VERDICT_CHAIN, chain),
+            Verdict::Goto(chain) => code(message, -4).attr_text(VERDICT_CHAIN, chain),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::message::{F_ACK, find_attr};
+
+    /// The bytes of `NFTA_EXPR_DATA`.
+    fn data(expr: &Expr) -> Vec<u8> {
+        let bytes = expr.encode(Message::new(0, F_ACK, &[])).finish(0, 0);
+        find_attr(&bytes[16..], DATA).unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_load_names_register_base_offset_and_length_in_network_order() {
+        let load = Expr::Payload { base: PayloadBase::Network, offset: 12, len: 4, to: Register::R1 };
+        let wire = [
+            [8, 0, 1, 0, 0, 0, 0, 1],
+            [8, 0, 2, 0, 0, 0, 0, 1],
+            [8, 0, 3, 0, 0, 0, 0, 12],
+            [8, 0, 4, 0, 0, 0, 0, 4],
+        ];
+        assert_eq!(data(&load), wire.concat());
+    }
+
+    #[test]
+    fn values_that_are_no_multiple_of_four_bytes_are_padded_but_keep_their_length() {
+        let cmp = Expr::Cmp { register: Register::R1, op: CmpOp::Neq, value: vec![10, 0, 0] };
+        let value = data(&cmp);
+        // NFTA_CMP_DATA, nested, holds NFTA_DATA_VALUE of three bytes.
+        assert_eq!(value[16..], [12, 0, 3, 0x80, 7, 0, 1, 0, 10, 0, 0, 0]);
+    }
+
+    #[test]
+    fn verdicts_are_negative_numbers_with_a_chain() {
+        let verdict = data(&Expr::Verdict(Verdict::Goto("to".to_owned())));
+        let inner = find_attr(find_attr(&verdict, IMMEDIATE_DATA).unwrap(), DATA_VERDICT).unwrap();
+        assert_eq!(find_attr(inner, 1).unwrap(), (-4_i32).to_be_bytes());
+        assert_eq!(find_attr(inner, VERDICT_CHAIN).unwrap(), b"to\0");
+    }
+
+    #[test]
+    fn no_flags_no_attribute() {
+        assert!(data(&Expr::Masquerade { flags: 0 }).is_empty());
+        assert_eq!(data(&Expr::Masquerade { flags: 0x10 }), [8, 0, 1, 0, 0, 0, 0, 0x10]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Tracked flows against the kernel, in network namespaces of their own. They need root, `nft` and `ip`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use cni_common::conntrack::{DST_NAT, Filter, UDP, delete, flows};
+use common::{isolated, sh};
+
+/// A client that has sent something there, and with it made a flow.
+fn client(to: &str) -> (UdpSocket, SocketAddr) {
+    let to: SocketAddr = to.parse().unwrap();
+    let client = UdpSocket::bind((to.ip(), 0)).unwrap();
+    client.send_to(b"?", to).unwrap();
+    let own = client.local_addr().unwrap();
+    (client, own)
+}
+
+#[test]
+fn flows_are_listed_by_family_protocol_and_port_and_forgotten_one_by_one() {
+    isolated(|socket| {
+        sh("ip link set lo up
+            nft 'table inet t { chain c { type filter hook output priority 0; ct state new accept; }
+                chain d { type nat hook output priority -100; ip daddr 127.0.0.1 udp dport 53 dnat to 127.0.0.2:5353; }; }'");
+        let (_one, first) = client("127.0.0.1:53");
+        let (_two, second) = client("127.0.0.1:53");
+        let (_three, third) = client("127.0.0.1:54");
+        let (_four, fourth) = client("[::1]:53");
+        let of = |v6: bool, dst_port: Option<u16>| Filter { v6, proto: UDP, dst_port };
+        let mut list = |filter| {
+            let mut found = flows(socket, filter).unwrap();
+            found.sort_by_key(|flow| flow.original.src_port);
+            found
+        };
+        let sources = |found: &[cni_common::conntrack::Flow]| -> Vec<u16> {
+            found.iter().map(|flow| flow.original.src_port).collect()
+        };
+        let sorted = |addresses: &[SocketAddr]| {
+            let mut ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
+            ports.sort_unstable();
+            ports
+        };
+        let dns = list(of(false, Some(53)));
+        assert_eq!(sources(&dns), sorted(&[first, second]));
+        assert_eq!(sources(&list(of(false, None))), sorted(&[first, second, third]));
+        assert_eq!(sources(&list(of(true, Some(53)))), [fourth.port()]);
+        assert!(list(Filter { v6: false, proto: 132, dst_port: None }).is_empty());
+        // Where it was meant to go, where it goes, and that somebody has seen to that.
+        let flow = dns.iter().find(|flow| flow.original.src_port == first.port()).unwrap();
+        assert_eq!((flow.proto, flow.original.src, flow.original.dst), (UDP, first.ip(), first.ip()));
+        assert_eq!((flow.reply.src, flow.reply.src_port), ([127, 0, 0, 2].into(), 5353));
+        assert!(flow.status & DST_NAT != 0 && list(of(false, Some(54)))[0].status & DST_NAT == 0);
+
+        let gone = std::slice::from_ref(flow);
+        assert_eq!(delete(socket, gone), Ok(1));
+        assert_eq!(delete(socket, gone), Ok(0), "what is gone is no error");
+        assert_eq!(sources(&flows(socket, of(false, Some(53))).unwrap()), [second.port()]);
+        assert_eq!(flows(socket, of(true, None)).unwrap().len(), 1);
+    });
+}

@@ -1,0 +1,187 @@
+//! Sets, maps, translation and generations against the kernel, each test in a network namespace of its own. They need root
+//! and `nft`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::{
+    Batch, COMMENT_MAX, ChainType, DataType, Element, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey,
+    PayloadBase, Policy, Register, Rule, Table, Value, Values, Verdict, elements, find_elements, generation,
+    rules, sets,
+};
+use common::{isolated, ruleset};
+
+const TABLE: Table<'static> = Table::new(Family::Inet, "test");
+const R1: Register = Register::R1;
+
+fn port_key(proto: u8, port: u16) -> Vec<u8> {
+    let [high, low] = port.to_be_bytes();
+    vec![proto, 0, 0, 0, high, low, 0, 0]
+}
+
+fn leads_to(key: Vec<u8>, ip: [u8; 4], port: u16) -> Element {
+    let mut value = ip.to_vec();
+    value.extend(port.to_be_bytes());
+    value.extend([0, 0]);
+    Element { value: Some(Value::Bytes(value)), ..Element::new(key) }
+}
+
+fn name_key(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.resize(16, 0);
+    key
+}
+
+/// A set of names, and a map from ports to addresses.
+fn made(socket: &mut Socket) {
+    let mut batch = Batch::new();
+    batch.add_table(TABLE, None).add_set(TABLE, "names", 1, &[DataType::IfName], None);
+    let values = [DataType::Ipv4Addr, DataType::Service];
+    batch.add_set(TABLE, "ports", 2, &[DataType::Proto, DataType::Service], Some(Values::Of(&values)));
+    batch.commit(socket).unwrap();
+}
+
+#[test]
+fn nft_prints_sets_maps_and_translation_as_they_were_meant() {
+    isolated(|socket| {
+        made(socket);
+        let hook = Hook {
+            chain_type: ChainType::Nat,
+            point: HookPoint::Prerouting,
+            priority: -99,
+            policy: Policy::Accept,
+        };
+        let mut batch = Batch::new();
+        batch.add_chain(TABLE, "end", None, None).add_chain(TABLE, "in", Some(hook), None);
+        batch.add_set(TABLE, "ways", 3, &[DataType::Ipv6Addr], Some(Values::Verdict));
+        let way = Element {
+            value: Some(Value::Verdict(Verdict::Jump("end".to_owned()))),
+            ..Element::new(vec![0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+        };
+        batch.add_elements(TABLE, "ways", &[way]);
+        let name = Element { comment: Some("whose".to_owned()), ..Element::new(name_key("eth0")) };
+        batch.add_elements(TABLE, "names", &[name]);
+        batch.add_elements(TABLE, "ports", &[leads_to(port_key(132, 8080), [10, 0, 0, 2], 80)]);
+        let daddr = Expr::Payload { base: PayloadBase::Network, offset: 24, len: 16, to: R1 };
+        let family = cni_common::nftables::matches::family_of("::".parse().unwrap());
+        let ways = Expr::VerdictMap { map: "ways".to_owned(), from: R1 };
+        batch.add_rule(TABLE, "in", &[family.as_slice(), &[daddr, ways]].concat(), None);
+        let dport = Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::word(1) };
+        let translate = [
+            Expr::Meta { key: MetaKey::L4Proto, to: R1 },
+            dport,
+            Expr::Lookup { set: "ports".to_owned(), from: R1, to: Some(R1) },
+            Expr::Dnat { v6: false, address: R1, port: Register::word(1) },
+        ];
+        let v4 = cni_common::nftables::matches::family_of([0, 0, 0, 0].into());
+        let translate = [v4.as_slice(), &translate].concat();
+        batch.add_rule(TABLE, "in", &translate, None);
+        let hook = Hook { point: HookPoint::Postrouting, ..hook };
+        batch.add_chain(TABLE, "out", Some(hook), None);
+        batch.add_rule(TABLE, "out", &[Expr::Masquerade { flags: FULLY_RANDOM }], None);
+        batch.commit(socket).unwrap();
+        let listed = ruleset();
+        for part in [
+            "set names {\n\t\ttype ifname\n\t\telements = { \"eth0\" comment \"whose\" }",
+            "map ports {\n\t\ttype inet_proto . inet_service : ipv4_addr . inet_service\n\t\telements = { sctp . 8080 : 10.0.0.2 . 80 }",
+            "map ways {\n\t\ttype ipv6_addr : verdict\n\t\telements = { fd00::1 : jump end }",
+            "type nat hook prerouting priority dstnat + 1; policy accept;\n\t\tip6 daddr vmap @ways\n\
+             \t\tmeta nfproto ipv4 dnat ip to meta l4proto . th dport map @ports\n",
+            "\t\tmasquerade fully-random\n",
+        ] {
+            assert!(listed.contains(part), "{part}\nis not in\n{listed}");
+        }
+        let read: Vec<_> = rules(socket, TABLE, "in").unwrap().iter().map(Rule::decode).collect();
+        assert_eq!(read[1], Some(translate));
+        let mut names = sets(socket, TABLE).unwrap();
+        names.sort();
+        assert_eq!(names, ["names", "ports", "ways"]);
+    });
+}
+
+#[test]
+fn elements_are_found_by_their_keys_and_taken_is_taken() {
+    isolated(|socket| {
+        // Of what is not there nothing is found.
+        assert_eq!(find_elements(socket, TABLE, &[("ports", &port_key(6, 1))]).unwrap(), [None]);
+        assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);
+        made(socket);
+        let first = Element {
+            comment: Some("c".repeat(COMMENT_MAX)),
+            note: Some(vec![7; Element::NOTE_MAX]),
+            ..leads_to(port_key(6, 80), [10, 0, 0, 1], 8000)
+        };
+        let mut batch = Batch::new();
+        batch.add_elements(TABLE, "ports", std::slice::from_ref(&first));
+        batch.commit(socket).unwrap();
+        let wanted = [port_key(17, 80), port_key(6, 80)];
+        let wanted = wanted.each_ref().map(|key| ("ports", key.as_slice()));
+        assert_eq!(find_elements(socket, TABLE, &wanted).unwrap(), [None, Some(first.clone())]);
+        // The same, and the same key with another value: refused as a whole.
+        for again in [first.clone(), leads_to(first.key.clone(), [10, 0, 0, 9], 8000)] {
+            let mut batch = Batch::new();
+            batch.add_elements(TABLE, "ports", &[leads_to(port_key(6, 81), [10, 0, 0, 1], 8000), again]);
+            assert!(batch.commit(socket).unwrap_err().is_taken());
+        }
+        assert_eq!(elements(socket, TABLE, "ports").unwrap(), std::slice::from_ref(&first));
+        let mut batch = Batch::new();
+        batch.delete_elements(TABLE, "ports", std::slice::from_ref(&first.key));
+        batch.commit(socket).unwrap();
+        assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);
+        let mut batch = Batch::new();
+        batch.delete_elements(TABLE, "ports", &[first.key]);
+        assert!(batch.commit(socket).unwrap_err().is_not_found());
+        let mut batch = Batch::new();
+        batch.delete_set(TABLE, "ports");
+        batch.commit(socket).unwrap();
+        assert_eq!(sets(socket, TABLE).unwrap(), ["names"]);
+    });
+}
+
+/// More than fit into one request, one datagram and one answer.
+#[test]
+fn thousands_of_elements() {
+    isolated(|socket| {
+        made(socket);
+        let all: Vec<Element> = (1..=5000)
+            .map(|port| Element {
+                comment: Some("c".repeat(COMMENT_MAX)),
+                ..leads_to(port_key(6, port), [10, 0, 0, 1], port)
+            })
+            .collect();
+        let mut batch = Batch::new();
+        batch.add_elements(TABLE, "ports", &all);
+        batch.commit(socket).unwrap();
+        let mut read = elements(socket, TABLE, "ports").unwrap();
+        read.sort_by(|a, b| a.key.cmp(&b.key));
+        assert!(read == all, "{} of {}", read.len(), all.len());
+        let keys: Vec<_> = all.iter().map(|element| ("ports", element.key.as_slice())).collect();
+        let found = find_elements(socket, TABLE, &keys).unwrap();
+        assert!(found.into_iter().flatten().eq(all));
+    });
+}
+
+#[test]
+fn a_batch_for_a_generation_that_is_over_changes_nothing() {
+    isolated(|socket| {
+        made(socket);
+        let before = generation(socket).unwrap();
+        assert_eq!(generation(socket).unwrap(), before);
+        let add = |port: u16| {
+            let mut batch = Batch::new();
+            batch.add_elements(TABLE, "ports", &[leads_to(port_key(6, port), [10, 0, 0, 1], 1)]);
+            batch
+        };
+        // Somebody else changes something, wherever.
+        common::sh("nft add table ip other");
+        assert!(add(1).commit_at(socket, before).unwrap_err().is_outdated());
+        assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);
+        let now = generation(socket).unwrap();
+        assert_ne!(now, before);
+        add(1).commit_at(socket, now).unwrap();
+        assert!(add(2).commit_at(socket, now).unwrap_err().is_outdated());
+        assert_eq!(elements(socket, TABLE, "ports").unwrap().len(), 1);
+    });
+}

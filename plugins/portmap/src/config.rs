@@ -1,0 +1,301 @@
+//! The plugin's configuration, read and checked.
+
+use cni_common::spec::{CniError, Code, NetConf};
+use serde::Deserialize;
+
+use crate::conditions::{self, Matches, Syntax};
+use crate::mapping::{Mapping, WireMapping};
+use crate::mark::Mark;
+
+/// Who carries out the translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nf_tables, in a table of our own, without any program.
+    Nftables,
+    /// `iptables-restore`, with the reference's rules.
+    Iptables,
+}
+
+impl Backend {
+    const fn name(self) -> &'static str {
+        match self {
+            Backend::Nftables => "nftables",
+            Backend::Iptables => "iptables",
+        }
+    }
+
+    const fn syntax(self) -> Syntax {
+        match self {
+            Backend::Nftables => Syntax::Nft,
+            Backend::Iptables => Syntax::Iptables,
+        }
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    /// Who does it.
+    pub backend: Backend,
+    /// Masquerade what could not find its way back otherwise.
+    pub snat: bool,
+    /// Masquerade everything that is forwarded.
+    pub masq_all: bool,
+    /// How a packet is marked that is to be masqueraded.
+    pub mark: Mark,
+    /// `markMasqBit`, if it is set.
+    pub masq_bit: Option<u8>,
+    /// `externalSetMarkChain`, if it is set.
+    pub external_chain: Option<String>,
+    /// The conditions of IPv4 and of IPv6, as written.
+    pub conditions: [Vec<String>; 2],
+    /// The mappings.
+    pub mappings: Vec<Mapping>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    backend: String,
+    snat: Option<bool>,
+    masq_all: bool,
+    mark_masq_bit: Option<i64>,
+    external_set_mark_chain: String,
+    #[serde(rename = "conditionsV4")]
+    conditions_v4: Vec<String>,
+    #[serde(rename = "conditionsV6")]
+    conditions_v6: Vec<String>,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeConfig {
+    port_mappings: Vec<WireMapping>,
+}
+
+impl Conf {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// Code 6 for what cannot be decoded, 7 for what is decoded but makes no sense; the reference's texts where it has any.
+    pub fn read(config: &NetConf) -> Result<Self, CniError> {
+        let wire: Wire = config.decode()?;
+        let bad = |why: String| CniError::invalid_config(format!("failed to parse config: {why}"));
+        let mark = wire.mark().map_err(bad)?;
+        let backend = wire.backend().map_err(bad)?;
+        let check = |(index, mapping): (usize, &WireMapping)| mapping.check(index);
+        let mappings = wire.runtime_config.port_mappings.iter().enumerate().map(check);
+        let conf = Conf {
+            backend,
+            snat: wire.snat.unwrap_or(true),
+            masq_all: wire.masq_all,
+            masq_bit: wire.mark_masq_bit.and_then(|bit| u8::try_from(bit).ok()),
+            mark,
+            external_chain: Some(wire.external_set_mark_chain).filter(|chain| !chain.is_empty()),
+            conditions: [wire.conditions_v4, wire.conditions_v6],
+            mappings: mappings.collect::<Result<_, _>>().map_err(bad)?,
+        };
+        match backend {
+            Backend::Nftables => [false, true].into_iter().try_for_each(|v6| conf.matches(v6).map(drop))?,
+            Backend::Iptables => conf.check_words()?,
+        }
+        Ok(conf)
+    }
+
+    /// The conditions of a family, as steps of rules.
+    ///
+    /// # Errors
+    /// Code 7 with the word that cannot be used.
+    pub fn matches(&self, v6: bool) -> Result<Matches, CniError> {
+        let conditions = &self.conditions[usize::from(v6)];
+        conditions::parse(conditions, v6).map_err(|why| {
+            let key = if v6 { "conditionsV6" } else { "conditionsV4" };
+            CniError::invalid_config(format!(
+                "failed to parse config: {key} {:?}: {why}",
+                conditions.join(" ")
+            ))
+        })
+    }
+
+    /// `iptables` gets its conditions in lines, which a word must not break.
+    fn check_words(&self) -> Result<(), CniError> {
+        let is_bad = |word: &&String| word.contains(['\n', '\r', '\0']) || word.is_empty();
+        match self.conditions.iter().flatten().find(is_bad) {
+            None => Ok(()),
+            Some(word) => {
+                Err(CniError::invalid_config(format!("failed to parse config: invalid condition {word:?}")))
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn mark(&self) -> Result<Mark, String> {
+        let external = Some(self.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty());
+        match (self.mark_masq_bit, external) {
+            (Some(_), Some(_)) => Err("Cannot specify externalSetMarkChain and markMasqBit".to_owned()),
+            (Some(bit), None) => u8::try_from(bit)
+                .ok()
+                .and_then(Mark::bit)
+                .ok_or_else(|| "MasqMarkBit must be between 0 and 31".to_owned()),
+            (None, Some(chain)) => Mark::chain(chain),
+            (None, None) => Ok(Mark::default()),
+        }
+    }
+
+    /// The backend asked for, else the one that the conditions are written for, else nf_tables.
+    fn backend(&self) -> Result<Backend, String> {
+        let lists = [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)];
+        let syntaxes = lists.map(|(key, list)| (key, conditions::syntax(list)));
+        let backend = match self.backend.as_str() {
+            "nftables" => Backend::Nftables,
+            "iptables" => Backend::Iptables,
+            "" if syntaxes.iter().any(|(_, syntax)| *syntax == Some(Syntax::Iptables)) => Backend::Iptables,
+            "" => Backend::Nftables,
+            other => return Err(format!("unrecognized backend {other:?}")),
+        };
+        let (own, other) = match backend {
+            Backend::Nftables => (backend.syntax(), Backend::Iptables),
+            Backend::Iptables => (backend.syntax(), Backend::Nftables),
+        };
+        let foreign: Vec<&str> = syntaxes
+            .iter()
+            .filter(|(_, syntax)| syntax.is_some_and(|syntax| syntax != own))
+            .map(|(key, _)| *key)
+            .collect();
+        if foreign.is_empty() {
+            return Ok(backend);
+        }
+        Err(format!(
+            "{} backend was requested but configuration contains {}-specific options [{}]",
+            backend.name(),
+            other.name(),
+            foreign.join(" ")
+        ))
+    }
+}
+
+/// What DEL makes of a configuration that may be wrong in any way: the key it needs to know whether a pod without host
+/// ports is to cost a process.
+pub fn has_mappings(config: &NetConf) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Wire {
+        runtime_config: RuntimeConfig,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct RuntimeConfig {
+        port_mappings: Vec<cni_common::spec::Json>,
+    }
+    // Something there that is no list: the ADD may have seen a better one.
+    config.decode::<Wire>().map_or(true, |wire| !wire.runtime_config.port_mappings.is_empty())
+}
+
+/// The error for a plugin that is not behind another one.
+pub fn not_chained(msg: &str) -> CniError {
+    CniError::new(Code::InvalidConfig, msg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn netconf(keys: &str) -> NetConf {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"portmap"{keys}}}"#);
+        NetConf::parse(text.into_bytes()).unwrap()
+    }
+
+    fn read(keys: &str) -> Result<Conf, CniError> {
+        Conf::read(&netconf(keys))
+    }
+
+    #[test]
+    fn defaults() {
+        let conf = read("").unwrap();
+        assert_eq!((conf.backend, conf.snat, conf.masq_all), (Backend::Nftables, true, false));
+        assert_eq!((conf.mark.chain_name(), conf.mark.value()), ("KUBE-MARK-MASQ".to_owned(), 0x4000));
+        assert!(conf.mappings.is_empty());
+        assert!(read(r#","snat":null,"externalSetMarkChain":"","markMasqBit":null"#).unwrap().snat);
+    }
+
+    #[test]
+    fn keys_of_containerd_and_of_others() {
+        for keys in [
+            r#""HostPort":8080,"ContainerPort":80,"Protocol":"TCP","HostIP":"""#,
+            r#""hostPort":8080,"containerPort":80,"protocol":"tcp""#,
+        ] {
+            let conf = read(&format!(r#","runtimeConfig":{{"PortMappings":[{{{keys}}}]}}"#)).unwrap();
+            assert_eq!((conf.mappings[0].host_port, conf.mappings[0].container_port), (8080, 80));
+        }
+    }
+
+    #[test]
+    fn the_backend_is_the_one_asked_for_or_that_of_the_conditions() {
+        let backend = |keys| read(keys).unwrap().backend;
+        assert_eq!(backend(r#","backend":"iptables""#), Backend::Iptables);
+        assert_eq!(backend(r#","conditionsV4":["!","-s","10.0.0.0/8"]"#), Backend::Iptables);
+        assert_eq!(backend(r#","conditionsV6":["ip6 saddr fd00::1"]"#), Backend::Nftables);
+        assert_eq!(
+            backend(r#","backend":"nftables","externalSetMarkChain":"KUBE-MARK-MASQ""#),
+            Backend::Nftables
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_the_references_words() {
+        for (keys, msg) in [
+            (
+                r#","markMasqBit":5,"externalSetMarkChain":"X""#,
+                "Cannot specify externalSetMarkChain and markMasqBit",
+            ),
+            (r#","markMasqBit":32"#, "MasqMarkBit must be between 0 and 31"),
+            (r#","markMasqBit":-1"#, "MasqMarkBit must be between 0 and 31"),
+            (r#","backend":"ebpf""#, "unrecognized backend \"ebpf\""),
+            (
+                r#","backend":"nftables","conditionsV4":["-s","10.0.0.1"],"conditionsV6":["!"]"#,
+                "nftables backend was requested but configuration contains iptables-specific options [conditionsV4 conditionsV6]",
+            ),
+            (
+                r#","backend":"iptables","conditionsV6":["ip6 saddr fd00::1"]"#,
+                "iptables backend was requested but configuration contains nftables-specific options [conditionsV6]",
+            ),
+            (
+                r#","conditionsV4":["tcp dport 80"]"#,
+                "conditionsV4 \"tcp dport 80\": \"tcp\" is not supported",
+            ),
+            (r#","conditionsV4":["-s","a\nb"]"#, "invalid condition \"a\\nb\""),
+            (
+                r#","runtimeConfig":{"portMappings":[{"hostPort":0,"containerPort":80,"protocol":"tcp"}]}"#,
+                "Invalid host port number: 0 (portMappings[0]: hostIP \"\", hostPort 0,",
+            ),
+        ] {
+            let error = read(keys).unwrap_err();
+            assert_eq!(error.code, Code::InvalidConfig, "{keys}");
+            assert!(error.msg.starts_with(&format!("failed to parse config: {msg}")), "{}", error.msg);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_names_the_place() {
+        for (mapping, place) in [(r#"{"hostPort":"80"}"#, "ostPort"), (r#"{"hostPort":8e1}"#, "ostPort")] {
+            let error = read(&format!(r#","runtimeConfig":{{"portMappings":[{mapping}]}}"#)).unwrap_err();
+            assert_eq!(error.code, Code::Decode);
+            assert!(error.msg.contains("portMappings[0]") && error.msg.contains(place), "{}", error.msg);
+        }
+    }
+
+    #[test]
+    fn del_finds_out_whether_there_are_mappings_whatever_they_are() {
+        for (keys, there_are) in [
+            ("", false),
+            (r#","runtimeConfig":{"portMappings":[]}"#, false),
+            (r#","runtimeConfig":null"#, false),
+            (r#","runtimeConfig":{"portMappings":[{"hostPort":"x"}]}"#, true),
+            (r#","runtimeConfig":7"#, true),
+        ] {
+            assert_eq!(has_mappings(&netconf(keys)), there_are, "{keys}");
+        }
+    }
+}

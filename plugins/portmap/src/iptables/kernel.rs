@@ -1,0 +1,42 @@
+//! A container's chains, as far as iptables-nft keeps them.
+
+use cni_common::iptables::kernel::{delete_chain, delete_dead, families_with, table};
+use cni_common::netlink::Socket;
+use cni_common::nftables::{Error, rules};
+use cni_common::spec::ValidAttachment;
+
+use super::rules::{DNAT, OLD_SNAT, Shared, chain_of, dead_chain, old_chain_of};
+use crate::owner::Owner;
+
+/// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads; the two that end in
+/// something else than a jump are alone in their chains.
+pub(super) fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
+    let target = shared.rule.argument("-j").unwrap_or_default();
+    let found = rules(socket, table(v6), &shared.rule.chain)?;
+    let is_jump = target.starts_with("CNI-");
+    Ok(found.iter().any(|rule| !is_jump || rule.jump_target().is_some_and(|jump| jump == target)))
+}
+
+/// The families in which a container has a chain, of today's or of the old layout.
+pub(super) fn families_of(socket: &mut Socket, owner: &Owner<'_>) -> Result<Vec<bool>, Error> {
+    let chain = chain_of(owner.network, owner.container_id);
+    families_with(socket, &[&chain, &old_chain_of(owner.network, owner.container_id)])
+}
+
+/// Deletes a container's chains and what leads to them, from both families.
+pub(super) fn delete(socket: &mut Socket, owner: &Owner<'_>) -> Result<(), Error> {
+    families_of(socket, owner)?.into_iter().try_for_each(|v6| delete_in(socket, v6, owner))
+}
+
+/// Deletes a container's chains of one family and what leads to them.
+pub(super) fn delete_in(socket: &mut Socket, v6: bool, owner: &Owner<'_>) -> Result<(), Error> {
+    delete_chain(socket, v6, DNAT, &chain_of(owner.network, owner.container_id))?;
+    delete_chain(socket, v6, OLD_SNAT, &old_chain_of(owner.network, owner.container_id))
+}
+
+/// Deletes the chains of the network's containers that have no valid attachment.
+pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
+    [DNAT, OLD_SNAT].into_iter().try_for_each(|parent| {
+        delete_dead(socket, parent, |comment, target| dead_chain(comment, target, network, valid))
+    })
+}

@@ -1,0 +1,69 @@
+//! A container's rules in legacy tables, by the programs alone.
+
+use std::io;
+
+use cni_common::iptables::legacy::{listings, remove, remove_dead};
+use cni_common::iptables::{Listing, Programs};
+use cni_common::spec::ValidAttachment;
+use ipnetwork::IpNetwork;
+
+use super::rules::{Rules, chain_of, dead_chain, is_in, old_chain_of, rules};
+use super::{TRIES, absent, own_lines};
+use crate::config::Conf;
+use crate::owner::Owner;
+
+/// Makes the container's rules: one process where all that is shared stands, as nearly always, and the container has no
+/// rules yet.
+pub(super) fn add(programs: &Programs, conf: &Conf, owner: &Owner<'_>, address: IpNetwork) -> io::Result<()> {
+    let external = conf.external_chain.as_deref().filter(|_| conf.snat);
+    if programs.restore(&blind(&rules(conf, owner, address, external))).is_ok() {
+        return Ok(());
+    }
+    let mut tries = TRIES;
+    loop {
+        let listing = Listing::parse(&programs.save()?);
+        let usable =
+            external.and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { absent(chain) });
+        let lines = seeing(&rules(conf, owner, address, usable), &listing);
+        match programs.restore(&lines) {
+            Err(_) if tries > 0 => tries -= 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Lines that fail as a whole if what is shared is not there, or something of the container's is.
+fn blind(rules: &Rules) -> Vec<String> {
+    let mut lines = vec![format!("-N {}", rules.chain)];
+    lines.extend(rules.shared.iter().map(|shared| shared.rule.line("-C")));
+    lines.extend(own_lines(rules));
+    lines
+}
+
+/// Lines that are right for what is listed.
+fn seeing(rules: &Rules, listing: &Listing) -> Vec<String> {
+    let missing = rules.shared_chains.iter().filter(|chain| !listing.has_chain(chain));
+    let mut lines: Vec<String> = missing.map(|chain| format!("-N {chain}")).collect();
+    // This empties one that is there.
+    lines.push(format!(":{} - [0:0]", rules.chain));
+    lines.extend(listing.jumps_to(&rules.chain).map(|rule| rule.line("-D")));
+    let shared = rules.shared.iter().filter(|shared| !is_in(listing, &shared.rule));
+    lines.extend(shared.map(|shared| shared.rule.line(if shared.first { "-I" } else { "-A" })));
+    lines.extend(own_lines(rules));
+    lines
+}
+
+pub(super) fn has(owner: &Owner<'_>) -> io::Result<bool> {
+    let chain = chain_of(owner.network, owner.container_id);
+    Ok(listings()?.iter().any(|listing| listing.has_chain(&chain)))
+}
+
+pub(super) fn delete(owner: &Owner<'_>) -> io::Result<()> {
+    let chains =
+        [chain_of(owner.network, owner.container_id), old_chain_of(owner.network, owner.container_id)];
+    remove(|_| chains.to_vec())
+}
+
+pub(super) fn gc(network: &str, valid: &[ValidAttachment]) -> io::Result<()> {
+    remove_dead(|comment, target| dead_chain(comment, target, network, valid))
+}

@@ -1,0 +1,197 @@
+//! The iptables backend: to the byte the reference's rules, applied by one `iptables-restore` for each family.
+//!
+//! What iptables-nft keeps in nf_tables is read and deleted without a process. Legacy tables only the programs can read: an
+//! ADD first assumes that all shared chains stand, and only if that is wrong has them listed.
+//! Everything here also recognises and removes what the reference's own plugin made, whose state it is.
+
+mod kernel;
+mod legacy;
+pub mod rules;
+
+use std::io;
+
+use cni_common::iptables::kernel::exist;
+use cni_common::iptables::{Listing, Programs, Variant};
+use cni_common::netlink::Socket;
+use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use ipnetwork::IpNetwork;
+
+use crate::config::Conf;
+use crate::owner::Owner;
+
+use rules::{Rules, chain_of, is_in, meaning, rules};
+
+const STEP: &str = "set up host ports by iptables";
+const CHECK_STEP: &str = "check host ports by iptables";
+/// How often a change is tried again because somebody else changed the same meanwhile.
+const TRIES: u32 = 10;
+
+/// Makes the container's rules for these addresses.
+///
+/// # Errors
+/// Code 999 with what a program said.
+pub fn add(
+    socket: &mut Socket,
+    conf: &Conf,
+    owner: &Owner<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    for address in addresses {
+        let programs = Programs::of_node(address.is_ipv6()).step(|| STEP)?;
+        match programs.variant {
+            Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
+            Variant::Legacy => legacy::add(&programs, conf, owner, *address).step(|| STEP)?,
+        }
+    }
+    Ok(())
+}
+
+fn add_nft(
+    socket: &mut Socket,
+    programs: &Programs,
+    conf: &Conf,
+    owner: &Owner<'_>,
+    address: IpNetwork,
+) -> Result<(), CniError> {
+    let v6 = address.is_ipv6();
+    let external = match conf.external_chain.as_deref() {
+        Some(chain) if conf.snat => {
+            let is_there = exist(socket, v6, &[chain]).step(|| STEP)? == [true];
+            is_there.then_some(chain).or_else(|| absent(chain))
+        }
+        _ => None,
+    };
+    let rules = rules(conf, owner, address, external);
+    // Of an earlier ADD, perhaps with another address: its rules would come first.
+    kernel::delete_in(socket, v6, owner).step(|| STEP)?;
+    let mut tries = TRIES;
+    loop {
+        match programs.restore(&lines_for(socket, &rules).step(|| STEP)?) {
+            // Somebody else has made a shared chain meanwhile.
+            Err(_) if tries > 0 => tries -= 1,
+            outcome => return outcome.step(|| STEP),
+        }
+    }
+}
+
+/// Lines that are right for what the kernel has now. A shared chain is made by `-N`, which fails if it is there: to declare
+/// it, as `iptables-save` does, would empty one that somebody else has just made.
+fn lines_for(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>, cni_common::nftables::Error> {
+    let present = exist(socket, rules.v6, &rules.shared_chains)?;
+    let missing = rules.shared_chains.iter().zip(present).filter(|(_, present)| !present);
+    let mut lines: Vec<String> = missing.map(|(chain, _)| format!("-N {chain}")).collect();
+    lines.push(format!(":{} - [0:0]", rules.chain));
+    for shared in &rules.shared {
+        if !kernel::has(socket, rules.v6, shared)? {
+            lines.push(shared.rule.line(if shared.first { "-I" } else { "-A" }));
+        }
+    }
+    lines.extend(own_lines(rules));
+    Ok(lines)
+}
+
+/// The container's own rules.
+fn own_lines(rules: &Rules) -> impl Iterator<Item = String> {
+    rules.body.iter().chain(&rules.entries).map(|rule| rule.line("-A"))
+}
+
+/// Says that a chain of somebody else's is not there. The pod gets the marks that it would have without that key.
+fn absent(chain: &str) -> Option<&'static str> {
+    eprintln!(
+        "externalSetMarkChain {chain:?} does not exist; host ports are masqueraded by a mark of our own"
+    );
+    None
+}
+
+/// Compares the rules that are with those that should be: the container's, those shared, and their order in its chain.
+///
+/// # Errors
+/// Code 999 with the first difference.
+pub fn check(conf: &Conf, owner: &Owner<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    for address in addresses {
+        let v6 = address.is_ipv6();
+        let own = Programs::of_node(v6).step(|| CHECK_STEP)?;
+        let mut listing = Listing::parse(&own.save().step(|| CHECK_STEP)?);
+        // Where the node's own variant has nothing of the container's, the other one may.
+        if !listing.has_chain(&chain_of(owner.network, owner.container_id))
+            && own.variant != Variant::Legacy
+            && let Some(legacy) = Programs::legacy(v6)
+        {
+            listing = Listing::parse(&legacy.save().step(|| CHECK_STEP)?);
+        }
+        compare(conf, owner, *address, &listing)?;
+    }
+    Ok(())
+}
+
+fn compare(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, listing: &Listing) -> Result<(), CniError> {
+    let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
+    let fault = |what: String| CniError::internal(format!("could not check {family} dnat: {what}"));
+    let external = conf.external_chain.as_deref().filter(|chain| listing.has_chain(chain));
+    let rules = rules(conf, owner, address, external);
+    for chain in rules.shared_chains.iter().copied().chain([rules.chain.as_str()]) {
+        if !listing.has_chain(chain) {
+            return Err(fault(format!("chain {chain} not found in iptables table nat")));
+        }
+    }
+    let shared = rules.shared.iter().map(|shared| &shared.rule);
+    for rule in shared.chain(&rules.entries) {
+        if !is_in(listing, rule) {
+            return Err(fault(format!("rule {} not found in table nat", rule.line("-A"))));
+        }
+    }
+    let mut found = listing.rules_of(&rules.chain);
+    for rule in &rules.body {
+        if found.next().map(meaning) != Some(meaning(rule)) {
+            return Err(fault(format!("rule {} is not in its place in table nat", rule.line("-A"))));
+        }
+    }
+    match found.next() {
+        Some(rule) => Err(fault(format!("rule {} is one too many", rule.line("-A")))),
+        None if listing.jumps_to(&rules.chain).count() != rules.entries.len() => {
+            Err(fault(format!("more rules lead to chain {} than should", rules.chain)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Removes a container's rules, from either variant. Legacy tables are looked at only if `processes` may be started.
+///
+/// # Errors
+/// All steps are taken; code 999 with what failed.
+pub fn delete(socket: &mut Socket, owner: &Owner<'_>, processes: bool) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    failures.keep(kernel::delete(socket, owner).step(|| "remove host ports of iptables"));
+    if processes {
+        failures.keep(legacy::delete(owner).step(|| "remove host ports of iptables-legacy"));
+    }
+    failures.into_result()
+}
+
+/// Removes the rules of the network's containers that have no valid attachment, from both variants.
+///
+/// # Errors
+/// As [`delete`].
+pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    failures.keep(kernel::gc(socket, network, valid).step(|| "collect host ports of iptables"));
+    failures.keep(legacy::gc(network, valid).step(|| "collect host ports of iptables-legacy"));
+    failures.into_result()
+}
+
+/// Whether `iptables` can be used for a family.
+///
+/// # Errors
+/// Why not.
+pub fn available(v6: bool) -> io::Result<()> {
+    Programs::of_node(v6).map(drop)
+}
+
+/// Whether a container has rules in either variant. Where iptables-nft has none, it costs a process for each family that has one.
+///
+/// # Errors
+/// Code 999 with what a program said.
+pub fn has(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniError> {
+    let step = || "look for iptables chains";
+    Ok(!kernel::families_of(socket, owner).step(step)?.is_empty() || legacy::has(owner).step(step)?)
+}

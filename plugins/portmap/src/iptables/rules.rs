@@ -1,0 +1,314 @@
+//! Chains and rules, as the reference has them: names, comments and order are a contract with it. Nothing here asks the
+//! kernel or a program.
+
+use std::net::IpAddr;
+
+use cni_common::iptables::{Listing, Rule};
+use cni_common::spec::ValidAttachment;
+use ipnetwork::IpNetwork;
+
+use crate::config::Conf;
+use crate::mapping::Mapping;
+use crate::owner::{Owner, hash};
+
+/// The chain that `PREROUTING` and `OUTPUT` jump to.
+pub const DNAT: &str = "CNI-HOSTPORT-DNAT";
+/// The chain that marks.
+pub const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
+/// The chain that masquerades what is marked, to which `POSTROUTING` jumps.
+pub const MASQ: &str = "CNI-HOSTPORT-MASQ";
+/// What the reference had before 2019 beside [`DNAT`].
+pub const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
+
+/// The reference's bit, which is not Kubernetes'.
+const BIT: u32 = 13;
+/// How many ports `multiport` takes.
+const PORTS: usize = 15;
+/// The longest comment of iptables in bytes, less its terminating zero.
+const COMMENT: usize = 255;
+
+/// The chain of a container's mappings.
+pub fn chain_of(network: &str, container_id: &str) -> String {
+    format!("CNI-DN-{}", hash(&format!("{network}{container_id}"), 21))
+}
+
+/// What the reference had before 2019 beside [`chain_of`].
+pub fn old_chain_of(network: &str, container_id: &str) -> String {
+    format!("CNI-SN-{}", hash(&format!("{network}{container_id}"), 21))
+}
+
+/// The comment of the rules that lead to a container's chain.
+fn comment(owner: &Owner<'_>) -> String {
+    // Neither name can hold what would have to be quoted.
+    let mut comment = format!("dnat name: \"{}\" id: \"{}\"", owner.network, owner.container_id);
+    if comment.len() > COMMENT {
+        comment.truncate(COMMENT - 2);
+        comment += "...";
+    }
+    comment
+}
+
+/// The container that such a comment names, if it is on that network.
+pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
+    let rest = comment.strip_prefix("dnat name: \"")?.strip_prefix(network)?;
+    rest.strip_prefix("\" id: \"")?.strip_suffix('"')
+}
+
+/// The chain that a rule with this comment leads to, if it is that of a container of the network which has no valid
+/// attachment. Comment and target have to agree, so that no stranger's chain is taken.
+pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
+    // The old layout's comments began with another word.
+    let comment = comment.strip_prefix("snat").map_or(comment.to_owned(), |rest| format!("dnat{rest}"));
+    let container = container_in(&comment, network)?;
+    let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
+    let is_valid = valid.iter().any(|attachment| attachment.container_id == container);
+    (is_its && !is_valid).then(|| target.to_owned())
+}
+
+/// A rule that containers share: each is there once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The rule.
+    pub rule: Rule,
+    /// It stands before the chain's first rule, so that no other rule lets pass what it is for.
+    pub first: bool,
+}
+
+/// What one family of a container needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// IPv6 or IPv4.
+    pub v6: bool,
+    /// The container's chain.
+    pub chain: String,
+    /// The chains that containers share.
+    pub shared_chains: Vec<&'static str>,
+    /// The rules that containers share.
+    pub shared: Vec<Shared>,
+    /// The rules of the container's chain.
+    pub body: Vec<Rule>,
+    /// The rules that lead to the container's chain.
+    pub entries: Vec<Rule>,
+}
+
+/// What a rule says by those options that ours have, whatever the order they are in. Conditions of a network are not among
+/// them: `iptables` prints them otherwise than people write them.
+pub fn meaning(rule: &Rule) -> [Option<&str>; 11] {
+    const OPTIONS: [&str; 11] = [
+        "-s",
+        "-d",
+        "-p",
+        "--dport",
+        "--dports",
+        "--comment",
+        "--dst-type",
+        "--mark",
+        "--set-xmark",
+        "--to-destination",
+        "-j",
+    ];
+    // In the rules that lead to a container, -s and -d can only come from conditions.
+    let skip = |option: &str| rule.argument("--dports").is_some() && matches!(option, "-s" | "-d");
+    OPTIONS.map(|option| if skip(option) { None } else { rule.argument(option) })
+}
+
+/// Whether the rule's chain has one that means the same.
+pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
+    listing.rules_of(&wanted.chain).any(|rule| meaning(rule) == meaning(wanted))
+}
+
+/// Works the rules out. `external` is the chain of somebody else's that marks, if it is to be used.
+pub fn rules(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
+    let v6 = address.is_ipv6();
+    let chain = chain_of(owner.network, owner.container_id);
+    let local = |hook: &str| Rule::new(hook, &format!("-m addrtype --dst-type LOCAL -j {DNAT}"));
+    let mut shared: Vec<Shared> = Vec::new();
+    let mut shared_chains = Vec::new();
+    if conf.snat && external.is_none() {
+        let value = conf.masq_bit.map_or(1 << BIT, |bit| 1_u32 << bit);
+        let mark = format!("{value:#x}/{value:#x}");
+        let commented = |chain: &str, comment: &str, rest: &str| {
+            let mut rule = Rule::new(chain, &format!("-m comment --comment X {rest}"));
+            rule.args[3] = comment.to_owned();
+            rule
+        };
+        shared_chains.extend([SETMARK, MASQ]);
+        let set = commented(SETMARK, "CNI portfwd masquerade mark", &format!("-j MARK --set-xmark {mark}"));
+        shared.push(Shared { rule: set, first: false });
+        let masquerade = Rule::new(MASQ, &format!("-m mark --mark {mark} -j MASQUERADE"));
+        shared.push(Shared { rule: masquerade, first: false });
+        let jump = commented("POSTROUTING", "CNI portfwd requiring masquerade", &format!("-j {MASQ}"));
+        shared.push(Shared { rule: jump, first: true });
+    }
+    shared_chains.push(DNAT);
+    shared.extend(["PREROUTING", "OUTPUT"].map(|hook| Shared { rule: local(hook), first: false }));
+    let body = conf
+        .mappings
+        .iter()
+        .flat_map(|mapping| body(conf, mapping, address, &chain, external.unwrap_or(SETMARK)));
+    let body = body.collect();
+    Rules { v6, shared_chains, shared, body, entries: entries(conf, owner, v6, &chain), chain }
+}
+
+/// The rules that lead to the container's chain. All mappings are in them, also those of the other family.
+fn entries(conf: &Conf, owner: &Owner<'_>, v6: bool, chain: &str) -> Vec<Rule> {
+    let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
+    protos.sort_unstable();
+    protos.dedup();
+    let mut entries = Vec::new();
+    for proto in protos {
+        let of_proto = conf.mappings.iter().filter(|mapping| mapping.proto.name() == proto);
+        let ports: Vec<String> = of_proto.map(|mapping| mapping.host_port.to_string()).collect();
+        for ports in ports.chunks(PORTS) {
+            let mut rule = Rule::new(
+                DNAT,
+                &format!("-p {proto} -m comment --comment X -m multiport --dports {}", ports.join(",")),
+            );
+            rule.args[5] = comment(owner);
+            rule.args.extend(conf.conditions[usize::from(v6)].iter().cloned());
+            rule.args.extend(["-j".to_owned(), chain.to_owned()]);
+            entries.push(rule);
+        }
+    }
+    entries
+}
+
+fn body(conf: &Conf, mapping: &Mapping, address: IpNetwork, chain: &str, mark: &str) -> Vec<Rule> {
+    let v6 = address.is_ipv6();
+    let Some(host_ip) = mapping.host_ip.in_family(v6) else { return Vec::new() };
+    let full = if v6 { 128 } else { 32 };
+    let to_host = host_ip.map_or(String::new(), |ip| format!("-d {ip}/{full} "));
+    let proto = mapping.proto;
+    let what = format!("{to_host}-p {proto} -m {proto} --dport {}", mapping.host_port);
+    let from = |source: String| Rule::new(chain, &format!("-s {source} {what} -j {mark}"));
+    let mut rules = Vec::new();
+    if conf.snat && conf.masq_all {
+        rules.push(Rule::new(chain, &format!("{what} -j {mark}")));
+    } else if conf.snat {
+        rules.push(from(format!("{}/{}", address.network(), address.prefix())));
+        if !v6 {
+            rules.push(from("127.0.0.1/32".to_owned()));
+        }
+    }
+    let target = match address.ip() {
+        IpAddr::V4(ip) => format!("{ip}:{}", mapping.container_port),
+        IpAddr::V6(ip) => format!("[{ip}]:{}", mapping.container_port),
+    };
+    rules.push(Rule::new(chain, &format!("{what} -j DNAT --to-destination {target}")));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::spec::NetConf;
+
+    use super::*;
+
+    const OWNER: Owner<'_> = Owner { network: "pmnet", ifname: "eth0", container_id: "cid-1" };
+
+    fn conf(keys: &str) -> Conf {
+        let text = format!(
+            r#"{{"cniVersion":"1.0.0","name":"pmnet","type":"portmap","backend":"iptables"{keys},"runtimeConfig":{{"portMappings":[
+                {{"hostPort":8080,"containerPort":80,"protocol":"tcp"}},
+                {{"hostPort":8081,"containerPort":81,"protocol":"UDP"}},
+                {{"hostPort":8083,"containerPort":83,"protocol":"tcp","hostIP":"192.0.2.1"}}]}}}}"#
+        );
+        Conf::read(&NetConf::parse(text.into_bytes()).unwrap()).unwrap()
+    }
+
+    fn lines(rules: &[Rule]) -> Vec<String> {
+        rules.iter().map(|rule| rule.line("-A")).collect()
+    }
+
+    #[test]
+    fn names_are_the_references() {
+        assert_eq!(chain_of("pmnet", "cid-1"), "CNI-DN-23bca406094dc040d4f86");
+        let id = "x".repeat(300);
+        let long = comment(&Owner { container_id: &id, ..OWNER });
+        assert!(long.len() == 256 && long.ends_with("xxx..."));
+        assert_eq!(container_in("dnat name: \"net\" id: \"one\"", "net"), Some("one"));
+        assert_eq!(container_in("dnat name: \"net2\" id: \"one\"", "net"), None);
+    }
+
+    #[test]
+    fn the_rules_are_the_references() {
+        let rules = rules(&conf(""), &OWNER, "10.77.0.3/24".parse().unwrap(), None);
+        let shared: Vec<String> = rules.shared.iter().map(|shared| shared.rule.line("-A")).collect();
+        assert_eq!(
+            shared,
+            [
+                "-A CNI-HOSTPORT-SETMARK -m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark 0x2000/0x2000",
+                "-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE",
+                "-A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j CNI-HOSTPORT-MASQ",
+                "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+                "-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+            ]
+        );
+        let chain = "CNI-DN-23bca406094dc040d4f86";
+        assert_eq!(
+            lines(&rules.entries),
+            [
+                format!(
+                    "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"pmnet\\\" id: \\\"cid-1\\\"\" -m multiport --dports 8080,8083 -j {chain}"
+                ),
+                format!(
+                    "-A CNI-HOSTPORT-DNAT -p udp -m comment --comment \"dnat name: \\\"pmnet\\\" id: \\\"cid-1\\\"\" -m multiport --dports 8081 -j {chain}"
+                ),
+            ]
+        );
+        let body = lines(&rules.body);
+        assert_eq!(body.len(), 9);
+        assert_eq!(
+            body[..3],
+            [
+                format!("-A {chain} -s 10.77.0.0/24 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"),
+                format!("-A {chain} -s 127.0.0.1/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"),
+                format!("-A {chain} -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.77.0.3:80"),
+            ]
+        );
+        assert_eq!(
+            body[6],
+            format!(
+                "-A {chain} -s 10.77.0.0/24 -d 192.0.2.1/32 -p tcp -m tcp --dport 8083 -j CNI-HOSTPORT-SETMARK"
+            )
+        );
+    }
+
+    #[test]
+    fn options() {
+        let address = "fd00::3/64".parse().unwrap();
+        let six = rules(&conf(""), &OWNER, address, Some("KUBE-MARK-MASQ"));
+        assert_eq!(six.shared_chains, [DNAT]);
+        assert!(lines(&six.body)[1].ends_with("--dport 8080 -j DNAT --to-destination [fd00::3]:80"));
+        assert!(lines(&six.body)[0].ends_with("-s fd00::/64 -p tcp -m tcp --dport 8080 -j KUBE-MARK-MASQ"));
+        let no_snat = rules(&conf(r#","snat":false"#), &OWNER, address, None);
+        assert!(no_snat.shared_chains == [DNAT] && no_snat.body.len() == 2);
+        let all = rules(&conf(r#","masqAll":true,"markMasqBit":3"#), &OWNER, address, None);
+        assert_eq!(all.body.len(), 4);
+        assert!(lines(&all.body)[0].contains("-p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"));
+        assert!(all.shared[1].rule.line("-A").contains("--mark 0x8/0x8"));
+        let conditions = rules(&conf(r#","conditionsV6":["!","-s","fd00::/8"]"#), &OWNER, address, None);
+        assert!(lines(&conditions.entries)[0].contains("--dports 8080,8083 ! -s fd00::/8 -j CNI-DN-"));
+    }
+
+    #[test]
+    fn fifteen_ports_at_most() {
+        let mut conf = conf("");
+        conf.mappings = (1..=31).map(|port| Mapping { host_port: port, ..conf.mappings[0] }).collect();
+        let rules = rules(&conf, &OWNER, "10.0.0.3/24".parse().unwrap(), None);
+        assert_eq!(rules.entries.len(), 3);
+        assert!(rules.entries[2].line("-A").contains("--dports 31 "));
+    }
+
+    #[test]
+    fn conditions_do_not_matter_but_all_else_does() {
+        let listing =
+            Listing::parse("*nat\n-A C ! -s 10.0.0.0/8 -p tcp -m multiport --dports 80,81 -j CNI-DN-x\n");
+        assert!(is_in(&listing, &Rule::new("C", "-p tcp -m multiport --dports 80,81 -j CNI-DN-x")));
+        for other in
+            ["-p tcp -m multiport --dports 80 -j CNI-DN-x", "-p udp -m multiport --dports 80,81 -j CNI-DN-x"]
+        {
+            assert!(!is_in(&listing, &Rule::new("C", other)), "{other}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The `portmap` CNI plugin: ports of the host that lead to ports of a container.
+//!
+//! [`config`] reads what is asked for, [`address`] picks the container's addresses, and [`plan`] works out what that means:
+//! none of them asks the kernel. [`nft`] carries it out, or [`iptables`]; [`reference`](mod@reference) knows what the
+//! reference plugin's nftables backend left. [`localhost`] lets connections from 127.0.0.1 through, and
+//! [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
+//! story, and [`hand_back`] gives live host ports to the reference plugin.
+
+#![deny(missing_docs)]
+
+pub mod address;
+pub mod conditions;
+pub mod config;
+pub mod flows;
+pub mod hand_back;
+pub mod iptables;
+pub mod localhost;
+pub mod mapping;
+pub mod mark;
+pub mod nft;
+pub mod owner;
+pub mod plan;
+pub mod reference;
+pub mod verbs;
+
+use std::process::ExitCode;
+
+use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};
+use cni_common::spec::{AddResult, CniError};
+
+/// The plugin.
+pub struct Portmap;
+
+impl Plugin for Portmap {
+    fn name(&self) -> &'static str {
+        "portmap"
+    }
+
+    fn tool(&self, arguments: &[String]) -> Option<ExitCode> {
+        hand_back::tool(arguments)
+    }
+
+    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+        verbs::add(call)
+    }
+
+    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+        verbs::check(call)
+    }
+
+    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+        verbs::del(call)
+    }
+
+    fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
+        verbs::gc(call)
+    }
+
+    fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
+        verbs::status(call)
+    }
+}

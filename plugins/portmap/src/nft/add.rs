@@ -1,0 +1,120 @@
+//! ADD: one batch that only adds, and where that does not do, one that looks first.
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::{Batch, Error, generation};
+use cni_common::spec::{CniError, Code, Step};
+
+use crate::owner::{self, Owner};
+use crate::plan::{Key, Plan};
+
+use super::element::Found;
+use super::establish::{self, Conditions};
+use super::layout::TABLE;
+use super::{TRIES, change, list, note};
+
+const STEP: &str = "set up host ports";
+
+/// Makes the plan's entries the owner's only ones.
+///
+/// # Errors
+/// Code 11 with the holder's name if somebody else who is alive has one of the host ports; 999 for what the kernel refused.
+pub fn add(
+    socket: &mut Socket,
+    owner: &Owner<'_>,
+    netns: &str,
+    plan: &Plan,
+    conditions: &[Conditions],
+) -> Result<(), CniError> {
+    let label = owner.label();
+    if establish::stands(socket).step(|| STEP)? {
+        let mut batch = Batch::new();
+        change::add(&mut batch, &label, netns, &plan.entries);
+        match batch.commit(socket) {
+            // Something of what this network needs is not there yet, or something of what is to be added is.
+            Err(error) if error.is_not_found() || error.is_taken() => {}
+            outcome => return outcome.step(|| STEP),
+        }
+    }
+    for _ in 0..TRIES {
+        match look_and_add(socket, owner, netns, plan, conditions)? {
+            Err(error) if error.is_outdated() => {}
+            outcome => return outcome.step(|| STEP),
+        }
+    }
+    Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
+}
+
+/// The outer error is final, the inner one the kernel's answer to the batch.
+fn look_and_add(
+    socket: &mut Socket,
+    owner: &Owner<'_>,
+    netns: &str,
+    plan: &Plan,
+    conditions: &[Conditions],
+) -> Result<Result<(), Error>, CniError> {
+    let label = owner.label();
+    let label = label.as_str();
+    let generation = generation(socket).step(|| STEP)?;
+    let mut batch = Batch::new();
+    establish::establish(socket, &mut batch, plan, conditions).step(|| STEP)?;
+    let mut stale = Vec::new();
+    if list::owner(socket, label).step(|| STEP)?.is_some() {
+        stale = list::entries(socket, |of| of == label).step(|| STEP)?;
+        change::delete_owners(&mut batch, &[label.to_owned()]);
+    }
+    let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
+    let held = list::at(socket, &keys).step(|| STEP)?.into_iter().flatten();
+    for entry in held {
+        if entry.label == label {
+            // Somebody may have deleted the owner only.
+            if !stale.contains(&entry) {
+                stale.push(entry);
+            }
+            continue;
+        }
+        if !is_left_behind(socket, owner, plan, &entry)? {
+            return Err(taken(&entry));
+        }
+        eprintln!(
+            "host port {} is taken over from {}, which is gone",
+            entry.key,
+            owner::describe(&entry.label)
+        );
+        stale.push(entry);
+    }
+    let stale = list::with_marks(socket, stale).step(|| STEP)?;
+    change::delete(&mut batch, &stale);
+    // Somebody may have deleted the one of two elements only.
+    let orphans = list::marked(socket, &keys).step(|| STEP)?;
+    for key in orphans.into_iter().filter(|key| !stale.iter().any(|entry| entry.key == **key)) {
+        batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
+    }
+    change::add(&mut batch, label, netns, &plan.entries);
+    Ok(batch.commit_at(socket, generation))
+}
+
+/// Whether nobody lives behind the entry any more: its address has been given to this container by the same network, its
+/// owner is not on the list of owners, or the owner's namespace is gone.
+fn is_left_behind(
+    socket: &mut Socket,
+    owner: &Owner<'_>,
+    plan: &Plan,
+    entry: &Found,
+) -> Result<bool, CniError> {
+    let is_ours = plan.entries.iter().any(|ours| ours.target.ip() == entry.target.ip());
+    if is_ours && owner::is_on(&entry.label, owner.network) && !is_same_container(owner, &entry.label) {
+        return Ok(true);
+    }
+    let holder = list::owner(socket, &entry.label).step(|| STEP)?;
+    Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| note::is_gone(&note))))
+}
+
+fn is_same_container(owner: &Owner<'_>, label: &str) -> bool {
+    Owner::parse(label).is_some_and(|other| other.container_id == owner.container_id)
+}
+
+fn taken(entry: &Found) -> CniError {
+    let holder = owner::describe(&entry.label);
+    CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", entry.key))
+        .with_details(format!("it leads to {}", entry.target))
+}

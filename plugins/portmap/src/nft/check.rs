@@ -1,0 +1,127 @@
+//! CHECK: every entry and every rule that it depends on, compared step by step.
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::Expr;
+use cni_common::spec::{CniError, Step};
+
+use crate::owner::{self, Owner};
+use crate::plan::{Entry, Key, Plan};
+
+use super::establish::Conditions;
+use super::layout::{
+    FIXED, NETWORKS, POSTROUTING, TABLE, condition_rules, fixed_rules, masquerade, masquerade_chains,
+    realm_rules,
+};
+use super::list;
+
+const STEP: &str = "check host ports";
+
+/// Whether the owner has entries in the table, whichever.
+///
+/// # Errors
+/// Code 999 if the table cannot be read.
+pub fn is_present(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniError> {
+    Ok(list::owner(socket, &owner.label()).step(|| STEP)?.is_some())
+}
+
+/// Compares what is there with the plan.
+///
+/// # Errors
+/// Code 999 with the first thing that is missing, altered or too much.
+pub fn check(
+    socket: &mut Socket,
+    owner: &Owner<'_>,
+    plan: &Plan,
+    conditions: &[Conditions],
+) -> Result<(), CniError> {
+    check_entries(socket, owner, plan)?;
+    for fixed in &FIXED {
+        let found = read(socket, fixed.name)?;
+        let wanted = fixed_rules(fixed.name, &[]);
+        let is_right = match fixed.name {
+            NETWORKS => true,
+            POSTROUTING => wanted.iter().all(|rule| found.contains(&Some(rule.clone()))),
+            _ => list::is_same(&found, &wanted),
+        };
+        if !is_right {
+            return Err(altered(fixed.name));
+        }
+    }
+    for masquerading in plan.masquerades() {
+        for (name, wanted) in masquerade_chains(&masquerading) {
+            if !list::is_same(&read(socket, &name)?, &wanted) {
+                return Err(altered(&name));
+            }
+        }
+        if let Some(mark) = masquerading.mark() {
+            let bit = mark.value().trailing_zeros();
+            let wanted = u8::try_from(bit).map(masquerade).unwrap_or_default();
+            if !read(socket, POSTROUTING)?.contains(&Some(wanted)) {
+                return Err(altered(POSTROUTING));
+            }
+        }
+    }
+    for network in conditions {
+        let Some(chain) = network.realm.chain() else { continue };
+        if !list::is_same(&read(socket, &chain)?, &realm_rules(&network.realm)) {
+            return Err(altered(&chain));
+        }
+        let found = read(socket, NETWORKS)?;
+        let wanted = condition_rules(&network.realm, &network.alternatives);
+        if !wanted.iter().all(|rule| found.contains(&Some(rule.clone()))) {
+            return Err(altered(NETWORKS));
+        }
+    }
+    Ok(())
+}
+
+fn check_entries(socket: &mut Socket, owner: &Owner<'_>, plan: &Plan) -> Result<(), CniError> {
+    let label = owner.label();
+    let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
+    for (wanted, found) in plan.entries.iter().zip(list::at(socket, &keys).step(|| STEP)?) {
+        let key = &wanted.key;
+        let Some(found) = found else {
+            return Err(CniError::internal(format!("host port {key} leads nowhere")));
+        };
+        if found.label != label {
+            let holder = owner::describe(&found.label);
+            return Err(CniError::internal(format!("host port {key} is held by {holder}")));
+        }
+    }
+    let own = match list::owner(socket, &label).step(|| STEP)? {
+        Some(element) => list::entries_of(socket, &label, &element, &keys).step(|| STEP)?,
+        None => {
+            return Err(CniError::internal(format!("{} is not among the owners", owner::describe(&label))));
+        }
+    };
+    let own = list::with_marks(socket, own).step(|| STEP)?;
+    for found in &own {
+        check_entry(found, plan)?;
+    }
+    Ok(())
+}
+
+fn check_entry(found: &Entry, plan: &Plan) -> Result<(), CniError> {
+    let (key, target) = (&found.key, found.target);
+    let Some(wanted) = plan.entries.iter().find(|wanted| wanted.key == *key) else {
+        return Err(CniError::internal(format!(
+            "host port {key} leads to {target}, and nobody asked for it"
+        )));
+    };
+    if wanted.target != target {
+        let wanted = wanted.target;
+        return Err(CniError::internal(format!("host port {key} leads to {target} and not to {wanted}")));
+    }
+    if wanted.masquerade.chain_name() != found.masquerade.chain_name() {
+        return Err(CniError::internal(format!("host port {key} is not masqueraded as it should be")));
+    }
+    Ok(())
+}
+
+fn read(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Vec<Expr>>>, CniError> {
+    list::rules_of(socket, chain).step(|| STEP)
+}
+
+fn altered(chain: &str) -> CniError {
+    CniError::internal(format!("chain {chain:?} of table {TABLE} is not there or not as it should be"))
+}

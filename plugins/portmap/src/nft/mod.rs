@@ -1,0 +1,41 @@
+//! The nf_tables backend: a table of our own, [`layout`], in which the mappings are elements of maps.
+//!
+//! # What it costs
+//!
+//! [`add`] asks for six chains and commits one batch, two round trips. Only where the table or a chain of it is missing,
+//! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
+//! if anybody has changed anything meanwhile. [`delete`] and [`check`] look the owner up, and the entries at the host ports that
+//! the configuration names. Only if these are not all that the owner has the maps are read, which takes the longer the more
+//! host ports the node has.
+
+use cni_common::netlink::Socket;
+use cni_common::spec::{CniError, Step};
+
+mod add;
+mod change;
+mod check;
+pub mod element;
+mod establish;
+pub mod layout;
+mod list;
+mod live;
+pub mod note;
+mod remove;
+
+pub use add::add;
+pub use check::{check, is_present};
+pub use establish::Conditions;
+pub use list::has_own;
+pub use live::{Live, abandon, live};
+pub use remove::{delete, gc};
+
+/// Has the chain stand that keeps what comes over a wire from 127.0.0.0/8, for a backend that has nothing else here.
+///
+/// # Errors
+/// Code 999 with what the kernel refused.
+pub fn guard(socket: &mut Socket) -> Result<(), CniError> {
+    establish::guard(socket).step(|| "guard 127.0.0.0/8")
+}
+
+/// How often what was read is read again because somebody changed a ruleset meanwhile.
+const TRIES: u32 = 200;

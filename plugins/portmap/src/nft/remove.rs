@@ -1,0 +1,129 @@
+//! DEL and GC: an owner's entries go, found by nothing but the owner.
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::{Batch, Error, all_chains, chains, generation};
+use cni_common::spec::{CniError, Code, Step, ValidAttachment};
+
+use crate::mark::Masquerade;
+use crate::owner::{self, Owner};
+use crate::plan::{Entry, Key};
+
+use super::element::Found;
+use super::layout::{TABLE, from_rules};
+use super::{TRIES, change, list};
+
+const STEP: &str = "remove host ports";
+
+/// Removes an attachment's entries and says which these were. They are found by their owner; `hints`, where they might
+/// be, only make it faster.
+///
+/// # Errors
+/// Code 999 with what the kernel refused.
+pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
+    let label = owner.label();
+    let hints: Vec<&Key> = hints.iter().map(|entry| &entry.key).collect();
+    remove(socket, |socket| match list::owner(socket, &label)? {
+        None => Ok(Dead::default()),
+        Some(element) => {
+            let found = list::entries_of(socket, &label, &element, &hints)?;
+            Ok(Dead { owners: vec![label.clone()], found })
+        }
+    })
+}
+
+/// Removes the entries of the network's attachments that are not among the valid ones, and says which these were.
+///
+/// # Errors
+/// As [`delete`].
+pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
+    let valid: Vec<String> = valid.iter().map(|valid| Owner::valid(network, valid).label()).collect();
+    let removed = remove(socket, |socket| {
+        let mut owners = list::owners(socket)?;
+        owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
+        if owners.is_empty() {
+            return Ok(Dead::default());
+        }
+        let found = list::entries(socket, |label| owners.iter().any(|dead| dead == label))?;
+        Ok(Dead { owners, found })
+    })?;
+    sweep(socket)?;
+    Ok(removed)
+}
+
+/// Whose entries go, and which these are.
+#[derive(Default)]
+struct Dead {
+    owners: Vec<String>,
+    found: Vec<Found>,
+}
+
+fn remove(
+    socket: &mut Socket,
+    dead: impl Fn(&mut Socket) -> Result<Dead, Error>,
+) -> Result<Vec<Entry>, CniError> {
+    for _ in 0..TRIES {
+        let generation = generation(socket).step(|| STEP)?;
+        let Dead { owners, found } = dead(socket).step(|| STEP)?;
+        if owners.is_empty() {
+            return Ok(Vec::new());
+        }
+        let entries = list::with_marks(socket, found).step(|| STEP)?;
+        let mut batch = Batch::new();
+        change::delete(&mut batch, &entries);
+        change::delete_owners(&mut batch, &owners);
+        delete_chains(socket, &mut batch, &entries).step(|| STEP)?;
+        match batch.commit_at(socket, generation) {
+            Err(error) if error.is_outdated() => {}
+            outcome => return outcome.step(|| STEP).map(|()| entries),
+        }
+    }
+    Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
+}
+
+/// Deletes the chains of pod networks to which only these entries lead. Where each pod has a network of its own there is
+/// one for each.
+fn delete_chains(socket: &mut Socket, batch: &mut Batch, entries: &[Entry]) -> Result<(), Error> {
+    let mut own: Vec<(String, u32, u32)> = Vec::new();
+    for entry in entries {
+        let (Masquerade::From(network, mark), Some(name)) =
+            (&entry.masquerade, entry.masquerade.chain_name())
+        else {
+            continue;
+        };
+        match own.iter_mut().find(|(chain, ..)| *chain == name) {
+            Some((_, references, _)) => *references += 1,
+            None => own.push((name, 1, count(&from_rules(*network, mark)))),
+        }
+    }
+    let wanted: Vec<_> = own.iter().map(|(name, ..)| (TABLE, name.as_str())).collect();
+    for ((name, references, rules), chain) in own.iter().zip(chains(socket, &wanted)?) {
+        if chain.is_some_and(|chain| chain.uses == references + rules) {
+            batch.flush_chain(TABLE, name).delete_chain(TABLE, name);
+        }
+    }
+    Ok(())
+}
+
+fn count<T>(rules: &[T]) -> u32 {
+    u32::try_from(rules.len()).unwrap_or(u32::MAX)
+}
+
+/// Deletes the chains of pod networks to which nothing leads: a second ADD with another address leaves one behind.
+fn sweep(socket: &mut Socket) -> Result<(), CniError> {
+    for _ in 0..TRIES {
+        let generation = generation(socket).step(|| STEP)?;
+        let mut batch = Batch::new();
+        for (name, chain) in all_chains(socket, TABLE).step(|| STEP)? {
+            if let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
+                && chain.uses <= count(&from_rules(network, &mark))
+            {
+                batch.flush_chain(TABLE, &name).delete_chain(TABLE, &name);
+            }
+        }
+        match batch.commit_at(socket, generation) {
+            Err(error) if error.is_outdated() => {}
+            outcome => return outcome.step(|| STEP),
+        }
+    }
+    Ok(())
+}

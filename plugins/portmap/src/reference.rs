@@ -1,0 +1,299 @@
+//! What the reference's nftables backend left: the tables `ip cni_hostport` and `ip6 cni_hostport`.
+//!
+//! Its rules are in the chain `hostports`, up to version 1.8 those for one address of the host in `hostip_hostports`, and
+//! what is masqueraded in `masquerading`. The comment of each is the container's ID and nothing else: not the network,
+//! not the interface. So DEL takes all rules of the container, as the reference does.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use cni_common::netlink::Socket;
+use cni_common::nftables::matches::{End, address};
+use cni_common::nftables::{
+    Batch, ChainType, CmpOp, Error, Expr, FIB_DADDR, Family, Hook, HookPoint, LOCAL, MetaKey, PayloadBase,
+    Policy, Register, Rule, Table, Verdict, all_chains, chains, rules,
+};
+use cni_common::spec::{CniError, Step, ValidAttachment};
+
+use ipnetwork::IpNetwork;
+
+use crate::config::Conf;
+use crate::mapping::Proto;
+use crate::mark::Masquerade;
+use crate::plan::{Entry, Key, Plan, Realm};
+
+/// The tables.
+pub const TABLES: [Table<'static>; 2] =
+    [Table::new(Family::Ip, "cni_hostport"), Table::new(Family::Ip6, "cni_hostport")];
+/// The chain of the host ports.
+pub const HOSTPORTS: &str = "hostports";
+/// The chain of those for one address of the host, before version 1.9.
+pub const OLD_HOSTPORTS: &str = "hostip_hostports";
+/// The chain of what is masqueraded.
+pub const MASQUERADING: &str = "masquerading";
+/// The chain that leads to both.
+const ALL: &str = "hostports_all";
+const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
+
+/// Where libcni keeps the results of attachments that it knows of, in files `NETWORK-CONTAINER-INTERFACE`.
+const RESULTS: &str = "/var/lib/cni/results";
+/// How often rules are listed again because some were gone when they were to be deleted.
+const TRIES: u32 = 20;
+
+/// The tables that are there.
+fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
+    let found = chains(socket, &TABLES.map(|table| (table, HOSTPORTS)))?;
+    Ok(TABLES.into_iter().zip(found).filter_map(|(table, chain)| chain.map(|_| table)).collect())
+}
+
+/// Removes a container's rules and says which host ports these were.
+///
+/// # Errors
+/// Code 999 with what the kernel refused.
+pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<Entry>, CniError> {
+    delete_where(socket, |comment| comment == container_id).step(|| "remove host ports of the reference")
+}
+
+/// Removes the rules of containers that are dead. The rules do not tell the network, so a container counts as dead only if
+/// no attachment to this network is valid and libcni keeps no result of it for any network; without a folder of results
+/// nobody does.
+///
+/// # Errors
+/// As [`delete`].
+pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
+    let step = || "collect host ports of the reference";
+    if present(socket).step(step)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(results) = results(Path::new(RESULTS)) else { return Ok(Vec::new()) };
+    let is_alive = |id: &str| {
+        valid.iter().any(|attachment| attachment.container_id == id)
+            || results.iter().any(|name| name.contains(&format!("-{id}-")))
+    };
+    delete_where(socket, |comment| !is_alive(comment)).step(step)
+}
+
+fn results(folder: &Path) -> Option<Vec<String>> {
+    let entries = fs::read_dir(folder).ok()?;
+    Some(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+}
+
+fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+    let mut removed = Vec::new();
+    for table in present(socket)? {
+        let mut tries = TRIES;
+        loop {
+            let mut batch = Batch::new();
+            let mut entries = Vec::new();
+            for chain in CHAINS {
+                let mut dead = rules(socket, table, chain)?;
+                dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
+                // What is left over goes in the next round.
+                for rule in dead.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
+                    batch.delete_rule(table, chain, rule.handle);
+                    entries.extend(entry(rule, table.family == Family::Ip6));
+                }
+            }
+            let done = batch.len() < Batch::ROOM;
+            match batch.commit(socket) {
+                Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    removed.extend(entries);
+                    if done {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether a container has rules there.
+///
+/// # Errors
+/// Code 999 if they cannot be read.
+pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
+    let step = || "look for host ports of the reference";
+    for table in present(socket).step(step)? {
+        for chain in [HOSTPORTS, OLD_HOSTPORTS] {
+            let found = rules(socket, table, chain).step(step)?;
+            if found.iter().any(|rule| rule.comment.as_deref() == Some(container_id)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Compares a container's rules with the plan: each host port, the way to it, and a masquerading for each address.
+///
+/// # Errors
+/// Code 999 with the first thing that is missing.
+pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) -> Result<(), CniError> {
+    let step = || "check host ports of the reference";
+    for table in TABLES {
+        let v6 = table.family == Family::Ip6;
+        let wanted: Vec<&Entry> = plan.entries.iter().filter(|entry| entry.key.realm.v6 == v6).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
+        let mut found = rules(socket, table, HOSTPORTS).step(step)?;
+        found.extend(rules(socket, table, OLD_HOSTPORTS).step(step)?);
+        let found: Vec<Entry> =
+            found.iter().filter(|rule| own(rule)).filter_map(|rule| entry(rule, v6)).collect();
+        for wanted in &wanted {
+            let is_it = |found: &Entry| {
+                let (a, b) = (&found.key, &wanted.key);
+                (a.host_ip, a.proto, a.port, found.target) == (b.host_ip, b.proto, b.port, wanted.target)
+            };
+            if !found.iter().any(is_it) {
+                let msg = format!(
+                    "missing hostport rules in \"hostports\" chain: {} to {}",
+                    wanted.key, wanted.target
+                );
+                return Err(CniError::internal(msg));
+            }
+        }
+        for hook in ["prerouting", "output"] {
+            let found = rules(socket, table, hook).step(step)?;
+            if !found.iter().any(|rule| rule.jump_target().is_some()) {
+                return Err(CniError::internal(format!(
+                    "nothing leads from chain {hook:?} of table {table} to host ports"
+                )));
+            }
+        }
+        if conf.snat && !rules(socket, table, MASQUERADING).step(step)?.iter().any(own) {
+            return Err(CniError::internal("missing hostport rules in \"masquerading\" chain"));
+        }
+    }
+    Ok(())
+}
+
+/// The host port that a rule of the reference's is for: `[ip daddr A] P dport N dnat to T:M`.
+pub fn entry(rule: &Rule, v6: bool) -> Option<Entry> {
+    let mut host_ip = None;
+    let mut proto = None;
+    let mut port = None;
+    let mut constants = Vec::new();
+    let steps = rule.decode()?;
+    for pair in steps.windows(2) {
+        let Expr::Cmp { op: CmpOp::Eq, value, .. } = &pair[1] else { continue };
+        match &pair[0] {
+            Expr::Meta { key: MetaKey::L4Proto, .. } => proto = Proto::from_number(*value.first()?),
+            Expr::Payload { base: PayloadBase::Transport, offset: 2, .. } => port = Some(u16_of(value)?),
+            Expr::Payload { base: PayloadBase::Network, offset: 16 | 24, .. } => {
+                host_ip = Some(ip_of(value)?)
+            }
+            _ => {}
+        }
+    }
+    for step in &steps {
+        if let Expr::Immediate { value, .. } = step {
+            constants.push(value);
+        }
+    }
+    let (Some(Expr::Dnat { .. }), [address, to_port]) = (steps.last(), constants.as_slice()) else {
+        return None;
+    };
+    let target = SocketAddr::new(ip_of(address)?, u16_of(to_port)?);
+    let key = Key { realm: Realm { v6, id: None }, host_ip, proto: proto?, port: port? };
+    Some(Entry { key, target, masquerade: Masquerade::Nothing })
+}
+
+/// The rule for a host port, as the reference has `nft` write it; `conditions` are steps in front.
+pub fn rule(entry: &Entry, conditions: &[Expr]) -> Vec<Expr> {
+    let cmp = |value: Vec<u8>| Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value };
+    let mut steps = conditions.to_vec();
+    if let Some(ip) = entry.key.host_ip {
+        steps.extend(address(End::Destination, CmpOp::Eq, ip.into()));
+    }
+    let octets = match entry.target.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let port = Register::word(4);
+    steps.extend([
+        Expr::Meta { key: MetaKey::L4Proto, to: Register::R1 },
+        cmp(vec![entry.key.proto.number()]),
+        Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::R1 },
+        cmp(entry.key.port.to_be_bytes().to_vec()),
+        Expr::Immediate { to: Register::R1, value: octets },
+        Expr::Immediate { to: port, value: entry.target.port().to_be_bytes().to_vec() },
+        Expr::Dnat { v6: entry.key.realm.v6, address: Register::R1, port },
+    ]);
+    steps
+}
+
+/// The rules that masquerade for a pod.
+pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> {
+    let any: IpNetwork = cni_common::spec::addr::default_route(pod);
+    let from = |source: IpNetwork| {
+        let mut steps = address(End::Source, CmpOp::Eq, source);
+        steps.extend(address(End::Destination, CmpOp::Eq, pod.into()));
+        steps.push(Expr::Masquerade { flags: 0 });
+        steps
+    };
+    match masquerade {
+        Masquerade::Nothing => Vec::new(),
+        Masquerade::All(_) => vec![from(any)],
+        Masquerade::From(..) if pod.is_ipv4() => {
+            vec![from(pod.into()), from(IpAddr::from([127, 0, 0, 1]).into())]
+        }
+        Masquerade::From(..) => vec![from(pod.into())],
+    }
+}
+
+/// Adds to the batch what is missing of a family's table: its chains and what leads through them.
+///
+/// # Errors
+/// Code 999 if it cannot be looked at.
+pub fn establish(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
+    let table = TABLES[usize::from(v6)];
+    let present: Vec<String> = all_chains(socket, table)
+        .step(|| "look at the table of the reference")?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let is_missing = |name: &str| !present.iter().any(|present| present == name);
+    let jump = |to: &str| Expr::Verdict(Verdict::Jump(to.to_owned()));
+    let hook =
+        |point, priority| Some(Hook { chain_type: ChainType::Nat, point, priority, policy: Policy::Accept });
+    batch.add_table(table, Some("CNI portmap plugin"));
+    for name in [HOSTPORTS, OLD_HOSTPORTS, ALL].into_iter().filter(|name| is_missing(name)) {
+        batch.add_chain(table, name, None, None);
+        if name == ALL {
+            batch.add_rule(table, ALL, &[jump(OLD_HOSTPORTS)], None);
+            batch.add_rule(table, ALL, &[jump(HOSTPORTS)], None);
+        }
+    }
+    let local = [
+        Expr::FibType { flags: FIB_DADDR, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
+        jump(ALL),
+    ];
+    for (name, point) in [("prerouting", HookPoint::Prerouting), ("output", HookPoint::Output)] {
+        if is_missing(name) {
+            batch.add_chain(table, name, hook(point, -100), None);
+            batch.add_rule(table, name, &local, None);
+        }
+    }
+    if is_missing(MASQUERADING) {
+        batch.add_chain(table, MASQUERADING, hook(HookPoint::Postrouting, 100), None);
+    }
+    Ok(table)
+}
+
+fn u16_of(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.first_chunk()?))
+}
+
+fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
+}

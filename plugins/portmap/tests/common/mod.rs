@@ -1,0 +1,274 @@
+//! A node with containers behind bridges and a portmap plugin, servers that say who is calling, and callers.
+#![allow(dead_code)] // each test program uses some of it
+
+pub(crate) mod programs;
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use conformance::fixture::{Client, Node, NodeRuntime, Place, Pod, bin_dir, go_bin_dir};
+use conformance::runner::{Attachment, Exec, Network, Output};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The plugin under test.
+pub(crate) const PORTMAP: &str = env!("CARGO_BIN_EXE_portmap");
+/// The machine outside, its network, and the node there.
+pub(crate) const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "2001:db8::/64"];
+/// How long a caller waits for an answer that has to come, and for one that must not.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const IMPATIENCE: Duration = Duration::from_millis(400);
+
+/// Whose portmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Us,
+    Go,
+}
+
+/// A folder with our bridge and host-local, and a portmap plugin.
+pub(crate) struct Bins(TempDir);
+
+impl Bins {
+    pub(crate) fn new(portmap: By) -> Bins {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["bridge", "host-local"] {
+            symlink(bin_dir().unwrap().join(name), dir.path().join(name)).unwrap();
+        }
+        let portmap = match portmap {
+            By::Us => PathBuf::from(PORTMAP),
+            By::Go => go_bin_dir().unwrap().join("portmap"),
+        };
+        symlink(portmap, dir.path().join("portmap")).unwrap();
+        Bins(dir)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// A node with two bridges' networks, `pods` on cni0 and `more` on cni1, and a machine outside.
+pub(crate) struct World {
+    pub(crate) node: Node,
+    pub(crate) bins: Bins,
+    pub(crate) outside: [Client; 2],
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        World::by(By::Us)
+    }
+
+    pub(crate) fn by(portmap: By) -> World {
+        let node = Node::new().unwrap();
+        let outside = OUTSIDE.map(|subnet| node.outside_client(subnet).unwrap());
+        World { node, bins: Bins::new(portmap), outside }
+    }
+
+    pub(crate) fn runtime(&self) -> NodeRuntime<'_> {
+        self.node.runtime([self.bins.path()])
+    }
+
+    /// Adds a pod with these mappings.
+    pub(crate) fn add(&self, name: &str, network: &Network, mappings: &Value) -> Added<'_> {
+        let pod = self.node.pod(name).unwrap();
+        pod.sh("ip link set lo up").unwrap();
+        self.attach(pod, "eth0", network, mappings)
+    }
+
+    pub(crate) fn attach(&self, pod: Pod, ifname: &str, network: &Network, mappings: &Value) -> Added<'_> {
+        let attachment = pod.attachment(ifname).with_capability("portMappings", mappings.clone());
+        let result = self.runtime().add(network, &attachment).unwrap();
+        let addresses = addresses(&result);
+        Added { world: self, pod, attachment, network: network.clone(), addresses, result }
+    }
+
+    /// The node's address towards the machine outside.
+    pub(crate) fn address(&self, v6: bool) -> IpAddr {
+        self.outside[usize::from(v6)].node_address()
+    }
+
+    pub(crate) fn nft(&self, script: &str) {
+        self.node.tool("nft", &[script]).unwrap();
+    }
+
+    pub(crate) fn listing(&self) -> String {
+        self.node.tool("nft", &["-s", "list", "ruleset"]).unwrap()
+    }
+
+    /// What our table holds, without its first and last line; empty if there is none.
+    pub(crate) fn table(&self) -> String {
+        self.node.tool("nft", &["-s", "list", "table", "inet", "cni_portmap"]).unwrap_or_default()
+    }
+
+    /// How many elements lead to pods: only these have a comment and a value.
+    pub(crate) fn count(&self) -> usize {
+        self.table().matches("\" : ").count()
+    }
+
+    /// A raw call of the plugin.
+    pub(crate) fn call(&self, verb: &str, attachment: &Attachment, config: &Value) -> Output {
+        let exec = Exec::new(self.bins.path().join("portmap"), verb)
+            .attachment(attachment)
+            .stdin(config.to_string());
+        self.node.call(&exec).unwrap()
+    }
+}
+
+fn addresses(result: &Value) -> Vec<IpAddr> {
+    let ips = result["ips"].as_array().cloned().unwrap_or_default();
+    let ip = |ip: &Value| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap();
+    ips.iter().map(ip).collect()
+}
+
+/// A pod that is attached.
+pub(crate) struct Added<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) pod: Pod,
+    pub(crate) attachment: Attachment,
+    pub(crate) network: Network,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) result: Value,
+}
+
+impl Added<'_> {
+    pub(crate) fn address(&self, v6: bool) -> IpAddr {
+        *self.addresses.iter().find(|ip| ip.is_ipv6() == v6).unwrap()
+    }
+
+    pub(crate) fn del(&self) {
+        self.world.runtime().del(&self.network, &self.attachment).unwrap();
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.world.runtime().check(&self.network, &self.attachment).map_err(|error| error.to_string())
+    }
+
+    /// Serves a port of the pod by both protocols and both families.
+    pub(crate) fn serve(&self, port: u16) {
+        serve(&self.pod, self.pod.name(), port);
+    }
+
+    /// Portmap's configuration as a runtime would send it, with the result of the ADD.
+    pub(crate) fn config(&self) -> Value {
+        let mut config = Value::Object(self.network.plugins.last().unwrap().clone());
+        config["name"] = json!(self.network.name);
+        config["cniVersion"] = json!(self.network.version);
+        config["runtimeConfig"] = json!({"portMappings": self.attachment.capabilities["portMappings"]});
+        config["prevResult"] = self.result.clone();
+        config
+    }
+}
+
+/// A bridge with addresses of both families, and portmap with these keys.
+pub(crate) fn network_of(name: &str, bridge: &str, number: u8, version: &str, keys: Value) -> Network {
+    let mut portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    portmap.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let subnets = [format!("10.1.{number}.0/24"), format!("fd00:{number}::/64")];
+    let bridge = json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": subnets[0]}], [{"subnet": subnets[1]}]]}});
+    let list = json!({"name": name, "cniVersion": version, "plugins": [bridge, portmap]});
+    Network::from_value(&list).unwrap()
+}
+
+pub(crate) fn pods(keys: Value) -> Network {
+    network_of("pods", "cni0", 0, "1.1.0", keys)
+}
+
+pub(crate) fn more(keys: Value) -> Network {
+    network_of("more", "cni1", 1, "1.1.0", keys)
+}
+
+pub(crate) fn mapping(proto: &str, host_ip: &str, host: u16, container: u16) -> Value {
+    json!({"hostPort": host, "containerPort": container, "protocol": proto, "hostIP": host_ip})
+}
+
+/// TCP and UDP from a host's port to a container's.
+pub(crate) fn both(host: u16, container: u16) -> Value {
+    json!([mapping("tcp", "", host, container), mapping("udp", "", host, container)])
+}
+
+/// Answers every call to a port there with a name and the caller's address, until the test ends. A socket belongs to the
+/// namespace that it was made in, so only making it happens there.
+pub(crate) fn serve(place: &impl Place, name: &str, port: u16) {
+    serve_at(place, name, (std::net::Ipv6Addr::UNSPECIFIED, port).into());
+}
+
+pub(crate) fn serve_at(place: &impl Place, name: &str, address: SocketAddr) {
+    let listener = place.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let greeting = name.to_owned();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let peer = stream.peer_addr().map_or(String::new(), |peer| peer.ip().to_canonical().to_string());
+            let _ = (&stream).write_all(format!("{greeting} {peer}").as_bytes());
+        }
+    });
+    let socket = place.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+    let greeting = name.to_owned();
+    thread::spawn(move || {
+        let mut buffer = [0; 16];
+        while let Ok((_, peer)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(format!("{greeting} {}", peer.ip().to_canonical()).as_bytes(), peer);
+        }
+    });
+}
+
+/// The answer to a TCP call: a server's name and whom it saw calling.
+pub(crate) fn tcp(place: &impl Place, to: SocketAddr, patience: Duration) -> std::io::Result<String> {
+    place
+        .run(|| {
+            let mut stream = TcpStream::connect_timeout(&to, patience)?;
+            stream.set_read_timeout(Some(patience))?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        })
+        .unwrap()
+}
+
+/// The answer to a UDP call, tried twice since the first packet may be lost while a neighbour is looked for.
+pub(crate) fn udp(place: &impl Place, to: SocketAddr, patience: Duration) -> std::io::Result<String> {
+    let socket = udp_socket(place, to);
+    udp_ask(&socket, patience)
+}
+
+pub(crate) fn udp_socket(place: &impl Place, to: SocketAddr) -> UdpSocket {
+    let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
+    place
+        .run(|| {
+            let socket = UdpSocket::bind((any, 0)).unwrap();
+            socket.connect(to).unwrap();
+            socket
+        })
+        .unwrap()
+}
+
+pub(crate) fn udp_ask(socket: &UdpSocket, patience: Duration) -> std::io::Result<String> {
+    socket.set_read_timeout(Some(patience / 2))?;
+    let mut buffer = [0; 64];
+    let mut outcome = Err(std::io::ErrorKind::TimedOut.into());
+    for _ in 0..2 {
+        outcome = socket.send(b"?").and_then(|_| socket.recv(&mut buffer));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map(|len| String::from_utf8_lossy(&buffer[..len]).into_owned())
+}
+
+/// The answer by that protocol.
+pub(crate) fn ask(place: &impl Place, proto: &str, to: SocketAddr) -> Result<String, String> {
+    let answer = if proto == "tcp" { tcp(place, to, PATIENCE) } else { udp(place, to, PATIENCE) };
+    answer.map_err(|error| format!("{proto} to {to}: {error}"))
+}
+
+/// Whether a call gets no answer, be it refused or unheard.
+pub(crate) fn silent(place: &impl Place, proto: &str, to: SocketAddr) -> bool {
+    let answer = if proto == "tcp" { tcp(place, to, IMPATIENCE) } else { udp(place, to, IMPATIENCE) };
+    answer.is_err()
+}

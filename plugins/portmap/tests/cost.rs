@@ -1,0 +1,185 @@
+//! What host ports cost: processes for each verb, and time for each connection. They need root, `nft` and `strace`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, World, both, mapping, pods, serve};
+use conformance::fixture::Place as _;
+use conformance::runner::{Attachment, Exec};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A plugin that is watched by `strace`, which writes down every program that it starts and every answer of the kernel's.
+struct Watched(TempDir);
+
+impl Watched {
+    fn new(world: &World) -> Watched {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, plugin) = (dir.path().join("portmap"), world.bins.path().join("portmap"));
+        let log = dir.path().join("log");
+        let script = format!(
+            "#!/bin/sh\nexec strace -f -qq -e trace=execve,execveat,recvfrom -e signal=none -o {} {}\n",
+            log.display(),
+            plugin.display()
+        );
+        fs::write(&file, script).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        Watched(dir)
+    }
+
+    /// What is written down about a call.
+    fn log(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> String {
+        let exec =
+            Exec::new(self.0.path().join("portmap"), verb).attachment(attachment).stdin(config.to_string());
+        let output = world.node.call(&exec).unwrap();
+        assert!(output.success(), "{verb}: {}", String::from_utf8_lossy(&output.stdout));
+        fs::read_to_string(self.0.path().join("log")).unwrap()
+    }
+
+    /// How many processes the call starts.
+    fn call(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> usize {
+        let log = self.log(world, verb, attachment, config);
+        // The first is the plugin itself.
+        let started = log.lines().filter(|line| line.contains("execve") && line.contains("= 0")).count();
+        started.checked_sub(1).expect("strace wrote nothing")
+    }
+}
+
+#[test]
+fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
+    for (backend, most) in [("nftables", 0), ("iptables", 2)] {
+        let world = World::new();
+        let watched = Watched::new(&world);
+        // The bridge is there, and so is whatever the first pod of a node makes.
+        for first in [true, false] {
+            let name = if first { "one" } else { "two" };
+            let added = world.add(name, &pods(json!({"backend": backend})), &json!([]));
+            let mut config = added.config();
+            let calls = |config: &Value| {
+                ["STATUS", "ADD", "CHECK", "ADD", "GC", "DEL", "DEL"].map(|verb| {
+                    let none = Attachment::default();
+                    let attachment = if matches!(verb, "STATUS" | "GC") { &none } else { &added.attachment };
+                    (verb, watched.call(&world, verb, attachment, config))
+                })
+            };
+            assert_eq!(calls(&config).map(|(_, count)| count), [0; 7], "{backend}, no mappings");
+            config["runtimeConfig"]["portMappings"] = both(8080, 80);
+            for (verb, count) in calls(&config) {
+                assert!(count <= most, "{backend} {verb} started {count}");
+            }
+            if backend == "iptables" {
+                // Both families: the watch does see processes.
+                assert_eq!(watched.call(&world, "ADD", &added.attachment, &config), 2);
+                assert_eq!(watched.call(&world, "DEL", &added.attachment, &config), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_verb_reads_more_where_there_are_more_mappings() {
+    let answers = |others: bool| {
+        let world = World::new();
+        let watched = Watched::new(&world);
+        world.add("first", &pods(json!({})), &both(9000, 80));
+        if others {
+            fill(&world);
+        }
+        let added = world.add("one", &pods(json!({})), &json!([]));
+        let mut config = added.config();
+        config["runtimeConfig"]["portMappings"] =
+            json!([mapping("tcp", "", 8080, 80), mapping("tcp", "", 8081, 80)]);
+        ["ADD", "CHECK", "DEL"].map(|verb| {
+            let log = watched.log(&world, verb, &added.attachment, &config);
+            (verb, log.matches("recvfrom(").count())
+        })
+    };
+    let few = answers(false);
+    assert!(few.iter().all(|(_, count)| *count > 0), "{few:?}");
+    assert_eq!(answers(true), few);
+}
+
+/// The time of one connection to the port, the best of several rounds' medians.
+fn connect_time(world: &World, port: u16) -> Duration {
+    let to = SocketAddr::new(world.address(false), port);
+    world.outside[0]
+        .run(|| {
+            let median = || {
+                let mut times: Vec<Duration> = (0..101)
+                    .map(|_| {
+                        let began = Instant::now();
+                        let stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+                        let time = began.elapsed();
+                        drop(stream);
+                        time
+                    })
+                    .collect();
+                times.sort();
+                times[50]
+            };
+            (0..5).map(|_| median()).min().unwrap()
+        })
+        .unwrap()
+}
+
+/// Ten pods with a thousand mappings each. The last port of all is 19999.
+fn fill(world: &World) {
+    let base = world.add("base", &pods(json!({})), &json!([]));
+    for pod in 0..10_u16 {
+        let ports = (0..1000).map(|port| mapping("tcp", "", 10_000 + pod * 1000 + port, 80));
+        let mut config = base.config();
+        config["prevResult"]["ips"] =
+            json!([{"address": format!("10.1.0.{}/24", pod + 100), "interface": 2}]);
+        config["runtimeConfig"]["portMappings"] = Value::Array(ports.collect());
+        let attachment = Attachment::new(format!("pod{pod}"), base.attachment.netns.clone(), "eth0");
+        let output = world.call("ADD", &attachment, &config);
+        assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn a_connection_costs_the_same_with_ten_thousand_mappings() {
+    let few = World::new();
+    let many = World::new();
+    fill(&many);
+    let one = few.add("one", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
+    let last = many.add("last", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
+    serve(&one.pod, "one", 80);
+    serve(&last.pod, "last", 80);
+    // Other tests run at the same time, so the best of some tries counts.
+    let ratio = |few: &World, many: &World| {
+        let tries =
+            (0..4).map(|_| connect_time(many, 8080).as_secs_f64() / connect_time(few, 8080).as_secs_f64());
+        tries.fold(f64::MAX, f64::min)
+    };
+    let maps = ratio(&few, &many);
+    // What the reference's rules would do to it: this is what the test is able to see.
+    let linear = World::new();
+    let behind = linear.add("behind", &pods(json!({})), &json!([]));
+    serve(&behind.pod, "behind", 80);
+    let mut rules = String::from(
+        "add table ip cni_hostport\nadd chain ip cni_hostport hostports\n\
+        add chain ip cni_hostport prerouting { type nat hook prerouting priority -100; }\n\
+        add rule ip cni_hostport prerouting fib daddr type local jump hostports\n",
+    );
+    let target = behind.address(false);
+    for port in (10_000..20_000).chain([8080]) {
+        rules += &format!("add rule ip cni_hostport hostports tcp dport {port} dnat to {target}:80\n");
+    }
+    linear.node.write_file("/run/rules", &rules).unwrap();
+    linear.node.sh("nft -f /run/rules").unwrap();
+    let rules = ratio(&few, &linear);
+    println!("10,001 mappings to 1: {maps:.2} by maps, {rules:.2} by rules");
+    assert!(maps <= 1.2, "{maps:.2}");
+    assert!(rules > 1.2, "{rules:.2}");
+    // ADD and DEL of one more are quick as well, and leave the others alone.
+    let began = Instant::now();
+    last.del();
+    println!("DEL of a pod with one mapping among 10,000, bridge included: {:?}", began.elapsed());
+    assert_eq!(many.count(), 10_000);
+}

@@ -1,0 +1,137 @@
+//! UDP flows: what goes on where a host port led before is forgotten, and nothing else. They need root and `nft`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use cni_common::conntrack::{Filter, UDP, flows};
+use cni_common::netlink::Socket;
+use common::{IMPATIENCE, PATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
+use conformance::fixture::Place as _;
+use serde_json::json;
+
+/// How many UDP flows to that port the kernel tracks.
+fn tracked(world: &World, v6: bool, port: u16) -> usize {
+    let filter = Filter { v6, proto: UDP, dst_port: Some(port) };
+    world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap().len()).unwrap()
+}
+
+/// Tracking goes on although the last rule that needs it goes: otherwise stale flows would do no harm.
+fn keep_tracking(world: &World) {
+    world
+        .nft("table inet keep { chain input { type filter hook input priority 0; ct state new accept; }\n }");
+}
+
+/// One client, which goes on sending from one port: to the first pod, after its DEL to the node, after the next ADD to the
+/// second pod. plugins issues 123 and 1190.
+#[test]
+fn a_client_that_never_stops_follows_the_host_port() {
+    for v6 in [false, true] {
+        let world = World::new();
+        keep_tracking(&world);
+        let network = pods(json!({}));
+        let to = SocketAddr::new(world.address(v6), 5353);
+        serve_at(&world.node, "node", to);
+        let first = world.add("first", &network, &both(5353, 53));
+        first.serve(53);
+        let outside = &world.outside[usize::from(v6)];
+        let client: UdpSocket = udp_socket(outside, to);
+        let ask = || udp_ask(&client, PATIENCE).unwrap_or_else(|error| error.to_string());
+        let answer = |name: &str| format!("{name} {}", outside.address());
+        assert_eq!(ask(), answer("first"));
+        first.del();
+        assert_eq!(ask(), answer("node"));
+        let second = world.add("second", &network, &both(5353, 53));
+        second.serve(53);
+        assert_eq!(ask(), answer("second"));
+        // A second ADD of the same leaves its own flows alone.
+        assert!(world.call("ADD", &second.attachment, &second.config()).success());
+        assert_eq!(tracked(&world, v6, 5353), 1);
+    }
+}
+
+#[test]
+fn nobody_elses_flows_are_forgotten() {
+    let world = World::new();
+    keep_tracking(&world);
+    world.node.sh("ip address add 192.0.2.9/24 dev out0").unwrap();
+    let udp = |host_ip: &str, host: u16, container: u16| json!([mapping("udp", host_ip, host, container)]);
+    // Flows to port 53: past the node, straight to a pod, to another host port and to another address of the node.
+    let far = world.add("far", &more(json!({})), &json!([]));
+    far.serve(53);
+    let exact = world.add("exact", &more(json!({})), &udp("192.0.2.9", 53, 53));
+    exact.serve(53);
+    let other = world.add("other", &more(json!({})), &udp("", 54, 53));
+    other.serve(53);
+    let client = &world.outside[0];
+    let open = |to: SocketAddr, name: &str| {
+        let socket = udp_socket(client, to);
+        assert_eq!(udp_ask(&socket, PATIENCE).unwrap(), format!("{name} 192.0.2.2"));
+        socket
+    };
+    let kept = [
+        open(SocketAddr::new(far.address(false), 53), "far"),
+        open("192.0.2.9:53".parse().unwrap(), "exact"),
+        open("192.0.2.1:54".parse().unwrap(), "other"),
+    ];
+    let ids = |world: &World| {
+        let filter = Filter { v6: false, proto: UDP, dst_port: None };
+        let mut all = world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap()).unwrap();
+        all.retain(|flow| flow.original.src == client.address());
+        all.sort_by_key(|flow| flow.original.src_port);
+        all
+    };
+    let before = ids(&world);
+    assert_eq!(before.len(), 3);
+    // A wildcard mapping of the port comes and goes, and so do exact ones.
+    for host_ip in ["", "127.0.0.9", "192.0.2.1"] {
+        let pod =
+            world.add(&format!("dns{}", host_ip.replace('.', "")), &pods(json!({})), &udp(host_ip, 53, 53));
+        assert_eq!(ids(&world), before, "ADD for {host_ip:?}");
+        pod.del();
+        assert_eq!(ids(&world), before, "DEL for {host_ip:?}");
+    }
+    drop(kept);
+    // An exact one does not touch what a wildcard of the same port has.
+    let wild = world.add("wild", &pods(json!({})), &udp("", 55, 53));
+    wild.serve(53);
+    let socket = open("192.0.2.1:55".parse().unwrap(), "wild");
+    let before = ids(&world);
+    let exact = world.add("exact2", &pods(json!({})), &udp("127.0.0.9", 55, 53));
+    exact.del();
+    assert_eq!(ids(&world), before);
+    // TCP is nobody's business.
+    drop(socket);
+}
+
+#[test]
+fn gc_forgets_what_a_lost_del_left() {
+    let world = World::new();
+    keep_tracking(&world);
+    let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
+    serve_at(&world.node, "node", to);
+    let lost = world.add("lost", &pods(json!({})), &both(5353, 53));
+    lost.serve(53);
+    let client = udp_socket(&world.outside[0], to);
+    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "lost 192.0.2.2");
+    world.node.sh("rm -rf /var/lib/cni/results").unwrap();
+    world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
+    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "node 192.0.2.2");
+}
+
+/// The test above would pass without us if tracking ended by itself.
+#[test]
+fn without_forgetting_a_client_would_be_lost() {
+    let world = World::new();
+    keep_tracking(&world);
+    let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
+    serve_at(&world.node, "node", to);
+    let first = world.add("first", &pods(json!({})), &both(5353, 53));
+    first.serve(53);
+    let client = udp_socket(&world.outside[0], to);
+    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "first 192.0.2.2");
+    world.nft("delete table inet cni_portmap");
+    first.pod.sh("ip link set eth0 down").unwrap();
+    assert!(udp_ask(&client, IMPATIENCE).is_err());
+}

@@ -1,0 +1,121 @@
+//! Handing live host ports to the reference plugin. They need root, `nft`, `iptables` and the reference's plugins.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::{Added, Bins, By, PORTMAP, World, ask, both, mapping, more, pods};
+use conformance::fixture::Place as _;
+use serde_json::json;
+
+fn hand_back(world: &World, arguments: &[&str]) -> Output {
+    let output = world.node.exec(Command::new(PORTMAP).arg("hand-back").args(arguments)).unwrap();
+    print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn reached(world: &World, added: &Added<'_>, port: u16) {
+    let name = added.pod.name();
+    for v6 in [false, true] {
+        let outside = &world.outside[usize::from(v6)];
+        let to = std::net::SocketAddr::new(world.address(v6), port);
+        for proto in ["tcp", "udp"] {
+            assert_eq!(ask(outside, proto, to), Ok(format!("{name} {}", outside.address())));
+        }
+        let gateway = added.address(v6).to_string();
+        let gateway = format!("{name} {}1", &gateway[..gateway.len() - 1]);
+        assert_eq!(ask(&added.pod, "tcp", to), Ok(gateway));
+    }
+    let to = std::net::SocketAddr::new([127, 0, 0, 1].into(), port);
+    assert_eq!(
+        ask(&world.node, "tcp", to),
+        Ok(format!("{name} 10.1.{}.1", if name == "two" { 1 } else { 0 }))
+    );
+}
+
+#[test]
+fn to_the_references_nftables_backend() {
+    let world = World::new();
+    let mut mappings = both(8080, 80);
+    mappings.as_array_mut().unwrap().push(mapping("tcp", "192.0.2.1", 8083, 83));
+    let one = world.add("one", &pods(json!({})), &mappings);
+    let picky = json!({"conditionsV4": ["ip saddr != { 192.0.2.200, 192.0.2.201 }"]});
+    let two = world.add("two", &more(picky), &both(8081, 80));
+    let all = world.add("all", &pods(json!({"masqAll": true})), &both(8082, 80));
+    one.serve(80);
+    two.serve(80);
+    let before = world.listing();
+    assert_eq!(hand_back(&world, &["--to", "nftables", "--dry-run"]).status.code(), Some(0));
+    assert_eq!(world.listing(), before);
+    assert_eq!(hand_back(&world, &["--to", "nftables"]).status.code(), Some(0));
+    assert_eq!(world.table(), "");
+    let table = world.node.tool("nft", &["-s", "list", "table", "ip", "cni_hostport"]).unwrap();
+    let (address, third) = (one.address(false), all.address(false));
+    for rule in [
+        format!("\t\ttcp dport 8080 dnat to {address}:80 comment \"one\"\n"),
+        format!("\t\tip daddr 192.0.2.1 tcp dport 8083 dnat to {address}:83 comment \"one\"\n"),
+        format!("\t\tip saddr {address} ip daddr {address} masquerade comment \"one\"\n"),
+        format!("\t\tip saddr 127.0.0.1 ip daddr {address} masquerade comment \"one\"\n"),
+        format!("\t\tip saddr 0.0.0.0/0 ip daddr {third} masquerade comment \"all\"\n"),
+        format!("\t\tip saddr != 192.0.2.200 ip saddr != 192.0.2.201 tcp dport 8081 dnat to {}:80 comment \"two\"\n", two.address(false)),
+        "\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tfib daddr type local jump hostports_all\n".to_owned(),
+        "\t\tjump hostip_hostports\n\t\tjump hostports\n".to_owned(),
+    ] {
+        assert_eq!(table.matches(&rule).count(), 1, "{rule}{table}");
+    }
+    // Who comes back to us finds it as if the reference had made it.
+    assert_eq!((one.check(), all.check()), (Ok(()), Ok(())));
+    let to = "192.0.2.1:8080".parse().unwrap();
+    assert_eq!(ask(&world.outside[0], "tcp", to), Ok("one 192.0.2.2".to_owned()));
+    assert_eq!(ask(&world.node, "tcp", "127.0.0.1:8080".parse().unwrap()), Ok("one 10.1.0.1".to_owned()));
+    one.del();
+    two.del();
+    all.del();
+    assert!(!world.listing().contains("dnat to"));
+    // Nothing to hand over is no error.
+    assert_eq!(hand_back(&world, &["--to", "nftables"]).status.code(), Some(0));
+}
+
+#[test]
+fn to_the_references_iptables_backend_which_then_removes_it() {
+    let world = World::new();
+    let one = world.add("one", &pods(json!({})), &both(8080, 80));
+    let picky = json!({"conditionsV4": ["ip saddr != 192.0.2.200"]});
+    let two = world.add("two", &more(picky), &both(8081, 80));
+    one.serve(80);
+    two.serve(80);
+    // Where there is an iptables the reference uses it, and conditions in nft's words it would refuse.
+    let output = hand_back(&world, &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("container two (interface eth0 on network more): 4 host ports stay")
+    );
+    assert!(!world.table().contains("pods/eth0/one") && world.table().contains("more/eth0/two"));
+    reached(&world, &one, 8080);
+    reached(&world, &two, 8081);
+    // The reference's own DEL.
+    let go = Bins::new(By::Go);
+    let mut config = one.config();
+    config["cniVersion"] = json!("1.0.0");
+    config.as_object_mut().unwrap().remove("prevResult");
+    let exec = conformance::runner::Exec::new(go.path().join("portmap"), "DEL")
+        .attachment(&one.attachment)
+        .stdin(config.to_string());
+    assert!(world.listing().contains("CNI-DN-"));
+    assert!(world.node.call(&exec).unwrap().success());
+    assert!(!world.listing().contains("CNI-DN-"));
+    two.del();
+    assert_eq!(world.count(), 0);
+}
+
+#[test]
+fn wrong_usage() {
+    let world = World::new();
+    assert_eq!(hand_back(&world, &["--to", "ipvs"]).status.code(), Some(2));
+    // Without arguments it says what it is, as ever.
+    let output = world.node.exec(&mut Command::new(PORTMAP)).unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("CNI portmap plugin v"));
+}

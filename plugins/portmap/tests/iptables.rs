@@ -1,0 +1,387 @@
+//! The iptables backend, and what the reference's plugin made by either of its backends. They need root, `nft`, both
+//! variants of `iptables` and the reference's plugins.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::thread;
+
+use common::programs::{VARIANTS, runtime, saved, variant};
+use common::{By, World, ask, both, mapping, more, network_of, pods, silent};
+use conformance::fixture::Place as _;
+use conformance::runner::{Attachment, Network, ValidAttachment};
+use serde_json::{Value, json};
+
+fn assert_same(found: &str, wanted: &str, what: &str) {
+    let only = |of: &str, over: &str, sign: &str| -> Vec<String> {
+        let missing = of.lines().filter(|line| !over.lines().any(|other| other == *line));
+        missing.map(|line| format!("{sign} {line}")).collect()
+    };
+    let mut differences = only(found, wanted, "+");
+    differences.extend(only(wanted, found, "-"));
+    assert!(differences.is_empty(), "{what}:\n{}", differences.join("\n"));
+    assert_eq!(found, wanted, "{what}: order");
+}
+
+fn versioned(mut keys: Value, ours: bool) -> Network {
+    if ours && keys.get("backend").is_none() {
+        keys["backend"] = json!("iptables");
+    }
+    network_of("pmnet", "cni0", 0, "1.0.0", keys)
+}
+
+fn mappings(variant: &str) -> Value {
+    let mut mappings = json!([
+        mapping("tcp", "", 8080, 80),
+        mapping("udp", "", 8081, 81),
+        mapping("tcp", "192.0.2.1", 8083, 83),
+        mapping("tcp", "0.0.0.0", 8085, 85)
+    ]);
+    // For IPv4 only where the reference makes them by ip6tables-legacy 1.8.9: asked for a rule that differs from another
+    // in nothing but its port, it says that it is there, and the reference then does not make it.
+    let host_ip = if variant == "legacy" { "0.0.0.0" } else { "" };
+    let many = (9000..9020).map(|port| mapping("tcp", host_ip, port, port));
+    mappings.as_array_mut().unwrap().extend(many);
+    mappings.as_array_mut().unwrap().push(mapping("tcp", "2001:db8::1", 8084, 84));
+    mappings
+}
+
+#[test]
+fn the_state_is_the_references_to_the_byte() {
+    for name in VARIANTS {
+        let programs = variant(name);
+        for keys in [
+            json!({}),
+            json!({"markMasqBit": 5}),
+            json!({"snat": false}),
+            json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}),
+            json!({"conditionsV4": ["!", "-s", "192.0.2.200/32"], "conditionsV6": ["!", "-d", "2001:db8::200"]}),
+        ] {
+            let state = |by: By| {
+                let world = World::by(by);
+                for family in ["iptables", "ip6tables"] {
+                    world.node.sh(&format!("{family}-{name} -t nat -N KUBE-MARK-MASQ")).unwrap();
+                }
+                let runtime = runtime(&world, &programs);
+                let network = versioned(keys.clone(), by == By::Us);
+                for pod in ["cid-1", "cid-2"] {
+                    let pod = world.node.pod(pod).unwrap();
+                    let mappings = if pod.name() == "cid-1" { mappings(name) } else { both(7000, 70) };
+                    let attachment = pod.attachment("eth0").with_capability("portMappings", mappings);
+                    runtime.add(&network, &attachment).unwrap();
+                    // The reference of Debian 12 compares one family's rules with the other's table.
+                    if by == By::Us {
+                        runtime.check(&network, &attachment).unwrap();
+                    }
+                }
+                saved(&world, name)
+            };
+            assert_same(&state(By::Us), &state(By::Go), &format!("{name} {keys}"));
+        }
+    }
+}
+
+#[test]
+fn a_second_add_leaves_exactly_its_own_rules() {
+    for name in VARIANTS {
+        let programs = variant(name);
+        let world = World::new();
+        let runtime = runtime(&world, &programs);
+        let network = versioned(json!({}), true);
+        let pod = world.node.pod("one").unwrap();
+        let attachment = pod.attachment("eth0").with_capability("portMappings", both(8080, 80));
+        let result = runtime.add(&network, &attachment).unwrap();
+        let mut config = Value::Object(network.plugins[1].clone());
+        config["name"] = json!("pmnet");
+        config["cniVersion"] = json!("1.0.0");
+        config["prevResult"] = result;
+        config["runtimeConfig"] = json!({"portMappings": both(8090, 90)});
+        config["prevResult"]["ips"][0]["address"] = json!("10.1.0.99/24");
+        let call = |verb: &str| {
+            let exec = conformance::runner::Exec::new(world.bins.path().join("portmap"), verb)
+                .attachment(&attachment)
+                .env("PATH", programs.path().display().to_string())
+                .stdin(config.to_string());
+            world.node.call(&exec).unwrap()
+        };
+        assert!(call("ADD").success());
+        let state = saved(&world, name);
+        assert!(
+            !state.contains("8080") && state.contains("10.1.0.99:90") && !state.contains("10.1.0.2:"),
+            "{state}"
+        );
+        assert_eq!(state.matches("-j CNI-DN-").count(), 4, "{state}");
+        assert!(call("ADD").success());
+        assert_eq!(saved(&world, name), state);
+        assert!(call("CHECK").success());
+        // Half of it is gone, as after a DEL that was killed.
+        let half = format!(
+            "set -e; t='iptables-{name} -t nat'; chain=$($t -S | sed -n 's/^-N \\(CNI-DN-.*\\)/\\1/p')
+            $t -F CNI-HOSTPORT-DNAT; $t -F $chain; $t -X $chain"
+        );
+        world.node.sh(&half).unwrap();
+        assert!(!call("CHECK").success());
+        assert!(call("ADD").success());
+        assert_same(&saved(&world, name), &state, name);
+    }
+}
+
+#[test]
+fn connections_by_iptables() {
+    let world = World::new();
+    let network = versioned(json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), true);
+    // The chain of somebody else's does not exist, which blocks nobody.
+    let server = world.add("server", &network, &both(8080, 80));
+    let neighbour = world.add("neighbour", &network, &json!([]));
+    server.serve(80);
+    for v6 in [false, true] {
+        let outside = &world.outside[usize::from(v6)];
+        let to = SocketAddr::new(world.address(v6), 8080);
+        let gateway = server.address(v6).to_string();
+        let gateway = format!("server {}1", &gateway[..gateway.len() - 1]);
+        for proto in ["tcp", "udp"] {
+            assert_eq!(ask(outside, proto, to), Ok(format!("server {}", outside.address())));
+            assert_eq!(ask(&server.pod, proto, to), Ok(gateway.clone()));
+            assert_eq!(ask(&neighbour.pod, proto, to), Ok(gateway.clone()));
+        }
+    }
+    assert_eq!(ask(&world.node, "tcp", "127.0.0.1:8080".parse().unwrap()), Ok("server 10.1.0.1".to_owned()));
+    // All that is in nf_tables of ours is the guard.
+    assert!(world.table().contains("chain guard") && !world.table().contains("hostports"));
+    assert_eq!(server.check(), Ok(()));
+    // Who looks for the chain is told.
+    let output = world.call("ADD", &server.attachment, &server.config());
+    assert!(output.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("externalSetMarkChain \"KUBE-MARK-MASQ\" does not exist"), "{said}");
+    // The chain appears later; what was made stays right until the next ADD.
+    server.del();
+    assert!(!saved(&world, "nft").contains("CNI-DN-"));
+    assert!(silent(&world.outside[0], "tcp", SocketAddr::new(world.address(false), 8080)));
+}
+
+#[test]
+fn check_notices_what_the_reference_does_not() {
+    for name in VARIANTS {
+        let programs = variant(name);
+        let world = World::new();
+        let runtime = runtime(&world, &programs);
+        let network = versioned(json!({}), true);
+        let pod = world.node.pod("one").unwrap();
+        let attachment = pod.attachment("eth0").with_capability("portMappings", both(8080, 80));
+        runtime.add(&network, &attachment).unwrap();
+        let whole = world.node.tool(&format!("iptables-{name}-save"), &["-t", "nat"]).unwrap();
+        for change in [
+            "-F CNI-HOSTPORT-MASQ",
+            "-F CNI-HOSTPORT-SETMARK",
+            "-D PREROUTING 1",
+            "-D OUTPUT 1",
+            "-D POSTROUTING 1",
+            "-D CNI-HOSTPORT-DNAT 1",
+            "-A CNI-HOSTPORT-DNAT -p tcp -j $chain",
+            "-D $chain 2",
+            "-A $chain -p tcp --dport 1 -j ACCEPT",
+            "-F",
+        ] {
+            runtime.check(&network, &attachment).unwrap_or_else(|error| panic!("before {change}: {error}"));
+            let script = format!(
+                "chain=$(iptables-{name} -t nat -S | sed -n 's/^-N \\(CNI-DN-.*\\)/\\1/p'); iptables-{name} -t nat {change}"
+            );
+            world.node.sh(&script).unwrap();
+            assert!(runtime.check(&network, &attachment).is_err(), "{name} {change}");
+            world.node.write_file("/run/saved", &whole).unwrap();
+            world.node.sh(&format!("iptables-{name}-restore < /run/saved")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_pod_of_the_reference_is_checked_and_removed() {
+    for name in VARIANTS {
+        let programs = variant(name);
+        let world = World::by(By::Go);
+        let ours = common::Bins::new(By::Us);
+        let go = runtime(&world, &programs);
+        let mut us = world.node.runtime([ours.path()]);
+        us.runtime.env.push(("PATH".to_owned(), programs.path().display().to_string()));
+        let network = network_of("pmnet", "cni0", 0, "1.0.0", json!({}));
+        let attachment = |pod: &str| {
+            let pod = world.node.pod(pod).unwrap();
+            let mappings = if pod.name() == "one" { mappings(name) } else { both(7000, 70) };
+            pod.attachment("eth0").with_capability("portMappings", mappings)
+        };
+        let (one, two) = (attachment("one"), attachment("two"));
+        go.add(&network, &two).unwrap();
+        let before = saved(&world, name);
+        go.add(&network, &one).unwrap();
+        // What versions before 2019 had as well.
+        let old = one_chain(&world, name).replace("DN", "SN");
+        world
+            .node
+            .sh(&format!(
+                "iptables-{name} -t nat -N CNI-HOSTPORT-SNAT; iptables-{name} -t nat -N {old};
+            iptables-{name} -t nat -A CNI-HOSTPORT-SNAT -s 127.0.0.1 -j {old}"
+            ))
+            .unwrap();
+        us.check(&network, &one).unwrap();
+        us.check(&network, &two).unwrap();
+        // The default backend is another one, but where the pod is counts.
+        assert!(!world.listing().contains("cni_portmap"));
+        us.del(&network, &one).unwrap();
+        let after = saved(&world, name).replace("iptables :CNI-HOSTPORT-SNAT -\n", "");
+        assert_same(&after, &before, name);
+        us.check(&network, &two).unwrap();
+        let newest = network_of("pmnet", "cni0", 0, "1.1.0", json!({}));
+        us.gc(&newest, Some(&[ValidAttachment::new("two", "eth0")])).unwrap();
+        assert!(saved(&world, name).contains("CNI-DN-"));
+        // As after a lost DEL: nothing is in the cache.
+        world.node.sh("rm -rf /var/lib/cni/results").unwrap();
+        us.gc(&newest, Some(&[])).unwrap();
+        assert!(!saved(&world, name).contains("CNI-DN-"), "{}", saved(&world, name));
+    }
+}
+
+/// The chain of the container with the most ports.
+fn one_chain(world: &World, name: &str) -> String {
+    let listing =
+        world.node.tool(&format!("iptables-{name}"), &["-t", "nat", "-S", "CNI-HOSTPORT-DNAT"]).unwrap();
+    let line = listing.lines().find(|line| line.contains("8083")).unwrap();
+    line.rsplit(' ').next().unwrap().to_owned()
+}
+
+/// What the reference's nftables backend writes, of version 1.9 and of version 1.8.
+fn replay(id: &str, v4: &str, v6: &str, old: bool) -> String {
+    let hosts = if old { "hostip_hostports" } else { "hostports" };
+    let local = if old { "" } else { "fib daddr type local" };
+    let table = |family: &str, ip: &str, address: &str, host: &str, loopback: &str| {
+        let bracketed = if family == "ip6" { format!("[{address}]") } else { address.to_owned() };
+        format!(
+            "add table {family} cni_hostport {{ comment \"CNI portmap plugin\"; }}
+            add chain {family} cni_hostport hostports
+            add chain {family} cni_hostport hostip_hostports
+            add chain {family} cni_hostport hostports_all
+            flush chain {family} cni_hostport hostports_all
+            add rule {family} cni_hostport hostports_all jump hostip_hostports
+            add rule {family} cni_hostport hostports_all jump hostports
+            add chain {family} cni_hostport prerouting {{ type nat hook prerouting priority -100; }}
+            flush chain {family} cni_hostport prerouting
+            add rule {family} cni_hostport prerouting {local} jump hostports_all
+            add chain {family} cni_hostport output {{ type nat hook output priority -100; }}
+            flush chain {family} cni_hostport output
+            add rule {family} cni_hostport output fib daddr type local jump hostports_all
+            add chain {family} cni_hostport masquerading {{ type nat hook postrouting priority 100; }}
+            add rule {family} cni_hostport hostports tcp dport 8080 dnat to {bracketed}:80 comment \"{id}\"
+            add rule {family} cni_hostport hostports udp dport 8080 dnat to {bracketed}:80 comment \"{id}\"
+            add rule {family} cni_hostport {hosts} {ip} daddr {host} tcp dport 8083 dnat to {bracketed}:83 comment \"{id}\"
+            add rule {family} cni_hostport masquerading {ip} saddr {address} {ip} daddr {address} masquerade comment \"{id}\"
+            {loopback}\n"
+        )
+    };
+    let loopback = format!(
+        "add rule ip cni_hostport masquerading ip saddr 127.0.0.1 ip daddr {v4} masquerade comment \"{id}\""
+    );
+    table("ip", "ip", v4, "192.0.2.1", &loopback) + &table("ip6", "ip6", v6, "2001:db8::1", "")
+}
+
+fn replayed() -> Value {
+    let mut mappings = both(8080, 80);
+    let hosts = [mapping("tcp", "192.0.2.1", 8083, 83), mapping("tcp", "2001:db8::1", 8083, 83)];
+    mappings.as_array_mut().unwrap().extend(hosts);
+    mappings
+}
+
+#[test]
+fn both_nftables_layouts_of_the_reference_are_checked_and_removed() {
+    for old in [false, true] {
+        let world = World::new();
+        let one = world.add("one", &pods(json!({})), &replayed());
+        one.serve(80);
+        let (v4, v6) = (one.address(false).to_string(), one.address(true).to_string());
+        world.nft("delete table inet cni_portmap");
+        world.nft(&replay("two", "10.1.0.9", "fd00::9", old));
+        let others = world.node.tool("nft", &["-s", "list", "ruleset"]).unwrap();
+        world.nft(&replay("one", &v4, &v6, old));
+        assert_eq!(one.check(), Ok(()));
+        for broken in [
+            "flush chain ip cni_hostport prerouting",
+            "flush chain ip6 cni_hostport hostports",
+            "flush chain ip cni_hostport masquerading",
+        ] {
+            world.nft(broken);
+            assert!(one.check().is_err(), "{broken}");
+            world.nft("delete table ip cni_hostport; delete table ip6 cni_hostport");
+            world.nft(&replay("two", "10.1.0.9", "fd00::9", old));
+            world.nft(&replay("one", &v4, &v6, old));
+            assert_eq!(one.check(), Ok(()));
+        }
+        one.del();
+        assert_eq!(world.node.tool("nft", &["-s", "list", "ruleset"]).unwrap(), others);
+        // GC: a container that nothing is known of any more, while another network's lives.
+        let alive = world.add("alive", &more(json!({})), &both(9000, 90));
+        world.nft(&replay("alive", "10.1.1.2", "fd00:1::2", old));
+        world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
+        let left = world.listing();
+        assert!(!left.contains("comment \"two\"") && left.contains("comment \"alive\""), "{left}");
+        drop(alive);
+    }
+}
+
+#[test]
+fn eight_dels_of_a_pod_of_the_reference_at_the_same_time() {
+    let world = World::new();
+    for round in 0..3 {
+        let base = world.add(&format!("one{round}"), &pods(json!({"backend": "iptables"})), &both(8080, 80));
+        let (v4, v6) = (base.address(false).to_string(), base.address(true).to_string());
+        world.nft(&replay(base.pod.name(), &v4, &v6, false));
+        let (world, base) = (&world, &base);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(move || {
+                    let output = world.call("DEL", &base.attachment, &base.config());
+                    assert!(output.success(), "{output:?}");
+                });
+            }
+        });
+        assert!(!world.listing().contains("comment \"one"), "{}", world.listing());
+        assert!(!saved(world, "nft").contains("CNI-DN-"));
+    }
+}
+
+#[test]
+fn sixteen_adds_by_iptables_at_the_same_time() {
+    for name in VARIANTS {
+        let programs = variant(name);
+        let world = World::new();
+        let base = world.add("base", &pods(json!({"backend": "iptables"})), &json!([]));
+        let call = |verb: &'static str, number: u16| {
+            let mut config = base.config();
+            config["prevResult"]["ips"] =
+                json!([{"address": format!("10.1.0.{}/24", number + 50), "interface": 2}]);
+            config["runtimeConfig"]["portMappings"] = both(number + 8000, 80);
+            let attachment = Attachment::new(format!("pod{number}"), base.attachment.netns.clone(), "eth0");
+            let exec = conformance::runner::Exec::new(world.bins.path().join("portmap"), verb)
+                .attachment(&attachment)
+                .env("PATH", programs.path().display().to_string())
+                .stdin(config.to_string());
+            let output = world.node.call(&exec).unwrap();
+            assert!(output.success(), "{name} {verb} {number}: {}", String::from_utf8_lossy(&output.stdout));
+        };
+        thread::scope(|scope| {
+            for number in 1..=16 {
+                let call = &call;
+                scope.spawn(move || call("ADD", number));
+            }
+        });
+        let state = saved(&world, name);
+        assert_eq!(state.matches("-j CNI-DN-").count(), 32, "{state}");
+        assert_eq!(state.matches("-A PREROUTING -m addrtype").count(), 1, "{state}");
+        thread::scope(|scope| {
+            for number in 1..=16 {
+                let call = &call;
+                scope.spawn(move || call("DEL", number));
+            }
+        });
+        assert!(!saved(&world, name).contains("CNI-DN-"));
+    }
+}

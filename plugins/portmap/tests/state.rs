@@ -1,0 +1,424 @@
+//! What stands in the kernel after ADD, CHECK, DEL, GC, in any order and at the same time. They need root and `nft`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::thread;
+
+use common::{World, ask, both, mapping, more, network_of, pods, silent};
+use conformance::fixture::{Place as _, Snapshot};
+use conformance::runner::{Attachment, ValidAttachment};
+use serde_json::{Value, json};
+
+const LISTED: &str = include_str!("listed.txt");
+
+fn tcp(host: u16, container: u16) -> Value {
+    json!([mapping("tcp", "", host, container)])
+}
+
+#[test]
+fn nft_prints_what_the_documentation_says() {
+    let world = World::new();
+    let mappings = json!([
+        mapping("tcp", "", 8080, 80),
+        mapping("sctp", "192.0.2.1", 8081, 81),
+        mapping("UDP", "2001:db8::1", 8082, 82)
+    ]);
+    let added = world.add("one", &pods(json!({})), &mappings);
+    assert_eq!(world.table(), LISTED);
+    assert_eq!(added.check(), Ok(()));
+    let empty = world.table().lines().filter(|line| !line.contains("elements = ")).count();
+    added.del();
+    let left = world.table();
+    assert!(!left.contains("elements") && !left.contains("-from-"), "{left}");
+    assert!(left.lines().count() < empty);
+}
+
+#[test]
+fn a_second_add_leaves_exactly_its_own_mappings() {
+    let world = World::new();
+    let network = pods(json!({}));
+    let one = world.add("one", &network, &both(8080, 80));
+    let mut config = one.config();
+    config["prevResult"]["ips"][0]["address"] = json!("10.1.0.77/24");
+    config["runtimeConfig"]["portMappings"] =
+        json!([mapping("tcp", "", 8080, 81), mapping("tcp", "", 8090, 80)]);
+    let output = world.call("ADD", &one.attachment, &config);
+    assert!(output.success(), "{output:?}");
+    let table = world.table();
+    assert_eq!(world.count(), 4, "{table}");
+    assert_eq!(table.matches("10.1.0.77 . 81").count(), 1, "{table}");
+    assert!(!table.contains("udp") && !table.contains(&format!("{} .", one.address(false))), "{table}");
+    assert!(world.call("CHECK", &one.attachment, &config).success());
+    // The same again changes nothing.
+    let output = world.call("ADD", &one.attachment, &config);
+    assert!(output.success(), "{output:?}");
+    assert_eq!(world.table(), table);
+    one.del();
+    assert_eq!(world.count(), 0);
+}
+
+#[test]
+fn a_port_that_a_living_container_holds_is_refused_by_name_and_nothing_is_left() {
+    let world = World::new();
+    let network = pods(json!({}));
+    let holder = world.add("holder", &network, &tcp(8080, 80));
+    let before = world.table();
+    let pod = world.node.pod("late").unwrap();
+    let mappings = json!([mapping("tcp", "", 9090, 80), mapping("tcp", "0.0.0.0", 8080, 80)]);
+    let late = pod.attachment("eth0").with_capability("portMappings", mappings);
+    let error = world.runtime().add(&network, &late).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "host port 8080/tcp (IPv4) is held by container holder (interface eth0 on network pods)"
+        ),
+        "{error}"
+    );
+    assert!(error.contains("code 11"), "{error}");
+    assert_eq!(world.table(), before);
+    // Another protocol, or another address of the host, is another port.
+    let other = json!([mapping("udp", "", 8080, 80), mapping("tcp", "192.0.2.1", 8080, 80)]);
+    let other = world.add("other", &network, &other);
+    holder.del();
+    other.del();
+    assert_eq!(world.count(), 0);
+}
+
+#[test]
+fn what_a_container_left_behind_that_is_gone_is_taken_over() {
+    let world = World::new();
+    let network = pods(json!({}));
+    let gone = world.add("gone", &network, &both(8080, 80));
+    gone.pod.delete().unwrap();
+    let next = world.add("next", &network, &tcp(8080, 80));
+    next.serve(80);
+    let outside = &world.outside[0];
+    assert_eq!(ask(outside, "tcp", "192.0.2.1:8080".parse().unwrap()), Ok("next 192.0.2.2".to_owned()));
+    assert_eq!(next.check(), Ok(()));
+    // Its late DEL takes what it still has, and nothing else.
+    assert_eq!(world.count(), 4);
+    gone.del();
+    assert_eq!(world.count(), 2);
+    assert_eq!(next.check(), Ok(()));
+    // An address that the network has given to somebody else says the same, though the namespace lives.
+    let alive = world.add("alive", &network, &tcp(9000, 80));
+    let mut config = next.config();
+    config["prevResult"] = alive.result.clone();
+    config["runtimeConfig"]["portMappings"] = tcp(9000, 80);
+    let heir = world.node.pod("heir").unwrap();
+    assert!(world.call("ADD", &heir.attachment("eth0"), &config).success());
+    assert!(alive.check().unwrap_err().contains("is held by container heir"));
+}
+
+#[test]
+fn two_networks_and_two_interfaces_of_one_container_are_kept_apart() {
+    let world = World::new();
+    let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
+    let again = world.node.sh("ip netns list").map(|_| first.pod.attachment("eth1")).unwrap();
+    let again = again.with_capability("portMappings", tcp(8081, 80));
+    world.runtime().add(&pods(json!({})), &again).unwrap();
+    let other = first.pod.attachment("eth2").with_capability("portMappings", tcp(8082, 80));
+    world.runtime().add(&more(json!({})), &other).unwrap();
+    assert_eq!(world.count(), 6);
+    first.del();
+    assert_eq!(world.count(), 4);
+    world.runtime().check(&pods(json!({})), &again).unwrap();
+    world.runtime().del(&more(json!({})), &other).unwrap();
+    assert_eq!(world.count(), 2);
+    world.runtime().check(&pods(json!({})), &again).unwrap();
+    world.runtime().del(&pods(json!({})), &again).unwrap();
+    assert_eq!(world.count(), 0);
+}
+
+#[test]
+fn eight_dels_of_one_container_and_sixteen_adds_of_others_at_the_same_time() {
+    for round in 0..3 {
+        let world = World::new();
+        let network = pods(json!({}));
+        // The bridge first, so that only host ports are in question.
+        let base = world.add("base", &network, &json!([]));
+        let config = |number: usize| {
+            let mut config = base.config();
+            config["prevResult"]["ips"] = json!([{"address": format!("10.1.0.{}/24", number + 50), "interface": 2},
+                {"address": format!("fd00::{number:x}/64"), "interface": 2}]);
+            config["runtimeConfig"]["portMappings"] = both(u16::try_from(number).unwrap() + 8000, 80);
+            config
+        };
+        let attachment =
+            |number: usize| Attachment::new(format!("pod{number}"), base.attachment.netns.clone(), "eth0");
+        let world = &world;
+        thread::scope(|scope| {
+            for number in 1..=16 {
+                let (attachment, config) = (attachment(number), config(number));
+                scope.spawn(move || {
+                    let output = world.call("ADD", &attachment, &config);
+                    assert!(output.success(), "{output:?}");
+                });
+            }
+        });
+        assert_eq!(world.count(), 16 * 4, "round {round}: {}", world.table());
+        for number in 1..=16 {
+            assert!(world.call("CHECK", &attachment(number), &config(number)).success(), "{}", world.table());
+        }
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let (attachment, config) = (attachment(1), config(1));
+                scope.spawn(move || assert!(world.call("DEL", &attachment, &config).success()));
+            }
+            for number in 17..=20 {
+                let (attachment, config) = (attachment(number), config(number));
+                scope.spawn(move || assert!(world.call("ADD", &attachment, &config).success()));
+            }
+        });
+        assert_eq!(world.count(), 19 * 4);
+    }
+}
+
+#[test]
+fn a_del_cleans_up_whatever_it_is_told() {
+    let world = World::new();
+    let added = world.add("one", &pods(json!({})), &both(8080, 80));
+    let good = added.config();
+    let with = |key: &str, value: Value| {
+        let mut config = good.clone();
+        config[key] = value;
+        config
+    };
+    let mappings = |value: Value| with("runtimeConfig", json!({"portMappings": value}));
+    for config in [
+        with("prevResult", json!({"ips": "nonsense", "cniVersion": "1.1.0"})),
+        with("prevResult", Value::Null),
+        mappings(json!([mapping("tcp", "", 0, 80)])),
+        mappings(json!([mapping("icmp", "no address", 7000, 80), {"hostPort": 70000}])),
+        mappings(json!("nonsense")),
+        mappings(tcp(8080, 80)),
+        mappings(json!([mapping("tcp", "", 8080, 80), mapping("udp", "", 1, 80), mapping("tcp", "", 2, 80)])),
+        mappings(json!([])),
+        with("runtimeConfig", Value::Null),
+        with("backend", json!("ebpf")),
+        with("conditionsV4", json!(["tcp dport 80"])),
+        with("markMasqBit", json!(99)),
+        with("snat", json!("perhaps")),
+    ] {
+        assert_eq!(world.count(), 4);
+        let output = world.call("DEL", &added.attachment, &config);
+        assert!(output.success(), "{config}: {output:?}");
+        assert_eq!(world.count(), 0, "{config}");
+        // And again, with nothing there and without a namespace.
+        let mut gone = added.attachment.clone();
+        gone.netns = String::new();
+        assert!(world.call("DEL", &gone, &config).success());
+        assert!(world.call("ADD", &added.attachment, &good).success());
+    }
+}
+
+#[test]
+fn pods_without_mappings_make_nothing() {
+    let world = World::new();
+    let bridge = {
+        let mut network = pods(json!({}));
+        network.plugins.truncate(1);
+        network
+    };
+    let pod = world.node.pod("bare").unwrap();
+    world.runtime().add(&bridge, &pod.attachment("eth0")).unwrap();
+    let before = Snapshot::take(&world.node).unwrap();
+    for mappings in [json!([]), Value::Null] {
+        let attachment = pod.attachment("eth1").with_capability("portMappings", mappings);
+        world.runtime().add(&pods(json!({})), &attachment).unwrap();
+        world.runtime().check(&pods(json!({})), &attachment).unwrap();
+        world.runtime().del(&pods(json!({})), &attachment).unwrap();
+    }
+    let after = Snapshot::take(&world.node).unwrap();
+    let addresses = ["/var/lib/cni/networks", "/var/lib/cni: networks", "last_reserved"];
+    assert_eq!(before.ignoring(&addresses).diff(&after.ignoring(&addresses)), "");
+    assert!(!world.listing().contains("cni_portmap"));
+}
+
+#[test]
+fn check_sees_every_change() {
+    let world = World::new();
+    let added = world.add(
+        "one",
+        &pods(json!({})),
+        &json!([mapping("tcp", "192.0.2.1", 8080, 80), mapping("udp", "", 53, 53)]),
+    );
+    let table = "inet cni_portmap";
+    for change in [
+        format!("delete element {table} dnat4 {{ udp . 53 }}"),
+        format!(
+            "delete element {table} dnat4 {{ udp . 53 }}; add element {table} dnat4 {{ udp . 53 : 10.9.9.9 . 53 }}"
+        ),
+        format!("delete element {table} mark4_ip {{ 192.0.2.1 . tcp . 8080 }}"),
+        format!("flush set {table} owners"),
+        format!("flush chain {table} output"),
+        format!("flush chain {table} hostports"),
+        format!("insert rule {table} hostports accept"),
+        format!("insert rule {table} prerouting ip saddr 10.0.0.1 accept"),
+        format!("flush chain {table} postrouting"),
+        format!("flush chain {table} guard"),
+        format!("flush chain {table} KUBE-MARK-MASQ"),
+        format!("flush chain {table} KUBE-MARK-MASQ-from-10.1.0.0/24"),
+        format!("delete table {table}"),
+    ] {
+        assert_eq!(added.check(), Ok(()), "before {change}");
+        world.nft(&change);
+        assert!(added.check().is_err(), "{change}");
+        // The next ADD mends it.
+        let output = world.call("ADD", &added.attachment, &added.config());
+        assert!(output.success(), "{change}: {output:?}");
+    }
+}
+
+#[test]
+fn gc_keeps_the_valid_and_other_networks() {
+    let world = World::new();
+    let dead = world.add("dead", &pods(json!({})), &both(8080, 80));
+    let alive = world.add("alive", &pods(json!({})), &both(8081, 80));
+    let other = world.add("other", &more(json!({})), &both(8082, 80));
+    let mut config = alive.config();
+    config.as_object_mut().unwrap().remove("prevResult");
+    config["cni.dev/valid-attachments"] = json!([{"containerID": "alive", "ifname": "eth0"}]);
+    let output = world.call("GC", &Attachment::default(), &config);
+    assert!(output.success(), "{output:?}");
+    assert!(dead.check().is_err());
+    assert_eq!((alive.check(), other.check()), (Ok(()), Ok(())));
+    world.runtime().gc(&pods(json!({})), Some(&[] as &[ValidAttachment])).unwrap();
+    assert_eq!(world.count(), 4);
+    assert_eq!(other.check(), Ok(()));
+    other.del();
+    assert!(!world.table().contains("-from-"), "{}", world.table());
+}
+
+#[test]
+fn conditions_are_each_networks_own() {
+    let world = World::new();
+    let not_outside = json!({"conditionsV4": ["ip saddr != { 192.0.2.2, 203.0.113.0/24 }"], "conditionsV6": ["iifname != \"out*\""]});
+    let strict = world.add("strict", &pods(not_outside), &tcp(8080, 80));
+    let free = world.add("free", &more(json!({})), &tcp(8081, 80));
+    // The same port under other conditions is another port.
+    let picky = network_of(
+        "picky",
+        "cni2",
+        2,
+        "1.0.0",
+        json!({"conditionsV4": ["ip", "saddr", "192.0.2.2"], "backend": "nftables"}),
+    );
+    let picky = world.add("picky", &picky, &json!([mapping("tcp", "0.0.0.0", 8080, 80)]));
+    for added in [&strict, &free, &picky] {
+        added.serve(80);
+        assert_eq!(added.check(), Ok(()), "{}", world.table());
+    }
+    for v6 in [false, true] {
+        let (outside, node) = (&world.outside[usize::from(v6)], world.address(v6));
+        let to = |port| std::net::SocketAddr::new(node, port);
+        assert_eq!(ask(outside, "tcp", to(8081)), Ok(format!("free {}", outside.address())));
+        assert_eq!(ask(&world.node, "tcp", to(8080)), Ok(format!("strict {node}")));
+        if v6 {
+            assert!(silent(outside, "tcp", to(8080)));
+        } else {
+            assert_eq!(ask(outside, "tcp", to(8080)), Ok(format!("picky {}", outside.address())));
+        }
+    }
+    strict.del();
+    assert_eq!((free.check(), picky.check()), (Ok(()), Ok(())));
+    world.nft("flush chain inet cni_portmap networks");
+    assert!(picky.check().unwrap_err().contains("\"networks\""));
+}
+
+#[test]
+fn hundreds_of_ports_of_one_pod() {
+    let world = World::new();
+    let ports: Vec<Value> = (0..1500).map(|port| mapping("tcp", "", 10_000 + port, 1000 + port)).collect();
+    let added = world.add("one", &pods(json!({})), &Value::Array(ports));
+    added.serve(2499);
+    assert_eq!(
+        ask(&world.outside[0], "tcp", "192.0.2.1:11499".parse().unwrap()),
+        Ok("one 192.0.2.2".to_owned())
+    );
+    assert_eq!(added.check(), Ok(()));
+    added.del();
+    assert_eq!(world.count(), 0);
+}
+
+#[test]
+fn marks_of_ones_own() {
+    let world = World::new();
+    let bit = world.add("bit", &pods(json!({"markMasqBit": 7})), &tcp(8080, 80));
+    let named = world.add("named", &more(json!({"externalSetMarkChain": "MY-MARK"})), &tcp(8081, 80));
+    for (added, mark) in [(&bit, "0x00000080"), (&named, "0x00004000")] {
+        added.serve(80);
+        let port = if mark == "0x00000080" { 8080 } else { 8081 };
+        let to = std::net::SocketAddr::new(world.address(false), port);
+        let seen = added.address(false).to_string().replace(".2", ".1");
+        assert_eq!(ask(&added.pod, "tcp", to), Ok(format!("{} {seen}", added.pod.name())));
+        assert_eq!(added.check(), Ok(()));
+        assert!(world.table().contains(&format!("meta mark set meta mark | {mark}")), "{}", world.table());
+    }
+    // Somebody's flush is mended with all bits by the next ADD.
+    world.nft("flush chain inet cni_portmap postrouting");
+    world.add("third", &pods(json!({})), &tcp(8082, 80));
+    assert_eq!((bit.check(), named.check()), (Ok(()), Ok(())));
+}
+
+#[test]
+fn all_versions() {
+    let world = World::new();
+    for (number, version) in
+        ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"].into_iter().enumerate()
+    {
+        let network = network_of(&format!("net{number}"), "cni0", 0, version, json!({}));
+        let port = 8080 + u16::try_from(number).unwrap();
+        let added = world.add(&format!("pod{number}"), &network, &tcp(port, 80));
+        assert_eq!(added.result["cniVersion"], version);
+        assert!(world.table().contains(&format!("tcp . {port} comment \"net{number}/eth0/pod{number}\"")));
+        if number >= 4 {
+            assert_eq!(added.check(), Ok(()));
+        }
+        world.runtime().status(&network).unwrap();
+        added.del();
+        world.runtime().gc(&network, None).unwrap();
+        assert_eq!(world.count(), 0);
+    }
+}
+
+#[test]
+fn bad_mappings_are_one_clear_error_and_make_nothing() {
+    let world = World::new();
+    let base = world.add("base", &pods(json!({})), &json!([]));
+    for (mapping, code, words) in [
+        (mapping("tcp", "", 0, 80), 7, "Invalid host port number: 0 (portMappings[1]: "),
+        (
+            json!({"hostPort": 65536, "containerPort": 80, "protocol": "tcp"}),
+            7,
+            "Invalid host port number: 65536",
+        ),
+        (
+            json!({"hostPort": 80, "containerPort": -1, "protocol": "tcp"}),
+            7,
+            "Invalid container port number: -1",
+        ),
+        (mapping("icmp", "", 80, 80), 7, "Invalid protocol: \"icmp\""),
+        (mapping("tcp", "localhost", 80, 80), 7, "Invalid host IP: \"localhost\""),
+        (json!({"hostPort": "80", "containerPort": 80, "protocol": "tcp"}), 6, "portMappings[1]"),
+    ] {
+        let mut config = base.config();
+        config["runtimeConfig"]["portMappings"] = json!([mapping_ok(), mapping]);
+        for verb in ["ADD", "CHECK"] {
+            let output = world.call(verb, &base.attachment, &config);
+            let error = output.document().unwrap();
+            assert_eq!(error["code"], code, "{error}");
+            assert!(error["msg"].as_str().unwrap().contains(words), "{error}");
+        }
+    }
+    let mut config = base.config();
+    config.as_object_mut().unwrap().remove("prevResult");
+    let said = |verb| world.call(verb, &base.attachment, &config).document().unwrap()["msg"].clone();
+    assert_eq!(said("ADD"), "must be called as chained plugin");
+    assert_eq!(said("CHECK"), "Required prevResult missing");
+    assert_eq!(world.table(), "");
+}
+
+fn mapping_ok() -> Value {
+    mapping("tcp", "", 8080, 80)
+}

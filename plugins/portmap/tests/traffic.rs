@@ -1,0 +1,234 @@
+//! Connections to host ports from everywhere that there is, and who the container sees calling. They need root.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
+
+use common::{World, ask, both, mapping, more, pods, serve, silent, tcp};
+use conformance::fixture::Place as _;
+use serde_json::json;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The bridge's address in a pod's network.
+fn gateway(pod: IpAddr) -> IpAddr {
+    match pod {
+        IpAddr::V4(ip) => {
+            let [a, b, c, _] = ip.octets();
+            [a, b, c, 1].into()
+        }
+        IpAddr::V6(ip) => {
+            let mut octets = ip.octets();
+            octets[15] = 1;
+            octets.into()
+        }
+    }
+}
+
+#[test]
+fn from_everywhere_by_both_protocols_and_families() {
+    for bridged in ["0", "1"] {
+        from_everywhere(bridged);
+    }
+}
+
+/// `bridged`: whether what a bridge passes on within itself is shown to the chains as well.
+fn from_everywhere(bridged: &str) {
+    let world = World::new();
+    for family in ["ip", "ip6"] {
+        let setting = format!("/proc/sys/net/bridge/bridge-nf-call-{family}tables");
+        world.node.write_file(setting, bridged).unwrap();
+    }
+    let server = world.add("server", &pods(json!({})), &both(8080, 80));
+    let neighbour = world.add("neighbour", &pods(json!({})), &json!([]));
+    let stranger = world.add("stranger", &more(json!({})), &json!([]));
+    server.serve(80);
+    for proto in ["tcp", "udp"] {
+        for v6 in [false, true] {
+            let to = SocketAddr::new(world.address(v6), 8080);
+            let outside = &world.outside[usize::from(v6)];
+            let answer = |seen: IpAddr| Ok(format!("server {seen}"));
+            // Nobody needs masquerading here, so everybody is seen as they are.
+            assert_eq!(ask(outside, proto, to), answer(outside.address()), "outside");
+            assert_eq!(ask(&world.node, proto, to), answer(world.address(v6)), "the node");
+            assert_eq!(ask(&stranger.pod, proto, to), answer(stranger.address(v6)), "another network");
+            // These would be answered past the node.
+            let gateway = gateway(server.address(v6));
+            assert_eq!(ask(&server.pod, proto, to), answer(gateway), "itself");
+            assert_eq!(ask(&neighbour.pod, proto, to), answer(gateway), "its neighbour");
+            // Every other address of the node is as good.
+            assert_eq!(
+                ask(&stranger.pod, proto, SocketAddr::new(gateway, 8080)),
+                answer(stranger.address(v6))
+            );
+        }
+        let to = SocketAddr::new(LOOPBACK, 8080);
+        assert_eq!(ask(&world.node, proto, to), Ok(format!("server {}", gateway(server.address(false)))));
+        let to = SocketAddr::new([127, 8, 8, 8].into(), 8080);
+        assert_eq!(ask(&world.node, proto, to), Ok(format!("server {}", gateway(server.address(false)))));
+    }
+    assert_eq!(server.check(), Ok(()));
+    server.del();
+    for (proto, v6) in [("tcp", false), ("udp", true)] {
+        let to = SocketAddr::new(world.address(v6), 8080);
+        assert!(silent(&world.outside[usize::from(v6)], proto, to));
+    }
+    assert_eq!(world.count(), 0, "{}", world.table());
+}
+
+#[test]
+fn the_ipv6_loopback_address_is_refused_at_once_and_left_to_its_owner() {
+    let world = World::new();
+    let server = world.add("server", &pods(json!({})), &both(8080, 80));
+    server.serve(80);
+    let to = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 8080);
+    let began = Instant::now();
+    let error = tcp(&world.node, to, common::PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert!(began.elapsed() < common::IMPATIENCE);
+    common::serve_at(&world.node, "daemon", to);
+    assert_eq!(ask(&world.node, "tcp", to), Ok("daemon ::1".to_owned()));
+}
+
+#[test]
+fn two_pods_share_a_port_on_two_addresses_and_the_exact_address_comes_first() {
+    let world = World::new();
+    world
+        .node
+        .sh("ip address add 192.0.2.9/24 dev out0; ip address add 2001:db8::9/64 dev out1 nodad")
+        .unwrap();
+    let of = |v4: &str, v6: &str| json!([mapping("tcp", v4, 8080, 80), mapping("TCP", v6, 8080, 80)]);
+    let one = world.add("one", &pods(json!({})), &of("192.0.2.1", "2001:db8::1"));
+    let two = world.add("two", &pods(json!({})), &of("192.0.2.9", "2001:db8::9"));
+    let rest = world.add("rest", &pods(json!({})), &of("0.0.0.0", "::"));
+    for added in [&one, &two, &rest] {
+        added.serve(80);
+        assert_eq!(added.check(), Ok(()));
+    }
+    for (v6, to, name) in [
+        (false, "192.0.2.1:8080", "one"),
+        (false, "192.0.2.9:8080", "two"),
+        (false, "10.1.0.1:8080", "rest"),
+        (true, "[2001:db8::1]:8080", "one"),
+        (true, "[2001:db8::9]:8080", "two"),
+        (true, "[fd00:0::1]:8080", "rest"),
+    ] {
+        let client = &world.outside[usize::from(v6)];
+        assert_eq!(
+            ask(client, "tcp", to.parse().unwrap()),
+            Ok(format!("{name} {}", client.address())),
+            "{to}"
+        );
+    }
+    one.del();
+    let client = &world.outside[0];
+    assert_eq!(ask(client, "tcp", "192.0.2.1:8080".parse().unwrap()), Ok("rest 192.0.2.2".to_owned()));
+    assert_eq!(ask(client, "tcp", "192.0.2.9:8080".parse().unwrap()), Ok("two 192.0.2.2".to_owned()));
+}
+
+#[test]
+fn without_snat_nobody_is_masqueraded_and_loopback_stays_closed() {
+    let world = World::new();
+    let server = world.add("server", &pods(json!({"snat": false})), &both(8080, 80));
+    server.serve(80);
+    for v6 in [false, true] {
+        let outside = &world.outside[usize::from(v6)];
+        let to = SocketAddr::new(world.address(v6), 8080);
+        assert_eq!(ask(outside, "tcp", to), Ok(format!("server {}", outside.address())));
+        assert!(silent(&server.pod, "tcp", to));
+    }
+    assert!(silent(&world.node, "tcp", SocketAddr::new(LOOPBACK, 8080)));
+    assert_eq!(route_localnet(&world, "cni0"), "0");
+    assert!(!world.table().contains("jump KUBE"));
+    assert_eq!(server.check(), Ok(()));
+    server.del();
+}
+
+#[test]
+fn all_are_masqueraded_if_asked_for_but_only_what_came_by_a_host_port() {
+    let world = World::new();
+    let server = world.add("server", &pods(json!({"masqAll": true})), &both(8080, 80));
+    server.serve(80);
+    for v6 in [false, true] {
+        let outside = &world.outside[usize::from(v6)];
+        let to = SocketAddr::new(world.address(v6), 8080);
+        let masqueraded = Ok(format!("server {}", gateway(server.address(v6))));
+        for proto in ["tcp", "udp"] {
+            assert_eq!(ask(outside, proto, to), masqueraded);
+            assert_eq!(ask(&server.pod, proto, to), masqueraded);
+            let direct = SocketAddr::new(server.address(v6), 80);
+            assert_eq!(ask(outside, proto, direct), Ok(format!("server {}", outside.address())));
+        }
+    }
+    assert_eq!(ask(&world.node, "tcp", SocketAddr::new(LOOPBACK, 8080)), Ok("server 10.1.0.1".to_owned()));
+    assert_eq!(server.check(), Ok(()));
+}
+
+/// CVE-2025-67499.
+#[test]
+fn what_is_not_for_the_node_is_never_intercepted() {
+    let world = World::new();
+    let mappings = json!([mapping("tcp", "", 8080, 80), mapping("tcp", "10.1.1.2", 9090, 80)]);
+    let server = world.add("server", &pods(json!({})), &mappings);
+    let other = world.add("other", &more(json!({})), &json!([]));
+    server.serve(80);
+    other.serve(8080);
+    other.serve(9090);
+    for port in [8080, 9090] {
+        let to = SocketAddr::new(other.address(false), port);
+        assert_eq!(ask(&world.outside[0], "tcp", to), Ok("other 192.0.2.2".to_owned()));
+        assert_eq!(ask(&world.node, "tcp", to), Ok("other 10.1.1.1".to_owned()));
+        assert_eq!(ask(&server.pod, "tcp", to), Ok(format!("other {}", server.address(false))));
+    }
+    let to = SocketAddr::new(other.address(true), 8080);
+    assert_eq!(ask(&world.outside[1], "tcp", to), Ok(format!("other {}", world.outside[1].address())));
+}
+
+fn route_localnet(world: &World, link: &str) -> String {
+    world.node.read_file(format!("/proc/sys/net/ipv4/conf/{link}/route_localnet")).unwrap().trim().to_owned()
+}
+
+/// CVE-2020-8558.
+#[test]
+fn a_pod_cannot_reach_what_listens_on_the_nodes_loopback_address() {
+    let world = World::new();
+    let server = world.add("server", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
+    common::serve_at(&world.node, "secret", "127.0.0.1:9999".parse().unwrap());
+    let attack = "set -e
+        sysctl -qw net.ipv4.conf.eth0.route_localnet=1 net.ipv4.conf.all.route_localnet=1
+        ip route del local 127.0.0.0/8 table local 2>/dev/null || true
+        ip address flush dev lo
+        ip route add 127.0.0.0/8 via 10.1.0.1 dev eth0 src 10.1.0.2";
+    server.pod.sh(attack).unwrap();
+    let to: SocketAddr = "127.0.0.1:9999".parse().unwrap();
+    assert_eq!(route_localnet(&world, "cni0"), "1");
+    assert!(silent(&server.pod, "tcp", to));
+    // It is the guard that keeps it out, so without it the attack is a real one.
+    world.nft("flush chain inet cni_portmap guard");
+    assert_eq!(ask(&server.pod, "tcp", to), Ok("secret 10.1.0.2".to_owned()));
+    assert!(server.check().unwrap_err().contains("\"guard\""));
+}
+
+#[test]
+fn only_the_pods_link_is_opened_and_only_if_loopback_can_be_meant() {
+    let world = World::new();
+    let network = pods(json!({}));
+    let outside_only = world.add("a", &network, &json!([mapping("tcp", "192.0.2.1", 8080, 80)]));
+    let v6_only = world.add("b", &network, &json!([mapping("tcp", "::", 8081, 80)]));
+    assert_eq!(route_localnet(&world, "cni0"), "0");
+    assert_eq!((outside_only.check(), v6_only.check()), (Ok(()), Ok(())));
+    let loopback_only = world.add("c", &network, &json!([mapping("tcp", "127.0.0.9", 8082, 80)]));
+    assert_eq!(route_localnet(&world, "cni0"), "1");
+    for link in ["all", "default", "out0", "out1", "lo"] {
+        assert_eq!(route_localnet(&world, link), "0", "{link}");
+    }
+    serve(&loopback_only.pod, "c", 80);
+    assert_eq!(ask(&world.node, "tcp", "127.0.0.9:8082".parse().unwrap()), Ok("c 10.1.0.1".to_owned()));
+    assert!(silent(&world.node, "tcp", "127.0.0.1:8082".parse().unwrap()));
+    assert!(silent(&world.outside[0], "tcp", "192.0.2.1:8082".parse().unwrap()));
+    world.node.sh("sysctl -qw net.ipv4.conf.cni0.route_localnet=0").unwrap();
+    assert!(loopback_only.check().unwrap_err().contains("net/ipv4/conf/cni0/route_localnet is 0"));
+}
