@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::owner::hash;
+use cni_common::hash::sha512_hex;
 
 /// A set of host ports that are looked at under the same conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ impl Realm {
     /// The realm of a network's host ports in a family.
     pub fn of(conf: &Conf, network: &str, v6: bool) -> Self {
         let conditions = conf.conditions[usize::from(v6)].join(" ");
-        let id = (!conditions.trim().is_empty()).then(|| hash(&format!("{network} {conditions}"), 8));
+        let id = (!conditions.trim().is_empty()).then(|| sha512_hex(&format!("{network} {conditions}"), 8));
         Realm { v6, id }
     }
 }

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use common::programs::variant;
 use common::{PATIENCE, World, both, mapping, pods, serve};
 use conformance::fixture::Place as _;
 use conformance::runner::{Attachment, Exec};
@@ -15,10 +16,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A plugin that is watched by `strace`, which writes down every program that it starts and every answer of the kernel's.
-struct Watched(TempDir);
+struct Watched {
+    dir: TempDir,
+    path: String,
+}
 
 impl Watched {
-    fn new(world: &World) -> Watched {
+    /// Its `PATH` is that one, and behind it where `strace` is.
+    fn new(world: &World, path: &str) -> Watched {
         let dir = tempfile::tempdir().unwrap();
         let (file, plugin) = (dir.path().join("portmap"), world.bins.path().join("portmap"));
         let log = dir.path().join("log");
@@ -29,16 +34,18 @@ impl Watched {
         );
         fs::write(&file, script).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        Watched(dir)
+        Watched { dir, path: format!("{path}:/usr/bin") }
     }
 
     /// What is written down about a call.
     fn log(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> String {
-        let exec =
-            Exec::new(self.0.path().join("portmap"), verb).attachment(attachment).stdin(config.to_string());
+        let exec = Exec::new(self.dir.path().join("portmap"), verb)
+            .attachment(attachment)
+            .env("PATH", &self.path)
+            .stdin(config.to_string());
         let output = world.node.call(&exec).unwrap();
         assert!(output.success(), "{verb}: {}", String::from_utf8_lossy(&output.stdout));
-        fs::read_to_string(self.0.path().join("log")).unwrap()
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
     /// How many processes the call starts.
@@ -54,7 +61,7 @@ impl Watched {
 fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
     for (backend, most) in [("nftables", 0), ("iptables", 2)] {
         let world = World::new();
-        let watched = Watched::new(&world);
+        let watched = Watched::new(&world, "/usr/sbin");
         // The bridge is there, and so is whatever the first pod of a node makes.
         for first in [true, false] {
             let name = if first { "one" } else { "two" };
@@ -81,11 +88,31 @@ fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
     }
 }
 
+/// Legacy tables are closed to all but the programs: one for each family that looks, and one that removes.
+#[test]
+fn processes_by_iptables_legacy() {
+    let world = World::new();
+    let programs = variant("legacy");
+    let watched = Watched::new(&world, &programs.path().display().to_string());
+    let added = world.add("one", &pods(json!({"backend": "iptables"})), &json!([]));
+    let mut config = added.config();
+    let call = |verb: &str, config: &Value| watched.call(&world, verb, &added.attachment, config);
+    let verbs = ["ADD", "CHECK", "DEL"];
+    config["runtimeConfig"]["portMappings"] = both(8080, 80);
+    // The node's first makes what is shared.
+    for verb in verbs {
+        call(verb, &config);
+    }
+    assert_eq!(verbs.map(|verb| call(verb, &config)), [2, 2, 4]);
+    config["runtimeConfig"]["portMappings"] = json!([]);
+    assert_eq!(verbs.map(|verb| call(verb, &config)), [0; 3]);
+}
+
 #[test]
 fn no_verb_reads_more_where_there_are_more_mappings() {
     let answers = |others: bool| {
         let world = World::new();
-        let watched = Watched::new(&world);
+        let watched = Watched::new(&world, "/usr/sbin");
         world.add("first", &pods(json!({})), &both(9000, 80));
         if others {
             fill(&world);

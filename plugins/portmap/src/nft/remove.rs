@@ -5,8 +5,9 @@ use cni_common::nftables::{Batch, Error, all_chains, chains, generation};
 use cni_common::spec::{CniError, Code, Step, ValidAttachment};
 
 use crate::mark::Masquerade;
-use crate::owner::{self, Owner};
+use crate::owner;
 use crate::plan::{Entry, Key};
+use cni_common::plugin::Attachment;
 
 use super::element::Found;
 use super::layout::{TABLE, from_rules};
@@ -19,8 +20,8 @@ const STEP: &str = "remove host ports";
 ///
 /// # Errors
 /// Code 999 with what the kernel refused.
-pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
-    let label = owner.label();
+pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
+    let label = owner::label(owner);
     let hints: Vec<&Key> = hints.iter().map(|entry| &entry.key).collect();
     remove(socket, |socket| match list::owner(socket, &label)? {
         None => Ok(Dead::default()),
@@ -36,7 +37,8 @@ pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result
 /// # Errors
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
-    let valid: Vec<String> = valid.iter().map(|valid| Owner::valid(network, valid).label()).collect();
+    let valid: Vec<String> =
+        valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
     let removed = remove(socket, |socket| {
         let mut owners = list::owners(socket)?;
         owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
