@@ -9,11 +9,9 @@ use crate::plan::{Entry, Key, Plan};
 use cni_common::plugin::Attachment;
 
 use super::establish::Conditions;
-use super::layout::{
-    FIXED, NETWORKS, POSTROUTING, TABLE, condition_rules, fixed_rules, masquerade, masquerade_chains,
-    realm_rules,
-};
+use super::layout::{FIXED, NETWORKS, POSTROUTING, TABLE, fixed_rules, masquerade, masquerade_chains};
 use super::list;
+use super::maps::{condition_rules, realm_rules};
 
 const STEP: &str = "check host ports";
 
