@@ -10,7 +10,7 @@ use crate::mark::Masquerade;
 use cni_common::hash::sha512_hex;
 
 /// A set of host ports that are looked at under the same conditions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Realm {
     /// IPv6 or IPv4.
     pub v6: bool,
@@ -28,7 +28,7 @@ impl Realm {
 }
 
 /// Which packets a mapping is for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Under which conditions, and of which family.
     pub realm: Realm,
