@@ -7,10 +7,11 @@ use crate::mark::bit_of;
 use crate::plan::{Plan, Realm};
 
 use super::layout::{
-    FIXED, GUARD, Map, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, condition_rules,
-    fixed_rules, masquerade_chains, realm_rules,
+    FIXED, GUARD, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, fixed_rules,
+    masquerade_chains,
 };
 use super::list;
+use super::maps::{Map, condition_rules, realm_rules};
 
 /// A network's conditions: what of them is compared, and how a person wrote them.
 pub struct Conditions {

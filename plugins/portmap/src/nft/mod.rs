@@ -19,6 +19,7 @@ mod establish;
 pub mod layout;
 mod list;
 mod live;
+pub mod maps;
 pub mod note;
 mod remove;
 
