@@ -27,7 +27,7 @@ pub fn add(
     conditions: &[Conditions],
 ) -> Result<(), CniError> {
     let label = owner::label(owner);
-    if establish::stands(socket).step(|| STEP)? {
+    if establish::stands(socket, plan).step(|| STEP)? {
         let mut batch = Batch::new();
         change::add(&mut batch, &label, netns, &plan.entries);
         match batch.commit(socket) {
