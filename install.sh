@@ -542,6 +542,17 @@ plan_return() {
     fi
 }
 
+# Gives the host ports of running pods to the program that is put back, unless that is Ferrule's too ($1 is what had been
+# installed before, - if nothing): it would neither see nor remove them. Our program is still in its place, and it
+# understands the other's rules, so that no DEL comes at a wrong moment.
+hand_ports_back() {
+    [[ " ${todo[*]} " == *" portmap "* ]] && [ "$1" = - ] || return 0
+    [ "${before[portmap]}" = "${installed[portmap]-}" ] && [ "${after[portmap]}" != none ] || return 0
+    say "portmap: ${would}hand the host ports of running pods back"
+    [ -z "$dry_run" ] || return 0
+    "$bin/portmap" hand-back || note "portmap: not all host ports were handed back; their pods keep them until they end"
+}
+
 # Ends both ways back: stages, transacts with the manifest as the caller has made it, reports.
 carry_out_return() {
     local name
@@ -570,6 +581,7 @@ roll_back() {
     for name in "${names[@]}"; do
         plan_return "$name" "${installed[$name]}" "${last_replaced[$name]}"
     done
+    hand_ports_back "${last_installed[portmap]--}"
     for name in "${settled[@]}"; do
         if [ "${last_installed[$name]}" = - ]; then
             unset "original[$name]" "installed[$name]" "version[$name]"
@@ -595,6 +607,7 @@ uninstall() {
     for name in "${names[@]}"; do
         plan_return "$name" "${installed[$name]}" "${original[$name]}"
     done
+    hand_ports_back -
     for name in "${settled[@]}"; do
         unset "original[$name]" "installed[$name]" "version[$name]"
         unset "last_replaced[$name]" "last_installed[$name]" "last_version[$name]"

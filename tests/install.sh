@@ -248,6 +248,44 @@ test_rollback_of_the_first_installation() {
     refuses 1 "no installation" --rollback
 }
 
+# A portmap that writes down that it is asked to hand host ports back.
+handing() {
+    fake "$1" 1.0.0 portmap
+    sed -i "2i [ \"\$*\" != hand-back ] || { echo \"\$0\" >>$work/handed; exit ${2-0}; }" "$1/portmap"
+}
+
+test_rollback_and_uninstall_hand_host_ports_back() {
+    mkdir "$tree/plugins/portmap" && : >"$tree/plugins/portmap/Cargo.toml"
+    fake "$bin" old portmap
+    handing v1
+    for way in --rollback --uninstall; do
+        rm -f "$work/handed"
+        succeeds --from v1
+        succeeds "$way" --dry-run
+        says "would hand the host ports of running pods back"
+        [ ! -e "$work/handed" ] || fail "$way --dry-run did it"
+        succeeds "$way"
+        # By the program that made them, and once.
+        [ "$(<"$work/handed")" = "$bin/portmap" ] || fail "$way: $(<"$work/handed")"
+    done
+    rm "$work/handed"
+    # What comes back is Ferrule's as well, or there is nothing to hand them to.
+    succeeds --from v1
+    handing v2 && echo >>v2/portmap
+    succeeds --from v2
+    succeeds --rollback
+    rm "$bin/portmap" && rm -r "$bin/.ferrule"
+    succeeds --from v1
+    succeeds --uninstall
+    [ ! -e "$work/handed" ] || fail "handed back to nobody"
+    # What cannot be handed back keeps nobody from going back.
+    handing v1 3
+    fake "$bin" old portmap
+    succeeds --from v1
+    succeeds --rollback
+    says "not all host ports were handed back"
+}
+
 test_rollback_concerns_only_what_the_last_one_replaced() {
     succeeds --from v1
     succeeds --from v2 --plugins bridge
