@@ -44,6 +44,7 @@ Going back
                       not there, and forget everything
   --force             do so even where somebody has changed a file since; without it
                       such a file is left alone, and the exit status is 3
+  Host ports of running pods are handed back to a portmap that returns.
 
 More
   --dry-run           check everything, say what would be done, change nothing
