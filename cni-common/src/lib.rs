@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 
 pub mod conntrack;
+pub mod hash;
 pub mod iptables;
 pub mod netlink;
 pub mod netns;

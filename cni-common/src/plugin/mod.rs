@@ -38,10 +38,12 @@
 //! }
 //! ```
 
+mod attachment;
 pub mod delegate;
 mod dispatch;
 pub mod env;
 
+pub use attachment::Attachment;
 pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};

@@ -10,10 +10,10 @@ use cni_common::plugin::Attach;
 use cni_common::spec::{AddResult, CniError, Interface, Step as _};
 
 use crate::config::Conf;
-use crate::owner::Owner;
 use crate::plan::{Egress, Plan, Root};
 use crate::state;
 use crate::steps::{Done, Failed, Step};
+use cni_common::plugin::Attachment;
 
 /// How often something may turn up between the look and the deed: another interface's IFB, an agent's hook.
 const TRIES: u32 = 3;
@@ -31,7 +31,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     if conf.is_empty() {
         return Ok(result);
     }
-    let owner = Owner { network: call.config.name(), container_id: call.container_id, ifname: call.ifname };
+    let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = Socket::route().step(|| "open a netlink socket")?;

@@ -7,10 +7,10 @@ use cni_common::plugin::Attach;
 use cni_common::spec::{AddResult, CniError, Step};
 
 use crate::config::{Conf, Limit};
-use crate::owner::Owner;
 use crate::plan;
 use crate::shape::{self, Sizes};
 use crate::state;
+use cni_common::plugin::Attachment;
 
 /// Compares.
 ///
@@ -22,7 +22,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
         .prev_result
         .as_ref()
         .ok_or_else(|| CniError::invalid_config("must be called as a chained plugin"))?;
-    let owner = Owner { network: call.config.name(), container_id: call.container_id, ifname: call.ifname };
+    let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = Socket::route().step(|| "open a netlink socket")?;

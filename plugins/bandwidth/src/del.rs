@@ -12,9 +12,10 @@ use cni_common::plugin::Detach;
 use cni_common::spec::{CniError, Failures, Step};
 use nix::errno::Errno;
 
-use crate::owner::{Claim, Hook, Owner};
+use crate::owner::{self, Claim, Hook};
 use crate::plan;
 use crate::state::{self, Host, Ifbs};
+use cni_common::plugin::Attachment;
 
 /// What the container's namespace tells.
 struct Inside {
@@ -26,7 +27,7 @@ struct Inside {
 /// # Errors
 /// What could not be removed, after everything else was.
 pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
-    let owner = Owner { network: call.config.name(), container_id: call.container_id, ifname: call.ifname };
+    let owner = Attachment::from(call);
     let mut socket = Socket::route().step(|| "open a netlink socket")?;
     let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
     let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
@@ -43,7 +44,7 @@ fn find(
     socket: &mut Socket,
     netns: Option<&Netns>,
     inside: Option<Inside>,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
 ) -> Result<(Option<Host>, Ifbs), CniError> {
     if let (Some(netns), Some(Inside { container })) = (netns, inside)
         && let Ok((host, ifbs)) = state::read(socket, netns, &container, owner, true)
@@ -53,7 +54,7 @@ fn find(
     let ifbs = state::ifbs(socket, owner)?;
     let mut host = None;
     for link in [&ifbs.own, &ifbs.shared].into_iter().flatten() {
-        if let (None, Claim::Own(alias)) = (&host, owner.claim(link)) {
+        if let (None, Claim::Own(alias)) = (&host, owner::claim(owner, link)) {
             // The index may have passed to another link by now, which then does not lead here.
             host = state::veth(socket, alias.veth)?.filter(|host| leads_to(host, link.index));
         }
@@ -69,14 +70,15 @@ fn leads_to(host: &Host, ifb: u32) -> bool {
 fn doomed<'l>(
     socket: &mut Socket,
     netns: Option<&Netns>,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     host: Option<&Host>,
     ifbs: &'l Ifbs,
 ) -> Vec<&'l Link> {
     let mut doomed = Vec::new();
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
-    doomed.extend(ifbs.own.as_ref().filter(is_ifb).filter(|link| owner.claim(link) != Claim::Anothers));
-    doomed.extend(ifbs.shared.as_ref().filter(is_ifb).filter(|link| match owner.claim(link) {
+    doomed
+        .extend(ifbs.own.as_ref().filter(is_ifb).filter(|link| owner::claim(owner, link) != Claim::Anothers));
+    doomed.extend(ifbs.shared.as_ref().filter(is_ifb).filter(|link| match owner::claim(owner, link) {
         Claim::Own(_) => true,
         Claim::Anothers => false,
         Claim::Nobodys => {
@@ -101,17 +103,17 @@ fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32
 }
 
 /// Whether the hook was made for this attachment: the IFB's alias says so, or the place of a filter.
-fn is_hook_ours(owner: &Owner<'_>, doomed: &[&Link], filters: &[&filter::Filter]) -> bool {
+fn is_hook_ours(owner: &Attachment<'_>, doomed: &[&Link], filters: &[&filter::Filter]) -> bool {
     let is_in_first_place = filters.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE);
     is_in_first_place
         || doomed
             .iter()
-            .any(|link| matches!(owner.claim(link), Claim::Own(alias) if alias.hook == Hook::Made))
+            .any(|link| matches!(owner::claim(owner, link), Claim::Own(alias) if alias.hook == Hook::Made))
 }
 
 fn remove(
     socket: &mut Socket,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     host: Option<&Host>,
     doomed: &[&Link],
 ) -> Result<(), CniError> {

@@ -10,8 +10,9 @@ use cni_common::plugin::Collect;
 use cni_common::spec::{CniError, Step};
 
 use crate::del::send;
-use crate::owner::{Alias, Owner, is_ifb_name};
+use crate::owner::{self, Alias, is_ifb_name};
 use crate::state;
+use cni_common::plugin::Attachment;
 
 /// How long an IFB without alias must have been of no use before it counts as left over: an ADD of the reference has it like
 /// that for a moment, before it makes the filter.
@@ -23,11 +24,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// What could not be removed, after everything else was.
 pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
     let network = call.config.name();
-    let owners: Vec<Owner<'_>> = call
-        .valid
-        .iter()
-        .map(|valid| Owner { network, container_id: &valid.container_id, ifname: &valid.ifname })
-        .collect();
+    let owners: Vec<Attachment<'_>> =
+        call.valid.iter().map(|valid| Attachment::valid(network, valid)).collect();
     let mut socket = Socket::route().step(|| "open a netlink socket")?;
     let links = socket.links(Some(ifb::KIND)).step(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
@@ -41,10 +39,10 @@ pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
 }
 
 /// Whether an IFB belongs to an attachment that is alive, or is none of this network's business.
-fn is_alive(link: &Link, network: &str, owners: &[Owner<'_>]) -> bool {
+fn is_alive(link: &Link, network: &str, owners: &[Attachment<'_>]) -> bool {
     match Alias::parse(&link.alias) {
         Some(alias) => !alias.is_on(network) || owners.iter().any(|owner| alias.is_of(owner)),
-        None => !link.alias.is_empty() || owners.iter().any(|owner| owner.shared_name() == link.name),
+        None => !link.alias.is_empty() || owners.iter().any(|owner| owner::shared_name(owner) == link.name),
     }
 }
 
@@ -81,15 +79,17 @@ mod tests {
 
     #[test]
     fn only_this_networks_lost_ones_are_gone_for() {
-        let owner = |network, container_id| Owner { network, container_id, ifname: "eth0" };
+        let owner = |network, container_id| Attachment { network, container_id, ifname: "eth0" };
         let link = |name: String, alias: String| Link { name, alias, ..Link::default() };
-        let signed = |owner: Owner<'_>| link(owner.shared_name(), owner.alias(3, Hook::Made).to_string());
+        let signed = |owner: Attachment<'_>| {
+            link(owner::shared_name(&owner), owner::alias(&owner, 3, Hook::Made).to_string())
+        };
         let valid = [owner("pods", "one")];
         assert!(is_alive(&signed(owner("pods", "one")), "pods", &valid));
         assert!(!is_alive(&signed(owner("pods", "two")), "pods", &valid));
         assert!(is_alive(&signed(owner("other", "two")), "pods", &valid));
-        assert!(is_alive(&link(valid[0].shared_name(), String::new()), "pods", &valid));
-        assert!(!is_alive(&link(owner("pods", "two").shared_name(), String::new()), "pods", &valid));
+        assert!(is_alive(&link(owner::shared_name(&valid[0]), String::new()), "pods", &valid));
+        assert!(!is_alive(&link(owner::shared_name(&owner("pods", "two")), String::new()), "pods", &valid));
         assert!(is_alive(&link("bwp000000000000".to_owned(), "somebody's".to_owned()), "pods", &valid));
     }
 }

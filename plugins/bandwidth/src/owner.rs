@@ -10,55 +10,42 @@
 
 use std::fmt;
 
+use cni_common::hash::sha512_hex;
 use cni_common::netlink::{Link, ifb};
-use sha2::{Digest, Sha512};
+use cni_common::plugin::Attachment;
 
 /// What an alias begins with.
 const TAG: &str = "bandwidth";
 /// A name longer than this goes into the alias as a hash: the whole has to fit into [`ifb::MAX_ALIAS`] bytes.
 const MAX_TEXT: usize = 80;
 
-/// An attachment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner<'a> {
-    /// The network's name.
-    pub network: &'a str,
-    /// The container's ID.
-    pub container_id: &'a str,
-    /// The interface in the container.
-    pub ifname: &'a str,
+/// The reference's name for the IFB, the same for all interfaces of a container on a network.
+pub fn shared_name(owner: &Attachment<'_>) -> String {
+    name(&format!("{}{}", owner.network, owner.container_id))
 }
 
-impl Owner<'_> {
-    /// The reference's name for the IFB, the same for all interfaces of a container on a network.
-    pub fn shared_name(&self) -> String {
-        name(Sha512::new().chain_update(self.network).chain_update(self.container_id))
-    }
+/// The name for the IFB of an interface that comes second.
+pub fn own_name(owner: &Attachment<'_>) -> String {
+    name(&format!("{}\0{}\0{}", owner.network, owner.container_id, owner.ifname))
+}
 
-    /// The name for the IFB of an interface that comes second.
-    pub fn own_name(&self) -> String {
-        let hash = Sha512::new().chain_update(self.network).chain_update("\0");
-        name(hash.chain_update(self.container_id).chain_update("\0").chain_update(self.ifname))
+/// The alias of the attachment's IFB.
+pub fn alias(owner: &Attachment<'_>, veth: u32, hook: Hook) -> Alias {
+    Alias {
+        network: text(owner.network),
+        container_id: text(owner.container_id),
+        ifname: owner.ifname.to_owned(),
+        veth,
+        hook,
     }
+}
 
-    /// The alias of the attachment's IFB.
-    pub fn alias(&self, veth: u32, hook: Hook) -> Alias {
-        Alias {
-            network: text(self.network),
-            container_id: text(self.container_id),
-            ifname: self.ifname.to_owned(),
-            veth,
-            hook,
-        }
-    }
-
-    /// Whose the IFB is, judging by its alias.
-    pub fn claim(&self, link: &Link) -> Claim {
-        match Alias::parse(&link.alias) {
-            None if link.alias.is_empty() => Claim::Nobodys,
-            Some(alias) if alias.is_of(self) => Claim::Own(alias),
-            _ => Claim::Anothers,
-        }
+/// Whose the IFB is, judging by its alias.
+pub fn claim(owner: &Attachment<'_>, link: &Link) -> Claim {
+    match Alias::parse(&link.alias) {
+        None if link.alias.is_empty() => Claim::Nobodys,
+        Some(alias) if alias.is_of(owner) => Claim::Own(alias),
+        _ => Claim::Anothers,
     }
 }
 
@@ -112,7 +99,7 @@ impl Alias {
     }
 
     /// Whether it names this attachment.
-    pub fn is_of(&self, owner: &Owner<'_>) -> bool {
+    pub fn is_of(&self, owner: &Attachment<'_>) -> bool {
         self.is_on(owner.network)
             && self.container_id == text(owner.container_id)
             && self.ifname == owner.ifname
@@ -134,25 +121,17 @@ impl fmt::Display for Alias {
 
 /// A name as the alias has it: as it is, or if it is too long a hash, which a `#` tells from any name.
 fn text(name: &str) -> String {
-    if name.len() <= MAX_TEXT {
-        name.to_owned()
-    } else {
-        format!("#{}", hex(Sha512::digest(name).into(), 16))
-    }
+    if name.len() <= MAX_TEXT { name.to_owned() } else { format!("#{}", sha512_hex(name, 32)) }
 }
 
-fn name(hash: Sha512) -> String {
-    format!("bwp{}", hex(hash.finalize().into(), 6))
+fn name(identity: &str) -> String {
+    format!("bwp{}", sha512_hex(identity, 12))
 }
 
 /// Whether a link's name is of the form that IFBs get, from here or from the reference.
 pub fn is_ifb_name(name: &str) -> bool {
     let digits = name.strip_prefix("bwp").unwrap_or_default();
     digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-fn hex(hash: [u8; 64], bytes: usize) -> String {
-    hash.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 const _: () = assert!(
@@ -164,7 +143,7 @@ const _: () = assert!(
 mod tests {
     use super::*;
 
-    const OWNER: Owner<'_> = Owner { network: "pods", container_id: "0123", ifname: "eth0" };
+    const OWNER: Attachment<'_> = Attachment { network: "pods", container_id: "0123", ifname: "eth0" };
 
     fn link(alias: &str) -> Link {
         Link { alias: alias.to_owned(), ..Link::default() }
@@ -172,7 +151,7 @@ mod tests {
 
     #[test]
     fn names_of_the_reference() {
-        let name = |network, container_id| Owner { network, container_id, ifname: "eth0" }.shared_name();
+        let name = |network, container_id| shared_name(&Attachment { network, container_id, ifname: "eth0" });
         assert_eq!(name("cni-plugin-bandwidth-test", "dummy"), "bwpa8eda89404b7");
         assert_eq!(name("bwnet", "bw-1"), "bwp42a787ed8bd2");
         assert_eq!(name("ab", "c"), name("a", "bc"));
@@ -180,7 +159,7 @@ mod tests {
 
     #[test]
     fn own_names_differ_where_shared_ones_do_not() {
-        let own = |network, container_id, ifname| Owner { network, container_id, ifname }.own_name();
+        let own = |network, container_id, ifname| own_name(&Attachment { network, container_id, ifname });
         assert_ne!(own("ab", "c", "eth0"), own("a", "bc", "eth0"));
         assert_ne!(own("a", "b", "eth0"), own("a", "b", "eth1"));
         assert!(is_ifb_name(&own("a", "b", "eth0")) && is_ifb_name("bwpa8eda89404b7"));
@@ -189,30 +168,30 @@ mod tests {
 
     #[test]
     fn an_alias_says_whose_it_is() {
-        let alias = OWNER.alias(12, Hook::Made);
+        let alias = alias(&OWNER, 12, Hook::Made);
         let text = alias.to_string();
         assert_eq!(text, "bandwidth network=pods container=0123 ifname=eth0 veth=12 hook=made");
         assert_eq!(Alias::parse(&text), Some(alias.clone()));
-        assert_eq!(OWNER.claim(&link(&text)), Claim::Own(alias));
-        assert_eq!(Owner { ifname: "eth1", ..OWNER }.claim(&link(&text)), Claim::Anothers);
-        assert_eq!(OWNER.claim(&link("")), Claim::Nobodys);
+        assert_eq!(claim(&OWNER, &link(&text)), Claim::Own(alias));
+        assert_eq!(claim(&Attachment { ifname: "eth1", ..OWNER }, &link(&text)), Claim::Anothers);
+        assert_eq!(claim(&OWNER, &link("")), Claim::Nobodys);
         for other in [
             "uplink of the rack",
             "bandwidth",
             "bandwidth network=pods container=0123 ifname=eth0 veth=x hook=made",
         ] {
-            assert_eq!(OWNER.claim(&link(other)), Claim::Anothers, "{other}");
+            assert_eq!(claim(&OWNER, &link(other)), Claim::Anothers, "{other}");
         }
     }
 
     #[test]
     fn long_names_fit() {
         let (network, container_id) = ("n".repeat(300), "c".repeat(300));
-        let owner = Owner { network: &network, container_id: &container_id, ifname: "0123456789abcde" };
-        let text = owner.alias(u32::MAX, Hook::Found).to_string();
+        let owner = Attachment { network: &network, container_id: &container_id, ifname: "0123456789abcde" };
+        let text = alias(&owner, u32::MAX, Hook::Found).to_string();
         assert!(text.len() <= ifb::MAX_ALIAS, "{text}");
-        assert!(matches!(owner.claim(&link(&text)), Claim::Own(_)));
-        let other = Owner { network: &network[1..], ..owner };
-        assert_eq!(other.claim(&link(&text)), Claim::Anothers);
+        assert!(matches!(claim(&owner, &link(&text)), Claim::Own(_)));
+        let other = Attachment { network: &network[1..], ..owner };
+        assert_eq!(claim(&other, &link(&text)), Claim::Anothers);
     }
 }

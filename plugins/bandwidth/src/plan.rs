@@ -6,9 +6,10 @@ use cni_common::netlink::{Link, ifb};
 use cni_common::spec::CniError;
 
 use crate::config::{Conf, Limit};
-use crate::owner::{self, Claim, Owner};
+use crate::owner::{self, Claim};
 use crate::shape::{self, Sizes};
 use crate::state::{Hook, Host, Ifbs};
+use cni_common::plugin::Attachment;
 
 /// The place of the filter at a hook of our own, as the reference has it. Nowhere else is it used, so a filter of ours there
 /// tells that the hook is ours too.
@@ -71,7 +72,7 @@ impl Plan {
     /// A discipline of somebody else where ours belongs, an IFB's name that is taken, no place for the filter.
     pub fn new(
         conf: &Conf,
-        owner: &Owner<'_>,
+        owner: &Attachment<'_>,
         container: &Link,
         host: &Host,
         ifbs: &Ifbs,
@@ -112,13 +113,13 @@ fn root(host: &Host, to: Tbf) -> Result<Root, CniError> {
     }
 }
 
-fn egress(owner: &Owner<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<Egress, CniError> {
+fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<Egress, CniError> {
     let hook = host.hook.as_ref();
     let filters = hook.map(|hook| hook.filters.as_slice()).unwrap_or_default();
     let (name, ifb) = choose(owner, ifbs, filters)?;
     let to = |filter: &&Filter| filter.redirect.is_some() && filter.redirect == ifb.map(|ifb| ifb.index);
     let stale: Vec<(u16, u32)> = dangling(filters).map(|filter| (filter.preference, filter.handle)).collect();
-    let origin = match ifb.map(|ifb| owner.claim(ifb)) {
+    let origin = match ifb.map(|ifb| owner::claim(owner, ifb)) {
         Some(Claim::Own(alias)) if hook.is_some() => alias.hook,
         _ if hook.is_none() => owner::Hook::Made,
         _ if filters.iter().any(|filter| {
@@ -137,7 +138,7 @@ fn egress(owner: &Owner<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<Egres
         name,
         existing: ifb.map(|ifb| ifb.index),
         mtu: host.link.mtu,
-        alias: owner.alias(host.link.index, origin),
+        alias: owner::alias(owner, host.link.index, origin),
         tbf,
         makes_hook: hook.is_none(),
         parent: hook.map_or(cni_common::netlink::filter::AT_INGRESS, Hook::parent),
@@ -156,28 +157,28 @@ pub fn dangling(filters: &[Filter]) -> impl Iterator<Item = &Filter> {
 /// # Errors
 /// Both names are taken by somebody else.
 fn choose<'l>(
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     ifbs: &'l Ifbs,
     filters: &[Filter],
 ) -> Result<(String, Option<&'l Link>), CniError> {
     let leads_to = |link: &Link| filters.iter().any(|filter| filter.redirect == Some(link.index));
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
     // Its name is no other attachment's, so no alias is as good as the right one.
-    let is_own = |link: &&Link| owner.claim(link) != Claim::Anothers;
-    let is_own_shared = |link: &&Link| match owner.claim(link) {
+    let is_own = |link: &&Link| owner::claim(owner, link) != Claim::Anothers;
+    let is_own_shared = |link: &&Link| match owner::claim(owner, link) {
         Claim::Own(_) => true,
         Claim::Nobodys => leads_to(link),
         Claim::Anothers => false,
     };
     if let Some(link) = ifbs.own.as_ref().filter(is_ifb).filter(is_own) {
-        return Ok((owner.own_name(), Some(link)));
+        return Ok((owner::own_name(owner), Some(link)));
     }
     if let Some(link) = ifbs.shared.as_ref().filter(is_ifb).filter(is_own_shared) {
-        return Ok((owner.shared_name(), Some(link)));
+        return Ok((owner::shared_name(owner), Some(link)));
     }
     match (&ifbs.shared, &ifbs.own) {
-        (None, _) => Ok((owner.shared_name(), None)),
-        (Some(_), None) => Ok((owner.own_name(), None)),
+        (None, _) => Ok((owner::shared_name(owner), None)),
+        (Some(_), None) => Ok((owner::own_name(owner), None)),
         (Some(shared), Some(own)) => Err(CniError::internal(format!(
             "adding link: {:?} and {:?} exist already and belong to somebody else ({:?}, {:?})",
             shared.name, own.name, shared.alias, own.alias
@@ -205,7 +206,7 @@ fn place(hook: Option<&Hook>, origin: owner::Hook, stale: &[(u16, u32)]) -> Resu
 }
 
 /// The IFB that an attachment has, given what there is: what CHECK looks at.
-pub fn existing<'l>(owner: &Owner<'_>, ifbs: &'l Ifbs, filters: &[Filter]) -> Option<&'l Link> {
+pub fn existing<'l>(owner: &Attachment<'_>, ifbs: &'l Ifbs, filters: &[Filter]) -> Option<&'l Link> {
     choose(owner, ifbs, filters).ok().and_then(|(_, link)| link)
 }
 
@@ -213,7 +214,7 @@ pub fn existing<'l>(owner: &Owner<'_>, ifbs: &'l Ifbs, filters: &[Filter]) -> Op
 mod tests {
     use super::*;
 
-    const OWNER: Owner<'_> = Owner { network: "pods", container_id: "0123", ifname: "eth0" };
+    const OWNER: Attachment<'_> = Attachment { network: "pods", container_id: "0123", ifname: "eth0" };
     const TBF: Tbf = Tbf { rate: 1, limit: 2, buffer: 3, burst: None };
 
     fn filter(kind: &str, preference: u16, redirect: Option<u32>) -> Filter {
@@ -237,9 +238,9 @@ mod tests {
     fn the_first_interface_gets_the_references_name_and_place() {
         let bare = Host { hook: None, ..host("", &[]) };
         let egress = plan(&bare, &Ifbs::default());
-        assert_eq!((egress.name, egress.existing, egress.mtu), (OWNER.shared_name(), None, 1500));
+        assert_eq!((egress.name, egress.existing, egress.mtu), (owner::shared_name(&OWNER), None, 1500));
         assert_eq!((egress.makes_hook, egress.preference), (true, Some(1)));
-        assert_eq!(egress.alias, OWNER.alias(7, owner::Hook::Made));
+        assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::Hook::Made));
     }
 
     #[test]
@@ -252,7 +253,7 @@ mod tests {
         ] {
             let egress = plan(&host("clsact", &filters), &Ifbs::default());
             assert_eq!((egress.makes_hook, egress.preference), (false, Some(place)), "{filters:?}");
-            assert_eq!(egress.alias, OWNER.alias(7, owner::Hook::Found));
+            assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::Hook::Found));
         }
         let full = host("clsact", &[filter("bpf", 0xffff, None)]);
         assert!(
@@ -262,9 +263,9 @@ mod tests {
 
     #[test]
     fn an_ifb_is_taken_for_ones_own_by_its_alias_or_by_what_leads_there() {
-        let (shared, own) = (OWNER.shared_name(), OWNER.own_name());
-        let mine = OWNER.alias(7, owner::Hook::Made).to_string();
-        let other = Owner { ifname: "net1", ..OWNER }.alias(8, owner::Hook::Made).to_string();
+        let (shared, own) = (owner::shared_name(&OWNER), owner::own_name(&OWNER));
+        let mine = owner::alias(&OWNER, 7, owner::Hook::Made).to_string();
+        let other = owner::alias(&Attachment { ifname: "net1", ..OWNER }, 8, owner::Hook::Made).to_string();
         let leads = host("ingress", &[filter("u32", 1, Some(9))]);
         let empty = host("ingress", &[]);
         let name = |host: &Host, alias: &str| {
@@ -284,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_there_is_not_made_again() {
         let ifbs = Ifbs {
-            shared: ifb(OWNER.shared_name(), OWNER.alias(7, owner::Hook::Made).to_string()),
+            shared: ifb(owner::shared_name(&OWNER), owner::alias(&OWNER, 7, owner::Hook::Made).to_string()),
             own: None,
         };
         let leads = host("ingress", &[filter("u32", 1, Some(9))]);

@@ -7,7 +7,8 @@ use cni_common::netlink::{Answer, Error, Message, Socket, nsid};
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Step};
 
-use crate::owner::Owner;
+use crate::owner;
+use cni_common::plugin::Attachment;
 
 /// The kind of link that has a peer.
 const VETH: &str = "veth";
@@ -79,7 +80,7 @@ pub fn read(
     socket: &mut Socket,
     netns: &Netns,
     container: &Link,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     with_filters: bool,
 ) -> Result<(Host, Ifbs), CniError> {
     let index = container.peer.unwrap_or_default();
@@ -109,7 +110,7 @@ pub fn read(
 ///
 /// # Errors
 /// What the kernel said.
-pub fn ifbs(socket: &mut Socket, owner: &Owner<'_>) -> Result<Ifbs, CniError> {
+pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniError> {
     let answers = socket.requests(ifb_requests(owner).into());
     let [shared, own] = <[Answer; 2]>::try_from(answers).map_err(|_| cut_short())?;
     read_ifbs(owner, shared, own)
@@ -130,14 +131,14 @@ fn host_requests(index: u32) -> Vec<Message> {
     vec![link::get(LinkId::Index(index)), qdisc::get(index, qdisc::ROOT), qdisc::get(index, qdisc::INGRESS)]
 }
 
-fn ifb_requests(owner: &Owner<'_>) -> [Message; 2] {
-    [owner.shared_name(), owner.own_name()].map(|name| link::get(LinkId::Name(&name)))
+fn ifb_requests(owner: &Attachment<'_>) -> [Message; 2] {
+    [owner::shared_name(owner), owner::own_name(owner)].map(|name| link::get(LinkId::Name(&name)))
 }
 
-fn read_ifbs(owner: &Owner<'_>, shared: Answer, own: Answer) -> Result<Ifbs, CniError> {
+fn read_ifbs(owner: &Attachment<'_>, shared: Answer, own: Answer) -> Result<Ifbs, CniError> {
     Ok(Ifbs {
-        shared: link::read(shared).step(|| format!("look up {:?}", owner.shared_name()))?,
-        own: link::read(own).step(|| format!("look up {:?}", owner.own_name()))?,
+        shared: link::read(shared).step(|| format!("look up {:?}", owner::shared_name(owner)))?,
+        own: link::read(own).step(|| format!("look up {:?}", owner::own_name(owner)))?,
     })
 }
 

@@ -14,7 +14,7 @@ use common::{
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
 use ferrule_bandwidth::add::execute;
-use ferrule_bandwidth::owner::Hook;
+use ferrule_bandwidth::owner::{Hook, alias, shared_name};
 use ferrule_bandwidth::plan::Egress;
 use ferrule_bandwidth::plan::Plan;
 use ferrule_bandwidth::plan::Root;
@@ -37,7 +37,7 @@ fn a_chain_shapes_both_directions_and_leaves_nothing() {
             let runtime = bins.runtime(&node);
             let result = runtime.add(&network, &attachment).unwrap();
 
-            let name = owner("one", "eth0").shared_name();
+            let name = shared_name(&owner("one", "eth0"));
             let last = result["interfaces"].as_array().unwrap().last().unwrap();
             assert_eq!(last["name"], name.as_str());
             assert!(last.get("sandbox").is_none_or(|sandbox| sandbox == ""), "{last}");
@@ -118,19 +118,19 @@ fn a_second_add_leads_to_the_same() {
     // Other limits replace the first.
     let other = call(By::Us, "ADD", &attachment, &config("1.0.0", both(80_000_000, CRIO), Some(&result)));
     assert_eq!(succeed(&node, &other).document().unwrap(), first);
-    for link in [host_veth(&result), owner("one", "eth0").shared_name()] {
+    for link in [host_veth(&result), shared_name(&owner("one", "eth0"))] {
         assert_eq!(qdiscs(&node, &link)[0]["options"]["rate"], 10_000_000);
     }
 
     // What is missing is made again: a filter that leads nowhere is replaced, an IFB that is down set up.
     let veth = host_veth(&result);
-    node.sh(&format!("ip link del {}", owner("one", "eth0").shared_name())).unwrap();
+    node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap();
     assert!(pod.sh("ping -c 1 -W 1 10.1.0.1").is_err(), "the filter should be a black hole");
     succeed(&node, &add);
     assert_eq!(state.diff(&look(&node)), "");
     node.sh(&format!(
         "tc filter del dev {veth} ingress; ip link set {} down",
-        owner("one", "eth0").shared_name()
+        shared_name(&owner("one", "eth0"))
     ))
     .unwrap();
     succeed(&node, &add);
@@ -148,10 +148,10 @@ fn a_failure_at_any_step_leaves_nothing() {
     let tbf = Tbf { rate: 125_000, limit: 100_000, buffer: 1_000_000, burst: None };
     let broken = Tbf { buffer: 0, ..tbf };
     let egress = Egress {
-        name: owner("one", "eth0").shared_name(),
+        name: shared_name(&owner("one", "eth0")),
         existing: None,
         mtu: 1500,
-        alias: owner("one", "eth0").alias(found.index, Hook::Made),
+        alias: alias(&owner("one", "eth0"), found.index, Hook::Made),
         tbf,
         makes_hook: true,
         parent: AT_INGRESS,

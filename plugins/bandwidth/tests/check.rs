@@ -5,12 +5,13 @@ mod common;
 
 use common::{By, CRIO, attached, both, call, config, fail, host_veth, owner, succeed};
 use conformance::fixture::Place as _;
+use ferrule_bandwidth::owner::shared_name;
 
 #[test]
 fn check_notices_every_loss_and_change() {
     let (node, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
-    let (veth, ifb) = (host_veth(&result), owner("one", "eth0").shared_name());
+    let (veth, ifb) = (host_veth(&result), shared_name(&owner("one", "eth0")));
     let add = config("1.0.0", both(10_000_000, CRIO), Some(&result));
     for (harm, expected) in [
         ("tc qdisc del dev VETH root", "Failed to find qdisc"),

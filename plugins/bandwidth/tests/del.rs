@@ -7,6 +7,7 @@ use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, look, owne
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
 use conformance::fixture::Pod;
+use ferrule_bandwidth::owner::shared_name;
 use serde_json::Value;
 use serde_json::json;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn del_in_every_state() {
     let states: [(&str, Prepare); 6] = [
         ("as made", |_, _, _| {}),
         ("IFB gone", |node, _, _| {
-            drop(node.sh(&format!("ip link del {}", owner("one", "eth0").shared_name())).unwrap())
+            drop(node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap())
         }),
         ("filter gone", |node, _, veth| drop(node.sh(&format!("tc filter del dev {veth} ingress")).unwrap())),
         ("hook and root gone", |node, _, veth| {

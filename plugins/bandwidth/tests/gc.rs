@@ -12,6 +12,7 @@ use conformance::fixture::Place as _;
 use conformance::fixture::Snapshot;
 use conformance::runner::Exec;
 use conformance::runner::ValidAttachment;
+use ferrule_bandwidth::owner::shared_name;
 use serde_json::Value;
 use serde_json::json;
 
@@ -53,7 +54,7 @@ fn gc_removes_what_a_lost_del_left() {
     node.sh("ip link add ifb7 type ifb; ip link add bwp0123456789ab type ifb; ip link set bwp0123456789ab alias mine").unwrap();
     assert_eq!(ifbs(&node).len(), 7);
     // A third network's GC takes what leads nowhere, and leaves what has another network's signature.
-    let signed = owner("lost", "eth0").shared_name();
+    let signed = shared_name(&owner("lost", "eth0"));
     let wait = || {
         conformance::fixture::eventually(std::time::Duration::from_secs(5), || {
             !node.sh("ip -o link show type veth").unwrap().contains("nobody")
@@ -69,13 +70,13 @@ fn gc_removes_what_a_lost_del_left() {
     assert!(!left.contains(&signed), "{left:?}");
     assert_eq!(left.len(), 5, "{left:?}");
     for pod in [&alive, &alive_by_go, &unlisted_by_go] {
-        assert!(left.contains(&owner(pod.name(), "eth0").shared_name()));
+        assert!(left.contains(&shared_name(&owner(pod.name(), "eth0"))));
         pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
     }
     // Once the runtime says that nothing is alive, ours go; what a live container sends through stays.
     gc(&node, NETWORK, &[]);
-    assert!(!ifbs(&node).contains(&owner("alive", "eth0").shared_name()));
-    assert!(ifbs(&node).contains(&owner("unlisted-go", "eth0").shared_name()));
+    assert!(!ifbs(&node).contains(&shared_name(&owner("alive", "eth0"))));
+    assert!(ifbs(&node).contains(&shared_name(&owner("unlisted-go", "eth0"))));
 }
 
 #[test]

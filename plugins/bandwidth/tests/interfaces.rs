@@ -9,6 +9,7 @@ use common::{
 };
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
+use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::json;
 
 #[test]
@@ -28,7 +29,7 @@ fn two_interfaces_of_one_container() {
                 runtime.add(&network, attachment).unwrap();
             }
             let both_of_them = ifbs(&node);
-            assert_eq!(both_of_them, [owner("one", first).shared_name(), owner("one", second).own_name()]);
+            assert_eq!(both_of_them, [shared_name(&owner("one", first)), own_name(&owner("one", second))]);
             for attachment in &attachments {
                 runtime.check(&network, attachment).unwrap();
             }

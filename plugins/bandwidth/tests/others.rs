@@ -5,6 +5,7 @@ mod common;
 
 use common::{By, CRIO, attached, both, call, config, fail, filters, host_veth, look, owner, succeed};
 use conformance::fixture::Place as _;
+use ferrule_bandwidth::owner::shared_name;
 
 /// A hook of somebody else, with a filter or without: ours comes last and goes alone.
 #[test]
@@ -33,7 +34,7 @@ fn a_hook_of_somebody_else_is_shared() {
             assert_eq!(after.diff(&look(&node)), "");
             pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
             let passed =
-                node.sh(&format!("tc -s qdisc show dev {}", owner("one", "eth0").shared_name())).unwrap();
+                node.sh(&format!("tc -s qdisc show dev {}", shared_name(&owner("one", "eth0")))).unwrap();
             assert!(!passed.contains("Sent 0 bytes"), "nothing was sent through the IFB:\n{passed}");
             let shown = filters(&node, &veth);
             let (ours, others) = (shown.find("mirred").unwrap(), shown.find("bpf"));

@@ -8,6 +8,7 @@ use common::{
     limits, look, owner, qdiscs, succeed,
 };
 use conformance::fixture::Place as _;
+use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::Value;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ fn sound_limits_look_the_same_by_either() {
             let config = config("1.0.0", limits.clone(), Some(&result));
             let added =
                 succeed(&node, &call(by, "ADD", &pod.attachment("eth0"), &config)).document().unwrap();
-            let (veth, ifb) = (host_veth(&result), owner("one", "eth0").shared_name());
+            let (veth, ifb) = (host_veth(&result), shared_name(&owner("one", "eth0")));
             let disciplines = [&veth, &ifb].map(|link| qdiscs(&node, link).to_string());
             let names: Vec<String> =
                 added["interfaces"].as_array().unwrap().iter().map(|i| i["name"].to_string()).collect();
@@ -57,7 +58,7 @@ fn opting_out_gives_the_references_numbers() {
             let mut config = config("1.0.0", both(rate, burst), Some(&result));
             config["referenceNumbers"] = json!(true);
             succeed(&node, &call(by, "ADD", &pod.attachment("eth0"), &config));
-            [host_veth(&result), owner("one", "eth0").shared_name()]
+            [host_veth(&result), shared_name(&owner("one", "eth0"))]
                 .map(|link| node.sh(&format!("tc -d qdisc show dev {link} | grep tbf")).unwrap())
         });
         assert_eq!(made[0], made[1], "{rate} {burst}");
@@ -123,7 +124,7 @@ fn a_second_interface_beside_one_of_the_reference() {
     for _ in 0..2 {
         succeed(&node, &call(By::Us, "ADD", &pod.attachment("net1"), &config_of(&second)));
     }
-    assert_eq!(ifbs(&node), [owner("one", "eth0").shared_name(), owner("one", "net1").own_name()]);
+    assert_eq!(ifbs(&node), [shared_name(&owner("one", "eth0")), own_name(&owner("one", "net1"))]);
     for _ in 0..2 {
         succeed(&node, &call(By::Us, "DEL", &pod.attachment("net1"), &config("1.0.0", json!(null), None)));
         assert_eq!(first_only.diff(&look(&node)), "");

@@ -9,7 +9,6 @@ use cni_common::spec::version::Layout;
 use cni_common::spec::{AddResult, CniError, Interface, Step};
 use ipnetwork::IpNetwork;
 
-use crate::attachment::Attachment;
 use crate::config::Conf;
 use crate::container::{Container, Setup};
 use crate::device;
@@ -17,6 +16,7 @@ use crate::masquerade;
 use crate::plan::Plan;
 use crate::solicited;
 use crate::veth;
+use cni_common::plugin::Attachment;
 
 /// The links of a finished attachment.
 struct Links {
@@ -43,7 +43,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let mut container = Container::open(netns, call.ifname)?;
     // Before IPAM: a second ADD must fail without a DEL to IPAM, which would release the first one's address.
     if container.interface()?.is_some() {
-        let host = attachment.host_ends().next().map_or(String::new(), |end| end.name);
+        let host = veth::host_ends(&attachment).next().map_or(String::new(), |end| end.name);
         return Err(veth::name_taken(call.ifname, &host));
     }
     let Some(ipam) = ipam else {

@@ -11,11 +11,11 @@ use cni_common::sysctl;
 use ipnetwork::IpNetwork;
 use std::os::unix::fs::MetadataExt;
 
-use crate::attachment::Attachment;
 use crate::config::Conf;
 use crate::container::Container;
 use crate::plan::{self, Plan};
 use crate::{delegate, device, masquerade, veth};
+use cni_common::plugin::Attachment;
 
 /// Compares the attachment with `prevResult` and the configuration.
 ///

@@ -5,8 +5,8 @@ use cni_common::netlink::Socket;
 use cni_common::plugin::{Delegate, Detach, Verb};
 use cni_common::spec::{CniError, Failures, Step};
 
-use crate::attachment::Attachment;
 use crate::{delegate, masquerade, veth};
+use cni_common::plugin::Attachment;
 
 /// Detaches the container.
 ///

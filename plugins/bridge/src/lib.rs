@@ -7,7 +7,6 @@
 #![deny(missing_docs)]
 
 pub mod add;
-pub mod attachment;
 pub mod check;
 pub mod config;
 pub mod container;

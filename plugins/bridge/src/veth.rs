@@ -10,10 +10,10 @@ use cni_common::spec::{AddResult, CniError, Failures, Step};
 use nix::errno::Errno;
 use sha2::{Digest, Sha512};
 
-use crate::attachment::Attachment;
 use crate::config::Conf;
 use crate::container::Container;
 use crate::device::{ignore_router_advertisements, two};
+use cni_common::plugin::Attachment;
 
 /// The kind of link.
 pub const KIND: &str = "veth";
@@ -32,22 +32,20 @@ pub struct HostEnd {
     pub mac: Mac,
 }
 
-impl Attachment<'_> {
-    /// The host's ends that the attachment may have, in the order in which they are tried.
-    pub fn host_ends(&self) -> impl Iterator<Item = HostEnd> {
-        // No part of an identity holds a zero.
-        let identity = Sha512::new()
-            .chain_update(self.network)
-            .chain_update("\0")
-            .chain_update(self.container_id)
-            .chain_update("\0")
-            .chain_update(self.ifname);
-        (0..CANDIDATES).map(move |candidate| {
-            let hash = identity.clone().chain_update([candidate]).finalize();
-            let [a, b, c, d, e, f, g, h, i, j, ..] = <[u8; 64]>::from(hash);
-            HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
-        })
-    }
+/// The host's ends that the attachment may have, in the order in which they are tried.
+pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
+    // No part of an identity holds a zero.
+    let identity = Sha512::new()
+        .chain_update(attachment.network)
+        .chain_update("\0")
+        .chain_update(attachment.container_id)
+        .chain_update("\0")
+        .chain_update(attachment.ifname);
+    (0..CANDIDATES).map(move |candidate| {
+        let hash = identity.clone().chain_update([candidate]).finalize();
+        let [a, b, c, d, e, f, g, h, i, j, ..] = <[u8; 64]>::from(hash);
+        HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
+    })
 }
 
 /// Makes the pair: the host's end up and a port of the bridge, the container's end in its namespace and down.
@@ -62,7 +60,7 @@ pub fn create(
     conf: &Conf,
 ) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
-    for host in attachment.host_ends() {
+    for host in host_ends(&attachment) {
         let host_end = VethEnd { name: &host.name, mac: Some(host.mac) };
         let container_end = VethEnd { name: ifname, mac: conf.mac };
         let make = link::new_veth(host_end, container_end, netns, conf.mtu, bridge.index);
@@ -156,7 +154,7 @@ pub fn delete(
 /// Removes the host's end: the one in the result, or those that the attachment's identity stands for. Usually there is none,
 /// since the kernel removes it with the container's end or its namespace.
 fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
-    let mut ends: Vec<HostEnd> = attachment.host_ends().collect();
+    let mut ends: Vec<HostEnd> = host_ends(&attachment).collect();
     let reported = result.map(|result| result.interfaces.as_slice()).unwrap_or_default();
     for interface in reported.iter().filter(|interface| interface.sandbox.is_empty()) {
         if let Ok(mac) = interface.mac.parse() {
@@ -193,7 +191,7 @@ mod tests {
     #[test]
     fn host_ends_follow_from_the_identity() {
         let ends = |network, container_id, ifname| {
-            Attachment { network, container_id, ifname }.host_ends().collect::<Vec<_>>()
+            host_ends(&Attachment { network, container_id, ifname }).collect::<Vec<_>>()
         };
         let own = ends("net", "id", "eth0");
         assert_eq!(own, ends("net", "id", "eth0"));

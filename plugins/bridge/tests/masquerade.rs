@@ -10,9 +10,9 @@ use std::thread;
 
 use cni_common::netlink::Socket;
 use cni_common::nftables::{Rule, rules};
+use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
-use ferrule_bridge::attachment::Attachment;
-use ferrule_bridge::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of};
+use ferrule_bridge::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
 use ferrule_bridge::masquerade::{add, check, delete, gc};
 use ipnetwork::IpNetwork;
 
@@ -21,6 +21,10 @@ use node::{Namespace, isolated, run, succeeds};
 const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
 const TWO: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "two" };
 const OTHER: Attachment<'_> = Attachment { network: "other", ifname: "eth0", container_id: "one" };
+
+fn chain(of: &Attachment<'_>) -> String {
+    chain_of(of.network, of.container_id)
+}
 
 /// What the reference plugin (1.6 and later) gives to `nft -f -` on its first ADD.
 const REFERENCE: &str = r#"
@@ -80,7 +84,7 @@ fn reference_iptables(program: &str, key: &Attachment<'_>, address: &str) {
     let net: IpNetwork = address.parse().unwrap();
     let (ip, subnet) = (net.ip().to_string(), format!("{}/{}", net.network(), net.prefix()));
     let multicast = if net.is_ipv6() { "ff00::/8" } else { "224.0.0.0/4" };
-    let chain = key.chain();
+    let chain = chain(key);
     let comment = format!("name: {:?} id: {:?}", key.network, key.container_id);
     let append = |args: &[&str]| {
         let head = ["-t", "nat", "--wait", "-A"];
@@ -283,16 +287,16 @@ fn gc_keeps_the_valid_and_other_networks() {
         gc(&mut socket, "unit-test", &[valid("two")]).unwrap();
         let comments: Vec<_> =
             rules(&mut socket, TABLE, CHECKS).unwrap().into_iter().filter_map(|rule| rule.comment).collect();
-        assert_eq!(comments, [TWO.comment(), OTHER.comment()]);
+        assert_eq!(comments, [comment(&TWO), comment(&OTHER)]);
         for program in ["iptables-nft", "iptables-legacy"] {
             let saved = saved(program);
-            assert!(!saved.contains(&ONE.chain()), "{saved}");
-            assert!(saved.contains(&TWO.chain()) && saved.contains(&OTHER.chain()), "{saved}");
+            assert!(!saved.contains(&chain(&ONE)), "{saved}");
+            assert!(saved.contains(&chain(&TWO)) && saved.contains(&chain(&OTHER)), "{saved}");
         }
         gc(&mut socket, "unit-test", &[]).unwrap();
         gc(&mut socket, "other", &[valid("one")]).unwrap();
         assert_eq!(rules(&mut socket, TABLE, CHECKS).unwrap().len(), 1);
-        assert!(saved("iptables-nft").contains(&OTHER.chain()));
+        assert!(saved("iptables-nft").contains(&chain(&OTHER)));
     });
 }
 
@@ -313,7 +317,7 @@ fn reference_layout(v4: &'static str, v6: &'static str) {
         for (program, address) in families {
             reference_iptables(program, &ONE, address);
             // Before 2019 the whole network was the source.
-            let chain = ONE.chain();
+            let chain = chain(&ONE);
             run(program, &["-t", "nat", "-A", "POSTROUTING", "-s", address, "-j", &chain]);
         }
         assert_ne!(families.map(|(program, _)| saved(program)), before);

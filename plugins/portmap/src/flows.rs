@@ -3,13 +3,14 @@
 //! Only UDP and SCTP. A TCP connection to a pod that is gone ends by itself, and one that has begun elsewhere is right to
 //! go on there.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use cni_common::conntrack::{self, DST_NAT, Filter, Flow};
 use cni_common::netlink::Socket;
 
 use crate::mapping::Proto;
-use crate::plan::Entry;
+use crate::plan::{Entry, Key};
 
 fn is_for(flow: &Flow, entry: &Entry) -> bool {
     let key = &entry.key;
@@ -60,15 +61,19 @@ pub fn forget_before(
     entries: &[Entry],
     others: impl Fn(&mut Socket, &Entry, IpAddr) -> bool,
 ) {
+    let mut route = None;
+    // A busy node has thousands of flows to a few addresses.
+    let mut meant: HashMap<(&Key, IpAddr), bool> = HashMap::new();
     for filter in filters(entries) {
-        let stale = list(socket, filter).into_iter().filter(|flow| {
-            entries.iter().any(|entry| {
-                is_before(flow, entry)
-                    && (entry.key.host_ip.is_some()
-                        || is_local(flow.original.dst) && !others(socket, entry, flow.original.dst))
+        let mut stale = list(socket, filter);
+        stale.retain(|flow| {
+            let dst = flow.original.dst;
+            entries.iter().filter(|entry| is_before(flow, entry)).any(|entry| {
+                *meant.entry((&entry.key, dst)).or_insert_with(|| {
+                    entry.key.host_ip.is_some() || is_local(&mut route, dst) && !others(socket, entry, dst)
+                })
             })
         });
-        let stale: Vec<Flow> = stale.collect();
         delete(socket, &stale);
     }
 }
@@ -95,8 +100,12 @@ fn delete(socket: &mut Socket, stale: &[Flow]) {
     }
 }
 
-/// Whether the address is this host's; only then can a host port for any address have been meant.
-fn is_local(ip: IpAddr) -> bool {
-    let way = Socket::route().and_then(|mut socket| socket.way_to(ip));
-    way.is_ok_and(|way| way.is_some_and(|way| way.local))
+/// Whether the address is this host's; only then can a host port for any address have been meant. The socket is opened
+/// for the first one that is asked for.
+fn is_local(route: &mut Option<Socket>, ip: IpAddr) -> bool {
+    if route.is_none() {
+        *route = Socket::route().ok();
+    }
+    let way = route.as_mut().map(|socket| socket.way_to(ip));
+    way.is_some_and(|way| way.is_ok_and(|way| way.is_some_and(|way| way.local)))
 }

@@ -23,7 +23,7 @@ use crate::iptables;
 use crate::mapping::{HostIp, Mapping};
 use crate::mark::{Mark, Masquerade};
 use crate::nft::{Live, abandon, live};
-use crate::owner::{Owner, describe};
+use crate::owner::{self, describe};
 use crate::plan::Entry;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
 
@@ -114,7 +114,7 @@ fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
 
 /// Why an owner's entries cannot be said in the reference's words.
 fn obstacle(live: &Live, backend: Backend) -> Option<&'static str> {
-    if Owner::parse(&live.label).is_none() {
+    if owner::parse(&live.label).is_none() {
         return Some("the container's name is cut");
     }
     let has_conditions = live.entries.iter().any(|entry| entry.key.realm.id.is_some());
@@ -129,7 +129,7 @@ fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&Live]) -> Resu
         }
         let table = reference::establish(socket, batch, v6)?;
         for live in owners {
-            let Some(owner) = Owner::parse(&live.label) else { continue };
+            let Some(owner) = owner::parse(&live.label) else { continue };
             let comment = Some(owner.container_id);
             let mut masqueraded = Vec::new();
             for (entry, conditions) in live.entries.iter().zip(&live.conditions) {
@@ -155,13 +155,13 @@ fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&Live]) -> Resu
 fn to_iptables(socket: &mut Socket, owners: &[&Live]) -> Result<(), CniError> {
     let mut done: Vec<(&str, &str)> = Vec::new();
     for live in owners {
-        let Some(owner) = Owner::parse(&live.label) else { continue };
+        let Some(owner) = owner::parse(&live.label) else { continue };
         if done.contains(&(owner.network, owner.container_id)) {
             continue;
         }
         done.push((owner.network, owner.container_id));
         let of_container = owners.iter().filter(|other| {
-            Owner::parse(&other.label).is_some_and(|other| {
+            owner::parse(&other.label).is_some_and(|other| {
                 (other.network, other.container_id) == (owner.network, owner.container_id)
             })
         });

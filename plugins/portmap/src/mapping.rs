@@ -8,7 +8,7 @@ use cni_common::spec::addr::parse_ip;
 use serde::Deserialize;
 
 /// A transport protocol that has ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proto {
     /// SCTP.
     Sctp,

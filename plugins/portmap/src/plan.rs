@@ -7,10 +7,10 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::owner::hash;
+use cni_common::hash::sha512_hex;
 
 /// A set of host ports that are looked at under the same conditions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Realm {
     /// IPv6 or IPv4.
     pub v6: bool,
@@ -22,13 +22,13 @@ impl Realm {
     /// The realm of a network's host ports in a family.
     pub fn of(conf: &Conf, network: &str, v6: bool) -> Self {
         let conditions = conf.conditions[usize::from(v6)].join(" ");
-        let id = (!conditions.trim().is_empty()).then(|| hash(&format!("{network} {conditions}"), 8));
+        let id = (!conditions.trim().is_empty()).then(|| sha512_hex(&format!("{network} {conditions}"), 8));
         Realm { v6, id }
     }
 }
 
 /// Which packets a mapping is for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Under which conditions, and of which family.
     pub realm: Realm,

@@ -8,9 +8,9 @@ use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
 use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Conditions};
-use crate::owner::Owner;
 use crate::plan::{Entry, Plan, Realm};
 use crate::{flows, iptables, localhost, reference};
+use cni_common::plugin::Attachment;
 use ipnetwork::IpNetwork;
 
 fn netfilter() -> Result<Socket, CniError> {
@@ -62,7 +62,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     if plan.entries.is_empty() {
         return Ok(result);
     }
-    let owner = Owner::from(call);
+    let owner = Attachment::from(call);
     let mut socket = netfilter()?;
     match conf.backend {
         Backend::Nftables => {
@@ -86,7 +86,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
 }
 
 /// Removes what the backend that is not in use, or the reference's nftables backend, has for the container.
-fn leave_others(socket: &mut Socket, owner: &Owner<'_>, by_nft: bool) -> Result<(), CniError> {
+fn leave_others(socket: &mut Socket, owner: &Attachment<'_>, by_nft: bool) -> Result<(), CniError> {
     reference::delete(socket, owner.container_id)?;
     if by_nft { iptables::delete(socket, owner, false) } else { nft::delete(socket, owner, &[]).map(drop) }
 }
@@ -106,7 +106,7 @@ fn guard(socket: &mut Socket, backend: Backend) -> Result<(), CniError> {
     }
 }
 
-fn undo(socket: &mut Socket, owner: &Owner<'_>) {
+fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
     let undone = [nft::delete(socket, owner, &[]).map(drop), iptables::delete(socket, owner, true)];
     for error in undone.into_iter().filter_map(Result::err) {
         eprintln!("undoing the ADD: {error}");
@@ -129,7 +129,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     if plan.entries.is_empty() {
         return Ok(());
     }
-    let owner = Owner::from(call);
+    let owner = Attachment::from(call);
     let mut socket = netfilter()?;
     match whose(&mut socket, &conf, &owner)? {
         Whose::Ours => nft::check(&mut socket, &owner, &plan, &conditions)?,
@@ -147,7 +147,7 @@ enum Whose {
 }
 
 /// Tells it by what is there: a pod may be older than the plugin. Where nothing is, it should be the configured backend's.
-fn whose(socket: &mut Socket, conf: &Conf, owner: &Owner<'_>) -> Result<Whose, CniError> {
+fn whose(socket: &mut Socket, conf: &Conf, owner: &Attachment<'_>) -> Result<Whose, CniError> {
     if conf.backend == Backend::Iptables {
         return Ok(Whose::Iptables);
     }
@@ -166,7 +166,7 @@ fn whose(socket: &mut Socket, conf: &Conf, owner: &Owner<'_>) -> Result<Whose, C
 /// # Errors
 /// What could not be removed, after all steps were taken.
 pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
-    let owner = Owner::from(call);
+    let owner = Attachment::from(call);
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
     let said = said(call);

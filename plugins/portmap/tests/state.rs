@@ -324,6 +324,16 @@ fn conditions_are_each_networks_own() {
     assert_eq!((free.check(), picky.check()), (Ok(()), Ok(())));
     world.nft("flush chain inet cni_portmap networks");
     assert!(picky.check().unwrap_err().contains("\"networks\""));
+    // With its last host port a network's conditions go at the next GC, and no other's.
+    assert!(world.call("ADD", &picky.attachment, &picky.config()).success());
+    world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
+    let table = world.table();
+    assert!(!table.contains("pods: ") && !table.contains("chain network6"), "{table}");
+    assert_eq!((free.check(), picky.check()), (Ok(()), Ok(())));
+    picky.del();
+    world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
+    assert!(!world.table().contains("chain network4"), "{}", world.table());
+    assert_eq!(free.check(), Ok(()));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use conformance::fixture::{Node, NodeRuntime, Place, Pod, Snapshot, bin_dir, go_bin_dir};
 use conformance::runner::{Attachment, Exec, Network, Output};
-use ferrule_bandwidth::owner::Owner;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -133,8 +132,8 @@ pub(crate) fn host_veth(result: &Value) -> String {
     names.filter(|name| name.starts_with("veth")).map(str::to_owned).next().unwrap()
 }
 
-pub(crate) fn owner<'a>(container_id: &'a str, ifname: &'a str) -> Owner<'a> {
-    Owner { network: NETWORK, container_id, ifname }
+pub(crate) fn owner<'a>(container_id: &'a str, ifname: &'a str) -> cni_common::plugin::Attachment<'a> {
+    cni_common::plugin::Attachment { network: NETWORK, container_id, ifname }
 }
 
 /// The names of all IFBs of the node.

@@ -25,7 +25,7 @@ use cni_common::nftables::probe;
 use cni_common::spec::{CniError, Code, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
-use crate::attachment::Attachment;
+use cni_common::plugin::Attachment;
 use plan::TABLE;
 
 /// Masquerades what comes from each of the addresses and goes out of its network.
@@ -64,7 +64,7 @@ pub fn check(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
-    let chain = attachment.chain();
+    let chain = plan::chain_of(attachment.network, attachment.container_id);
     let without = |missing: Vec<IpNetwork>, sources: Vec<IpAddr>| -> Vec<IpNetwork> {
         missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
     };
@@ -88,7 +88,7 @@ pub fn check(
 /// All steps are taken; code 999 with what failed.
 pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let chain = attachment.chain();
+    let chain = plan::chain_of(attachment.network, attachment.container_id);
     failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade"));
     failures.keep(iptables::delete(socket, &chain));
     failures.into_result()

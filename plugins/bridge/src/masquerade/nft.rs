@@ -7,7 +7,7 @@ use cni_common::nftables::{Batch, Error, chains, rules};
 use cni_common::spec::ValidAttachment;
 use ipnetwork::IpNetwork;
 
-use crate::attachment::Attachment;
+use cni_common::plugin::Attachment;
 
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
@@ -40,7 +40,7 @@ pub(super) fn add(
 }
 
 fn add_rules(batch: &mut Batch, attachment: &Attachment<'_>, addresses: &[IpNetwork]) {
-    let comment = attachment.comment();
+    let comment = plan::comment(attachment);
     for address in addresses {
         batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
     }
@@ -66,7 +66,7 @@ pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Resul
     if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| leads(rule.jump_target())) {
         return Ok(Vec::new());
     }
-    let prefix = attachment.prefix();
+    let prefix = plan::prefix(attachment);
     let own = rules(socket, TABLE, CHECKS)?.into_iter().filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
     });
@@ -74,14 +74,14 @@ pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Resul
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
-    let prefix = attachment.prefix();
+    let prefix = plan::prefix(attachment);
     delete_where(socket, |comment| comment.starts_with(&prefix))
 }
 
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
     let network_prefix = plan::network_prefix(network);
     let valid: Vec<String> =
-        valid.iter().map(|attachment| Attachment::valid(network, attachment).prefix()).collect();
+        valid.iter().map(|attachment| plan::prefix(&Attachment::valid(network, attachment))).collect();
     delete_where(socket, |comment| {
         comment.starts_with(&network_prefix) && !valid.iter().any(|prefix| comment.starts_with(prefix))
     })

@@ -2,15 +2,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use cni_common::hash::sha512_hex;
 use cni_common::nftables::matches::{End, address, family_of};
 use cni_common::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
 };
 use cni_common::spec::ValidAttachment;
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
-use sha2::{Digest, Sha512};
 
-use crate::attachment::Attachment;
+use cni_common::plugin::Attachment;
 
 /// The table, which the reference plugin and all plugins of its kind share.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");
@@ -39,39 +39,33 @@ const MULTICAST_V6: Ipv6Network =
         None => unreachable!(),
     };
 
-impl Attachment<'_> {
-    /// How the comment of every rule of the attachment begins.
-    pub fn prefix(&self) -> String {
-        network_prefix(self.network) + &hash(&format!("{}:{}", self.ifname, self.container_id), 16)
-    }
+/// How the comment of every rule of the attachment begins.
+pub fn prefix(attachment: &Attachment<'_>) -> String {
+    let Attachment { network, ifname, container_id } = attachment;
+    network_prefix(network) + &sha512_hex(&format!("{ifname}:{container_id}"), 16)
+}
 
-    /// The comment of every rule of the attachment: what it is known by, then what a person can read.
-    pub fn comment(&self) -> String {
-        let plain = |text: &str| text.replace('"', "");
-        let comment = format!(
-            "{}, net: {}, if: {}, id: {}",
-            self.prefix(),
-            plain(self.network),
-            plain(self.ifname),
-            plain(self.container_id),
-        );
-        cut_comment(&comment).to_owned()
-    }
-
-    /// The chain that the reference's iptables backend would use, in which the interface has no part.
-    pub fn chain(&self) -> String {
-        chain_of(self.network, self.container_id)
-    }
+/// The comment of every rule of the attachment: what it is known by, then what a person can read.
+pub fn comment(attachment: &Attachment<'_>) -> String {
+    let plain = |text: &str| text.replace('"', "");
+    let comment = format!(
+        "{}, net: {}, if: {}, id: {}",
+        prefix(attachment),
+        plain(attachment.network),
+        plain(attachment.ifname),
+        plain(attachment.container_id),
+    );
+    cut_comment(&comment).to_owned()
 }
 
 /// How the comment of every rule of the network begins.
 pub fn network_prefix(network: &str) -> String {
-    hash(network, 16) + "-"
+    sha512_hex(network, 16) + "-"
 }
 
-/// The chain of the reference's iptables backend.
+/// The chain of the reference's iptables backend, in whose name the interface has no part.
 pub fn chain_of(network: &str, container_id: &str) -> String {
-    format!("CNI-{}", hash(&format!("{network}{container_id}"), 24))
+    format!("CNI-{}", sha512_hex(&format!("{network}{container_id}"), 24))
 }
 
 /// The container that a comment of the reference's iptables backend names, if it is on that network.
@@ -88,14 +82,6 @@ pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAtta
     let is_dead = target == chain_of(network, container)
         && !valid.iter().any(|attachment| attachment.container_id == container);
     is_dead.then(|| target.to_owned())
-}
-
-/// The first `len` hexadecimal digits of the text's SHA-512.
-fn hash(text: &str, len: usize) -> String {
-    let digest = Sha512::digest(text.as_bytes());
-    let mut digits: String = digest.iter().take(len.div_ceil(2)).map(|byte| format!("{byte:02x}")).collect();
-    digits.truncate(len);
-    digits
 }
 
 /// The rules of the base chain: multicast stays as it is, everything else goes to [`CHECKS`].
@@ -132,9 +118,9 @@ mod tests {
 
     #[test]
     fn names_and_comments_are_the_references() {
-        assert_eq!(ONE.prefix(), "6fd94d501e58f0aa-287fc69eff0574a2");
-        assert_eq!(ONE.comment(), "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one");
-        assert!(ONE.prefix().starts_with(&network_prefix("unit-test")));
+        assert_eq!(prefix(&ONE), "6fd94d501e58f0aa-287fc69eff0574a2");
+        assert_eq!(comment(&ONE), "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one");
+        assert!(prefix(&ONE).starts_with(&network_prefix("unit-test")));
         // printf test1234 | sha512sum
         assert_eq!(chain_of("test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
     }
@@ -143,10 +129,10 @@ mod tests {
     fn a_comment_loses_quotes_and_its_end() {
         let long = "x".repeat(200);
         let key = Attachment { network: "a\"b", ifname: "e", container_id: &long };
-        let comment = key.comment();
+        let comment = comment(&key);
         assert_eq!(comment.len(), 128);
         assert!(comment.contains(", net: ab, if: e, id: xxx"));
-        assert!(comment.starts_with(&key.prefix()));
+        assert!(comment.starts_with(&prefix(&key)));
     }
 
     #[test]

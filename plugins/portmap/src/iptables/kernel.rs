@@ -6,7 +6,7 @@ use cni_common::nftables::{Error, rules};
 use cni_common::spec::ValidAttachment;
 
 use super::rules::{DNAT, OLD_SNAT, Shared, chain_of, dead_chain, old_chain_of};
-use crate::owner::Owner;
+use cni_common::plugin::Attachment;
 
 /// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads; the two that end in
 /// something else than a jump are alone in their chains.
@@ -18,18 +18,18 @@ pub(super) fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool
 }
 
 /// The families in which a container has a chain, of today's or of the old layout.
-pub(super) fn families_of(socket: &mut Socket, owner: &Owner<'_>) -> Result<Vec<bool>, Error> {
+pub(super) fn families_of(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Vec<bool>, Error> {
     let chain = chain_of(owner.network, owner.container_id);
     families_with(socket, &[&chain, &old_chain_of(owner.network, owner.container_id)])
 }
 
 /// Deletes a container's chains and what leads to them, from both families.
-pub(super) fn delete(socket: &mut Socket, owner: &Owner<'_>) -> Result<(), Error> {
+pub(super) fn delete(socket: &mut Socket, owner: &Attachment<'_>) -> Result<(), Error> {
     families_of(socket, owner)?.into_iter().try_for_each(|v6| delete_in(socket, v6, owner))
 }
 
 /// Deletes a container's chains of one family and what leads to them.
-pub(super) fn delete_in(socket: &mut Socket, v6: bool, owner: &Owner<'_>) -> Result<(), Error> {
+pub(super) fn delete_in(socket: &mut Socket, v6: bool, owner: &Attachment<'_>) -> Result<(), Error> {
     delete_chain(socket, v6, DNAT, &chain_of(owner.network, owner.container_id))?;
     delete_chain(socket, v6, OLD_SNAT, &old_chain_of(owner.network, owner.container_id))
 }

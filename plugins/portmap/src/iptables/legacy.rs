@@ -10,11 +10,16 @@ use ipnetwork::IpNetwork;
 use super::rules::{Rules, chain_of, dead_chain, is_in, old_chain_of, rules};
 use super::{TRIES, absent, own_lines};
 use crate::config::Conf;
-use crate::owner::Owner;
+use cni_common::plugin::Attachment;
 
 /// Makes the container's rules: one process where all that is shared stands, as nearly always, and the container has no
 /// rules yet.
-pub(super) fn add(programs: &Programs, conf: &Conf, owner: &Owner<'_>, address: IpNetwork) -> io::Result<()> {
+pub(super) fn add(
+    programs: &Programs,
+    conf: &Conf,
+    owner: &Attachment<'_>,
+    address: IpNetwork,
+) -> io::Result<()> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
     if programs.restore(&blind(&rules(conf, owner, address, external))).is_ok() {
         return Ok(());
@@ -53,12 +58,12 @@ fn seeing(rules: &Rules, listing: &Listing) -> Vec<String> {
     lines
 }
 
-pub(super) fn has(owner: &Owner<'_>) -> io::Result<bool> {
+pub(super) fn has(owner: &Attachment<'_>) -> io::Result<bool> {
     let chain = chain_of(owner.network, owner.container_id);
     Ok(listings()?.iter().any(|listing| listing.has_chain(&chain)))
 }
 
-pub(super) fn delete(owner: &Owner<'_>) -> io::Result<()> {
+pub(super) fn delete(owner: &Attachment<'_>) -> io::Result<()> {
     let chains =
         [chain_of(owner.network, owner.container_id), old_chain_of(owner.network, owner.container_id)];
     remove(|_| chains.to_vec())

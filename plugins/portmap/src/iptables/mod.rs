@@ -17,7 +17,7 @@ use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::owner::Owner;
+use cni_common::plugin::Attachment;
 
 use rules::{Rules, chain_of, is_in, meaning, rules};
 
@@ -33,7 +33,7 @@ const TRIES: u32 = 10;
 pub fn add(
     socket: &mut Socket,
     conf: &Conf,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     for address in addresses {
@@ -50,7 +50,7 @@ fn add_nft(
     socket: &mut Socket,
     programs: &Programs,
     conf: &Conf,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     address: IpNetwork,
 ) -> Result<(), CniError> {
     let v6 = address.is_ipv6();
@@ -107,7 +107,7 @@ fn absent(chain: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// Code 999 with the first difference.
-pub fn check(conf: &Conf, owner: &Owner<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for address in addresses {
         let v6 = address.is_ipv6();
         let own = Programs::of_node(v6).step(|| CHECK_STEP)?;
@@ -124,7 +124,12 @@ pub fn check(conf: &Conf, owner: &Owner<'_>, addresses: &[IpNetwork]) -> Result<
     Ok(())
 }
 
-fn compare(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, listing: &Listing) -> Result<(), CniError> {
+fn compare(
+    conf: &Conf,
+    owner: &Attachment<'_>,
+    address: IpNetwork,
+    listing: &Listing,
+) -> Result<(), CniError> {
     let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
     let fault = |what: String| CniError::internal(format!("could not check {family} dnat: {what}"));
     let external = conf.external_chain.as_deref().filter(|chain| listing.has_chain(chain));
@@ -159,7 +164,7 @@ fn compare(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, listing: &Listing
 ///
 /// # Errors
 /// All steps are taken; code 999 with what failed.
-pub fn delete(socket: &mut Socket, owner: &Owner<'_>, processes: bool) -> Result<(), CniError> {
+pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> Result<(), CniError> {
     let mut failures = Failures::default();
     failures.keep(kernel::delete(socket, owner).step(|| "remove host ports of iptables"));
     if processes {
@@ -191,7 +196,7 @@ pub fn available(v6: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// Code 999 with what a program said.
-pub fn has(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniError> {
+pub fn has(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
     let step = || "look for iptables chains";
     Ok(!kernel::families_of(socket, owner).step(step)?.is_empty() || legacy::has(owner).step(step)?)
 }

@@ -9,7 +9,8 @@ use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::mapping::Mapping;
-use crate::owner::{Owner, hash};
+use cni_common::hash::sha512_hex;
+use cni_common::plugin::Attachment;
 
 /// The chain that `PREROUTING` and `OUTPUT` jump to.
 pub const DNAT: &str = "CNI-HOSTPORT-DNAT";
@@ -29,16 +30,16 @@ const COMMENT: usize = 255;
 
 /// The chain of a container's mappings.
 pub fn chain_of(network: &str, container_id: &str) -> String {
-    format!("CNI-DN-{}", hash(&format!("{network}{container_id}"), 21))
+    format!("CNI-DN-{}", sha512_hex(&format!("{network}{container_id}"), 21))
 }
 
 /// What the reference had before 2019 beside [`chain_of`].
 pub fn old_chain_of(network: &str, container_id: &str) -> String {
-    format!("CNI-SN-{}", hash(&format!("{network}{container_id}"), 21))
+    format!("CNI-SN-{}", sha512_hex(&format!("{network}{container_id}"), 21))
 }
 
 /// The comment of the rules that lead to a container's chain.
-fn comment(owner: &Owner<'_>) -> String {
+fn comment(owner: &Attachment<'_>) -> String {
     // Neither name can hold what would have to be quoted.
     let mut comment = format!("dnat name: \"{}\" id: \"{}\"", owner.network, owner.container_id);
     if comment.len() > COMMENT {
@@ -118,7 +119,7 @@ pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
 }
 
 /// Works the rules out. `external` is the chain of somebody else's that marks, if it is to be used.
-pub fn rules(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
+pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let v6 = address.is_ipv6();
     let chain = chain_of(owner.network, owner.container_id);
     let local = |hook: &str| Rule::new(hook, &format!("-m addrtype --dst-type LOCAL -j {DNAT}"));
@@ -151,7 +152,7 @@ pub fn rules(conf: &Conf, owner: &Owner<'_>, address: IpNetwork, external: Optio
 }
 
 /// The rules that lead to the container's chain. All mappings are in them, also those of the other family.
-fn entries(conf: &Conf, owner: &Owner<'_>, v6: bool, chain: &str) -> Vec<Rule> {
+fn entries(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule> {
     let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
     protos.sort_unstable();
     protos.dedup();
@@ -204,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    const OWNER: Owner<'_> = Owner { network: "pmnet", ifname: "eth0", container_id: "cid-1" };
+    const OWNER: Attachment<'_> = Attachment { network: "pmnet", ifname: "eth0", container_id: "cid-1" };
 
     fn conf(keys: &str) -> Conf {
         let text = format!(
@@ -224,7 +225,7 @@ mod tests {
     fn names_are_the_references() {
         assert_eq!(chain_of("pmnet", "cid-1"), "CNI-DN-23bca406094dc040d4f86");
         let id = "x".repeat(300);
-        let long = comment(&Owner { container_id: &id, ..OWNER });
+        let long = comment(&Attachment { container_id: &id, ..OWNER });
         assert!(long.len() == 256 && long.ends_with("xxx..."));
         assert_eq!(container_in("dnat name: \"net\" id: \"one\"", "net"), Some("one"));
         assert_eq!(container_in("dnat name: \"net2\" id: \"one\"", "net"), None);

@@ -4,8 +4,9 @@ use cni_common::netlink::Socket;
 use cni_common::nftables::{Batch, Error, generation};
 use cni_common::spec::{CniError, Code, Step};
 
-use crate::owner::{self, Owner};
+use crate::owner;
 use crate::plan::{Key, Plan};
+use cni_common::plugin::Attachment;
 
 use super::element::Found;
 use super::establish::{self, Conditions};
@@ -20,13 +21,13 @@ const STEP: &str = "set up host ports";
 /// Code 11 with the holder's name if somebody else who is alive has one of the host ports; 999 for what the kernel refused.
 pub fn add(
     socket: &mut Socket,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
 ) -> Result<(), CniError> {
-    let label = owner.label();
-    if establish::stands(socket).step(|| STEP)? {
+    let label = owner::label(owner);
+    if establish::stands(socket, plan).step(|| STEP)? {
         let mut batch = Batch::new();
         change::add(&mut batch, &label, netns, &plan.entries);
         match batch.commit(socket) {
@@ -47,12 +48,12 @@ pub fn add(
 /// The outer error is final, the inner one the kernel's answer to the batch.
 fn look_and_add(
     socket: &mut Socket,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
 ) -> Result<Result<(), Error>, CniError> {
-    let label = owner.label();
+    let label = owner::label(owner);
     let label = label.as_str();
     let generation = generation(socket).step(|| STEP)?;
     let mut batch = Batch::new();
@@ -97,7 +98,7 @@ fn look_and_add(
 /// owner is not on the list of owners, or the owner's namespace is gone.
 fn is_left_behind(
     socket: &mut Socket,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     plan: &Plan,
     entry: &Found,
 ) -> Result<bool, CniError> {
@@ -109,8 +110,8 @@ fn is_left_behind(
     Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| note::is_gone(&note))))
 }
 
-fn is_same_container(owner: &Owner<'_>, label: &str) -> bool {
-    Owner::parse(label).is_some_and(|other| other.container_id == owner.container_id)
+fn is_same_container(owner: &Attachment<'_>, label: &str) -> bool {
+    owner::parse(label).is_some_and(|other| other.container_id == owner.container_id)
 }
 
 fn taken(entry: &Found) -> CniError {

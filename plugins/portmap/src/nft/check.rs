@@ -4,15 +4,14 @@ use cni_common::netlink::Socket;
 use cni_common::nftables::Expr;
 use cni_common::spec::{CniError, Step};
 
-use crate::owner::{self, Owner};
+use crate::owner;
 use crate::plan::{Entry, Key, Plan};
+use cni_common::plugin::Attachment;
 
 use super::establish::Conditions;
-use super::layout::{
-    FIXED, NETWORKS, POSTROUTING, TABLE, condition_rules, fixed_rules, masquerade, masquerade_chains,
-    realm_rules,
-};
+use super::layout::{FIXED, NETWORKS, POSTROUTING, TABLE, fixed_rules, masquerade, masquerade_chains};
 use super::list;
+use super::maps::{condition_rules, realm_rules};
 
 const STEP: &str = "check host ports";
 
@@ -20,8 +19,8 @@ const STEP: &str = "check host ports";
 ///
 /// # Errors
 /// Code 999 if the table cannot be read.
-pub fn is_present(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniError> {
-    Ok(list::owner(socket, &owner.label()).step(|| STEP)?.is_some())
+pub fn is_present(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
+    Ok(list::owner(socket, &owner::label(owner)).step(|| STEP)?.is_some())
 }
 
 /// Compares what is there with the plan.
@@ -30,7 +29,7 @@ pub fn is_present(socket: &mut Socket, owner: &Owner<'_>) -> Result<bool, CniErr
 /// Code 999 with the first thing that is missing, altered or too much.
 pub fn check(
     socket: &mut Socket,
-    owner: &Owner<'_>,
+    owner: &Attachment<'_>,
     plan: &Plan,
     conditions: &[Conditions],
 ) -> Result<(), CniError> {
@@ -75,8 +74,8 @@ pub fn check(
     Ok(())
 }
 
-fn check_entries(socket: &mut Socket, owner: &Owner<'_>, plan: &Plan) -> Result<(), CniError> {
-    let label = owner.label();
+fn check_entries(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Result<(), CniError> {
+    let label = owner::label(owner);
     let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
     for (wanted, found) in plan.entries.iter().zip(list::at(socket, &keys).step(|| STEP)?) {
         let key = &wanted.key;

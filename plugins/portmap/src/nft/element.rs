@@ -8,7 +8,7 @@ use crate::mapping::Proto;
 use crate::mark::Masquerade;
 use crate::plan::{Entry, Key, Realm};
 
-use super::layout::Map;
+use super::maps::Map;
 
 fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {

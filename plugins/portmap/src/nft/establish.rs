@@ -3,14 +3,15 @@
 use cni_common::netlink::Socket;
 use cni_common::nftables::{Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, sets};
 
-use crate::mark::bit_of;
+use crate::mark::{Masquerade, bit_of};
 use crate::plan::{Plan, Realm};
 
 use super::layout::{
-    FIXED, GUARD, Map, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, condition_rules,
-    fixed_rules, masquerade_chains, realm_rules,
+    FIXED, GUARD, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, fixed_rules,
+    masquerade_chains,
 };
 use super::list;
+use super::maps::{Map, condition_rules, realm_rules};
 
 /// A network's conditions: what of them is compared, and how a person wrote them.
 pub struct Conditions {
@@ -22,18 +23,24 @@ pub struct Conditions {
     pub text: String,
 }
 
-/// Whether the chains that are always there stand and have as many rules as they should: one round trip. Adding to a
-/// table that no packet reaches, because somebody flushed it, would go unnoticed.
-pub(super) fn stands(socket: &mut Socket) -> Result<bool, Error> {
-    let found = chains(socket, &FIXED.each_ref().map(|fixed| (TABLE, fixed.name)))?;
-    Ok(FIXED.iter().zip(found).all(|(fixed, chain)| {
-        let wanted = count(&fixed_rules(fixed.name, &[])) + fixed.references;
-        chain.is_some_and(|chain| match fixed.name {
-            // Networks and bits of their own add rules.
-            NETWORKS | POSTROUTING => chain.uses >= wanted,
-            _ => chain.uses == wanted,
-        })
-    }))
+/// Whether the chains that are always there stand and have as many rules as they should, and those that the plan's entries
+/// lead to are there: one round trip. Adding to a table that no packet reaches, because somebody flushed it, would go
+/// unnoticed, and a batch that the kernel has to undo costs an RCU wait.
+pub(super) fn stands(socket: &mut Socket, plan: &Plan) -> Result<bool, Error> {
+    let leads_to: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
+    let fixed = FIXED.iter().map(|fixed| (TABLE, fixed.name));
+    let wanted: Vec<_> = fixed.chain(leads_to.iter().map(|name| (TABLE, name.as_str()))).collect();
+    let found = chains(socket, &wanted)?;
+    let are_all_there = found.iter().all(Option::is_some);
+    Ok(are_all_there
+        && FIXED.iter().zip(found).all(|(fixed, chain)| {
+            let wanted = count(&fixed_rules(fixed.name, &[])) + fixed.references;
+            chain.is_some_and(|chain| match fixed.name {
+                // Networks and bits of their own add rules.
+                NETWORKS | POSTROUTING => chain.uses >= wanted,
+                _ => chain.uses == wanted,
+            })
+        }))
 }
 
 fn count<T>(rules: &[T]) -> u32 {

@@ -6,7 +6,8 @@
 //! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
 //! if anybody has changed anything meanwhile. [`delete`] and [`check`] look the owner up, and the entries at the host ports that
 //! the configuration names. Only if these are not all that the owner has the maps are read, which takes the longer the more
-//! host ports the node has.
+//! host ports the node has. At each [`add`] of what has to be masqueraded the kernel itself looks through all marks, 0.12 µs
+//! each.
 
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Step};
@@ -19,6 +20,7 @@ mod establish;
 pub mod layout;
 mod list;
 mod live;
+pub mod maps;
 pub mod note;
 mod remove;
 

@@ -1,26 +1,29 @@
 //! DEL and GC: an owner's entries go, found by nothing but the owner.
 
 use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, all_chains, chains, generation};
+use cni_common::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 use cni_common::spec::{CniError, Code, Step, ValidAttachment};
 
 use crate::mark::Masquerade;
-use crate::owner::{self, Owner};
-use crate::plan::{Entry, Key};
+use crate::owner;
+use crate::plan::{Entry, Key, Realm};
+use cni_common::plugin::Attachment;
 
 use super::element::Found;
-use super::layout::{TABLE, from_rules};
+use super::layout::{NETWORKS, TABLE, from_rules};
 use super::{TRIES, change, list};
 
 const STEP: &str = "remove host ports";
+/// How many requests of a sweep there are before it takes on nothing more; one realm is at most 70.
+const SWEPT: usize = Batch::ROOM / 3;
 
 /// Removes an attachment's entries and says which these were. They are found by their owner; `hints`, where they might
 /// be, only make it faster.
 ///
 /// # Errors
 /// Code 999 with what the kernel refused.
-pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
-    let label = owner.label();
+pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
+    let label = owner::label(owner);
     let hints: Vec<&Key> = hints.iter().map(|entry| &entry.key).collect();
     remove(socket, |socket| match list::owner(socket, &label)? {
         None => Ok(Dead::default()),
@@ -36,7 +39,8 @@ pub fn delete(socket: &mut Socket, owner: &Owner<'_>, hints: &[Entry]) -> Result
 /// # Errors
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
-    let valid: Vec<String> = valid.iter().map(|valid| Owner::valid(network, valid).label()).collect();
+    let valid: Vec<String> =
+        valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
     let removed = remove(socket, |socket| {
         let mut owners = list::owners(socket)?;
         owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
@@ -108,13 +112,17 @@ fn count<T>(rules: &[T]) -> u32 {
     u32::try_from(rules.len()).unwrap_or(u32::MAX)
 }
 
-/// Deletes the chains of pod networks to which nothing leads: a second ADD with another address leaves one behind.
+/// Deletes what nobody uses any more: the chains of pod networks to which nothing leads, of which a second ADD with another
+/// address leaves one behind, and the realms of conditions that are empty. What does not fit into one batch is left to the
+/// next GC.
 fn sweep(socket: &mut Socket) -> Result<(), CniError> {
     for _ in 0..TRIES {
         let generation = generation(socket).step(|| STEP)?;
         let mut batch = Batch::new();
+        sweep_realms(socket, &mut batch).step(|| STEP)?;
         for (name, chain) in all_chains(socket, TABLE).step(|| STEP)? {
-            if let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
+            if batch.len() < SWEPT
+                && let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
                 && chain.uses <= count(&from_rules(network, &mark))
             {
                 batch.flush_chain(TABLE, &name).delete_chain(TABLE, &name);
@@ -123,6 +131,33 @@ fn sweep(socket: &mut Socket) -> Result<(), CniError> {
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() => {}
             outcome => return outcome.step(|| STEP),
+        }
+    }
+    Ok(())
+}
+
+fn sweep_realms(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
+    let mut realms: Vec<Realm> =
+        sets(socket, TABLE)?.iter().filter_map(|name| Some(Realm::of_map(name)?.0)).collect();
+    realms.sort();
+    realms.dedup();
+    for realm in realms {
+        // The realms without conditions stay.
+        let Some(chain) = realm.chain() else { continue };
+        let mut is_empty = true;
+        for map in realm.maps().iter().filter(|map| map.dnat) {
+            is_empty &= elements(socket, TABLE, &map.name)?.is_empty();
+        }
+        if !is_empty || batch.len() >= SWEPT {
+            continue;
+        }
+        let leads = |rule: &&Rule| rule.jump_target().is_some_and(|target| target == chain);
+        for rule in rules(socket, TABLE, NETWORKS)?.iter().filter(leads) {
+            batch.delete_rule(TABLE, NETWORKS, rule.handle);
+        }
+        batch.flush_chain(TABLE, &chain).delete_chain(TABLE, &chain);
+        for map in realm.maps() {
+            batch.delete_set(TABLE, &map.name);
         }
     }
     Ok(())

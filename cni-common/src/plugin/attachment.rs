@@ -1,9 +1,9 @@
 //! Who is attached where.
 
-use cni_common::plugin::{Attach, Detach};
-use cni_common::spec::ValidAttachment;
+use super::{Attach, Detach};
+use crate::spec::ValidAttachment;
 
-/// The identity of an attachment, which everything that belongs to it is found by.
+/// The identity of an attachment, by which everything that belongs to it is found: the three that a DEL always has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment<'a> {
     /// The network's name.
