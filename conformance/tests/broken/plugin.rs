@@ -1,0 +1,140 @@
+//! Being a broken plugin.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::Context as _;
+use tempfile::TempDir;
+
+use super::faults::FAULTS;
+use super::wrecks::WRECKS;
+
+/// Beside the broken plugins: the folder of the sound ones, and what is broken, a line each.
+const NOTE: &str = ".broken";
+
+/// A folder with all plugins of another one, of which some are broken in the way of this name.
+pub(super) fn folder(sound: &Path, broken: &[&str], how: &str) -> anyhow::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("broken-plugins-").tempdir()?;
+    let this = std::env::current_exe().context("find this program")?;
+    for file in fs::read_dir(sound).with_context(|| format!("list {}", sound.display()))? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        let target = if broken.contains(&name.as_str()) { this.clone() } else { file.path() };
+        symlink(target, folder.path().join(&name)).with_context(|| format!("put {name} into a folder"))?;
+    }
+    fs::write(folder.path().join(NOTE), format!("{}\n{how}", sound.display()))?;
+    Ok(folder)
+}
+
+/// A call of a plugin, as the broken one got it.
+pub(super) struct Call {
+    /// The sound plugin.
+    pub sound: PathBuf,
+    /// Standard input.
+    pub stdin: Vec<u8>,
+    /// The call's variables, to be changed for the sound plugin's eyes.
+    pub env: Vec<(String, String)>,
+}
+
+/// What a plugin prints, and its exit status.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub status: u8,
+}
+
+impl Answer {
+    /// Nothing printed, and success.
+    pub(super) fn silence() -> Answer {
+        Answer::default()
+    }
+
+    /// This on standard output, and success.
+    pub(super) fn printed(text: impl Into<Vec<u8>>) -> Answer {
+        Answer { stdout: text.into(), ..Answer::default() }
+    }
+
+    /// This on standard output, and failure.
+    pub(super) fn failed(text: impl Into<Vec<u8>>) -> Answer {
+        Answer { stdout: text.into(), status: 1, ..Answer::default() }
+    }
+
+    /// What is printed, as JSON; `null` if it is none.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_default()
+    }
+}
+
+impl Call {
+    /// A variable, empty if it is not there.
+    pub(super) fn var(&self, name: &str) -> &str {
+        self.env.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// `CNI_COMMAND`.
+    pub(super) fn verb(&self) -> &str {
+        self.var("CNI_COMMAND")
+    }
+
+    /// The same with another value of a variable.
+    pub(super) fn with(mut self, name: &str, value: impl Into<String>) -> Call {
+        self.env.retain(|(key, _)| key != name);
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Standard input as JSON; `null` if it is none.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdin).unwrap_or_default()
+    }
+
+    /// The same with another configuration.
+    pub(super) fn with_json(mut self, config: &serde_json::Value) -> Call {
+        self.stdin = config.to_string().into_bytes();
+        self
+    }
+
+    /// What the sound plugin answers.
+    pub(super) fn sound(&self) -> Answer {
+        let mut command = Command::new(&self.sound);
+        command.env_clear().envs(self.env.iter().map(|(key, value)| (key, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Ok(mut child) = command.spawn() else { return Answer::failed("no sound plugin") };
+        if let Some(mut stdin) = child.stdin.take() {
+            let _ = stdin.write_all(&self.stdin);
+        }
+        match child.wait_with_output() {
+            Err(_) => Answer::failed("no answer of the sound plugin"),
+            Ok(output) => Answer {
+                status: output.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+                stdout: output.stdout,
+                stderr: output.stderr,
+            },
+        }
+    }
+}
+
+/// Is a plugin, if this program was started as one.
+pub(super) fn play() -> Option<ExitCode> {
+    let name = PathBuf::from(std::env::args_os().next()?);
+    let note = fs::read_to_string(name.parent()?.join(NOTE)).ok()?;
+    let (sound, how) = note.split_once('\n')?;
+    let env = std::env::vars_os()
+        .map(|(key, value)| (key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+    let mut call =
+        Call { sound: Path::new(sound).join(name.file_name()?), stdin: Vec::new(), env: env.collect() };
+    // VERSION comes with a standard input that nobody may ever close.
+    if call.verb() != "VERSION" {
+        let _ = std::io::stdin().read_to_end(&mut call.stdin);
+    }
+    let fault = FAULTS.iter().find(|fault| fault.name == how).map(|fault| fault.answer);
+    let wreck = WRECKS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
+    let answer = fault.or(wreck)?(call);
+    let _ = std::io::stdout().write_all(&answer.stdout);
+    let _ = std::io::stderr().write_all(&answer.stderr);
+    Some(ExitCode::from(answer.status))
+}
