@@ -30,6 +30,7 @@ pub(super) fn folder(sound: &Path, broken: &[&str], how: &str) -> anyhow::Result
 }
 
 /// A call of a plugin, as the broken one got it.
+#[derive(Clone)]
 pub(super) struct Call {
     /// The sound plugin.
     pub sound: PathBuf,
