@@ -1,7 +1,8 @@
 //! Where one trial takes place: a node of its own and a plugin that is called there.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -37,6 +38,8 @@ pub struct Lab<'a> {
     node: Option<Node>,
     dir: TempDir,
     ipam: OnceLock<Stub>,
+    containers: Mutex<Vec<String>>,
+    interfaces: AtomicU32,
 }
 
 /// A container's interface to be, with what the plugins before have made of it.
@@ -70,6 +73,8 @@ impl<'a> Lab<'a> {
             node,
             dir: tempfile::Builder::new().prefix("cni-conformance-").tempdir()?,
             ipam: OnceLock::new(),
+            containers: Mutex::default(),
+            interfaces: AtomicU32::new(2),
         };
         if let Some(node) = &lab.node {
             for command in &subject.description.setup {
@@ -148,6 +153,7 @@ impl<'a> Lab<'a> {
     pub fn target_with(&self, container_id: &str, ifname: &str) -> Result<Target, Stop> {
         let node = self.node()?;
         let pod = node.pod(container_id)?;
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).push(container_id.to_owned());
         let netns = pod.path().to_string_lossy().into_owned();
         let previous = match self.subject.role {
             Role::Chained => Some(self.interface_for(&pod, &netns, ifname)?),
@@ -167,7 +173,7 @@ impl<'a> Lab<'a> {
         }
         let node = self.node()?;
         // Numbers of one's own for each interface of the lab: links on the node, and addresses.
-        let number = node.sh("ip -o link show type veth | wc -l")?.trim().parse::<u32>()? + 2;
+        let number = self.interfaces.fetch_add(1, Ordering::Relaxed);
         let host = format!("host{number}");
         let (address, gateway) = (format!("10.76.{number}.2"), format!("10.76.{number}.1"));
         node.sh(&format!(
@@ -194,9 +200,12 @@ impl<'a> Lab<'a> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment.
+    /// A call for an attachment. Host ports are raised by 1 for each container before this one, since only one of them
+    /// can have a port.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
-        let mut call = self.call(command);
+        let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = containers.iter().position(|container| *container == target.container_id);
+        let mut call = self.call(command).higher_ports(before.unwrap_or_default());
         let attachment = Attachment::new(&target.container_id, &target.netns, &target.ifname);
         call.exec = call.exec.attachment(&attachment);
         call
@@ -258,18 +267,13 @@ impl<'a> Lab<'a> {
     /// # Errors
     /// As [`Lab::snapshot`].
     pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
-        let mut diff = before.diff(&self.snapshot()?);
-        let mut broken = None;
+        let mut changes = Ok(String::new());
+        // A link that goes while it is looked at is an error of the tool that looks.
         eventually(KERNEL_PATIENCE, || {
-            if !diff.is_empty() {
-                match self.snapshot() {
-                    Ok(now) => diff = before.diff(&now),
-                    Err(error) => broken = Some(error),
-                }
-            }
-            diff.is_empty() || broken.is_some()
+            changes = self.snapshot().map(|now| before.diff(&now));
+            changes.as_ref().is_ok_and(String::is_empty)
         });
-        broken.map_or(Ok(diff), Err)
+        changes
     }
 
     /// Ends a trial unless the node is as it was, with the call after which it should be.
