@@ -74,11 +74,15 @@ pub(super) fn second_interface(lab: &Lab<'_>, target: &Target) -> Result<Option<
     }
 }
 
-/// Gives each attachment a subnet of its own and no default route, if the plugin delegates, so that two of them get
-/// along in one container.
+/// Gives no default route, if the plugin delegates, and each attachment a subnet of its own, so that two of them get
+/// along in one container. A bridge that is the gateway has one subnet for all.
 pub(super) fn separate_subnets(lab: &Lab<'_>) -> Result<(), Stop> {
     if lab.subject.delegates {
-        let result = json!({"ips": [{"address": "10.77.@N@.2/24", "gateway": "10.77.@N@.1"}]});
+        let (address, gateway) = match lab.config().get("isGateway") {
+            Some(_) => ("10.77.0.@N@/24", "10.77.0.1"),
+            None => ("10.77.@N@.2/24", "10.77.@N@.1"),
+        };
+        let result = json!({"ips": [{"address": address, "gateway": gateway}]});
         lab.ipam()?.on("ADD", Reply::Json(shape::render(&result, lab.version)))?;
     }
     Ok(())

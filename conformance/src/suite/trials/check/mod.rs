@@ -9,7 +9,7 @@ use crate::fixture::Place as _;
 use crate::suite::lab::{Lab, Target};
 use crate::suite::outcome::{Stop, Trialled};
 use crate::suite::stub::Reply;
-use crate::suite::subject::{PLUGINS, Role, STATEFUL};
+use crate::suite::subject::{PLUGINS, Role};
 use crate::suite::trial::Trial;
 
 /// Plugins that make an interface.
@@ -26,7 +26,7 @@ const TIMES: usize = 20;
 
 /// In the order of their requirements.
 pub(super) const TRIALS: &[Trial] = &[
-    Trial::new("CHK-01", "prev-result-absent-or-null", STATEFUL, without_previous),
+    Trial::new("CHK-01", "prev-result-absent-or-null", WORKERS, without_previous),
     Trial::new("CHK-01", "prev-result-has-another-address", MAKERS, other_address).delegating(),
     Trial::new("CHK-02", "another-route", WORKERS, another_route),
     Trial::new("CHK-02", "another-address", WORKERS, another_address),
@@ -216,7 +216,7 @@ fn no_repair(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let result = lab.attached(&target)?;
     target.pod.sh(&format!("ip addr flush dev {}", target.ifname))?;
-    lab.node()?.sh(damage::FLUSH)?;
+    lab.node()?.sh(damage::EMPTY)?;
     let (node, pod) = (lab.snapshot()?, lab.snapshot_of(&target.pod)?);
     let answer = lab.check(&target, &result).run()?;
     let changes = node.diff(&lab.snapshot()?) + &pod.diff(&lab.snapshot_of(&target.pod)?);
