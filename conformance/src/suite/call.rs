@@ -55,6 +55,19 @@ impl<'a> Call<'a> {
         self.key("prevResult", result.clone())
     }
 
+    /// Raises the host ports of the configuration, as another attachment's would be.
+    #[must_use]
+    pub fn higher_ports(mut self, by: usize) -> Self {
+        let mappings = self.config.get_mut("runtimeConfig").and_then(|config| config.get_mut("portMappings"));
+        for mapping in mappings.and_then(Value::as_array_mut).into_iter().flatten() {
+            let port = mapping.get("hostPort").and_then(Value::as_u64);
+            if let (Some(port), Some(mapping)) = (port, mapping.as_object_mut()) {
+                mapping.insert("hostPort".to_owned(), (port + by as u64).into());
+            }
+        }
+        self
+    }
+
     /// Sends these bytes instead of a configuration.
     #[must_use]
     pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {

@@ -1,7 +1,9 @@
 //! Where one trial takes place: a node of its own and a plugin that is called there.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
@@ -9,17 +11,22 @@ use tempfile::TempDir;
 
 use super::call::{Answer, Call};
 use super::kernel;
-use super::outcome::{Stop, skip};
+use super::outcome::{Stop, Trialled, skip};
 use super::shape;
 use super::stub::{Reply, Stub};
 use super::subject::{CHAIN, Role, Subject};
-use crate::fixture::{Node, Place as _, Pod, Snapshot};
+use crate::fixture::{Node, Place as _, Pod, Snapshot, eventually};
 use crate::runner::{Attachment, Version};
 
 /// The name of the network in every trial that is not about names.
 pub const NETWORK: &str = "trialnet";
 /// The programs that a snapshot needs.
 const SNAPSHOT_TOOLS: [&str; 5] = ["ip", "tc", "nft", "iptables-nft-save", "ip6tables-nft-save"];
+
+/// How long the kernel may take to remove what went with a namespace.
+const KERNEL_PATIENCE: Duration = Duration::from_secs(4);
+/// What host-local keeps for all containers of a network together: where it looks for an address next.
+const SHARED: &str = "last_reserved_ip";
 
 /// The world of one trial.
 #[derive(Debug)]
@@ -31,6 +38,8 @@ pub struct Lab<'a> {
     node: Option<Node>,
     dir: TempDir,
     ipam: OnceLock<Stub>,
+    containers: Mutex<Vec<String>>,
+    interfaces: AtomicU32,
 }
 
 /// A container's interface to be, with what the plugins before have made of it.
@@ -64,6 +73,8 @@ impl<'a> Lab<'a> {
             node,
             dir: tempfile::Builder::new().prefix("cni-conformance-").tempdir()?,
             ipam: OnceLock::new(),
+            containers: Mutex::default(),
+            interfaces: AtomicU32::new(2),
         };
         if let Some(node) = &lab.node {
             for command in &subject.description.setup {
@@ -142,6 +153,7 @@ impl<'a> Lab<'a> {
     pub fn target_with(&self, container_id: &str, ifname: &str) -> Result<Target, Stop> {
         let node = self.node()?;
         let pod = node.pod(container_id)?;
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).push(container_id.to_owned());
         let netns = pod.path().to_string_lossy().into_owned();
         let previous = match self.subject.role {
             Role::Chained => Some(self.interface_for(&pod, &netns, ifname)?),
@@ -161,7 +173,7 @@ impl<'a> Lab<'a> {
         }
         let node = self.node()?;
         // Numbers of one's own for each interface of the lab: links on the node, and addresses.
-        let number = node.sh("ip -o link show type veth | wc -l")?.trim().parse::<u32>()? + 2;
+        let number = self.interfaces.fetch_add(1, Ordering::Relaxed);
         let host = format!("host{number}");
         let (address, gateway) = (format!("10.76.{number}.2"), format!("10.76.{number}.1"));
         node.sh(&format!(
@@ -170,7 +182,7 @@ impl<'a> Lab<'a> {
         ))?;
         pod.sh(&format!(
             "ip link set lo up; ip link set {ifname} up && ip addr add {address}/24 dev {ifname} && \
-             ip route add default via {gateway}"
+             ip route append default via {gateway}"
         ))?;
         let mac = |text: String| text.trim().to_owned();
         let host_mac = mac(node.sh(&format!("cat /sys/class/net/{host}/address"))?);
@@ -188,9 +200,12 @@ impl<'a> Lab<'a> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment.
+    /// A call for an attachment. Host ports are raised by 1 for each container before this one, since only one of them
+    /// can have a port.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
-        let mut call = self.call(command);
+        let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = containers.iter().position(|container| *container == target.container_id);
+        let mut call = self.call(command).higher_ports(before.unwrap_or_default());
         let attachment = Attachment::new(&target.container_id, &target.netns, &target.ifname);
         call.exec = call.exec.attachment(&attachment);
         call
@@ -243,7 +258,40 @@ impl<'a> Lab<'a> {
     /// A skip if a program is missing that it takes.
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
-        Ok(Snapshot::take(self.node()?)?)
+        Ok(Snapshot::take(self.node()?)?.ignoring(&[SHARED]))
+    }
+
+    /// What has changed on the node since a snapshot, one line each; nothing if it is as it was. A namespace goes some
+    /// time after its last user, and a link in it with it, hence this waits a little before it complains.
+    ///
+    /// # Errors
+    /// As [`Lab::snapshot`].
+    pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
+        let mut changes = Ok(String::new());
+        // A link that goes while it is looked at is an error of the tool that looks.
+        eventually(KERNEL_PATIENCE, || {
+            changes = self.snapshot().map(|now| before.diff(&now));
+            changes.as_ref().is_ok_and(String::is_empty)
+        });
+        changes
+    }
+
+    /// Ends a trial unless the node is as it was, with the call after which it should be.
+    ///
+    /// # Errors
+    /// A fault that says what is left and what is missing.
+    pub fn unchanged_since(&self, before: &Snapshot, answer: &Answer) -> Trialled {
+        let changes = self.changes_since(before)?;
+        answer.ensure(changes.is_empty(), "a node as it was before", changes)
+    }
+
+    /// The state of a pod.
+    ///
+    /// # Errors
+    /// As [`Lab::snapshot`].
+    pub fn snapshot_of(&self, pod: &Pod) -> Result<Snapshot, Stop> {
+        kernel::tools(&SNAPSHOT_TOOLS)?;
+        Ok(Snapshot::take(pod)?)
     }
 
     /// Another plugin of the subject's folder.

@@ -247,9 +247,9 @@ pub fn normalised(result: &Value) -> Value {
     result
 }
 
-/// The family of an address, with a prefix or without: whether it is IPv6.
+/// The family of an address, with a prefix or without: whether it is IPv6. A stub's `@N@` counts as a number.
 pub fn is_v6(text: &Value) -> Option<bool> {
-    let text = text.as_str()?;
+    let text = text.as_str()?.replace("@N@", "2");
     let address: IpAddr = text.split('/').next()?.parse().ok()?;
     Some(address.is_ipv6())
 }

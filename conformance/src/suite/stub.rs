@@ -101,7 +101,7 @@ impl Stub {
     /// # Errors
     /// If files cannot be written.
     pub fn on(&self, verb: &str, reply: Reply) -> anyhow::Result<()> {
-        let document = |value: &Value| format!("sed \"s/@N@/$n/\" <<'END'\n{value}\nEND\n");
+        let document = |value: &Value| format!("sed \"s/@N@/$n/g\" <<'END'\n{value}\nEND\n");
         let script = match &reply {
             Reply::Json(value) => document(value),
             Reply::Text(text, status) => format!("cat <<'END'\n{text}\nEND\nexit {status}\n"),

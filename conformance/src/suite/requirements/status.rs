@@ -36,7 +36,8 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         Versions::between(Version::V1_1_0, Version::V1_1_0),
         "STATUS fails if addresses or other things that ADD needs are used up.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
-    ),
+    )
+    .unproven("a failing STATUS would make the node NotReady and in time evict its pods, so a plugin is right not to"),
     Requirement::new(
         "STA-05",
         Must,

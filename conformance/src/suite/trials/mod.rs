@@ -15,6 +15,7 @@ mod gc;
 mod identifiers;
 mod results;
 mod status;
+mod tools;
 mod versions;
 
 use super::trial::Trial;

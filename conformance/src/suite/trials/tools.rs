@@ -1,0 +1,123 @@
+//! What trials of several sections do with attachments.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::killpg;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::fixture::{Place, Snapshot, eventually};
+use crate::suite::call::Call;
+use crate::suite::lab::{Lab, Target};
+use crate::suite::outcome::Stop;
+use crate::suite::shape;
+use crate::suite::stub::Reply;
+use crate::suite::subject::Role;
+
+/// How long helper programs of a killed plugin may live on.
+const ORPHAN_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A node that is in use: one container is attached, and another has been. So whatever containers share has been made.
+pub(super) fn node_in_use(lab: &Lab<'_>) -> Result<Snapshot, Stop> {
+    if lab.subject.role != Role::Loopback {
+        lab.attached(&lab.target("neighbour")?)?;
+        let gone = lab.target("gone")?;
+        lab.attached(&gone)?;
+        // Its namespace stays: the kernel takes its time to remove one.
+        lab.del(&gone, None).run()?.ok()?;
+    }
+    lab.snapshot()
+}
+
+/// The lines that a later snapshot has no more: the harm that something has done to what was there.
+pub(super) fn lost(before: &Snapshot, after: &Snapshot) -> String {
+    let diff = before.diff(after);
+    diff.lines().filter(|line| line.starts_with('-')).map(|line| format!("{line}\n")).collect()
+}
+
+/// The links of a place, with their addresses, as `ip` shows them.
+pub(super) fn links<P: Place>(place: &P) -> Result<Vec<Value>, Stop> {
+    Ok(serde_json::from_str(&place.sh("ip -j address show")?)?)
+}
+
+/// The names of a place's links.
+pub(super) fn link_names<P: Place>(place: &P) -> Result<Vec<String>, Stop> {
+    let links = links(place)?;
+    Ok(links.iter().filter_map(|link| link["ifname"].as_str()).map(str::to_owned).collect())
+}
+
+/// The same call for another interface.
+pub(super) fn on<'a>(mut call: Call<'a>, ifname: &str) -> Call<'a> {
+    ifname.clone_into(&mut call.exec.ifname);
+    call
+}
+
+/// The second attachment of a container, `eth1`: for a chained plugin there is such an interface, made ready with
+/// [`second_interface`], and no host port is asked for twice.
+pub(super) fn second<'a>(mut call: Call<'a>, previous: Option<&Value>) -> Call<'a> {
+    if let Some(previous) = previous {
+        call = call.previous(previous);
+    }
+    // Far from the ports of other containers.
+    on(call.higher_ports(100), "eth1")
+}
+
+/// Makes `eth1` in a target's namespace if the plugin is one that needs it there, and says so in a result.
+pub(super) fn second_interface(lab: &Lab<'_>, target: &Target) -> Result<Option<Value>, Stop> {
+    match lab.subject.role {
+        Role::Chained => Ok(Some(lab.interface_for(&target.pod, &target.netns, "eth1")?)),
+        _ => Ok(None),
+    }
+}
+
+/// Gives no default route, if the plugin delegates, and each attachment a subnet of its own, so that two of them get
+/// along in one container. A bridge that is the gateway has one subnet for all.
+pub(super) fn separate_subnets(lab: &Lab<'_>) -> Result<(), Stop> {
+    if lab.subject.delegates {
+        let (address, gateway) = match lab.config().get("isGateway") {
+            Some(_) => ("10.77.0.@N@/24", "10.77.0.1"),
+            None => ("10.77.@N@.2/24", "10.77.@N@.1"),
+        };
+        let result = json!({"ips": [{"address": address, "gateway": gateway}]});
+        lab.ipam()?.on("ADD", Reply::Json(shape::render(&result, lab.version)))?;
+    }
+    Ok(())
+}
+
+/// Gives addresses of both families, if the plugin delegates.
+pub(super) fn dual_stack(lab: &Lab<'_>) -> Result<(), Stop> {
+    if lab.subject.delegates {
+        let result = json!({
+            "ips": [
+                {"address": "10.77.0.@N@/24", "gateway": "10.77.0.1"},
+                {"address": "fd00:77::@N@/64", "gateway": "fd00:77::1"}],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+        lab.ipam()?.on("ADD", Reply::Json(shape::render(&result, lab.version)))?;
+    }
+    Ok(())
+}
+
+/// Starts a call, kills the plugin after this time, and waits for helper programs that it may have started.
+pub(super) fn killed(lab: &Lab<'_>, call: &Call<'_>, after: Duration) -> Result<(), Stop> {
+    let input = call.input();
+    let mut command = call.exec.to_command();
+    command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    lab.node()?.run(|| -> anyhow::Result<()> {
+        let mut child = command.spawn()?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // A plugin that has ended already does not read.
+            let _ = pipe.write_all(&input);
+        }
+        thread::sleep(after);
+        child.kill()?;
+        let group = Pid::from_raw(i32::try_from(child.id())?);
+        child.wait()?;
+        eventually(ORPHAN_PATIENCE, || killpg(group, None).is_err());
+        Ok(())
+    })??;
+    Ok(())
+}
