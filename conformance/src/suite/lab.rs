@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -37,6 +38,7 @@ pub struct Lab<'a> {
     node: Option<Node>,
     dir: TempDir,
     ipam: OnceLock<Stub>,
+    targets: AtomicU64,
 }
 
 /// A container's interface to be, with what the plugins before have made of it.
@@ -52,6 +54,8 @@ pub struct Target {
     pub ifname: String,
     /// The result of the plugins before, for a chained plugin.
     pub previous: Option<Value>,
+    /// How many targets were made before it on this node.
+    pub number: u64,
 }
 
 impl<'a> Lab<'a> {
@@ -70,6 +74,7 @@ impl<'a> Lab<'a> {
             node,
             dir: tempfile::Builder::new().prefix("cni-conformance-").tempdir()?,
             ipam: OnceLock::new(),
+            targets: AtomicU64::new(0),
         };
         if let Some(node) = &lab.node {
             for command in &subject.description.setup {
@@ -154,7 +159,8 @@ impl<'a> Lab<'a> {
             _ => None,
         };
         let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
-        Ok(Target { pod, container_id, netns, ifname, previous })
+        let number = self.targets.fetch_add(1, Ordering::Relaxed);
+        Ok(Target { pod, container_id, netns, ifname, previous, number })
     }
 
     /// Makes what an interface plugin would have made in a pod, and says it in a result of the lab's version.
@@ -199,6 +205,7 @@ impl<'a> Lab<'a> {
         let mut call = self.call(command);
         let attachment = Attachment::new(&target.container_id, &target.netns, &target.ifname);
         call.exec = call.exec.attachment(&attachment);
+        own_ports(&mut call.config, target.number);
         call
     }
 
@@ -249,7 +256,16 @@ impl<'a> Lab<'a> {
     /// A skip if a program is missing that it takes.
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
-        Ok(Snapshot::take(self.node()?)?.ignoring(&[SHARED]))
+        let node = self.node()?;
+        // A link that goes while it is looked at, as the other end of one in a deleted namespace, makes the look fail.
+        let mut taken = Snapshot::take(node);
+        eventually(KERNEL_PATIENCE, || {
+            if taken.is_err() {
+                taken = Snapshot::take(node);
+            }
+            taken.is_ok()
+        });
+        Ok(taken?.ignoring(&[SHARED]))
     }
 
     /// What has changed on the node since a snapshot, one line each; nothing if it is as it was. A namespace goes some
@@ -301,5 +317,16 @@ impl<'a> Lab<'a> {
     /// Whether the subject is the whole chain.
     pub fn is_chain(&self) -> bool {
         self.subject.name == CHAIN
+    }
+}
+
+/// A port of the node can lead to one container only, so each has its own.
+fn own_ports(config: &mut Map<String, Value>, number: u64) {
+    let mappings =
+        config.get_mut("runtimeConfig").and_then(|values| values.get_mut("portMappings")?.as_array_mut());
+    for mapping in mappings.into_iter().flatten() {
+        if let Some(port) = mapping["hostPort"].as_u64() {
+            mapping["hostPort"] = (port + number).into();
+        }
     }
 }
