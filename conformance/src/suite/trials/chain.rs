@@ -27,7 +27,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("CHN-02", "only-its-own-part-of-the-result-changes", CHAINED, only_its_own).each_version(),
     Trial::new("CHN-03", "an-interface-of-another-kind-will-do", CHAINED, another_kind)
         .only(&["portmap", "tuning", "firewall"]),
-    Trial::new("CHN-04", "unusual-earlier-results-crash-nothing", IN_CHAINS, unusual).each_version(),
+    Trial::new("CHN-04", "unusual-earlier-results-crash-nothing", IN_CHAINS, unusual),
     Trial::new("CHN-05", "later-plugins-may-have-added-things", PLUGINS, final_result).each_version(),
     Trial::new("CHN-06", "del-cleans-up-while-the-interface-is-there", CHAINED, del_with_interface)
         .each_version(),

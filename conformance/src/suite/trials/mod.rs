@@ -17,6 +17,8 @@ mod results;
 mod status;
 mod versions;
 
+use std::thread::ScopedJoinHandle;
+
 use super::lab::Lab;
 use super::outcome::Stop;
 use super::trial::Trial;
@@ -50,4 +52,9 @@ fn settled(lab: &Lab<'_>) -> Result<Snapshot, Stop> {
     let result = lab.attached(&gone)?;
     lab.detached(&gone, &result)?;
     lab.snapshot()
+}
+
+/// What a thread has come to, its panic included.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
