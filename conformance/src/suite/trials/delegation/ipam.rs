@@ -39,7 +39,7 @@ pub(super) fn decides(lab: &Lab<'_>) -> Trialled {
 }
 
 pub(super) fn slow(lab: &Lab<'_>) -> Trialled {
-    lab.ipam()?.on("ADD", Reply::Slow(2, lab.ipam_result()))?;
+    lab.ipam()?.on("ADD", Reply::Slow(1, lab.ipam_result()))?;
     let answer = lab.add(&lab.target("pod1")?).run()?;
     let seen = addresses(&answer.result()?);
     answer.ensure(seen == ["10.77.0.2/24"], "the delegate's address, 10.77.0.2/24", format!("{seen:?}"))
