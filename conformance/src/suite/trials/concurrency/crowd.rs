@@ -14,7 +14,7 @@ use crate::suite::subject::Role;
 use crate::suite::trials::joined;
 
 /// How many containers there are.
-const CROWD: usize = 16;
+const CROWD: usize = 8;
 
 pub(super) fn many(lab: &Lab<'_>) -> Trialled {
     // The first come to a node where nothing is shared yet. One of them stays.
