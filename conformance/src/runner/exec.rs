@@ -32,6 +32,18 @@ impl fmt::Display for TookTooLong {
 
 impl std::error::Error for TookTooLong {}
 
+/// The error of a call that ended, while something that it started keeps one of its output streams open.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldOpen;
+
+impl fmt::Display for HeldOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it ended, but its output streams stay open")
+    }
+}
+
+impl std::error::Error for HeldOpen {}
+
 /// A plugin call in preparation. All six CNI variables are always set, empty when unused, as libcni does it, on top
 /// of the inherited environment; [`Exec::without`] takes one away.
 #[derive(Debug, Clone)]
@@ -241,8 +253,8 @@ fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::proces
     let rest = Duration::from_secs(1);
     Ok(std::process::Output {
         status,
-        stdout: stdout.recv_timeout(rest).context("standard output stays open")?,
-        stderr: stderr.recv_timeout(rest).context("standard error stays open")?,
+        stdout: stdout.recv_timeout(rest).map_err(|_| HeldOpen)?,
+        stderr: stderr.recv_timeout(rest).map_err(|_| HeldOpen)?,
     })
 }
 

@@ -31,7 +31,7 @@ mod version;
 pub use attachment::Attachment;
 pub use cache::{Cache, CachedAttachment};
 pub use error::{Error, Failure, PluginError};
-pub use exec::{Exec, TookTooLong, find_plugin};
+pub use exec::{Exec, HeldOpen, TookTooLong, find_plugin};
 pub use gc::ValidAttachment;
 pub use input::{Extra, plugin_input};
 pub use network::Network;

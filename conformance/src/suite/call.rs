@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::lab::Lab;
 use super::outcome::{Fault, Stop, Trialled};
 use crate::fixture::Place as _;
-use crate::runner::{Exec, Output, TookTooLong};
+use crate::runner::{Exec, HeldOpen, Output, TookTooLong};
 
 /// How long a plugin may take. The slowest of the reference waits five seconds for an IPv6 address.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -109,6 +109,11 @@ impl<'a> Call<'a> {
             Err(error) if error.is::<TookTooLong>() => Err(Stop::Fault(Box::new(Fault {
                 expected: format!("an end within {} seconds", PATIENCE.as_secs()),
                 seen: "it was still running, and was killed".to_owned(),
+                call: Some(self.script()),
+            }))),
+            Err(error) if error.is::<HeldOpen>() => Err(Stop::Fault(Box::new(Fault {
+                expected: "output streams that are closed when the plugin has ended".to_owned(),
+                seen: error.to_string(),
                 call: Some(self.script()),
             }))),
             Err(error) => Err(Stop::Broken(error)),

@@ -258,7 +258,16 @@ impl<'a> Lab<'a> {
     /// A skip if a program is missing that it takes.
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
-        Ok(Snapshot::take(self.node()?)?.ignoring(&[SHARED]))
+        let node = self.node()?;
+        // A link that goes while it is looked at, as the other end of one in a deleted namespace, makes the look fail.
+        let mut taken = Snapshot::take(node);
+        eventually(KERNEL_PATIENCE, || {
+            if taken.is_err() {
+                taken = Snapshot::take(node);
+            }
+            taken.is_ok()
+        });
+        Ok(taken?.ignoring(&[SHARED]))
     }
 
     /// What has changed on the node since a snapshot, one line each; nothing if it is as it was. A namespace goes some

@@ -9,9 +9,9 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
     Requirement::new(
         "PREV-01",
         Must,
-        Versions::since(Version::V0_3_0),
+        Versions::since(Version::V1_0_0),
         "ADD that is given a `prevResult` hands it on together with its own changes.",
-        "SPEC 1.0.0, section 2, CNI operations: ADD; older: Network Configuration Lists",
+        "SPEC 1.0.0, section 2, CNI operations: ADD",
     ),
     Requirement::new(
         "PREV-02",

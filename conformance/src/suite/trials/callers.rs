@@ -1,6 +1,0 @@
-//! Trials of the section "callers".
-
-use crate::suite::trial::Trial;
-
-/// In the order of their requirements.
-pub(super) const TRIALS: &[Trial] = &[];
