@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
@@ -9,17 +10,22 @@ use tempfile::TempDir;
 
 use super::call::{Answer, Call};
 use super::kernel;
-use super::outcome::{Stop, skip};
+use super::outcome::{Stop, Trialled, skip};
 use super::shape;
 use super::stub::{Reply, Stub};
 use super::subject::{CHAIN, Role, Subject};
-use crate::fixture::{Node, Place as _, Pod, Snapshot};
+use crate::fixture::{Node, Place as _, Pod, Snapshot, eventually};
 use crate::runner::{Attachment, Version};
 
 /// The name of the network in every trial that is not about names.
 pub const NETWORK: &str = "trialnet";
 /// The programs that a snapshot needs.
 const SNAPSHOT_TOOLS: [&str; 5] = ["ip", "tc", "nft", "iptables-nft-save", "ip6tables-nft-save"];
+
+/// How long the kernel may take to remove what went with a namespace.
+const KERNEL_PATIENCE: Duration = Duration::from_secs(4);
+/// What host-local keeps for all containers of a network together: where it looks for an address next.
+const SHARED: &str = "last_reserved_ip";
 
 /// The world of one trial.
 #[derive(Debug)]
@@ -170,7 +176,7 @@ impl<'a> Lab<'a> {
         ))?;
         pod.sh(&format!(
             "ip link set lo up; ip link set {ifname} up && ip addr add {address}/24 dev {ifname} && \
-             ip route add default via {gateway}"
+             ip route append default via {gateway}"
         ))?;
         let mac = |text: String| text.trim().to_owned();
         let host_mac = mac(node.sh(&format!("cat /sys/class/net/{host}/address"))?);
@@ -243,7 +249,45 @@ impl<'a> Lab<'a> {
     /// A skip if a program is missing that it takes.
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
-        Ok(Snapshot::take(self.node()?)?)
+        Ok(Snapshot::take(self.node()?)?.ignoring(&[SHARED]))
+    }
+
+    /// What has changed on the node since a snapshot, one line each; nothing if it is as it was. A namespace goes some
+    /// time after its last user, and a link in it with it, hence this waits a little before it complains.
+    ///
+    /// # Errors
+    /// As [`Lab::snapshot`].
+    pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
+        let mut diff = before.diff(&self.snapshot()?);
+        let mut broken = None;
+        eventually(KERNEL_PATIENCE, || {
+            if !diff.is_empty() {
+                match self.snapshot() {
+                    Ok(now) => diff = before.diff(&now),
+                    Err(error) => broken = Some(error),
+                }
+            }
+            diff.is_empty() || broken.is_some()
+        });
+        broken.map_or(Ok(diff), Err)
+    }
+
+    /// Ends a trial unless the node is as it was, with the call after which it should be.
+    ///
+    /// # Errors
+    /// A fault that says what is left and what is missing.
+    pub fn unchanged_since(&self, before: &Snapshot, answer: &Answer) -> Trialled {
+        let changes = self.changes_since(before)?;
+        answer.ensure(changes.is_empty(), "a node as it was before", changes)
+    }
+
+    /// The state of a pod.
+    ///
+    /// # Errors
+    /// As [`Lab::snapshot`].
+    pub fn snapshot_of(&self, pod: &Pod) -> Result<Snapshot, Stop> {
+        kernel::tools(&SNAPSHOT_TOOLS)?;
+        Ok(Snapshot::take(pod)?)
     }
 
     /// Another plugin of the subject's folder.
