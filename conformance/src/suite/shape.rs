@@ -26,13 +26,13 @@ pub fn render(model: &Value, version: Version) -> Value {
 fn oldest(model: &Value) -> Map<String, Value> {
     let mut result = Map::new();
     for (key, v6) in [("ip4", false), ("ip6", true)] {
-        let Some(ip) = list(model, "ips").find(|ip| is_v6(&ip["address"]) == Some(v6)) else { continue };
+        let Some(ip) = list(model, "ips").find(|ip| looks_v6(&ip["address"]) == v6) else { continue };
         let mut family = Map::from_iter([("ip".to_owned(), ip["address"].clone())]);
         if let Some(gateway) = ip.get("gateway") {
             family.insert("gateway".to_owned(), gateway.clone());
         }
         let routes: Vec<Value> = list(model, "routes")
-            .filter(|route| is_v6(&route["dst"]) == Some(v6))
+            .filter(|route| looks_v6(&route["dst"]) == v6)
             .map(|route| picked(route, &["dst", "gw"]))
             .collect();
         if !routes.is_empty() {
@@ -54,7 +54,7 @@ fn listed(model: &Value, version: Version) -> Map<String, Value> {
         }
         if key == "ips" && version < Version::V1_0_0 {
             for item in &mut items {
-                let family = if is_v6(&item["address"]) == Some(true) { "6" } else { "4" };
+                let family = if looks_v6(&item["address"]) { "6" } else { "4" };
                 item["version"] = family.into();
             }
         }
@@ -252,6 +252,11 @@ pub fn is_v6(text: &Value) -> Option<bool> {
     let text = text.as_str()?;
     let address: IpAddr = text.split('/').next()?.parse().ok()?;
     Some(address.is_ipv6())
+}
+
+/// The family of an address in a model, which may have a stub's `@N@` in it.
+fn looks_v6(text: &Value) -> bool {
+    text.as_str().is_some_and(|text| text.contains(':'))
 }
 
 fn is_cidr(text: &Value) -> bool {

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::life::{calls, unchanged, whole_life};
+use super::life::{calls, checked, whole_life};
 use crate::fixture::Place as _;
 use crate::runner::Version;
 use crate::suite::call::{Answer, Call};
 use crate::suite::lab::Lab;
-use crate::suite::outcome::{Trialled, same, skip};
+use crate::suite::outcome::{Trialled, fault, same, skip};
 use crate::suite::stub::Reply;
 use crate::suite::subject::{ANY, PLUGINS, Role};
 use crate::suite::trial::Trial;
@@ -77,14 +77,10 @@ fn operations(lab: &Lab<'_>) -> Trialled {
         lists_versions(&lab.call("VERSION").run()?)?;
     }
     if lab.version >= Version::V0_4_0 {
-        lab.check(&target, &result).run()?.ok()?;
+        is_known(&lab.check(&target, &result).run()?)?;
     }
     if lab.version >= Version::V1_1_0 {
-        let status = lab.call("STATUS").run()?;
-        if !status.output.success() {
-            // Whether it is ready is another question.
-            status.refused()?.code_in(&[50, 51])?;
-        }
+        is_known(&lab.call("STATUS").run()?)?;
         let here = json!([{"containerID": target.container_id, "ifname": target.ifname}]);
         lab.call("GC")
             .key("cni.dev/valid-attachments", here.clone())
@@ -93,6 +89,15 @@ fn operations(lab: &Lab<'_>) -> Trialled {
             .ok()?;
     }
     lab.detached(&target, &result).map(drop)
+}
+
+/// An operation that is not known is an error with code 4. Any other error says that it is.
+fn is_known(answer: &Answer) -> Trialled {
+    if answer.output.success() {
+        return Ok(());
+    }
+    let refusal = answer.refused()?;
+    answer.ensure(refusal.code != 4, "an operation that is known", refusal.text())
 }
 
 fn spelling_of_version(lab: &Lab<'_>) -> Trialled {
@@ -108,7 +113,7 @@ fn spelling(lab: &Lab<'_>) -> Trialled {
     for spelling in ["add", "Add", "ADD ", "ADD\n"] {
         let answer = lab.add(&target).var("CNI_COMMAND", spelling).run()?;
         answer.refused()?;
-        unchanged(lab, &before, &answer)?;
+        lab.unchanged_since(&before, &answer)?;
     }
     let result = lab.attached(&target)?;
     lab.del(&target, Some(&result)).var("CNI_COMMAND", "del").run()?.refused()?;
@@ -148,7 +153,7 @@ fn no_command_no_change(lab: &Lab<'_>) -> Trialled {
     carries_out_nothing(&absent)?;
     let empty = lab.add(&target).var("CNI_COMMAND", "").run()?;
     carries_out_nothing(&empty)?;
-    unchanged(lab, &before, &empty)
+    lab.unchanged_since(&before, &empty)
 }
 
 /// An error with code 4, which is defined from 1.0.0 on; before that any.
@@ -190,7 +195,7 @@ fn check_needs(lab: &Lab<'_>) -> Trialled {
     for variable in ATTACHMENT {
         refused_for_environment(lab, &lab.check(&target, &result).unset(variable))?;
     }
-    lab.check(&target, &result).unset("CNI_ARGS").run()?.ok()
+    checked(lab, &target, &result, |call| call.unset("CNI_ARGS"))
 }
 
 /// A call that names no attachment: the variables are absent, or empty as libcni leaves them.
@@ -372,5 +377,5 @@ fn namespace_of_delegates(lab: &Lab<'_>) -> Trialled {
     if verbs.iter().any(|verb| verb == "ADD") {
         return Ok(());
     }
-    crate::suite::outcome::fault("an ADD of the IPAM plugin", format!("{verbs:?}"))
+    fault("an ADD of the IPAM plugin", format!("{verbs:?}"))
 }
