@@ -180,7 +180,8 @@ impl<'a> Lab<'a> {
         ))?;
         let mac = |text: String| text.trim().to_owned();
         let host_mac = mac(node.sh(&format!("cat /sys/class/net/{host}/address"))?);
-        let pod_mac = mac(pod.sh(&format!("ip -o link show dev {ifname} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))?);
+        let pod_mac =
+            mac(pod.sh(&format!("ip -o link show dev {ifname} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))?);
         let result = json!({
             "interfaces": [
                 {"name": host, "mac": host_mac}, {"name": ifname, "mac": pod_mac, "sandbox": netns}],

@@ -1,11 +1,12 @@
 //! What many trials do with one attachment.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::fixture::Snapshot;
 use crate::runner::Version;
 use crate::suite::call::Call;
 use crate::suite::lab::{Lab, Target};
-use crate::suite::outcome::{Stop, Trialled};
+use crate::suite::outcome::{Stop, Trialled, ensure};
 
 /// Makes ADD, CHECK and DEL, each changed in the same way. ADD and DEL have to succeed.
 pub(super) fn whole_life(
@@ -41,4 +42,26 @@ pub(super) fn calls<'l>(lab: &'l Lab<'_>, target: &Target, result: &Value) -> Ve
     }
     calls.push(lab.del(target, Some(result)));
     calls
+}
+
+/// Keys that win over what a runtime sends.
+const FIXED: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// A node of its own with a container, for whose ADD the runtime sent these values.
+pub(super) fn node_with(lab: &Lab<'_>, values: &Value) -> Result<Snapshot, Stop> {
+    let lab = Lab::new(lab.subject, lab.version, true)?;
+    let target = lab.target("pod1")?;
+    let mut call = lab.add(&target).key("runtimeConfig", values.clone());
+    call.config.retain(|key, _| !FIXED.contains(&key.as_str()));
+    call.run()?.result()?;
+    lab.snapshot()
+}
+
+/// Two values of runtimeConfig that have to come to the same on the node, and to something.
+pub(super) fn same_effect(lab: &Lab<'_>, usual: &Value, other: &Value) -> Trialled {
+    let expected = node_with(lab, usual)?;
+    let works = !node_with(lab, &json!({}))?.diff(&expected).is_empty();
+    ensure(works, format!("something on the node for {usual}"), "no change")?;
+    let diff = expected.diff(&node_with(lab, other)?);
+    ensure(diff.is_empty(), format!("for {other} the same as for {usual}"), diff)
 }
