@@ -1,6 +1,8 @@
 //! One call of the plugin on trial, and what came of it.
 
 use std::fmt::Display;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -24,6 +26,7 @@ pub struct Call<'a> {
     /// The configuration, unless [`Call::bytes`] has replaced it.
     pub config: Map<String, Value>,
     bytes: Option<Vec<u8>>,
+    way: Option<String>,
 }
 
 impl<'a> Call<'a> {
@@ -32,7 +35,7 @@ impl<'a> Call<'a> {
         let mut exec =
             Exec::new(lab.subject.binary(), command).path(lab.path()).env("PATH", SEARCH).timeout(PATIENCE);
         exec.inherit = false;
-        Call { lab, exec, config: lab.config(), bytes: None }
+        Call { lab, exec, config: lab.config(), bytes: None, way: None }
     }
 
     /// Sets a key of the configuration.
@@ -89,6 +92,15 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Starts the plugin by way of a shell script, in which `@PLUGIN@` stands for the program: for streams and folders
+    /// that no runtime gives to a plugin.
+    #[must_use]
+    pub fn by_way_of(mut self, script: &str) -> Self {
+        let plugin = quoted(&self.lab.subject.binary().to_string_lossy());
+        self.way = Some(script.replace("@PLUGIN@", &plugin));
+        self
+    }
+
     /// What goes to standard input.
     pub fn input(&self) -> Vec<u8> {
         self.bytes.clone().unwrap_or_else(|| Value::Object(self.config.clone()).to_string().into_bytes())
@@ -99,7 +111,12 @@ impl<'a> Call<'a> {
     /// # Errors
     /// A fault if the plugin does not end in time.
     pub fn run(&self) -> Result<Answer, Stop> {
-        let exec = self.exec.clone().stdin(self.input());
+        let mut exec = self.exec.clone().stdin(self.input());
+        if let Some(way) = &self.way {
+            exec.binary = self.lab.dir().join("way");
+            fs::write(&exec.binary, format!("#!/bin/sh\n{way}\n"))?;
+            fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755))?;
+        }
         let run = match self.lab.node_if_any() {
             Some(node) => node.call(&exec),
             None => exec.run(),
@@ -126,11 +143,14 @@ impl<'a> Call<'a> {
         let variables = command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
         });
+        let program = match &self.way {
+            Some(way) => format!("sh -c {}", quoted(way)),
+            None => quoted(&self.exec.binary.to_string_lossy()),
+        };
         format!(
-            "printf %s {} | env -i {} {}",
+            "printf %s {} | env -i {} {program}",
             quoted(&String::from_utf8_lossy(&self.input())),
             variables.collect::<Vec<_>>().join(" "),
-            quoted(&self.exec.binary.to_string_lossy())
         )
     }
 }

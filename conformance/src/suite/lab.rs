@@ -181,12 +181,13 @@ impl<'a> Lab<'a> {
              ip addr add {gateway}/24 dev {host}"
         ))?;
         pod.sh(&format!(
-            "ip link set lo up; ip link set {ifname} up && ip addr add {address}/24 dev {ifname} && \
+            "ip link set lo up; ip link set dev {ifname} up && ip addr add {address}/24 dev {ifname} && \
              ip route append default via {gateway}"
         ))?;
         let mac = |text: String| text.trim().to_owned();
         let host_mac = mac(node.sh(&format!("cat /sys/class/net/{host}/address"))?);
-        let pod_mac = mac(pod.sh(&format!("ip -o link show {ifname} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))?);
+        let pod_mac =
+            mac(pod.sh(&format!("ip -o link show dev {ifname} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))?);
         let result = json!({
             "interfaces": [
                 {"name": host, "mac": host_mac}, {"name": ifname, "mac": pod_mac, "sandbox": netns}],

@@ -74,7 +74,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CFG-10",
         Interop,
         Versions::ALL,
-        "Neither the order of keys, nor the way a number is written, nor escapes in strings matter.",
+        "Neither the order of keys, nor white space, nor escapes in texts matter.",
         "libcni",
     ),
     Requirement::new(

@@ -51,7 +51,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ENV-05",
         Must,
         Versions::since(Version::V1_0_0),
-        "ADD needs CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME; CNI_ARGS and CNI_PATH may be \
+        "ADD needs CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS and CNI_IFNAME; CNI_ARGS may be \
          absent.",
         "SPEC 1.0.0, section 2, CNI operations: ADD",
     ),

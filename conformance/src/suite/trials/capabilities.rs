@@ -1,6 +1,163 @@
-//! Trials of the section "capabilities".
+//! What a runtime adds to the configuration, and arguments.
 
+mod addresses;
+mod faults;
+mod links;
+mod ports;
+
+use serde_json::{Value, json};
+
+use super::life::whole_life;
+use crate::suite::call::Call;
+use crate::suite::lab::Lab;
+use crate::suite::outcome::Trialled;
+use crate::suite::shape;
+use crate::suite::subject::{PLUGINS, Role};
 use crate::suite::trial::Trial;
 
+/// What Kubernetes runtimes send in CNI_ARGS.
+const KUBERNETES: [&str; 5] = [
+    "IgnoreUnknown=1",
+    "K8S_POD_NAMESPACE=default",
+    "K8S_POD_NAME=pod1",
+    "K8S_POD_INFRA_CONTAINER_ID=0123456789abcdef",
+    "K8S_POD_UID=d2a9f3c0-7a4b-4a8e-9f0e-0123456789ab",
+];
+const CHAINED: &[Role] = &[Role::Chained];
+const IPAM: &[Role] = &[Role::Ipam];
+/// Plugins that are not asked for addresses.
+const OTHERS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
+
 /// In the order of their requirements.
-pub(super) const TRIALS: &[Trial] = &[];
+pub(super) const TRIALS: &[Trial] = &[
+    Trial::new("CAP-01", "a-connection-from-outside", CHAINED, ports::tcp).only(&["portmap"]).each_version(),
+    Trial::new("CAP-01", "a-datagram-from-outside", CHAINED, ports::udp).only(&["portmap"]),
+    Trial::new("CAP-01", "one-address-of-the-host", CHAINED, ports::host_address).only(&["portmap"]),
+    Trial::new("CAP-01", "several-mappings", CHAINED, ports::several).only(&["portmap"]),
+    Trial::new("CAP-02", "instead-of-the-configuration", IPAM, addresses::ranges_alone)
+        .only(&["host-local"])
+        .each_version(),
+    Trial::new("CAP-02", "before-the-configuration", IPAM, addresses::ranges_first).only(&["host-local"]),
+    Trial::new("CAP-03", "rates-of-each-direction", CHAINED, links::rates)
+        .only(&["bandwidth"])
+        .each_version(),
+    Trial::new("CAP-03", "one-direction-alone", CHAINED, links::one_direction).only(&["bandwidth"]),
+    Trial::new("CAP-05", "an-address", IPAM, addresses::plain_ips).only(&["host-local"]),
+    Trial::new("CAP-05", "an-address-with-a-prefix-length", IPAM, addresses::prefixed_ips)
+        .only(&["host-local", "static"]),
+    Trial::new("CAP-06", "a-hardware-address", PLUGINS, links::mac).only(&["bridge", "macvlan", "tuning"]),
+    Trial::new("CAP-11", "annotations", PLUGINS, annotations),
+    Trial::new("CAP-20", "port-mappings", CHAINED, faults::mappings).only(&["portmap"]),
+    Trial::new("CAP-20", "rates", CHAINED, faults::rates).only(&["bandwidth"]),
+    Trial::new("CAP-20", "addresses", IPAM, faults::addresses).only(&["host-local", "static"]),
+    Trial::new("CAP-20", "ranges", IPAM, faults::ranges).only(&["host-local"]),
+    Trial::new("CAP-20", "hardware-addresses", PLUGINS, faults::macs).only(&["bridge", "macvlan", "tuning"]),
+    Trial::new("CAP-21", "an-empty-runtime-config", PLUGINS, empty),
+    Trial::new("CAP-21", "nothing-asked-for", CHAINED, nothing).only(&["bandwidth", "portmap"]),
+    Trial::new("ARG-01", "several-pairs", PLUGINS, several_pairs),
+    Trial::new("ARG-01", "each-pair-by-itself", IPAM, addresses::arg_among_others)
+        .only(&["host-local", "static"]),
+    Trial::new("ARG-02", "an-unknown-key", PLUGINS, unknown_key).only(&[
+        "bridge",
+        "host-local",
+        "macvlan",
+        "static",
+        "tuning",
+    ]),
+    Trial::new("ARG-02", "unknown-keys-are-allowed", PLUGINS, allowed_keys),
+    Trial::new("ARG-03", "an-address", IPAM, addresses::plain_arg).only(&["host-local"]),
+    Trial::new("ARG-03", "an-address-with-a-prefix-length", IPAM, addresses::prefixed_arg)
+        .only(&["host-local", "static"])
+        .each_version(),
+    Trial::new("ARG-04", "kubernetes-in-any-order", PLUGINS, kubernetes),
+    Trial::new("ARG-05", "an-address-both-ways", IPAM, addresses::both_ways).only(&["host-local", "static"]),
+    Trial::new("JARG-01", "labels", PLUGINS, labels),
+    Trial::new("JARG-01", "addresses-for-a-plugin-without-use-of-them", OTHERS, useless_ips),
+    Trial::new("JARG-01", "addresses-for-an-ipam-plugin", IPAM, addresses::json_ips)
+        .only(&["host-local", "static"]),
+];
+
+/// What the lab's configuration has in runtimeConfig already, and this.
+fn with_value<'c>(call: Call<'c>, key: &str, value: Value) -> Call<'c> {
+    let mut values = call.config.get("runtimeConfig").and_then(Value::as_object).cloned().unwrap_or_default();
+    values.insert(key.to_owned(), value);
+    call.key("runtimeConfig", values)
+}
+
+fn annotations(lab: &Lab<'_>) -> Trialled {
+    let key = "io.kubernetes.cri.pod-annotations";
+    let some =
+        json!({"kubernetes.io/config.source": "api", "kubernetes.io/ingress-bandwidth": "10M", "": ""});
+    for (number, value) in [some, json!({}), Value::Null].into_iter().enumerate() {
+        let target = lab.target(&format!("pod{number}"))?;
+        whole_life(lab, &target, |call| with_value(call, key, value.clone()))?;
+    }
+    Ok(())
+}
+
+fn empty(lab: &Lab<'_>) -> Trialled {
+    whole_life(lab, &lab.target("pod1")?, |call| call.key("runtimeConfig", json!({}))).map(drop)
+}
+
+/// A plugin of a chain that has nothing to do passes on what it got.
+fn nothing(lab: &Lab<'_>) -> Trialled {
+    let limits = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+    let target = lab.target("pod1")?;
+    let before = lab.snapshot()?;
+    for values in [None, Some(json!({})), Some(Value::Null)] {
+        let mut call = lab.add(&target).without_key("runtimeConfig");
+        call.config.retain(|key, _| !limits.contains(&key.as_str()));
+        if let Some(values) = values {
+            call = call.key("runtimeConfig", values);
+        }
+        let answer = call.run()?;
+        let seen = shape::normalised(&answer.result()?);
+        let expected = shape::normalised(target.previous.as_ref().unwrap_or(&Value::Null));
+        answer.ensure(seen == expected, format!("the result of the plugin before: {expected}"), seen)?;
+        lab.unchanged_since(&before, &answer)?;
+    }
+    Ok(())
+}
+
+/// An attachment's life with each of these texts in CNI_ARGS.
+fn lives(lab: &Lab<'_>, texts: &[&str]) -> Trialled {
+    for (number, args) in texts.iter().enumerate() {
+        whole_life(lab, &lab.target(&format!("pod{number}"))?, |call| call.var("CNI_ARGS", *args))?;
+    }
+    Ok(())
+}
+
+fn several_pairs(lab: &Lab<'_>) -> Trialled {
+    lives(lab, &["IgnoreUnknown=1;A=b;C0=d-e_f.g/h:i"])
+}
+
+fn unknown_key(lab: &Lab<'_>) -> Trialled {
+    let target = lab.target("pod1")?;
+    for args in ["TRIAL=1", "TRIAL=1;IgnoreUnknown=0", "IgnoreUnknown=false;TRIAL=1"] {
+        lab.add(&target).var("CNI_ARGS", args).run()?.refused()?;
+    }
+    Ok(())
+}
+
+fn allowed_keys(lab: &Lab<'_>) -> Trialled {
+    lives(lab, &["IgnoreUnknown=1;TRIAL=1", "TRIAL=1;IgnoreUnknown=true", "A=1;IgnoreUnknown=1;B=2"])
+}
+
+fn kubernetes(lab: &Lab<'_>) -> Trialled {
+    let mut pairs = KUBERNETES;
+    let usual = pairs.join(";");
+    pairs.reverse();
+    let last = pairs.join(";");
+    pairs.rotate_left(2);
+    lives(lab, &[&usual, &last, &pairs.join(";")])
+}
+
+fn labels(lab: &Lab<'_>) -> Trialled {
+    let args = json!({"cni": {"labels": [{"key": "app", "value": "trial"}]}});
+    whole_life(lab, &lab.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
+}
+
+fn useless_ips(lab: &Lab<'_>) -> Trialled {
+    let args = json!({"cni": {"ips": ["10.77.0.99"]}});
+    whole_life(lab, &lab.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
+}

@@ -13,6 +13,7 @@ mod environment;
 mod errors;
 mod gc;
 mod identifiers;
+mod life;
 mod results;
 mod status;
 mod tools;

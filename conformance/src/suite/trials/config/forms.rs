@@ -1,0 +1,191 @@
+//! The same configuration in other forms: case of keys, `null`, order, escapes, empty texts.
+
+use serde_json::{Value, json};
+
+use crate::suite::call::Call;
+use crate::suite::lab::Lab;
+use crate::suite::outcome::{Stop, Trialled, fault};
+use crate::suite::shape;
+use crate::suite::trials::life::{same_effect, whole_life};
+
+/// A rate in bits per second.
+const RATE: u64 = 8_000_000;
+/// What CRI-O sends with a rate that nobody gave a burst.
+const LARGE_BURST: u64 = 34_359_738_359;
+
+pub(super) fn case_of_host_ports(lab: &Lab<'_>) -> Trialled {
+    let usual = json!({"hostPort": 18081, "containerPort": 81, "protocol": "tcp", "hostIP": "192.0.2.7"});
+    let other = json!({"HostPort": 18081, "ContainerPort": 81, "Protocol": "tcp", "HostIP": "192.0.2.7"});
+    same_effect(lab, &json!({"portMappings": [usual]}), &json!({"portMappings": [other]}))
+}
+
+/// The configuration of a bandwidth plugin whose limits come from the runtime.
+fn without_limits(call: Call<'_>) -> Call<'_> {
+    let keys = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+    keys.iter().fold(call, |call, key| call.without_key(key))
+}
+
+pub(super) fn case_of_rates(lab: &Lab<'_>) -> Trialled {
+    let usual = json!({"ingressRate": RATE, "ingressBurst": RATE, "egressRate": RATE, "egressBurst": RATE});
+    let other = json!({"IngressRate": RATE, "IngressBurst": RATE, "EgressRate": RATE, "EgressBurst": RATE});
+    same_effect(lab, &json!({"bandwidth": usual}), &json!({"bandwidth": other}))
+}
+
+pub(super) fn case_of_ranges(lab: &Lab<'_>) -> Trialled {
+    let range = json!({"Subnet": "10.99.0.0/24", "RangeStart": "10.99.0.9", "Gateway": "10.99.0.254"});
+    let answer = lab.add(&lab.target("pod1")?).key("runtimeConfig", json!({"ipRanges": [[range]]})).run()?;
+    let seen = shape::addresses(&answer.result()?);
+    let is_given = seen.iter().any(|address| address == "10.99.0.9/24");
+    answer.ensure(is_given, "the address 10.99.0.9/24", format!("{seen:?}"))
+}
+
+pub(super) fn nulls(lab: &Lab<'_>) -> Trialled {
+    let change = |call: Call<'_>| {
+        let mut config = call.config.clone();
+        for key in ["dns", "args", "capabilities", "runtimeConfig", "prevResult", "ipMasq", "trialKey"] {
+            // What is there already is wanted, but for what a runtime sends if there is nothing to say.
+            config.entry(key).or_insert(Value::Null);
+        }
+        config
+    };
+    whole_life(lab, &lab.target("pod1")?, |mut call| {
+        call.config = change(call.clone());
+        call
+    })
+    .map(drop)
+}
+
+pub(super) fn nulls_of_the_runtime(lab: &Lab<'_>) -> Trialled {
+    let values = json!({
+        "portMappings": null, "bandwidth": null, "ipRanges": null, "ips": null, "mac": null, "aliases": null,
+        "deviceID": null, "cgroupPath": null, "infinibandGUID": null,
+        "dns": {"Servers": null, "Searches": null, "Options": null, "servers": null},
+        "io.kubernetes.cri.pod-annotations": null});
+    whole_life(lab, &lab.target("pod1")?, |call| call.key("runtimeConfig", values.clone())).map(drop)
+}
+
+pub(super) fn nulls_of_the_plugin(lab: &Lab<'_>) -> Trialled {
+    let keys: &[&str] = match lab.subject.name.as_str() {
+        "bridge" => {
+            &["mtu", "vlan", "hairpinMode", "promiscMode", "forceAddress", "isDefaultGateway", "ipMasq"]
+        }
+        "macvlan" => &["mtu", "mode", "mac", "linkInContainer"],
+        "ptp" => &["mtu", "ipMasq", "dns"],
+        "portmap" => {
+            &["snat", "conditionsV4", "conditionsV6", "markMasqBit", "externalSetMarkChain", "backend"]
+        }
+        "bandwidth" => &["ingressRate", "ingressBurst"],
+        _ => &[],
+    };
+    whole_life(lab, &lab.target("pod1")?, |call| {
+        let mut call = keys.iter().fold(call, |call, key| call.key(key, Value::Null));
+        if lab.subject.name == "host-local" {
+            let range = json!({"subnet": "10.77.0.0/24", "rangeStart": null, "rangeEnd": null, "gateway": null});
+            call.config["ipam"] = json!({
+                "type": "host-local", "ranges": [[range]], "routes": null, "dataDir": null, "resolvConf": null,
+                "rangeStart": null, "rangeEnd": null, "gateway": null});
+        }
+        call
+    })
+    .map(drop)
+}
+
+/// How a JSON text is written.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Reversed,
+    Escaped,
+    Spaced,
+}
+
+/// A document in one of the forms that mean the same.
+fn written(value: &Value, form: Form) -> String {
+    let (open, separator) = match form {
+        Form::Spaced => ("\r\n\t ", " \r\n\t,\t\n\r "),
+        Form::Reversed | Form::Escaped => ("", ","),
+    };
+    match value {
+        Value::Object(members) => {
+            let member = |(key, value): (&String, &Value)| {
+                format!("{}{open}:{open}{}", text(key, form), written(value, form))
+            };
+            let mut members: Vec<String> = members.iter().map(member).collect();
+            if matches!(form, Form::Reversed) {
+                members.reverse();
+            }
+            format!("{open}{{{open}{}{open}}}{open}", members.join(separator))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| written(item, form)).collect();
+            format!("[{open}{}{open}]", items.join(separator))
+        }
+        Value::String(string) => text(string, form),
+        other => other.to_string(),
+    }
+}
+
+fn text(string: &str, form: Form) -> String {
+    match form {
+        Form::Escaped => {
+            let units = string.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
+            format!("\"{}\"", units.collect::<String>())
+        }
+        Form::Reversed | Form::Spaced => Value::from(string).to_string(),
+    }
+}
+
+fn life_written(lab: &Lab<'_>, form: Form) -> Trialled {
+    let target = lab.target("pod1")?;
+    let life = whole_life(lab, &target, |call| {
+        let bytes = written(&Value::Object(call.config.clone()), form);
+        call.bytes(bytes)
+    });
+    life.map(drop)
+}
+
+pub(super) fn reverse_order(lab: &Lab<'_>) -> Trialled {
+    life_written(lab, Form::Reversed)
+}
+
+pub(super) fn escapes(lab: &Lab<'_>) -> Trialled {
+    life_written(lab, Form::Escaped)
+}
+
+pub(super) fn white_space(lab: &Lab<'_>) -> Trialled {
+    life_written(lab, Form::Spaced)
+}
+
+pub(super) fn large_burst(lab: &Lab<'_>) -> Trialled {
+    let limits = json!({"bandwidth": {
+        "ingressRate": RATE, "ingressBurst": LARGE_BURST, "egressRate": RATE, "egressBurst": LARGE_BURST}});
+    let life = whole_life(lab, &lab.target("pod1")?, |call| {
+        without_limits(call).key("runtimeConfig", limits.clone())
+    });
+    life.map(drop)
+}
+
+pub(super) fn empty_in_ranges(lab: &Lab<'_>) -> Trialled {
+    let ipam = |range: Value| json!({"type": "host-local", "ranges": [[range]]});
+    let absent = ipam(json!({"subnet": "10.77.0.0/24"}));
+    let empty = ipam(json!({"subnet": "10.77.0.0/24", "rangeStart": "", "rangeEnd": "", "gateway": ""}));
+    let target = lab.target("pod1")?;
+    let given = |ipam: &Value, name: &str| -> Result<Value, Stop> {
+        // Networks of their own, since each container gets another address.
+        let mut result = lab.add(&target).key("name", name).key("ipam", ipam.clone()).run()?.result()?;
+        result["routes"] = Value::Null;
+        Ok(result)
+    };
+    let (expected, seen) = (given(&absent, "absent")?, given(&empty, "empty")?);
+    if expected == seen { Ok(()) } else { fault(format!("as without them: {expected}"), seen) }
+}
+
+pub(super) fn empty_host_address(lab: &Lab<'_>) -> Trialled {
+    let absent = json!({"hostPort": 18081, "containerPort": 81, "protocol": "tcp"});
+    let empty = json!({"hostPort": 18081, "containerPort": 81, "protocol": "tcp", "hostIP": ""});
+    same_effect(lab, &json!({"portMappings": [absent]}), &json!({"portMappings": [empty]}))
+}
+
+pub(super) fn leading_zeros(lab: &Lab<'_>) -> Trialled {
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "010.1.2.0/24"}]]});
+    lab.add(&lab.target("pod1")?).key("ipam", ipam).run()?.refused().map(drop)
+}
