@@ -26,13 +26,13 @@ pub fn render(model: &Value, version: Version) -> Value {
 fn oldest(model: &Value) -> Map<String, Value> {
     let mut result = Map::new();
     for (key, v6) in [("ip4", false), ("ip6", true)] {
-        let Some(ip) = list(model, "ips").find(|ip| is_v6(&ip["address"]) == Some(v6)) else { continue };
+        let Some(ip) = list(model, "ips").find(|ip| looks_v6(&ip["address"]) == v6) else { continue };
         let mut family = Map::from_iter([("ip".to_owned(), ip["address"].clone())]);
         if let Some(gateway) = ip.get("gateway") {
             family.insert("gateway".to_owned(), gateway.clone());
         }
         let routes: Vec<Value> = list(model, "routes")
-            .filter(|route| is_v6(&route["dst"]) == Some(v6))
+            .filter(|route| looks_v6(&route["dst"]) == v6)
             .map(|route| picked(route, &["dst", "gw"]))
             .collect();
         if !routes.is_empty() {
@@ -54,7 +54,7 @@ fn listed(model: &Value, version: Version) -> Map<String, Value> {
         }
         if key == "ips" && version < Version::V1_0_0 {
             for item in &mut items {
-                let family = if is_v6(&item["address"]) == Some(true) { "6" } else { "4" };
+                let family = if looks_v6(&item["address"]) { "6" } else { "4" };
                 item["version"] = family.into();
             }
         }
@@ -254,6 +254,11 @@ pub fn is_v6(text: &Value) -> Option<bool> {
     Some(address.is_ipv6())
 }
 
+/// The family of an address in a model, which may have a stub's `@N@` in it.
+fn looks_v6(text: &Value) -> bool {
+    text.as_str().is_some_and(|text| text.contains(':'))
+}
+
 fn is_cidr(text: &Value) -> bool {
     let Some((address, prefix)) = text.as_str().and_then(|text| text.split_once('/')) else { return false };
     let limit = match address.parse::<IpAddr>() {
@@ -276,6 +281,12 @@ fn copy(from: &Value, to: &mut Map<String, Value>, keys: &[&str]) {
             to.insert((*key).to_owned(), value.clone());
         }
     }
+}
+
+/// A result of an IPAM plugin, as 1.1.0 knows it: one address, its gateway and a default route. `@N@` is what a stub puts
+/// a number of its own for in each call.
+pub fn one_address() -> Value {
+    json!({"ips": [{"address": "10.77.0.@N@/24", "gateway": "10.77.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
 /// A result as 1.1.0 knows it, with everything that a result can have; for trials of conversions.
