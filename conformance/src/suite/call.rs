@@ -137,6 +137,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// What came of a process that a trial has run by itself, from [`Exec::to_command`] and with its own standard input.
+    pub fn answered(&self, output: std::process::Output) -> Answer {
+        let std::process::Output { status, stdout, stderr } = output;
+        Answer { output: Output { status, stdout, stderr, wall: Duration::ZERO }, script: self.script() }
+    }
+
     /// The call as a shell command.
     pub fn script(&self) -> String {
         let command = self.exec.to_command();

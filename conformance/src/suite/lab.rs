@@ -117,11 +117,17 @@ impl<'a> Lab<'a> {
         self.ipam.get().map_or_else(|| skip("it delegates to no IPAM plugin"), Ok)
     }
 
+    /// Makes the stub answer ADD with a result, which is written in the shape of a version.
+    ///
+    /// # Errors
+    /// A skip if the plugin delegates to no IPAM plugin.
+    pub fn ipam_gives(&self, model: &Value, version: Version) -> Result<(), Stop> {
+        Ok(self.ipam()?.on("ADD", Reply::Json(shape::render(model, version)))?)
+    }
+
     /// What the stub answers to ADD, in the shape of the lab's version: 10.77.0.`@N@`/24, gateway 10.77.0.1, a default route.
     pub fn ipam_result(&self) -> Value {
-        let result = json!({
-            "ips": [{"address": "10.77.0.@N@/24", "gateway": "10.77.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]});
-        shape::render(&result, self.version)
+        shape::render(&shape::one_address(), self.version)
     }
 
     /// The plugin's configuration as a runtime would send it, without `prevResult`.

@@ -283,6 +283,12 @@ fn copy(from: &Value, to: &mut Map<String, Value>, keys: &[&str]) {
     }
 }
 
+/// A result of an IPAM plugin, as 1.1.0 knows it: one address, its gateway and a default route. `@N@` is what a stub puts
+/// a number of its own for in each call.
+pub fn one_address() -> Value {
+    json!({"ips": [{"address": "10.77.0.@N@/24", "gateway": "10.77.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]})
+}
+
 /// A result as 1.1.0 knows it, with everything that a result can have; for trials of conversions.
 pub fn full(interface: &str, sandbox: &str) -> Value {
     json!({

@@ -49,8 +49,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         Versions::since(Version::V0_2_0),
         "An error with code 2 names the field that is not supported and its value.",
         "SPEC, section 5, Error; older: Well-known Error Codes",
-    )
-    .unproven("no plugin is bound to refuse a field, so nothing brings the code about"),
+    ),
     Requirement::new(
         "ERR-06",
         Must,

@@ -117,7 +117,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "RES-16",
         Reference,
         Versions::ALL,
-        "Parts of a result that are empty are left out, save that `dns` is always there before 1.0.0.",
+        "Lists of a result that are empty are left out. `dns` is always there before 1.0.0.",
         "containernetworking/cni, pkg/types",
     ),
     Requirement::new(

@@ -1,0 +1,198 @@
+//! Results of other versions than the configuration's: what becomes of them.
+
+use serde_json::{Value, json};
+
+use super::rich;
+use crate::runner::Version;
+use crate::suite::call::Answer;
+use crate::suite::lab::Lab;
+use crate::suite::outcome::{Stop, Trialled, skip};
+use crate::suite::shape;
+use crate::suite::subject::Role;
+
+/// A version of each shape.
+const SHAPES: [Version; 3] = [Version::V0_1_0, Version::V0_3_0, Version::V1_0_0];
+
+/// Ends a trial unless addresses, routes and DNS of an answer are those of a model. A plugin that makes interfaces may
+/// have its own idea of DNS; whether it should is another requirement.
+fn same_parts(lab: &Lab<'_>, answer: &Answer, model: &Value, from: Version) -> Trialled {
+    let (mut wanted, seen) =
+        (rich::parts(&shape::render(model, lab.version)), rich::parts(&answer.result()?));
+    if lab.subject.role == Role::Interface && seen["dns"].is_null() {
+        wanted.as_object_mut().map(|wanted| wanted.remove("dns"));
+    }
+    answer.ensure(wanted == seen, format!("what was given in {from}: {wanted}"), seen)
+}
+
+/// An IPAM plugin that answers in other versions, one after the other.
+fn delegated(lab: &Lab<'_>, from: &[Version], model: &Value) -> Trialled {
+    let others: Vec<Version> = from.iter().copied().filter(|version| *version != lab.version).collect();
+    if others.is_empty() {
+        return skip("it declares no other version of this shape");
+    }
+    for (number, version) in others.into_iter().enumerate() {
+        let target = rich::target(lab, &format!("pod{number}"))?;
+        lab.ipam_gives(model, version)?;
+        let mut call = lab.add(&target);
+        if let Some(is_gateway) = call.config.get_mut("isGateway") {
+            // The reference's bridge can be the gateway of one subnet of a family only.
+            *is_gateway = json!(false);
+        }
+        let answer = call.run()?;
+        same_parts(lab, &answer, model, version)?;
+        lab.del(&target, Some(&answer.result()?)).run()?.ok()?;
+    }
+    Ok(())
+}
+
+/// A model with more addresses of a family than the oldest versions can say.
+fn many_addresses() -> Value {
+    let mut model = rich::model();
+    model["ips"] = json!([
+        {"address": "fd00:77::9/64", "gateway": "fd00:77::1"},
+        {"address": "10.77.0.9/24", "gateway": "10.77.0.1"},
+        {"address": "10.78.0.9/24", "gateway": "10.78.0.1"},
+        {"address": "fd00:78::9/64", "gateway": "fd00:78::1"}]);
+    model
+}
+
+pub(super) fn between_oldest(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V0_1_0), &rich::model())
+}
+
+pub(super) fn from_oldest(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V0_1_0), &rich::model())
+}
+
+pub(super) fn middle_to_oldest(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V0_3_0), &many_addresses())
+}
+
+pub(super) fn newest_to_oldest(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V1_0_0), &many_addresses())
+}
+
+pub(super) fn from_middle(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V0_3_0), &many_addresses())
+}
+
+pub(super) fn from_newest(lab: &Lab<'_>) -> Trialled {
+    delegated(lab, &rich::family(lab, Version::V1_0_0), &many_addresses())
+}
+
+pub(super) fn nothing_to_oldest(lab: &Lab<'_>) -> Trialled {
+    let target = lab.target("pod1")?;
+    let empty = json!({"ips": [], "routes": [{"dst": "0.0.0.0/0"}]});
+    lab.ipam_gives(&empty, Version::V0_4_0)?;
+    lab.add(&target).run()?.refused()?;
+    Ok(())
+}
+
+/// Ends a trial unless a chained plugin has handed on what it was given, to which it may have added interfaces.
+fn handed_on(lab: &Lab<'_>, answer: &Answer, model: &Value, from: Version) -> Trialled {
+    same_parts(lab, answer, model, from)?;
+    let (wanted, seen) = (shape::render(model, lab.version), answer.result()?);
+    let interfaces: Vec<&Value> = shape::list(&seen, "interfaces").collect();
+    let given: Vec<&Value> = shape::list(&wanted, "interfaces").collect();
+    answer.ensure(
+        interfaces.starts_with(&given),
+        format!("interfaces that begin with those given: {}", wanted["interfaces"]),
+        &seen["interfaces"],
+    )?;
+    let index = |result: &Value| -> Vec<Value> {
+        shape::list(result, "ips").map(|ip| ip["interface"].clone()).collect()
+    };
+    answer.ensure(index(&wanted) == index(&seen), "addresses on the same interfaces", &seen)
+}
+
+pub(super) fn previous(lab: &Lab<'_>) -> Trialled {
+    for (number, &version) in rich::family(lab, lab.version).iter().enumerate() {
+        let target = rich::target(lab, &format!("pod{number}"))?;
+        let model = rich::previous_model(&target);
+        let result = shape::render(&model, version);
+        let answer = lab.call_for("ADD", &target).previous(&result).run()?;
+        handed_on(lab, &answer, &model, version)?;
+        lab.del(&target, Some(&answer.result()?)).run()?.ok()?;
+    }
+    Ok(())
+}
+
+pub(super) fn same_version(lab: &Lab<'_>) -> Trialled {
+    rich::is_handed_something(lab)?;
+    let (target, answer, _) = rich::add(lab)?;
+    let model = rich::model_for(lab, &target);
+    if lab.subject.role == Role::Chained {
+        return handed_on(lab, &answer, &model, lab.version);
+    }
+    same_parts(lab, &answer, &model, lab.version)
+}
+
+/// Where in a result of a version the first IPv4 address is, its gateway, and the first IPv6 address.
+fn pointers(version: Version) -> [&'static str; 3] {
+    match version < Version::V0_3_0 {
+        true => ["/ip4/ip", "/ip4/gateway", "/ip6/ip"],
+        false => ["/ips/0/address", "/ips/0/gateway", "/ips/1/address"],
+    }
+}
+
+/// An ADD with the usual model, in which the values at some places are written in another way. Ends a trial unless the
+/// addresses come out as they were meant.
+fn respelled(lab: &Lab<'_>, spellings: &[(&str, &str)]) -> Result<(Answer, Value), Stop> {
+    rich::is_handed_something(lab)?;
+    let target = rich::target(lab, "pod1")?;
+    let mut model = rich::model_for(lab, &target);
+    model["ips"][0]["address"] = json!("10.77.0.9/24");
+    let mut result = shape::render(&model, lab.version);
+    for (pointer, spelling) in spellings {
+        if let Some(value) = result.pointer_mut(pointer) {
+            *value = json!(spelling);
+        }
+    }
+    result["color"] = json!("blue");
+    let answer = rich::handing(lab, &target, &result)?.run()?;
+    let seen = answer.result()?;
+    let (wanted, addresses) = (shape::addresses(&model), shape::addresses(&seen));
+    answer.ensure(addresses == wanted, format!("addresses {wanted:?}"), format!("{addresses:?}"))?;
+    Ok((answer, seen))
+}
+
+/// A gateway that is empty is none, which a plugin after others can do without.
+pub(super) fn canonical(lab: &Lab<'_>) -> Trialled {
+    let [_, gateway, v6] = pointers(lab.version);
+    let v6 = (v6, "FD00:0077:0:0:0:0:0:9/64");
+    let spellings = [v6, (gateway, "")];
+    let spellings = if lab.subject.role == Role::Chained { &spellings[..] } else { &[v6] };
+    let (answer, seen) = respelled(lab, spellings)?;
+    answer.ensure(seen.get("color").is_none(), "no key that nobody knows", &seen)?;
+    answer.ensure(seen.pointer(gateway) != Some(&json!("")), "no empty gateway", &seen)
+}
+
+pub(super) fn mapped(lab: &Lab<'_>) -> Trialled {
+    let [v4, ..] = pointers(lab.version);
+    respelled(lab, &[(v4, "::ffff:10.77.0.9/120")])?;
+    Ok(())
+}
+
+pub(super) fn without_version(lab: &Lab<'_>) -> Trialled {
+    rich::is_handed_something(lab)?;
+    let target = rich::target(lab, "pod1")?;
+    let model = rich::model_for(lab, &target);
+    let mut result = shape::render(&model, lab.version);
+    if let Some(members) = result.as_object_mut() {
+        members.remove("cniVersion");
+    }
+    let answer = rich::handing(lab, &target, &result)?;
+    same_parts(lab, &answer.run()?, &model, lab.version)
+}
+
+pub(super) fn other_shape(lab: &Lab<'_>) -> Trialled {
+    let target = lab.target("pod1")?;
+    let Some(previous) = &target.previous else { return skip("there is no result of plugins before") };
+    for version in SHAPES {
+        if rich::has_other_shape(version, lab.version) {
+            let call = lab.call_for("ADD", &target).previous(&shape::render(previous, version));
+            call.run()?.refused()?;
+        }
+    }
+    Ok(())
+}
