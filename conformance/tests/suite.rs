@@ -1,5 +1,7 @@
 //! The suite as people use it: the command, on our plugins and on the reference's.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
