@@ -70,7 +70,12 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::status()?;
         }
-        delegate(Delegate::ipam(call.env, call.config), Verb::Status)
+        // Without its IPAM plugin no ADD can be served.
+        let missing = |error: CniError| match error.code {
+            Code::Internal => CniError { code: Code::NotAvailable, ..error },
+            _ => error,
+        };
+        delegate(Delegate::ipam(call.env, call.config).map_err(missing), Verb::Status)
     }
 }
 

@@ -188,7 +188,7 @@ fn status_knows_when_add_would_fail() {
     call(&json!({"bridge": "notbr"})).expect(50, "\"notbr\" already exists but is not a bridge");
     call(&json!({"mtu": -1})).expect(7, "invalid mtu -1");
     call(&json!({"vlan": 5})).expect(2, "vlan");
-    call(&json!({"ipam": {"type": "missing"}})).expect(999, "failed to find plugin \"missing\"");
+    call(&json!({"ipam": {"type": "missing"}})).expect(50, "failed to find plugin \"missing\"");
     assert!(stub.calls().is_empty());
     stub.fail("STATUS", 50, "full up");
     call(&json!({})).expect(50, "full up");

@@ -24,7 +24,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The range sets, at least one: those of `runtimeConfig`, the one of `ipam` itself, those of `ipam.ranges`.
     pub sets: Vec<RangeSet>,
-    /// The addresses asked for, each once: by CNI_ARGS, by `args`, by `runtimeConfig`.
+    /// The addresses asked for, each once: by CNI_ARGS or `args`, and by `runtimeConfig`.
     pub requested: Vec<IpAddr>,
     /// `ipam.routes`.
     pub routes: Vec<Route>,
@@ -52,8 +52,7 @@ impl Config {
         }
         let routes = ipam.routes.into_iter().map(WireRoute::into_route).collect::<Result<_, _>>();
         let routes = routes.map_err(CniError::invalid_config)?;
-        let lists = [wire.args.cni.ips, wire.runtime_config.ips];
-        let requested = requested(args, lists.into_iter().flatten())?;
+        let requested = requested(args, wire.args.cni.ips, wire.runtime_config.ips)?;
         Ok(Config {
             data_dir: data_dir(ipam.data_dir),
             sets: check_sets(&specs, conf, version)?,
@@ -172,21 +171,27 @@ fn range_set_of(json: &Option<Json>) -> Result<Vec<RangeSpec>, CniError> {
     read_ranges(ranges)
 }
 
-/// The addresses asked for, each once. `lists` are those of the configuration.
-fn requested(args: &str, lists: impl Iterator<Item = Option<String>>) -> Result<Vec<IpAddr>, CniError> {
+/// The addresses asked for, each once: by CNI_ARGS, or, if it has any, by `args` (CONVENTIONS: CNI_ARGS is ignored then), and
+/// by `runtimeConfig`.
+fn requested(
+    cni_args: &str,
+    args: Vec<Option<String>>,
+    runtime: Vec<Option<String>>,
+) -> Result<Vec<IpAddr>, CniError> {
+    let has_args = !args.is_empty();
     let mut listed = Vec::new();
-    for text in lists {
+    for text in args.into_iter().chain(runtime) {
         let text = text.filter(|text| !text.is_empty());
         let text =
             text.ok_or_else(|| CniError::invalid_config("cannot understand ip: IP <nil> not v4 nor v6"))?;
         listed.push(parse_ip_or_cidr(&text).map_err(CniError::invalid_config)?);
     }
-    let args = CniArgs::parse(args, &["IP"])?;
-    let by_args = args
+    let cni_args = CniArgs::parse(cni_args, &["IP"])?;
+    let by_args = cni_args
         .get("IP")
         .map(|text| parse_ip_or_cidr(text).map_err(|why| bad_pair(&format!("IP={text}"), &why)));
     let mut requested = Vec::new();
-    for ip in by_args.transpose()?.into_iter().chain(listed) {
+    for ip in by_args.transpose()?.filter(|_| !has_args).into_iter().chain(listed) {
         if !requested.contains(&ip) {
             requested.push(ip);
         }

@@ -136,9 +136,19 @@ fn requested_addresses_from_everywhere() {
         conf["args"] = json!({ "cni": { "ips": ["10.0.2.77/8", "10.0.1.66"] } });
         conf["runtimeConfig"] = json!({ "ips": ["fd00::9", "10.0.1.66/24"] });
     });
-    let mut command = net.command(OURS, "ADD", "c1", "eth0");
-    command.env("CNI_ARGS", "IgnoreUnknown=1;IP=10.0.1.66;K8S_POD_NAME=x");
-    assert_eq!(run(command, &net.conf).ips(), ["10.0.1.66", "10.0.2.77", "fd00::9"]);
+    let add = |conf: &Value| {
+        let mut command = net.command(OURS, "ADD", "c1", "eth0");
+        command.env("CNI_ARGS", "IgnoreUnknown=1;IP=10.0.1.67;K8S_POD_NAME=x");
+        let ips = run(command, conf).ips();
+        net.del("c1").ok();
+        ips
+    };
+    // `args` makes CNI_ARGS void (CONVENTIONS), `runtimeConfig` is added to both.
+    assert_eq!(add(&net.conf), ["10.0.1.66", "10.0.2.77", "fd00::9"]);
+    let mut conf = net.conf.clone();
+    conf["args"] = json!({ "cni": { "ips": [] } });
+    conf["runtimeConfig"] = json!({ "ips": ["fd00::9"] });
+    assert_eq!(add(&conf), ["10.0.1.67", "10.0.2.78", "fd00::9"]);
 }
 
 #[test]

@@ -38,6 +38,11 @@ pub fn is_on(label: &str, network: &str) -> bool {
     }
 }
 
+/// Whether the label is of an attachment of the container.
+pub fn is_of(label: &str, container_id: &str) -> bool {
+    parse(label).is_some_and(|owner| owner.container_id == container_id)
+}
+
 /// A holder in words, for an error.
 pub fn describe(label: &str) -> String {
     match parse(label) {

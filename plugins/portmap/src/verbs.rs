@@ -64,24 +64,26 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     }
     let owner = Attachment::from(call);
     let mut socket = netfilter()?;
-    match conf.backend {
+    let added = match conf.backend {
         Backend::Nftables => {
-            nft::add(&mut socket, &owner, call.sandbox.path(), &plan, &conditions)?;
+            let added = nft::add(&mut socket, &owner, call.sandbox.path(), &plan, &conditions)?;
             // What another backend or program made for this container would come first.
             leave_others(&mut socket, &owner, true).inspect_err(|_| undo(&mut socket, &owner))?;
+            added
         }
         Backend::Iptables => {
             iptables::add(&mut socket, &conf, &owner, &addresses)
                 .inspect_err(|_| undo(&mut socket, &owner))?;
             leave_others(&mut socket, &owner, false).inspect_err(|_| undo(&mut socket, &owner))?;
+            plan.entries.clone()
         }
-    }
+    };
     // After the guard: the switch must not be on without it.
     if let Some(pod) = plan.from_loopback() {
         let opened = guard(&mut socket, conf.backend).and_then(|()| localhost::open(&result, pod));
         opened.inspect_err(|_| undo(&mut socket, &owner))?;
     }
-    flows::forget_before(&mut socket, &plan.entries, nft::has_own);
+    flows::forget_before(&mut socket, &added, nft::has_own);
     Ok(result)
 }
 

@@ -130,6 +130,29 @@ fn two_networks_and_two_interfaces_of_one_container_are_kept_apart() {
     assert_eq!(world.count(), 0);
 }
 
+/// As containerd and nerdctl do it: every network of a container is asked for all of its ports.
+#[test]
+fn one_port_on_two_networks_of_a_container_stays_with_the_first() {
+    let world = World::new();
+    let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
+    let mappings = json!([tcp(8080, 80)[0], tcp(8081, 81)[0]]);
+    let second = first.pod.attachment("eth1").with_capability("portMappings", mappings);
+    world.runtime().add(&more(json!({})), &second).unwrap();
+    assert_eq!(world.count(), 4, "{}", world.table());
+    assert_eq!(first.check(), Ok(()));
+    world.runtime().check(&more(json!({})), &second).unwrap();
+    world.runtime().del(&more(json!({})), &second).unwrap();
+    assert_eq!((world.count(), first.check()), (2, Ok(())));
+    world.runtime().add(&more(json!({})), &second).unwrap();
+    first.del();
+    assert_eq!(world.count(), 2);
+    // Nobody leads the first port to the container any more, and that is said.
+    let error = world.runtime().check(&more(json!({})), &second).unwrap_err().to_string();
+    assert!(error.contains("8080/tcp (IPv4) leads nowhere"), "{error}");
+    world.runtime().del(&more(json!({})), &second).unwrap();
+    assert_eq!(world.count(), 0);
+}
+
 #[test]
 fn eight_dels_of_one_container_and_sixteen_adds_of_others_at_the_same_time() {
     for round in 0..3 {

@@ -5,7 +5,7 @@ use cni_common::nftables::{Batch, Error, generation};
 use cni_common::spec::{CniError, Code, Step};
 
 use crate::owner;
-use crate::plan::{Key, Plan};
+use crate::plan::{Entry, Key, Plan};
 use cni_common::plugin::Attachment;
 
 use super::element::Found;
@@ -15,7 +15,8 @@ use super::{TRIES, change, list, note};
 
 const STEP: &str = "set up host ports";
 
-/// Makes the plan's entries the owner's only ones.
+/// Makes the plan's entries the owner's only ones and says which these are: a host port that leads to the same container
+/// already, by way of another of its interfaces, is left there. Runtimes ask for all ports on each network of a container.
 ///
 /// # Errors
 /// Code 11 with the holder's name if somebody else who is alive has one of the host ports; 999 for what the kernel refused.
@@ -25,7 +26,7 @@ pub fn add(
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
-) -> Result<(), CniError> {
+) -> Result<Vec<Entry>, CniError> {
     let label = owner::label(owner);
     if establish::stands(socket, plan).step(|| STEP)? {
         let mut batch = Batch::new();
@@ -33,7 +34,7 @@ pub fn add(
         match batch.commit(socket) {
             // Something of what this network needs is not there yet, or something of what is to be added is.
             Err(error) if error.is_not_found() || error.is_taken() => {}
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.step(|| STEP).map(|()| plan.entries.clone()),
         }
     }
     for _ in 0..TRIES {
@@ -45,14 +46,14 @@ pub fn add(
     Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
 }
 
-/// The outer error is final, the inner one the kernel's answer to the batch.
+/// The outer error is final, the inner one the kernel's answer to the batch, and the entries those that are the owner's then.
 fn look_and_add(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
-) -> Result<Result<(), Error>, CniError> {
+) -> Result<Result<Vec<Entry>, Error>, CniError> {
     let label = owner::label(owner);
     let label = label.as_str();
     let generation = generation(socket).step(|| STEP)?;
@@ -65,6 +66,7 @@ fn look_and_add(
     }
     let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
     let held = list::at(socket, &keys).step(|| STEP)?.into_iter().flatten();
+    let mut wanted = plan.entries.clone();
     for entry in held {
         if entry.label == label {
             // Somebody may have deleted the owner only.
@@ -74,7 +76,12 @@ fn look_and_add(
             continue;
         }
         if !is_left_behind(socket, owner, plan, &entry)? {
-            return Err(taken(&entry));
+            if !owner::is_of(&entry.label, owner.container_id) {
+                return Err(taken(&entry));
+            }
+            eprintln!("host port {} stays with {}", entry.key, owner::describe(&entry.label));
+            wanted.retain(|ours| ours.key != entry.key);
+            continue;
         }
         eprintln!(
             "host port {} is taken over from {}, which is gone",
@@ -87,11 +94,14 @@ fn look_and_add(
     change::delete(&mut batch, &stale);
     // Somebody may have deleted the one of two elements only.
     let orphans = list::marked(socket, &keys).step(|| STEP)?;
-    for key in orphans.into_iter().filter(|key| !stale.iter().any(|entry| entry.key == **key)) {
+    let is_orphan = |key: &&Key| {
+        wanted.iter().any(|ours| ours.key == **key) && !stale.iter().any(|entry| entry.key == **key)
+    };
+    for key in orphans.into_iter().filter(is_orphan) {
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
-    change::add(&mut batch, label, netns, &plan.entries);
-    Ok(batch.commit_at(socket, generation))
+    change::add(&mut batch, label, netns, &wanted);
+    Ok(batch.commit_at(socket, generation).map(|()| wanted))
 }
 
 /// Whether nobody lives behind the entry any more: its address has been given to this container by the same network, its
@@ -103,15 +113,12 @@ fn is_left_behind(
     entry: &Found,
 ) -> Result<bool, CniError> {
     let is_ours = plan.entries.iter().any(|ours| ours.target.ip() == entry.target.ip());
-    if is_ours && owner::is_on(&entry.label, owner.network) && !is_same_container(owner, &entry.label) {
+    if is_ours && owner::is_on(&entry.label, owner.network) && !owner::is_of(&entry.label, owner.container_id)
+    {
         return Ok(true);
     }
     let holder = list::owner(socket, &entry.label).step(|| STEP)?;
     Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| note::is_gone(&note))))
-}
-
-fn is_same_container(owner: &Attachment<'_>, label: &str) -> bool {
-    owner::parse(label).is_some_and(|other| other.container_id == owner.container_id)
 }
 
 fn taken(entry: &Found) -> CniError {

@@ -82,7 +82,8 @@ fn check_entries(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Re
         let Some(found) = found else {
             return Err(CniError::internal(format!("host port {key} leads nowhere")));
         };
-        if found.label != label {
+        // By way of another interface it leads to the same container.
+        if found.label != label && !owner::is_of(&found.label, owner.container_id) {
             let holder = owner::describe(&found.label);
             return Err(CniError::internal(format!("host port {key} is held by {holder}")));
         }
