@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
             }))),
             Err(error) if error.is::<HeldOpen>() => Err(Stop::Fault(Box::new(Fault {
                 expected: "output streams that are closed when the plugin has ended".to_owned(),
-                seen: error.to_string(),
+                seen: HeldOpen.to_string(),
                 call: Some(self.script()),
             }))),
             Err(error) => Err(Stop::Broken(error)),

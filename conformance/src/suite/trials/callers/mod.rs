@@ -11,9 +11,12 @@ mod podman;
 mod recorded;
 mod recordings;
 
+use std::time::Duration;
+
 use self::caller::Caller;
+use crate::fixture::{Place as _, eventually};
 use crate::suite::lab::Lab;
-use crate::suite::outcome::{Trialled, ensure};
+use crate::suite::outcome::{Stop, Trialled, ensure};
 use crate::suite::subject::Role;
 use crate::suite::trial::Trial;
 
@@ -52,7 +55,11 @@ fn quiet(lab: &Lab<'_>, sequence: fn(&Lab<'_>, u8) -> Trialled) -> Trialled {
     let neighbour = lab.node()?.pod("neighbour")?;
     let ports = serde_json::json!([{"hostPort": 18099, "containerPort": 80, "protocol": "tcp"}]);
     caller.add(&network, &neighbour.attachment("eth0").with_capability("portMappings", ports))?;
+    let links = || Ok::<_, Stop>(lab.node()?.sh("ip -o link show type veth | wc -l")?);
+    let at_first = links()?;
     sequence(lab, 1)?;
+    // A pod's links go some time after its namespace.
+    eventually(Duration::from_secs(4), || links().is_ok_and(|now| now == at_first));
     let before = lab.snapshot()?;
     sequence(lab, 2)?;
     let changes = lab.changes_since(&before)?;

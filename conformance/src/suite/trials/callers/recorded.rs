@@ -9,7 +9,7 @@ use super::recordings::{
     NERDCTL_FIREWALL, NERDCTL_PORTMAP, PODMAN_BRIDGE, PODMAN_PORTMAP, UID,
 };
 use crate::fixture::{Place as _, Pod};
-use crate::runner::{Attachment, Exec, Output, Version};
+use crate::runner::{Attachment, Exec, HeldOpen, Output, TookTooLong, Version};
 use crate::suite::call::PATIENCE;
 use crate::suite::lab::Lab;
 use crate::suite::outcome::{Stop, Trialled, ensure, fault, skip};
@@ -62,11 +62,15 @@ impl<'l> Replay<'l> {
             .attachment(&attachment)
             .stdin(stdin)
             .timeout(PATIENCE);
-        let output = self.lab.node()?.call(&exec).map_err(|error| {
-            fault::<()>(format!("{plugin} to end after {verb}"), error)
-                .err()
-                .unwrap_or(Stop::Skip(String::new()))
-        })?;
+        let output = match self.lab.node()?.call(&exec) {
+            Err(error) if error.is::<TookTooLong>() || error.is::<HeldOpen>() => {
+                return fault(
+                    format!("{plugin} to end after {verb}, and to let go of its streams"),
+                    format!("{error:#}"),
+                );
+            }
+            other => other?,
+        };
         let said = format!("{}{}", output.stdout_text(), output.stderr_text());
         ensure(
             output.success(),

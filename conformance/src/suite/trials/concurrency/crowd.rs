@@ -64,7 +64,8 @@ fn all<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R, Stop> + Syn
     })
 }
 
-/// A shell that makes links and takes them away, as fast as it can.
+/// A shell that makes links and takes them away. The pauses are for the rest of the machine, which shares one lock for
+/// all links.
 pub(super) fn busy_namespace(lab: &Lab<'_>) -> Trialled {
     if !kernel::works("ip link add probe2 type veth peer name probe3")? {
         return skip("this kernel has no links of the kind veth");
@@ -75,7 +76,7 @@ pub(super) fn busy_namespace(lab: &Lab<'_>) -> Trialled {
         command.args([
             "-c",
             "while :; do ip link add busy0 type veth peer name busy1; ip addr add 192.0.2.1/32 dev busy0; \
-             ip link set busy0 up; ip link del busy0; done",
+             ip link set busy0 up; ip link del busy0; sleep 0.03; done",
         ]);
         let _busy = target.pod.spawn(command)?;
         let result = lab.attached(&target)?;
