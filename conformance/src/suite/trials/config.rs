@@ -60,7 +60,7 @@ pub(super) const TRIALS: &[Trial] = &[
 ];
 
 fn two_writes(lab: &Lab<'_>) -> Trialled {
-    let way = "{ head -c 20; sleep 0.05; cat; } | @PLUGIN@";
+    let way = "{ dd bs=1 count=20 2>/dev/null; sleep 0.05; cat; } | @PLUGIN@";
     whole_life(lab, &lab.target("pod1")?, |call| call.by_way_of(way)).map(drop)
 }
 

@@ -7,7 +7,7 @@ use crate::fixture::Place as _;
 use crate::runner::Version;
 use crate::suite::call::{Answer, Call};
 use crate::suite::lab::Lab;
-use crate::suite::outcome::{Trialled, fault, same, skip};
+use crate::suite::outcome::{Trialled, ensure, fault, same, skip};
 use crate::suite::stub::Reply;
 use crate::suite::subject::{ANY, PLUGINS, Role};
 use crate::suite::trial::Trial;
@@ -27,6 +27,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("ENV-03", "an-unknown-operation", ANY, unknown_operation).each_version().anywhere(),
     Trial::new("ENV-04", "no-result-without-a-command", ANY, no_command).anywhere(),
     Trial::new("ENV-04", "no-change-without-a-command", PLUGINS, no_command_no_change),
+    Trial::new("ENV-04a", "the-version-on-standard-error", ANY, version_line).only(&["firewall"]).anywhere(),
     Trial::new("ENV-05", "each-variable-missing-in-turn", PLUGINS, add_needs),
     Trial::new("ENV-05", "no-arguments-are-needed", PLUGINS, add_without_arguments).each_version(),
     Trial::new("ENV-06", "each-variable-missing-in-turn", PLUGINS, del_needs),
@@ -111,10 +112,10 @@ fn spelling(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let before = lab.snapshot()?;
     for spelling in ["add", "Add", "ADD ", "ADD\n"] {
-        let answer = lab.add(&target).var("CNI_COMMAND", spelling).run()?;
-        answer.refused()?;
-        lab.unchanged_since(&before, &answer)?;
+        lab.add(&target).var("CNI_COMMAND", spelling).run()?.refused()?;
     }
+    let changes = lab.changes_since(&before)?;
+    ensure(changes.is_empty(), "a node as it was before", changes)?;
     let result = lab.attached(&target)?;
     lab.del(&target, Some(&result)).var("CNI_COMMAND", "del").run()?.refused()?;
     if lab.version >= Version::V0_4_0 {
@@ -154,6 +155,18 @@ fn no_command_no_change(lab: &Lab<'_>) -> Trialled {
     let empty = lab.add(&target).var("CNI_COMMAND", "").run()?;
     carries_out_nothing(&empty)?;
     lab.unchanged_since(&before, &empty)
+}
+
+fn version_line(lab: &Lab<'_>) -> Trialled {
+    let answer = lab.call("").unset("CNI_COMMAND").run()?;
+    answer.ok()?;
+    let text = answer.output.stderr_text();
+    let version =
+        text.lines().find_map(|line| line.strip_prefix("CNI firewall plugin v")).unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = version.split(['-', '+']).next().unwrap_or_default().split('.');
+    let is_version = numbers.clone().count() == 3 && numbers.clone().all(is_number);
+    answer.ensure(is_version, "a line `CNI firewall plugin v<version>` on standard error", answer.shown())
 }
 
 /// An error with code 4, which is defined from 1.0.0 on; before that any.

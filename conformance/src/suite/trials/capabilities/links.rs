@@ -59,7 +59,7 @@ pub(super) fn mac(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let answer = with_value(lab.add(&target), "mac", MAC.into()).run()?;
     let result = answer.result()?;
-    let links = target.pod.sh(&format!("ip -o link show dev {}", target.ifname))?;
+    let links = target.pod.sh(&format!("ip -o link show dev {} 2>&1; true", target.ifname))?;
     answer.ensure(
         links.contains(&format!("link/ether {MAC} ")),
         format!("the hardware address {MAC}"),
