@@ -178,12 +178,13 @@ fn null(lab: &Lab<'_>) -> Trialled {
 /// libcni means by it that nothing is valid; the specification demands a list, so it may be refused, too.
 fn absent(lab: &Lab<'_>) -> Trialled {
     let before = without_attachments(lab)?;
-    let call = gc(lab);
-    if call.run()?.output.success() {
-        return cleans(lab, &call, &before).map(drop);
+    let answer = gc(lab).run()?;
+    if !answer.output.success() {
+        answer.refused()?.code_in(&[7])?;
+        return Ok(());
     }
-    call.run()?.refused()?.code_in(&[7])?;
-    Ok(())
+    answer.silent()?;
+    lab.unchanged_since(&before, &answer)
 }
 
 fn namespaces_gone(lab: &Lab<'_>) -> Trialled {

@@ -5,7 +5,7 @@ mod missing;
 
 use super::tools::node_in_use;
 use crate::fixture::Place as _;
-use crate::suite::call::{Call, Refusal};
+use crate::suite::call::Refusal;
 use crate::suite::lab::Lab;
 use crate::suite::outcome::{Stop, Trialled, skip};
 use crate::suite::stub::Reply;
@@ -124,10 +124,6 @@ fn ipam_fails(lab: &Lab<'_>) -> Trialled {
 /// Words that go-cni takes for success.
 const TAKEN_FOR_SUCCESS: [&str; 2] = ["not found", "no such file or directory"];
 
-fn says_so(del: &Call<'_>) -> Trialled {
-    is_no_success(&del.run()?.refused()?)
-}
-
 fn is_no_success(refusal: &Refusal) -> Trialled {
     let text = refusal.text();
     let is_taken = TAKEN_FOR_SUCCESS.iter().any(|words| text.contains(words));
@@ -142,15 +138,16 @@ fn words_of_missing_ipam(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let result = lab.attached(&target)?;
     // The folder of the stubs is not searched any more.
-    says_so(&lab.del(&target, Some(&result)).var("CNI_PATH", lab.subject.dir.to_string_lossy()))
+    let del = lab.del(&target, Some(&result)).var("CNI_PATH", lab.subject.dir.to_string_lossy());
+    is_no_success(&del.run()?.refused()?)
 }
 
 fn words_without_helpers(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let result = lab.attached(&target)?;
-    let del = lab.del(&target, Some(&result)).var("PATH", "/nonexistent");
-    if del.run()?.output.success() {
+    let answer = lab.del(&target, Some(&result)).var("PATH", "/nonexistent").run()?;
+    if answer.output.success() {
         return skip("DEL succeeds without helper programs");
     }
-    says_so(&del)
+    is_no_success(&answer.refused()?)
 }
