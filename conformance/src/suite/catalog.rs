@@ -40,11 +40,6 @@ const fn assert_complete() {
     let mut section = 0;
     while section < SECTIONS.len() {
         let (requirements, trials) = (SECTIONS[section].requirements, TRIALS[section]);
-        // WHILE THE TRIALS ARE BEING WRITTEN: a section without any.
-        if trials.len() < 4 {
-            section += 1;
-            continue;
-        }
         let mut row = 0;
         while row < requirements.len() {
             let requirement = &requirements[row];
