@@ -34,13 +34,15 @@ fn delegated(lab: &Lab<'_>, from: &[Version], model: &Value) -> Trialled {
         let target = rich::target(lab, &format!("pod{number}"))?;
         lab.ipam_gives(model, version)?;
         let mut call = lab.add(&target);
-        if let Some(is_gateway) = call.config.get_mut("isGateway") {
-            // The reference's bridge can be the gateway of one subnet of a family only.
-            *is_gateway = json!(false);
+        // The reference's bridge can be the gateway of one subnet of a family only, and masquerade for one.
+        for key in ["isGateway", "ipMasq"] {
+            call.config.entry(key).and_modify(|value| *value = json!(false));
         }
         let answer = call.run()?;
         same_parts(lab, &answer, model, version)?;
-        lab.del(&target, Some(&answer.result()?)).run()?.ok()?;
+        // The next container gets the same addresses.
+        call.exec.command = "DEL".to_owned();
+        call.run()?;
     }
     Ok(())
 }
@@ -112,7 +114,7 @@ pub(super) fn previous(lab: &Lab<'_>) -> Trialled {
         let result = shape::render(&model, version);
         let answer = lab.call_for("ADD", &target).previous(&result).run()?;
         handed_on(lab, &answer, &model, version)?;
-        lab.del(&target, Some(&answer.result()?)).run()?.ok()?;
+        lab.del(&target, Some(&answer.result()?)).run()?;
     }
     Ok(())
 }
