@@ -13,7 +13,7 @@ use crate::fixture::Place as _;
 use crate::runner::{Exec, HeldOpen, Output, TookTooLong};
 
 /// How long a plugin may take. The slowest of the reference waits five seconds for an IPv6 address.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What helper programs of a plugin are found by. Everything else of the environment is left out.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

@@ -1,7 +1,8 @@
 //! Deviations that are known of somebody's plugins, as data.
 //!
 //! A line is `PLUGIN TRIAL VERSIONS REASON...`. PLUGIN and TRIAL may end in `*`; VERSIONS is `*` or a list with commas.
-//! Lines that are empty or begin with `#` say nothing.
+//! Lines that are empty or begin with `#` say nothing. A REASON that begins with `sometimes` is of a race: that nothing meets such a
+//! line is not reported.
 //!
 //! ```text
 //! bridge  DLG-06/*  *            only ADD is called when the IPAM plugin fails
@@ -83,7 +84,9 @@ impl Deviations {
 
     /// The lines that no failure has met: they say what is not so, or not any more.
     pub fn unmet(&self) -> Vec<String> {
-        let unmet = self.0.iter().filter(|deviation| !deviation.seen.load(Ordering::Relaxed));
+        let unmet = self.0.iter().filter(|deviation| {
+            !deviation.seen.load(Ordering::Relaxed) && !deviation.reason.starts_with("sometimes")
+        });
         unmet
             .map(|deviation| format!("line {}: {} {}", deviation.line, deviation.plugin, deviation.trial))
             .collect()
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_line_holds_for_what_it_says_and_is_remembered() {
-        let text = "# none\n\nbridge DLG-06/* 1.0.0,1.1.0 only ADD is called\n* X-1/a * other\n";
+        let text = "# none\n\nbridge DLG-06/* 1.0.0,1.1.0 only ADD is called\n* X-1/a * other\n* X-2/a * sometimes it is late\n";
         let deviations = Deviations::parse(text).unwrap();
         assert_eq!(deviations.reason("bridge", "DLG-06/x", Version::V1_0_0), Some("only ADD is called"));
         assert_eq!(deviations.reason("bridge", "DLG-06/x", Version::V0_4_0), None);

@@ -111,16 +111,17 @@ pub(super) const FAULTS: &[Fault] = &[
         if call.var("CNI_NETNS").starts_with("/proc/") { refused(4, "odd path") } else { call.sound() }
     }),
     fault("bridge", "resolves-the-path", "NNS-03/the-path-as-it-was-given", |call| {
-        let mut answer = call.sound();
-        if answer.status == 0 {
-            let text = String::from_utf8_lossy(&answer.stdout).replace("/run/netns", "/run/./netns");
-            answer.stdout = text.into_bytes();
-        }
-        answer
+        changed(&call, |result| {
+            for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
+                if interface["sandbox"].as_str().is_some_and(|path| !path.is_empty()) {
+                    interface["sandbox"] = "/proc/1/ns/net".into();
+                }
+            }
+        })
     }),
     fault("loopback", "works-in-its-own-namespace", "NNS-04/the-own-namespace", |call| match call.verb() {
         "ADD" => {
-            sh(&call, "nsenter --net=\"$CNI_NETNS\" ip link set lo down");
+            sh(&call, "nsenter --net=\"$CNI_NETNS\" ip link set lo up");
             call.sound()
         }
         _ => call.sound(),
@@ -176,7 +177,7 @@ pub(super) const FAULTS: &[Fault] = &[
     fault(
         "loopback",
         "answers-in-its-newest-version",
-        "VER-06/the-result-is-of-the-configuration-s-version",
+        "VER-06/the-result-is-of-the-configurations-version",
         |call| {
             let mut config = call.json();
             if call.verb() == "ADD" && config.is_object() {
@@ -268,28 +269,38 @@ pub(super) const FAULTS: &[Fault] = &[
             }
         })
     }),
-    fault("bridge", "says-an-address-without-a-prefix", RES_05, |call| {
-        changed(&call, |result| {
-            if let Some(ip) = result["ips"].get_mut(0) {
-                ip["address"] = "10.77.0.2".into();
-            }
-        })
-    }),
-    fault("bridge", "counts-interfaces-from-one", RES_06, |call| {
+    fault(
+        "bridge",
+        "says-an-address-without-a-prefix",
+        "RES-05/addresses-with-prefix-and-host-part",
+        |call| {
+            changed(&call, |result| {
+                if let Some(ip) = result["ips"].get_mut(0) {
+                    ip["address"] = "10.77.0.2".into();
+                }
+            })
+        },
+    ),
+    fault("bridge", "counts-interfaces-from-one", "RES-06/indices-are-those-of-interfaces", |call| {
         changed(&call, |result| {
             if let Some(ip) = result["ips"].get_mut(0) {
                 ip["interface"] = 3.into();
             }
         })
     }),
-    fault("bridge", "forgets-whose-an-address-is", RES_07, |call| {
-        changed(&call, |result| {
-            for ip in result["ips"].as_array_mut().into_iter().flatten() {
-                forget(ip, "interface");
-            }
-        })
-    }),
-    fault("bridge", "keeps-the-bridge-to-itself", RES_10, |call| {
+    fault(
+        "bridge",
+        "forgets-whose-an-address-is",
+        "RES-07/each-address-is-on-the-interface-in-the-container",
+        |call| {
+            changed(&call, |result| {
+                for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                    forget(ip, "interface");
+                }
+            })
+        },
+    ),
+    fault("bridge", "keeps-the-bridge-to-itself", "RES-10/every-new-link-is-listed", |call| {
         changed(&call, |result| {
             let sandboxed =
                 |interface: &Value| interface["sandbox"].as_str().is_some_and(|path| !path.is_empty());
@@ -390,11 +401,11 @@ pub(super) const FAULTS: &[Fault] = &[
         call.sound()
     }),
     // GC
-    fault("host-local", "collects-nothing", GC_01, |call| match call.verb() {
+    fault("host-local", "collects-nothing", "GC-01/one-is-stale", |call| match call.verb() {
         "GC" => Answer::silence(),
         _ => call.sound(),
     }),
-    fault("portmap", "collects-everything", GC_02, |call| {
+    fault("portmap", "collects-everything", "GC-02/both-keys", |call| {
         let mut config = call.json();
         if call.verb() == "GC" {
             config["cni.dev/valid-attachments"] = json!([]);
@@ -520,23 +531,14 @@ pub(super) const FAULTS: &[Fault] = &[
         call.sound()
     }),
     // Callers
-    in_chain("portmap", "fails-the-second-del-of-containerd", CALL_01, |call| {
+    in_chain("portmap", "fails-the-second-del-of-containerd", "CALL-01/a-pod-under-containerd", |call| {
         let is_second = call.verb() == "DEL" && call.var("CNI_NETNS").is_empty();
         if is_second { refused(999, "no namespace") } else { call.sound() }
     }),
-    in_chain("bridge", "fails-the-check-of-cri-o", CALL_04, |call| {
+    in_chain("bridge", "fails-the-check-of-cri-o", "CALL-04/a-pod-under-crio", |call| {
         if call.verb() == "CHECK" { refused(999, "too early") } else { call.sound() }
     }),
 ];
-
-const RES_05: &str = "RES-05/@";
-const RES_06: &str = "RES-06/@";
-const RES_07: &str = "RES-07/@";
-const RES_10: &str = "RES-10/@";
-const GC_01: &str = "GC-01/@";
-const GC_02: &str = "GC-02/@";
-const CALL_01: &str = "CALL-01/@";
-const CALL_04: &str = "CALL-04/@";
 
 fn checks_nothing(call: Call) -> Answer {
     if call.verb() == "CHECK" { Answer::silence() } else { call.sound() }

@@ -59,6 +59,7 @@ pub(super) fn every_trial_bites() -> anyhow::Result<()> {
     let mut toothless: BTreeSet<String> = entries().flat_map(Entry::trials).map(|trial| trial.id()).collect();
     toothless.retain(|id| !FAULTS.iter().any(|fault| fault.trial == id));
     let names: Vec<String> = subjects(&sound, &[], None)?.into_iter().map(|subject| subject.name).collect();
+    let mut troubles = BTreeSet::new();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (wreck, _) in WRECKS {
         let folder = folder(&sound, &names, wreck)?;
@@ -69,16 +70,13 @@ pub(super) fn every_trial_bites() -> anyhow::Result<()> {
             .iter_mut()
             .for_each(|subject| subject.versions.retain(|version| shapes.contains(version)));
         let ended = plan.run(|_, _| {});
-        if let Some(trouble) = ended.iter().find(|end| end.verdict.word() == "broken") {
-            anyhow::bail!("the suite broke down on {wreck}: {}", shown(trouble));
-        }
+        let broken = ended.iter().filter(|end| end.verdict.word() == "broken");
+        troubles.extend(broken.map(|end| format!("{wreck}: {}", shown(end))));
         for end in ended.iter().filter(|end| end.verdict.fault().is_some()) {
             toothless.remove(&end.case.trial.id());
         }
-        if toothless.is_empty() {
-            break;
-        }
     }
+    anyhow::ensure!(troubles.is_empty(), "wrecks that broke the suite down: {troubles:#?}");
     anyhow::ensure!(toothless.is_empty(), "trials that no wreck fails: {toothless:#?}");
     Ok(())
 }

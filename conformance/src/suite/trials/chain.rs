@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::settled;
+use super::tools::node_in_use;
 use crate::fixture::Place as _;
 use crate::runner::Version;
 use crate::suite::call::Answer;
@@ -200,7 +200,7 @@ fn answered(answer: &Answer) -> Result<Option<Value>, Stop> {
 
 /// A later plugin made another link on the node, and gave names of servers.
 fn final_result(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     let target = lab.target("pod1")?;
     let mut result = lab.attached(&target)?;
     // Whether CHECK is right at all is shown elsewhere.
@@ -227,7 +227,7 @@ fn final_result(lab: &Lab<'_>) -> Trialled {
 
 /// The interface belongs to the plugin before, whose DEL comes after.
 fn del_with_interface(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     let target = lab.target("pod1")?;
     let result = lab.attached(&target)?;
     let answer = lab.detached(&target, &result)?;
@@ -238,7 +238,7 @@ fn del_with_interface(lab: &Lab<'_>) -> Trialled {
 }
 
 fn del_without_namespace(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
         let target = lab.target(name)?;
         let result = lab.attached(&target)?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::fixture::{Place, Snapshot, eventually};
 use crate::suite::call::Call;
 use crate::suite::lab::{Lab, Target};
-use crate::suite::outcome::Stop;
+use crate::suite::outcome::{Stop, Trialled, fault};
 use crate::suite::shape;
 use crate::suite::stub::Reply;
 use crate::suite::subject::Role;
@@ -37,6 +37,16 @@ pub(super) fn node_in_use(lab: &Lab<'_>) -> Result<Snapshot, Stop> {
 pub(super) fn lost(before: &Snapshot, after: &Snapshot) -> String {
     let diff = before.diff(after);
     diff.lines().filter(|line| line.starts_with('-')).map(|line| format!("{line}\n")).collect()
+}
+
+/// Does something to what an ADD has made, by a shell command. That it cannot be done says that it was not made.
+pub(super) fn altered<P: Place>(place: &P, command: &str) -> Trialled {
+    match place.sh(command) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            fault(format!("what ADD says it has made, so that this can be done to it: {command}"), error)
+        }
+    }
 }
 
 /// The links of a place, with their addresses, as `ip` shows them.

@@ -167,8 +167,11 @@ fn default_route(lab: &Lab<'_>) -> Trialled {
     )?;
     let answer = lab.add(&target).run()?;
     answer.ok()?;
-    let routes = target.pod.sh(&format!("ip -4 route show dev {}", target.ifname))?;
-    answer.ensure(!routes.contains("metric"), "routes with metric 0", routes)
+    let all = target.pod.sh("ip -4 route show")?;
+    let device = format!("dev {} ", target.ifname);
+    let routes: Vec<&str> = all.lines().filter(|route| format!("{route} ").contains(&device)).collect();
+    let are_plain = !routes.is_empty() && routes.iter().all(|route| !route.contains("metric"));
+    answer.ensure(are_plain, format!("routes by {} with metric 0", target.ifname), all)
 }
 
 fn in_time(lab: &Lab<'_>) -> Trialled {

@@ -1,7 +1,6 @@
 //! Damage that CHECK has to notice.
 
-use super::super::tools::dual_stack;
-use crate::fixture::Place as _;
+use super::super::tools::{altered, dual_stack};
 use crate::suite::lab::{Lab, Target};
 use crate::suite::outcome::{Stop, Trialled};
 
@@ -27,18 +26,12 @@ fn noticed(lab: &Lab<'_>, damage: impl Fn(&Target) -> Result<(), Stop>) -> Trial
 
 /// The damage is a command in the container; `IF` stands for the interface.
 fn in_pod(lab: &Lab<'_>, command: &str) -> Trialled {
-    noticed(lab, |target| {
-        target.pod.sh(&command.replace("IF", &target.ifname))?;
-        Ok(())
-    })
+    noticed(lab, |target| altered(&target.pod, &command.replace("IF", &target.ifname)))
 }
 
 /// The damage is a command on the node.
 fn on_node(lab: &Lab<'_>, command: &str) -> Trialled {
-    noticed(lab, |_| {
-        lab.node()?.sh(command)?;
-        Ok(())
-    })
+    noticed(lab, |_| altered(lab.node()?, command))
 }
 
 pub(super) fn no_interface(lab: &Lab<'_>) -> Trialled {
@@ -102,10 +95,7 @@ fn host_end(target: &Target) -> String {
 }
 
 pub(super) fn no_ingress(lab: &Lab<'_>) -> Trialled {
-    noticed(lab, |target| {
-        lab.node()?.sh(&format!("tc qdisc del dev {} root", host_end(target)))?;
-        Ok(())
-    })
+    noticed(lab, |target| altered(lab.node()?, &format!("tc qdisc del dev {} root", host_end(target))))
 }
 
 pub(super) fn no_egress(lab: &Lab<'_>) -> Trialled {

@@ -4,7 +4,7 @@ mod damage;
 
 use serde_json::{Value, json};
 
-use super::tools::dual_stack;
+use super::tools::{altered, dual_stack};
 use crate::fixture::Place as _;
 use crate::suite::lab::{Lab, Target};
 use crate::suite::outcome::{Stop, Trialled};
@@ -91,23 +91,18 @@ fn tolerated(lab: &Lab<'_>, change: impl Fn(&Target, &mut Value) -> Result<(), S
 
 fn another_route(lab: &Lab<'_>) -> Trialled {
     tolerated(lab, |target, _| {
-        target.pod.sh(&format!("ip route add 198.51.100.0/24 dev {}", target.ifname))?;
-        Ok(())
+        altered(&target.pod, &format!("ip route add 198.51.100.0/24 dev {}", target.ifname))
     })
 }
 
 fn another_address(lab: &Lab<'_>) -> Trialled {
     tolerated(lab, |target, _| {
-        target.pod.sh(&format!("ip addr add 192.0.2.9/24 dev {}", target.ifname))?;
-        Ok(())
+        altered(&target.pod, &format!("ip addr add 192.0.2.9/24 dev {}", target.ifname))
     })
 }
 
 fn another_mtu(lab: &Lab<'_>) -> Trialled {
-    tolerated(lab, |target, _| {
-        target.pod.sh(&format!("ip link set {} mtu 1300", target.ifname))?;
-        Ok(())
-    })
+    tolerated(lab, |target, _| altered(&target.pod, &format!("ip link set {} mtu 1300", target.ifname)))
 }
 
 fn make_another(target: &Target) -> Result<(), Stop> {
@@ -215,8 +210,8 @@ fn harmless(lab: &Lab<'_>) -> Trialled {
 fn no_repair(lab: &Lab<'_>) -> Trialled {
     let target = lab.target("pod1")?;
     let result = lab.attached(&target)?;
-    target.pod.sh(&format!("ip addr flush dev {}", target.ifname))?;
-    lab.node()?.sh(damage::EMPTY)?;
+    altered(&target.pod, &format!("ip addr flush dev {}", target.ifname))?;
+    altered(lab.node()?, damage::EMPTY)?;
     let (node, pod) = (lab.snapshot()?, lab.snapshot_of(&target.pod)?);
     let answer = lab.check(&target, &result).run()?;
     let changes = node.diff(&lab.snapshot()?) + &pod.diff(&lab.snapshot_of(&target.pod)?);

@@ -11,7 +11,7 @@ use crate::fixture::{Place as _, eventually};
 use crate::suite::lab::{Lab, NETWORK};
 use crate::suite::outcome::{Stop, Trialled, ensure, skip};
 use crate::suite::stub::Reply;
-use crate::suite::trials::{joined, settled};
+use crate::suite::trials::{joined, tools::node_in_use};
 
 /// When an ADD is killed, in milliseconds after its start.
 const MOMENTS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -58,7 +58,7 @@ pub(super) fn holder(lab: &Lab<'_>) -> Trialled {
 }
 
 pub(super) fn slow_delegate(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     let ipam = lab.ipam()?;
     let earlier = ipam.calls()?.len();
     ipam.on("ADD", Reply::Slow(1, lab.ipam_result()))?;

@@ -7,7 +7,7 @@ use crate::runner::Version;
 use crate::suite::kernel;
 use crate::suite::lab::Lab;
 use crate::suite::outcome::{Stop, Trialled, ensure, skip};
-use crate::suite::trials::settled;
+use crate::suite::trials::tools::node_in_use;
 
 /// Something of every kind, made by somebody else. All of it has one of [`MARKS`] on it.
 const FOREIGN: &str = "set -e
@@ -41,8 +41,10 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
         return skip("this kernel has no links of the kind veth, or no queueing discipline pfifo");
     }
     kernel::tools(&["ip", "tc", "nft", "iptables-nft"])?;
+    // First, since what the neighbours' calls do to others must not be taken for what was there.
+    node_in_use(lab)?;
     lab.node()?.sh(FOREIGN)?;
-    let before = settled(lab)?;
+    let before = lab.snapshot()?;
     let settings = lab.node()?.sh(SETTINGS)?;
     let theirs: Vec<String> =
         before.lines().filter(|line| MARKS.iter().any(|mark| line.contains(mark))).collect();

@@ -10,7 +10,7 @@ use crate::suite::lab::{Lab, Target};
 use crate::suite::outcome::{Stop, Trialled, ensure, fault, skip};
 use crate::suite::shape::{self, Of, addresses, list};
 use crate::suite::stub::Reply;
-use crate::suite::trials::settled;
+use crate::suite::trials::tools::node_in_use;
 
 /// How many containers are added at the same time.
 const CROWD: usize = 20;
@@ -100,7 +100,7 @@ pub(super) fn all_differ(lab: &Lab<'_>) -> Trialled {
 }
 
 pub(super) fn release(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
         let target = lab.target(name)?;
         let result = lab.attached(&target)?;
@@ -117,7 +117,7 @@ pub(super) fn release(lab: &Lab<'_>) -> Trialled {
 }
 
 pub(super) fn unknown_container(lab: &Lab<'_>) -> Trialled {
-    let before = settled(lab)?;
+    let before = node_in_use(lab)?;
     let answer = lab.del(&lab.target("never-added")?, None).run()?;
     answer.ok()?;
     lab.unchanged_since(&before, &answer)

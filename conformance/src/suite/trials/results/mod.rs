@@ -32,7 +32,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("RES-04", "no-address-says-its-family", PLUGINS, content::no_family).each_version(),
     Trial::new("RES-05", "addresses-with-prefix-and-host-part", PLUGINS, content::host_part).each_version(),
     Trial::new("RES-06", "indices-are-those-of-interfaces", LINKS, links::indices).each_version(),
-    Trial::new("RES-07", "each-address-is-on-the-container's-interface", INTERFACE, links::owners)
+    Trial::new("RES-07", "each-address-is-on-the-interface-in-the-container", INTERFACE, links::owners)
         .each_version(),
     Trial::new("RES-08", "each-interface-is-where-the-result-says", LINKS, links::places).each_version(),
     Trial::new("RES-09", "hardware-addresses-are-the-kernel's", LINKS, links::macs).each_version(),

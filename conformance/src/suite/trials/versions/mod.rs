@@ -20,8 +20,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("VER-04", "a-version-that-is-no-string", ANY, no_string),
     Trial::new("VER-05", "check-before-0.4.0", PLUGINS, check_too_early),
     Trial::new("VER-05", "gc-and-status-before-1.1.0", PLUGINS, gc_and_status_too_early),
-    Trial::new("VER-06", "the-result-is-of-the-configuration's-version", PLUGINS, same_version)
-        .each_version(),
+    Trial::new("VER-06", "the-result-is-of-the-configurations-version", PLUGINS, same_version).each_version(),
     Trial::new("VER-07", "the-result-of-a-usual-add", PLUGINS, right_shape).each_version(),
     Trial::new("VER-08", "a-list-of-versions-besides", PLUGINS, list_besides),
     Trial::new("VCMD-01", "the-answer-has-both-keys", ANY, command::answers).anywhere(),
