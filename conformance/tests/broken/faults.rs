@@ -213,6 +213,12 @@ pub(super) const FAULTS: &[Fault] = &[
         answer.stdout = object.to_string().into_bytes();
         answer
     }),
+    fault("bridge", "writes-at-version", "VCMD-06/nothing-is-changed", |call| {
+        if call.verb() == "VERSION" {
+            sh(&call, "ip link add asked0 type veth peer name asked1");
+        }
+        call.sound()
+    }),
     // Errors and output
     fault("bridge", "succeeds-with-an-error-object", "EXIT-01/a-failure-ends-with-another-status", |call| {
         Answer { status: 0, ..call.sound() }
