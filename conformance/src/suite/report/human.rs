@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use super::summary::{Counts, Summary};
 use crate::suite::run::{Ended, Verdict};
 
+/// Columns of a terminal that tables may take.
+const WIDTH: usize = 120;
+
 pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
     let mut text = table(&Summary::of(ended).cells());
     for end in ended
@@ -21,15 +24,29 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
     text
 }
 
+/// The table, in as many parts as it takes to be no wider than [`WIDTH`].
 fn table(cells: &[Vec<String>]) -> String {
     let columns = cells.first().map_or(0, Vec::len);
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
     let mut text = String::new();
-    for row in cells {
-        let padded: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        let _ = writeln!(text, "{}", padded.join("  ").trim_end());
+    let mut first = 1;
+    while first < columns {
+        let mut width = widths[0];
+        let fits = widths[first..].iter().take_while(|next| {
+            width += *next + 2;
+            width <= WIDTH
+        });
+        let last = first + fits.count().max(1);
+        for row in cells {
+            let shown = std::iter::once(0).chain(first..last);
+            let padded: Vec<String> =
+                shown.map(|column| format!("{:<width$}", row[column], width = widths[column])).collect();
+            let _ = writeln!(text, "{}", padded.join("  ").trim_end());
+        }
+        text += if last < columns { "\n" } else { "" };
+        first = last;
     }
     text
 }
@@ -90,4 +107,19 @@ fn skips(ended: &[Ended<'_>]) -> String {
         let _ = writeln!(text, "\nSkipped {count}: {reason}.");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_table_is_told_in_parts() {
+        let wide = "x".repeat(60);
+        let row = |first: &str| vec![first.to_owned(), wide.clone(), "y".to_owned(), wide.clone()];
+        let text = table(&[row(""), row("a")]);
+        assert!(text.lines().all(|line| line.len() <= WIDTH));
+        assert_eq!(text.lines().count(), 5);
+        assert!(text.starts_with(&format!("   {wide}  y\na  {wide}  y\n\n")), "{text}");
+    }
 }

@@ -125,11 +125,11 @@ fn cell(counts: Counts) -> String {
         return "skipped".to_owned();
     }
     let mut cell = format!("{}/{}", counts.pass, counts.tried());
-    for (sign, count) in
-        [("✗", counts.fail), ("known", counts.known), ("warn", counts.warn), ("note", counts.note)]
+    for (word, count) in
+        [("failed", counts.fail), ("known", counts.known), ("warned", counts.warn), ("noted", counts.note)]
     {
         if count > 0 {
-            cell += &format!(" {count} {sign}");
+            cell += &format!(" {count} {word}");
         }
     }
     cell
