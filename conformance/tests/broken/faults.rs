@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use cni_common::conntrack;
+use cni_common::netlink::Socket;
 use serde_json::{Value, json};
 
 use super::plugin::{Answer, Call};
@@ -533,6 +535,14 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("bridge", "flushes-what-is-not-its-own", "SYS-01/what-is-foreign-stays", |call| {
         if call.verb() == "DEL" {
             sh(&call, "nft flush ruleset");
+        }
+        call.sound()
+    }),
+    fault("portmap", "forgets-everybody-s-flows", "SYS-01/what-is-foreign-stays", |call| {
+        if let ("ADD", Ok(mut socket)) = (call.verb(), Socket::netfilter()) {
+            let udp = conntrack::Filter { v6: false, proto: conntrack::UDP, dst_port: None };
+            let all = conntrack::flows(&mut socket, udp).unwrap_or_default();
+            let _ = conntrack::delete(&mut socket, &all);
         }
         call.sound()
     }),

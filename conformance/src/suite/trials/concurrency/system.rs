@@ -1,5 +1,8 @@
 //! What belongs to others on a node.
 
+use std::fs;
+use std::net::UdpSocket;
+
 use serde_json::json;
 
 use crate::fixture::Place as _;
@@ -28,6 +31,8 @@ const FOREIGN: &str = "set -e
     printf 'foreign\\r\\neth0' > /var/lib/cni/networks/foreign/10.77.0.9
     echo '{}' > /var/lib/cni/results/foreign-pod-eth0
     echo foreign > /run/cni/foreign";
+/// From where to where a datagram is sent that the kernel goes on tracking.
+const FLOW: (&str, &str) = ("203.0.113.1:7001", "203.0.113.9:9");
 const MARKS: [&str; 3] = ["foreign", "203.0.113.", "FOREIGN"];
 /// The settings of a node as a whole, and of the foreign links.
 const SETTINGS: &str = "cd /proc/sys/net
@@ -44,6 +49,8 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
     // First, since what the neighbours' calls do to others must not be taken for what was there.
     node_in_use(lab)?;
     lab.node()?.sh(FOREIGN)?;
+    lab.node()?.run(|| UdpSocket::bind(FLOW.0).and_then(|socket| socket.send_to(b"foreign", FLOW.1)))??;
+    let flows = foreign_flows(lab)?;
     let before = lab.snapshot()?;
     let settings = lab.node()?.sh(SETTINGS)?;
     let theirs: Vec<String> =
@@ -56,6 +63,11 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
     let missing: Vec<&String> = theirs.iter().filter(|line| !now.contains(line)).collect();
     answer.ensure(missing.is_empty(), "all that is foreign as before", format!("missing: {missing:#?}"))?;
     same_settings(lab, &settings, "ADD")?;
+    answer.ensure(
+        foreign_flows(lab)? == flows,
+        "the foreign flow still tracked",
+        "the kernel has forgotten it",
+    )?;
     if lab.version >= Version::V0_4_0 {
         lab.check(&target, &result).run()?;
     }
@@ -68,7 +80,18 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
         answer.ok()?;
         lab.unchanged_since(&before, &answer)?;
     }
+    answer.ensure(
+        foreign_flows(lab)? == flows,
+        "the foreign flow still tracked",
+        "the kernel has forgotten it",
+    )?;
     same_settings(lab, &settings, "DEL and GC")
+}
+
+/// How many foreign flows the kernel tracks; none where it does not say.
+fn foreign_flows(lab: &Lab<'_>) -> Result<usize, Stop> {
+    let tracked = lab.node()?.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack"))?;
+    Ok(tracked.unwrap_or_default().lines().filter(|flow| flow.contains("203.0.113.")).count())
 }
 
 fn same_settings(lab: &Lab<'_>, before: &str, after: &str) -> Result<(), Stop> {
