@@ -16,13 +16,13 @@ use conformance::suite::run::{Ended, Plan, Profile};
 use conformance::suite::subject::{Subject, subjects};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use faults::{FAULTS, Fault};
+use faults::{Fault, faults};
 
 fn main() -> ExitCode {
     if let Some(status) = plugin::play() {
         return status;
     }
-    let faults = FAULTS.iter().map(|fault| {
+    let faults = faults().map(|fault| {
         Trial::test(format!("{} is caught by {}", fault.name, fault.trial), move || {
             caught(fault).map_err(failed)
         })

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use super::faults::FAULTS;
+use super::faults::faults;
 use super::wrecks::WRECKS;
 
 /// Beside the broken plugins: the folder of the sound ones, and what is broken, a line each.
@@ -132,7 +132,7 @@ pub(super) fn play() -> Option<ExitCode> {
     if call.verb() != "VERSION" {
         let _ = std::io::stdin().read_to_end(&mut call.stdin);
     }
-    let fault = FAULTS.iter().find(|fault| fault.name == how).map(|fault| fault.answer);
+    let fault = faults().find(|fault| fault.name == how).map(|fault| fault.answer);
     let wreck = WRECKS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
     let answer = fault.or(wreck)?(call);
     let _ = std::io::stdout().write_all(&answer.stdout);

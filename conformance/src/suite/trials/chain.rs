@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::tools::node_in_use;
+use super::tools::{node_in_use, released_without_namespace};
 use crate::fixture::Place as _;
 use crate::runner::Version;
 use crate::suite::call::Answer;
@@ -31,7 +31,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("CHN-05", "later-plugins-may-have-added-things", PLUGINS, final_result).each_version(),
     Trial::new("CHN-06", "del-cleans-up-while-the-interface-is-there", CHAINED, del_with_interface)
         .each_version(),
-    Trial::new("CHN-06", "del-cleans-up-when-the-namespace-is-gone", CHAINED, del_without_namespace)
+    Trial::new("CHN-06", "del-cleans-up-when-the-namespace-is-gone", CHAINED, released_without_namespace)
         .each_version(),
 ];
 
@@ -235,21 +235,4 @@ fn del_with_interface(lab: &Lab<'_>) -> Trialled {
     answer.ensure(is_there, "the interface, which is another plugin's", "it is gone")?;
     target.pod.delete()?;
     lab.unchanged_since(&before, &answer)
-}
-
-fn del_without_namespace(lab: &Lab<'_>) -> Trialled {
-    let before = node_in_use(lab)?;
-    for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
-        let target = lab.target(name)?;
-        let result = lab.attached(&target)?;
-        target.pod.delete()?;
-        let mut call = lab.del(&target, Some(&result));
-        if let Some(netns) = netns {
-            call = call.var("CNI_NETNS", netns);
-        }
-        let answer = call.run()?;
-        answer.ok()?;
-        lab.unchanged_since(&before, &answer)?;
-    }
-    Ok(())
 }

@@ -39,6 +39,24 @@ pub(super) fn lost(before: &Snapshot, after: &Snapshot) -> String {
     diff.lines().filter(|line| line.starts_with('-')).map(|line| format!("{line}\n")).collect()
 }
 
+/// A DEL after the namespace has gone, its path given and not given, leaves nothing.
+pub(super) fn released_without_namespace(lab: &Lab<'_>) -> Trialled {
+    let before = node_in_use(lab)?;
+    for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
+        let target = lab.target(name)?;
+        let result = lab.attached(&target)?;
+        target.pod.delete()?;
+        let mut call = lab.del(&target, Some(&result));
+        if let Some(netns) = netns {
+            call = call.var("CNI_NETNS", netns);
+        }
+        let answer = call.run()?;
+        answer.ok()?;
+        lab.unchanged_since(&before, &answer)?;
+    }
+    Ok(())
+}
+
 /// Does something to what an ADD has made, by a shell command. That it cannot be done says that it was not made.
 pub(super) fn altered<P: Place>(place: &P, command: &str) -> Trialled {
     match place.sh(command) {

@@ -99,23 +99,6 @@ pub(super) fn all_differ(lab: &Lab<'_>) -> Trialled {
     Ok(())
 }
 
-pub(super) fn release(lab: &Lab<'_>) -> Trialled {
-    let before = node_in_use(lab)?;
-    for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
-        let target = lab.target(name)?;
-        let result = lab.attached(&target)?;
-        target.pod.delete()?;
-        let mut call = lab.del(&target, Some(&result));
-        if let Some(netns) = netns {
-            call = call.var("CNI_NETNS", netns);
-        }
-        let answer = call.run()?;
-        answer.ok()?;
-        lab.unchanged_since(&before, &answer)?;
-    }
-    Ok(())
-}
-
 pub(super) fn unknown_container(lab: &Lab<'_>) -> Trialled {
     let before = node_in_use(lab)?;
     let answer = lab.del(&lab.target("never-added")?, None).run()?;

@@ -7,6 +7,7 @@ mod ipam;
 
 use crate::suite::subject::Role;
 use crate::suite::trial::Trial;
+use crate::suite::trials::tools::released_without_namespace;
 
 const INTERFACE: &[Role] = &[Role::Interface];
 const IPAM: &[Role] = &[Role::Ipam];
@@ -56,7 +57,8 @@ pub(super) const TRIALS: &[Trial] = &[
         .each_version(),
     Trial::new("IPAM-03", "an-unknown-version-is-refused", IPAM, ipam::unknown_version),
     Trial::new("IPAM-04", "at-the-same-time-all-addresses-differ", IPAM, ipam::all_differ),
-    Trial::new("IPAM-05", "del-releases-without-a-namespace", IPAM, ipam::release).each_version(),
+    Trial::new("IPAM-05", "del-releases-without-a-namespace", IPAM, released_without_namespace)
+        .each_version(),
     Trial::new("IPAM-05", "del-of-an-unknown-container-succeeds", IPAM, ipam::unknown_container)
         .each_version(),
     Trial::new("IPAM-06", "only-what-matters-is-returned", INTERFACE, ipam::least).delegating(),
