@@ -35,7 +35,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("RES-07", "each-address-is-on-the-interface-in-the-container", INTERFACE, links::owners)
         .each_version(),
     Trial::new("RES-08", "each-interface-is-where-the-result-says", LINKS, links::places).each_version(),
-    Trial::new("RES-09", "hardware-addresses-are-the-kernel's", LINKS, links::macs).each_version(),
+    Trial::new("RES-09", "hardware-addresses-are-the-kernels", LINKS, links::macs).each_version(),
     Trial::new("RES-10", "every-new-link-is-listed", MAKERS, links::complete).each_version(),
     Trial::new("RES-11", "routes-of-one-family-each", PLUGINS, routes::families).each_version(),
     Trial::new("RES-12", "a-gateway-makes-no-default-route", INTERFACE, routes::gateway_only)
@@ -43,7 +43,7 @@ pub(super) const TRIALS: &[Trial] = &[
         .each_version(),
     Trial::new("RES-12", "a-gateway-is-no-route-of-the-result", IPAM, routes::gateway_of_ipam).each_version(),
     Trial::new("RES-13", "numbers-of-routes-are-handed-on", STATEFUL, routes::numbers),
-    Trial::new("RES-14", "an-mtu-that-is-given-is-the-kernel's", LINKS, links::mtus),
+    Trial::new("RES-14", "an-mtu-that-is-given-is-the-kernels", LINKS, links::mtus),
     Trial::new("RES-15", "later-fields-are-left-out", STATEFUL, routes::later_fields).each_version(),
     Trial::new("RES-16", "empty-parts", PLUGINS, content::empty_parts).each_version(),
     Trial::new("RES-17", "no-interfaces-of-an-ipam-plugin", IPAM, content::no_interfaces).each_version(),
