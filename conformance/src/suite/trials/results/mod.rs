@@ -47,7 +47,7 @@ pub(super) const TRIALS: &[Trial] = &[
     Trial::new("RES-15", "later-fields-are-left-out", STATEFUL, routes::later_fields).each_version(),
     Trial::new("RES-16", "empty-parts", PLUGINS, content::empty_parts).each_version(),
     Trial::new("RES-17", "no-interfaces-of-an-ipam-plugin", IPAM, content::no_interfaces).each_version(),
-    Trial::new("RES-18", "addresses-and-dns-are-ipam's", INTERFACE, content::as_ipam_said)
+    Trial::new("RES-18", "addresses-and-dns-are-those-of-ipam", INTERFACE, content::as_ipam_said)
         .delegating()
         .each_version(),
     Trial::new("CONV-01", "from-the-other-of-the-oldest", INTERFACE, convert::between_oldest)
