@@ -14,7 +14,7 @@ use super::kernel;
 use super::outcome::{Stop, Trialled, skip};
 use super::shape;
 use super::stub::{Reply, Stub};
-use super::subject::{CHAIN, Role, Subject};
+use super::subject::{Role, Subject};
 use crate::fixture::{Node, Place as _, Pod, Snapshot, eventually};
 use crate::runner::{Attachment, Version};
 
@@ -317,10 +317,5 @@ impl<'a> Lab<'a> {
     /// A skip if it is not there.
     pub fn neighbour(&self, name: &str) -> Result<PathBuf, Stop> {
         self.subject.neighbour(name).map_or_else(|| skip(format!("the folder has no {name}")), Ok)
-    }
-
-    /// Whether the subject is the whole chain.
-    pub fn is_chain(&self) -> bool {
-        self.subject.name == CHAIN
     }
 }

@@ -2,17 +2,16 @@
 
 use serde_json::{Value, json};
 
+use crate::suite::call::Answer;
 use crate::suite::lab::Lab;
 use crate::suite::outcome::{Trialled, skip};
 use crate::suite::shape;
 use crate::suite::stub::Reply;
 
-pub(super) fn refused_add(lab: &Lab<'_>) -> Trialled {
-    let ipam = lab.ipam()?;
-    ipam.on("ADD", Reply::Error { code: 111, msg: "the pool is empty", status: 1 })?;
-    let answer = lab.add(&lab.target("pod1")?).run()?;
+/// Fails unless the ADD was refused and the delegate was called with DEL after its own ADD.
+fn undone(lab: &Lab<'_>, answer: &Answer) -> Trialled {
     answer.refused()?;
-    let verbs = ipam.verbs()?;
+    let verbs = lab.ipam()?.verbs()?;
     answer.ensure(
         verbs == ["ADD", "DEL"],
         "the delegate called with ADD, then with DEL",
@@ -20,22 +19,21 @@ pub(super) fn refused_add(lab: &Lab<'_>) -> Trialled {
     )
 }
 
+pub(super) fn refused_add(lab: &Lab<'_>) -> Trialled {
+    lab.ipam()?.on("ADD", Reply::Error { code: 111, msg: "the pool is empty", status: 1 })?;
+    let answer = lab.add(&lab.target("pod1")?).run()?;
+    undone(lab, &answer)
+}
+
 /// Fails unless a failed ADD was followed by a DEL of the delegate; a plugin that can live with the delegate's answer
 /// has nothing to call off.
 fn called_off(lab: &Lab<'_>, reply: Value) -> Trialled {
-    let ipam = lab.ipam()?;
-    ipam.on("ADD", Reply::Json(reply))?;
+    lab.ipam()?.on("ADD", Reply::Json(reply))?;
     let answer = lab.add(&lab.target("pod1")?).run()?;
     if answer.output.success() {
         return skip("the plugin can live with that");
     }
-    answer.refused()?;
-    let verbs = ipam.verbs()?;
-    answer.ensure(
-        verbs == ["ADD", "DEL"],
-        "the delegate called with ADD, then with DEL",
-        format!("{verbs:?}"),
-    )
+    undone(lab, &answer)
 }
 
 pub(super) fn no_address(lab: &Lab<'_>) -> Trialled {
