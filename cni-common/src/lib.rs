@@ -10,6 +10,7 @@
 pub mod conntrack;
 pub mod hash;
 pub mod iptables;
+pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;

@@ -5,7 +5,7 @@
 //! to lose, and makes ADD and DEL as quick with 20,000 reservations as with ten.
 //!
 //! [`range`], [`set`], [`config`], [`resolv`] and [`owner`] are pure. [`alloc`] and [`release`] do the work, each command in one
-//! critical section ([`lock`]); CHECK and STATUS only look.
+//! critical section ([`store::Store::lock`]); CHECK and STATUS only look.
 
 #![deny(missing_docs)]
 
@@ -16,7 +16,6 @@ pub mod config;
 pub mod draft;
 pub mod index;
 pub mod ledger;
-pub mod lock;
 pub mod owner;
 pub mod range;
 pub mod release;
@@ -35,7 +34,6 @@ use cni_common::spec::{AddResult, CniError, Code, Dns, SpecVersion};
 use config::Config;
 use index::Index;
 use ledger::Ledger;
-use lock::Lock;
 use owner::Owner;
 use store::Store;
 
@@ -52,7 +50,7 @@ impl Plugin for HostLocal {
         let dns = config.resolv_conf.as_deref().map_or(Ok(Dns::default()), read_resolv_conf)?;
         let (store, index) = open(&config.data_dir, call.config.name());
         store.create()?;
-        let lock = Lock::take(store.dir())?;
+        let lock = store.lock()?;
         let mut ledger = Ledger::new(&store, &index);
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
         let outcome = alloc::allocate(&store, &mut ledger, &owner, &config);
@@ -78,7 +76,7 @@ impl Plugin for HostLocal {
         if !store.exists() {
             return Ok(());
         }
-        let lock = Lock::take(store.dir());
+        let lock = store.lock();
         let mut ledger = Ledger::new(&store, &index);
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
         let outcome = release::release(&store, &mut ledger, &owner);
@@ -94,7 +92,7 @@ impl Plugin for HostLocal {
         if !store.exists() {
             return Ok(());
         }
-        let _lock = Lock::take(store.dir())?;
+        let _lock = store.lock()?;
         let mut ledger = Ledger::new(&store, &index);
         let outcome = release::collect(&store, &mut ledger, call.valid);
         ledger.finish(false);

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use cni_common::lock::Lock;
 use cni_common::spec::{CniError, Code};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -35,9 +36,13 @@ impl Store {
         Store { dir, boot: OnceCell::new() }
     }
 
-    /// The folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// Takes the store's lock, the same that the reference takes. The folder must exist.
+    ///
+    /// # Errors
+    /// As [`Lock::take`].
+    pub fn lock(&self) -> Result<Lock, CniError> {
+        // The reference's mode, executable for no reason.
+        Lock::take(&self.dir.join("lock"), 0o750)
     }
 
     /// Whether the folder is there. What is no folder holds no reservations either.
@@ -219,7 +224,7 @@ mod tests {
         let mut draft = store.draft(&OWNER).unwrap();
         assert!(store.reserve(&mut draft, ip).unwrap());
         assert!(!store.reserve(&mut store.draft(&OWNER).unwrap(), ip).unwrap());
-        let path = store.dir().join("2001:db8::2");
+        let path = store.dir.join("2001:db8::2");
         assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(store.holder(ip), Some(OWNER.holder()));

@@ -1,54 +1,52 @@
-//! The lock on a store: flock(2) on its file `lock`, the same that the reference takes.
+//! A lock between processes: flock(2) on a file.
 //!
-//! The wait for it is bounded. A command holds it for a millisecond, one of the reference for a third of a second where
-//! there are 20,000 reservations; callers give up after minutes. So whoever has to wait ten seconds stands behind some
-//! that hangs, and hears who that is.
+//! The wait for it is bounded. A plugin holds one for milliseconds, the reference's host-local its own for a third of a
+//! second where there are 20,000 reservations; callers give up after minutes. So whoever has to wait ten seconds stands
+//! behind some that hangs, and hears who that is.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use cni_common::spec::{CniError, Code};
-use rustix::fs::{OFlags, major, minor};
+use nix::sys::stat::{major, minor};
+
+use crate::spec::{CniError, Code};
 
 /// How long a command waits for the lock.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store's lock, held until it is dropped.
+/// A lock, held until it is dropped or the process ends. Child processes do not hold it.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code, reason = "closing the file gives the lock back")] File);
 
 impl Lock {
-    /// Takes the lock of the store in `dir`, which must exist; the lock file is made if need be.
+    /// Takes the lock on the file, which is made with that mode if it is not there. Its folder must exist.
     ///
     /// # Errors
     /// Code 11 if somebody else keeps it, naming the process if it is known; code 5 if it cannot be had at all.
-    pub fn take(dir: &Path) -> Result<Self, CniError> {
-        let path = dir.join("lock");
+    pub fn take(path: &Path, mode: u32) -> Result<Self, CniError> {
         let failed =
             |error: io::Error| CniError::new(Code::Io, format!("failed to lock {}: {error}", path.display()));
-        let file = open(&path).map_err(failed)?;
+        let file = open(path, mode).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {}
         }
         let holder = holder_of(&file);
-        wait(file).map_err(failed)?.map(Lock).ok_or_else(|| busy(&path, holder))
+        wait(file).map_err(failed)?.map(Lock).ok_or_else(|| busy(path, holder))
     }
 }
 
 /// Opens the lock file. First without making it: a read-only file system is no obstacle to a lock.
-fn open(path: &PathBuf) -> io::Result<File> {
+fn open(path: &Path, mode: u32) -> io::Result<File> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // The reference's mode, executable for no reason.
-            let flags = OFlags::CREATE.bits().cast_signed();
-            OpenOptions::new().read(true).custom_flags(flags).mode(0o750).open(path)
+            OpenOptions::new().append(true).create(true).mode(mode).open(path)
         }
         outcome => outcome,
     }
@@ -117,9 +115,10 @@ mod tests {
     #[test]
     fn the_kernel_names_the_holder() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(dir.path()).unwrap();
+        let path = dir.path().join("lock");
+        let lock = Lock::take(&path, 0o600).unwrap();
         assert_eq!(holder_of(&lock.0), Some(std::process::id()));
         drop(lock);
-        Lock::take(dir.path()).unwrap();
+        Lock::take(&path, 0o600).unwrap();
     }
 }
