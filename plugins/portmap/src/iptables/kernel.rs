@@ -1,16 +1,30 @@
 //! A container's chains, as far as iptables-nft keeps them.
 
-use cni_common::iptables::kernel::{delete_chain, delete_dead, families_with, table};
+use cni_common::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
 use cni_common::netlink::Socket;
 use cni_common::nftables::{Error, rules};
 use cni_common::spec::ValidAttachment;
 
-use super::rules::{DNAT, OLD_SNAT, Shared, chain_of, dead_chain, old_chain_of};
+use super::rules::{DNAT, OLD_SNAT, Rules, Shared, chain_of, dead_chain, old_chain_of};
 use cni_common::plugin::Attachment;
+
+/// The lines that make what containers share and the kernel lacks. A chain is made by `-N`, which fails if it is there: to
+/// declare it, as `iptables-save` does, would empty one that somebody else has just made.
+pub(super) fn missing(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>, Error> {
+    let present = exist(socket, rules.v6, &rules.shared_chains)?;
+    let missing = rules.shared_chains.iter().zip(present).filter(|(_, present)| !present);
+    let mut lines: Vec<String> = missing.map(|(chain, _)| format!("-N {chain}")).collect();
+    for shared in &rules.shared {
+        if !has(socket, rules.v6, shared)? {
+            lines.push(shared.line());
+        }
+    }
+    Ok(lines)
+}
 
 /// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads; the two that end in
 /// something else than a jump are alone in their chains.
-pub(super) fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
+fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
     let target = shared.rule.argument("-j").unwrap_or_default();
     let found = rules(socket, table(v6), &shared.rule.chain)?;
     let is_jump = target.starts_with("CNI-");

@@ -4,11 +4,11 @@ use std::io;
 
 use cni_common::iptables::legacy::{listings, remove, remove_dead};
 use cni_common::iptables::{Listing, Programs};
-use cni_common::spec::ValidAttachment;
+use cni_common::spec::{CniError, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
-use super::rules::{Rules, chain_of, dead_chain, is_in, old_chain_of, rules};
-use super::{TRIES, absent, own_lines};
+use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of, rules};
+use super::{STEP, TRIES, absent, lock_shared, own_lines};
 use crate::config::Conf;
 use cni_common::plugin::Attachment;
 
@@ -19,20 +19,21 @@ pub(super) fn add(
     conf: &Conf,
     owner: &Attachment<'_>,
     address: IpNetwork,
-) -> io::Result<()> {
+) -> Result<(), CniError> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
     if programs.restore(&blind(&rules(conf, owner, address, external))).is_ok() {
         return Ok(());
     }
+    let _lock = lock_shared()?;
     let mut tries = TRIES;
     loop {
-        let listing = Listing::parse(&programs.save()?);
+        let listing = Listing::parse(&programs.save().step(|| STEP)?);
         let usable =
             external.and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { absent(chain) });
         let lines = seeing(&rules(conf, owner, address, usable), &listing);
         match programs.restore(&lines) {
             Err(_) if tries > 0 => tries -= 1,
-            outcome => return outcome,
+            outcome => return outcome.step(|| STEP),
         }
     }
 }
@@ -53,7 +54,7 @@ fn seeing(rules: &Rules, listing: &Listing) -> Vec<String> {
     lines.push(format!(":{} - [0:0]", rules.chain));
     lines.extend(listing.jumps_to(&rules.chain).map(|rule| rule.line("-D")));
     let shared = rules.shared.iter().filter(|shared| !is_in(listing, &shared.rule));
-    lines.extend(shared.map(|shared| shared.rule.line(if shared.first { "-I" } else { "-A" })));
+    lines.extend(shared.map(Shared::line));
     lines.extend(own_lines(rules));
     lines
 }

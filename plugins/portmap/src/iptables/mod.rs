@@ -9,9 +9,11 @@ mod legacy;
 pub mod rules;
 
 use std::io;
+use std::path::Path;
 
 use cni_common::iptables::kernel::exist;
 use cni_common::iptables::{Listing, Programs, Variant};
+use cni_common::lock::Lock;
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
@@ -23,13 +25,16 @@ use rules::{Rules, chain_of, is_in, meaning, rules};
 
 const STEP: &str = "set up host ports by iptables";
 const CHECK_STEP: &str = "check host ports by iptables";
+/// The file whose lock they hold who make what containers share. Not the lock of `iptables`, which `iptables-legacy` takes
+/// itself.
+const LOCK: &str = "/run/ferrule-iptables.lock";
 /// How often a change is tried again because somebody else changed the same meanwhile.
 const TRIES: u32 = 10;
 
 /// Makes the container's rules for these addresses.
 ///
 /// # Errors
-/// Code 999 with what a program said.
+/// Code 999 with what a program said; code 11 if somebody keeps the lock on what containers share.
 pub fn add(
     socket: &mut Socket,
     conf: &Conf,
@@ -40,7 +45,7 @@ pub fn add(
         let programs = Programs::of_node(address.is_ipv6()).step(|| STEP)?;
         match programs.variant {
             Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
-            Variant::Legacy => legacy::add(&programs, conf, owner, *address).step(|| STEP)?,
+            Variant::Legacy => legacy::add(&programs, conf, owner, *address)?,
         }
     }
     Ok(())
@@ -66,28 +71,34 @@ fn add_nft(
     kernel::delete_in(socket, v6, owner).step(|| STEP)?;
     let mut tries = TRIES;
     loop {
-        match programs.restore(&lines_for(socket, &rules).step(|| STEP)?) {
-            // Somebody else has made a shared chain meanwhile.
+        let (mut lines, _lock) = missing(socket, &rules)?;
+        lines.push(format!(":{} - [0:0]", rules.chain));
+        lines.extend(own_lines(&rules));
+        match programs.restore(&lines) {
+            // Somebody else has made or removed a shared chain meanwhile.
             Err(_) if tries > 0 => tries -= 1,
             outcome => return outcome.step(|| STEP),
         }
     }
 }
 
-/// Lines that are right for what the kernel has now. A shared chain is made by `-N`, which fails if it is there: to declare
-/// it, as `iptables-save` does, would empty one that somebody else has just made.
-fn lines_for(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>, cni_common::nftables::Error> {
-    let present = exist(socket, rules.v6, &rules.shared_chains)?;
-    let missing = rules.shared_chains.iter().zip(present).filter(|(_, present)| !present);
-    let mut lines: Vec<String> = missing.map(|(chain, _)| format!("-N {chain}")).collect();
-    lines.push(format!(":{} - [0:0]", rules.chain));
-    for shared in &rules.shared {
-        if !kernel::has(socket, rules.v6, shared)? {
-            lines.push(shared.rule.line(if shared.first { "-I" } else { "-A" }));
-        }
+/// The lines that make what containers share and the kernel lacks; if there are any, with the lock until they are carried out.
+fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lock>), CniError> {
+    let mut look = || kernel::missing(socket, rules).step(|| STEP);
+    if look()?.is_empty() {
+        return Ok((Vec::new(), None));
     }
-    lines.extend(own_lines(rules));
-    Ok(lines)
+    let lock = lock_shared()?;
+    let lines = look()?;
+    let lock = Some(lock).filter(|_| !lines.is_empty());
+    Ok((lines, lock))
+}
+
+/// Taken by whoever has found missing what containers share, before it looks again. `iptables-nft` has no lock, and when the
+/// ruleset has changed since its own look, it carries out what it was told all the same: it empties a chain that
+/// it was told to make and that somebody else has made by then, and adds a second copy of each rule.
+fn lock_shared() -> Result<Lock, CniError> {
+    Lock::take(Path::new(LOCK), 0o600)
 }
 
 /// The container's own rules.

@@ -75,6 +75,13 @@ pub struct Shared {
     pub first: bool,
 }
 
+impl Shared {
+    /// The line that makes it.
+    pub fn line(&self) -> String {
+        self.rule.line(if self.first { "-I" } else { "-A" })
+    }
+}
+
 /// What one family of a container needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {

@@ -1,6 +1,7 @@
 //! The two variants of `iptables`.
 
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use conformance::fixture::{NodeRuntime, Place as _};
 use tempfile::TempDir;
@@ -18,6 +19,25 @@ pub(crate) fn variant(name: &str) -> TempDir {
             symlink(&target, dir.path().join(format!("{family}{suffix}"))).unwrap();
             symlink(target, dir.path().join(format!("{family}-{name}{suffix}"))).unwrap();
         }
+    }
+    dir
+}
+
+/// Those of nf_tables, which wait a third of a second between their look at the ruleset and their first change of it, so
+/// that others change it meanwhile.
+pub(crate) fn slow_nft() -> TempDir {
+    let dir = variant("nft");
+    for family in ["iptables", "ip6tables"] {
+        // Which variant it is, its name says.
+        let program = dir.path().join(format!("{family}-nft-slow"));
+        let restore = format!("/usr/sbin/{family}-nft-restore");
+        let delay = "inject=sendmsg:delay_enter=300000:when=1";
+        let script = format!("#!/bin/sh\nexec /usr/bin/strace -o /dev/null -e {delay} {restore} \"$@\"\n");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let name = dir.path().join(format!("{family}-restore"));
+        fs::remove_file(&name).unwrap();
+        symlink(program, name).unwrap();
     }
     dir
 }
