@@ -1,15 +1,13 @@
-//! What host ports cost: processes for each verb, and time for each connection. They need root, `nft` and `strace`.
+//! What a call costs: processes, and answers of the kernel's. They need root, `nft` and `strace`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
 
 use common::programs::variant;
-use common::{PATIENCE, World, both, mapping, pods, serve};
+use common::{World, both, fill, mapping, pods};
 use conformance::fixture::Place as _;
 use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
@@ -129,87 +127,4 @@ fn no_verb_reads_more_where_there_are_more_mappings() {
     let few = answers(false);
     assert!(few.iter().all(|(_, count)| *count > 0), "{few:?}");
     assert_eq!(answers(true), few);
-}
-
-/// The time of one connection to the port, the best of some rounds' medians.
-fn connect_time(world: &World, port: u16) -> Duration {
-    let to = SocketAddr::new(world.address(false), port);
-    world.outside[0]
-        .run(|| {
-            let median = || {
-                let mut times: Vec<Duration> = (0..101)
-                    .map(|_| {
-                        let began = Instant::now();
-                        let stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
-                        let time = began.elapsed();
-                        drop(stream);
-                        time
-                    })
-                    .collect();
-                times.sort();
-                times[50]
-            };
-            (0..3).map(|_| median()).min().unwrap()
-        })
-        .unwrap()
-}
-
-/// Ten pods with a thousand mappings each. The last port of all is 19999.
-fn fill(world: &World) {
-    let base = world.add("base", &pods(json!({})), &json!([]));
-    for pod in 0..10_u16 {
-        let ports = (0..1000).map(|port| mapping("tcp", "", 10_000 + pod * 1000 + port, 80));
-        let mut config = base.config();
-        config["prevResult"]["ips"] =
-            json!([{"address": format!("10.1.0.{}/24", pod + 100), "interface": 2}]);
-        config["runtimeConfig"]["portMappings"] = Value::Array(ports.collect());
-        let attachment = Attachment::new(format!("pod{pod}"), base.attachment.netns.clone(), "eth0");
-        let output = world.call("ADD", &attachment, &config);
-        assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
-}
-
-#[test]
-fn a_connection_costs_the_same_with_ten_thousand_mappings() {
-    let few = World::new();
-    let many = World::new();
-    fill(&many);
-    let one = few.add("one", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
-    let last = many.add("last", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
-    serve(&one.pod, "one", 80);
-    serve(&last.pod, "last", 80);
-    // Other tests run at the same time, so both are measured in turns and the best of each counts.
-    let ratio = |few: &World, many: &World| {
-        let (mut of_few, mut of_many) = (Duration::MAX, Duration::MAX);
-        for _ in 0..6 {
-            of_few = of_few.min(connect_time(few, 8080));
-            of_many = of_many.min(connect_time(many, 8080));
-        }
-        of_many.as_secs_f64() / of_few.as_secs_f64()
-    };
-    let maps = ratio(&few, &many);
-    // What the reference's rules would do to it: this is what the test is able to see.
-    let linear = World::new();
-    let behind = linear.add("behind", &pods(json!({})), &json!([]));
-    serve(&behind.pod, "behind", 80);
-    let mut rules = String::from(
-        "add table ip cni_hostport\nadd chain ip cni_hostport hostports\n\
-        add chain ip cni_hostport prerouting { type nat hook prerouting priority -100; }\n\
-        add rule ip cni_hostport prerouting fib daddr type local jump hostports\n",
-    );
-    let target = behind.address(false);
-    for port in (10_000..20_000).chain([8080]) {
-        rules += &format!("add rule ip cni_hostport hostports tcp dport {port} dnat to {target}:80\n");
-    }
-    linear.node.write_file("/run/rules", &rules).unwrap();
-    linear.node.sh("nft -f /run/rules").unwrap();
-    let rules = ratio(&few, &linear);
-    println!("10,001 mappings to 1: {maps:.2} by maps, {rules:.2} by rules");
-    assert!(maps <= 1.2, "{maps:.2}");
-    assert!(rules > 1.2, "{rules:.2}");
-    // ADD and DEL of one more are quick as well, and leave the others alone.
-    let began = Instant::now();
-    last.del();
-    println!("DEL of a pod with one mapping among 10,000, bridge included: {:?}", began.elapsed());
-    assert_eq!(many.count(), 10_000);
 }

@@ -272,3 +272,18 @@ pub(crate) fn silent(place: &impl Place, proto: &str, to: SocketAddr) -> bool {
     let answer = if proto == "tcp" { tcp(place, to, IMPATIENCE) } else { udp(place, to, IMPATIENCE) };
     answer.is_err()
 }
+
+/// Ten pods with a thousand mappings each. The last port of all is 19999.
+pub(crate) fn fill(world: &World) {
+    let base = world.add("base", &pods(json!({})), &json!([]));
+    for pod in 0..10_u16 {
+        let ports = (0..1000).map(|port| mapping("tcp", "", 10_000 + pod * 1000 + port, 80));
+        let mut config = base.config();
+        config["prevResult"]["ips"] =
+            json!([{"address": format!("10.1.0.{}/24", pod + 100), "interface": 2}]);
+        config["runtimeConfig"]["portMappings"] = Value::Array(ports.collect());
+        let attachment = Attachment::new(format!("pod{pod}"), base.attachment.netns.clone(), "eth0");
+        let output = world.call("ADD", &attachment, &config);
+        assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
