@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use conformance::fixture::{bin_dir, go_bin_dir};
 use conformance::suite::report::document;
@@ -23,7 +24,10 @@ fn suite(command: &str, args: &[&str]) -> Output {
     Command::new(command).args(args).current_dir(&folder).output().unwrap()
 }
 
+/// Judges a folder, one at a time: what the suite makes again alone shall be alone.
 fn judged(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut args = vec!["run", "--bin-dir", dir.to_str().unwrap(), "--format", "json"];
     args.extend(more);
     let output = suite(COMMAND, &args);
@@ -95,7 +99,34 @@ fn two_runs_come_to_the_same_verdicts() {
         cases(report).map(|case| (name(case), text(case, "verdict").to_owned())).collect()
     };
     let (_, again) = judged(&bin_dir().unwrap(), &["--jobs", "7"]);
-    assert_eq!(verdicts(&ours().1), verdicts(&again));
+    let (mut first, mut second) = (verdicts(&ours().1), verdicts(&again));
+    first.retain(|case, verdict| second.get(case) != Some(verdict) || second.remove(case).is_none());
+    assert_eq!(first, second);
+}
+
+/// A plugin that waits and fails at its first DEL, as if the kernel had kept it waiting, and is ours from then on.
+fn late_once() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let (plugin, mark) = (folder.path().join("loopback"), folder.path().join("called"));
+    let script = format!(
+        "#!/bin/sh\n[ $CNI_COMMAND = DEL ] && mkdir {} 2>/dev/null && sleep 3 && exit 1\nexec {} \"$@\"\n",
+        mark.display(),
+        bin_dir().unwrap().join("loopback").display()
+    );
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn what_failed_late_beside_others_is_judged_again_alone() {
+    for (jobs, failures) in [("1", 1), ("2", 0)] {
+        let folder = late_once();
+        let (_, report) =
+            judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
+        let faults = faults(&report, &["fail", "warn"]);
+        assert_eq!(faults.len(), failures, "--jobs {jobs}: {faults:#?}");
+    }
 }
 
 #[test]

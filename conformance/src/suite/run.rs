@@ -1,5 +1,6 @@
 //! Puts plugins through their trials, several at a time.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,9 @@ use super::requirement::Level;
 use super::subject::Subject;
 use super::trial::Trial;
 use crate::runner::Version;
+
+/// A trial that has taken longer waited for something.
+const LATE: Duration = Duration::from_secs(2);
 
 /// Which requirements are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +80,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether the plugin did as demanded, or it is known why not, or it could not be tried.
+    fn is_settled(&self) -> bool {
+        matches!(self, Verdict::Pass | Verdict::Known(..) | Verdict::Skip(_))
+    }
+
     /// Whether a run with this verdict has failed.
     pub fn is_failure(&self) -> bool {
         matches!(self, Verdict::Fail(_) | Verdict::Broken(_))
@@ -125,7 +134,7 @@ pub struct Ended<'a> {
     pub case: Case<'a>,
     /// How it ended.
     pub verdict: Verdict,
-    /// How long it took, the making of its node included.
+    /// How long it took, the making of its node and a repetition included.
     pub time: Duration,
 }
 
@@ -160,6 +169,10 @@ impl Plan {
     }
 
     /// Makes all trials. `progress` hears of each that has ended, in any order, with the number of those before it.
+    ///
+    /// Those that failed late are then made again, one at a time, and what they come to then counts: many trials at the same time
+    /// make namespaces and links for which the kernel keeps all others waiting. Of a plugin that fails alone as well, no more are
+    /// made again: it is the plugin.
     pub fn run(&self, progress: impl Fn(usize, &Ended<'_>) + Sync) -> Vec<Ended<'_>> {
         let cases = self.cases();
         let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -180,10 +193,30 @@ impl Plan {
                 });
             }
         });
-        slots
+        let mut ended: Vec<Ended<'_>> = slots
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
-            .collect()
+            .collect();
+        if self.jobs > 1 && cases.len() > 1 {
+            self.repeat_late(&mut ended);
+        }
+        ended
+    }
+
+    fn repeat_late(&self, ended: &mut [Ended<'_>]) {
+        let mut failed_alone = BTreeSet::new();
+        for end in ended.iter_mut().filter(|end| end.time > LATE && !end.verdict.is_settled()) {
+            let plugin = &end.case.subject.name;
+            if failed_alone.contains(plugin) {
+                continue;
+            }
+            let start = Instant::now();
+            end.verdict = self.judge(end.case);
+            end.time += start.elapsed();
+            if !end.verdict.is_settled() {
+                failed_alone.insert(plugin);
+            }
+        }
     }
 
     fn judge(&self, case: Case<'_>) -> Verdict {
