@@ -104,16 +104,12 @@ fn two_runs_come_to_the_same_verdicts() {
     assert_eq!(first, second);
 }
 
-/// A plugin that waits and fails at its first DEL, as if the kernel had kept it waiting, and is ours from then on.
-fn late_once() -> TempDir {
+/// A folder with one of our plugins, before which a shell command is run. In it, `$0.log` is a path beside the plugin.
+fn behind(command: &str, name: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
-    let (plugin, mark) = (folder.path().join("loopback"), folder.path().join("called"));
-    let script = format!(
-        "#!/bin/sh\n[ $CNI_COMMAND = DEL ] && mkdir {} 2>/dev/null && sleep 3 && exit 1\nexec {} \"$@\"\n",
-        mark.display(),
-        bin_dir().unwrap().join("loopback").display()
-    );
-    fs::write(&plugin, script).unwrap();
+    let plugin = folder.path().join(name);
+    let sound = bin_dir().unwrap().join(name);
+    fs::write(&plugin, format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", sound.display())).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
@@ -121,7 +117,9 @@ fn late_once() -> TempDir {
 #[test]
 fn what_failed_late_beside_others_is_judged_again_alone() {
     for (jobs, failures) in [("1", 1), ("2", 0)] {
-        let folder = late_once();
+        // It waits and fails at its first DEL, as if the kernel had kept it waiting.
+        let folder =
+            behind("[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1", "loopback");
         let (_, report) =
             judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
         let faults = faults(&report, &["fail", "warn"]);
@@ -137,6 +135,24 @@ fn the_reference_fails_what_is_known_and_nothing_else() {
     assert_eq!(report["unmetDeviations"], Value::Array(Vec::new()));
     assert_eq!(status, Some(0));
     assert!(report["summary"]["known"].as_u64() > Some(20), "{}", report["summary"]);
+}
+
+#[test]
+fn no_call_is_made_on_the_machine_itself() {
+    for name in ["loopback", "bridge", "host-local"] {
+        let folder = behind("readlink /proc/self/ns/net /proc/self/ns/mnt >> \"$0.log\"", name);
+        let (_, report) = judged(folder.path(), &["--cni-version", "1.1.0"]);
+        let seen = fs::read_to_string(folder.path().join(format!("{name}.log"))).unwrap();
+        assert!(
+            seen.lines().count() > cases(&report).count(),
+            "{name} was called {} times",
+            seen.lines().count()
+        );
+        for namespace in ["net", "mnt"] {
+            let own = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
+            assert!(seen.contains(namespace) && !seen.contains(own.to_str().unwrap()), "{name}: {own:?}");
+        }
+    }
 }
 
 #[test]

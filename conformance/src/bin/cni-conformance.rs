@@ -110,8 +110,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let is_root = nix::unistd::geteuid().is_root();
     let plan = Plan {
-        subjects: subjects(&args.bin_dir, &args.plugin, args.describe.as_deref())?,
+        subjects: subjects(&args.bin_dir, &args.plugin, args.describe.as_deref(), is_root)?,
         versions: args.cni_version,
         profile: match args.profile {
             ProfileArg::Spec => Profile::Spec,
@@ -120,7 +121,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         },
         filters: args.filter,
         jobs: args.jobs.unwrap_or_else(|| 2 * std::thread::available_parallelism().map_or(1, usize::from)),
-        is_root: nix::unistd::geteuid().is_root(),
+        is_root,
         known: args.known_deviations.as_deref().map(Deviations::read).transpose()?.unwrap_or_default(),
     };
     let total = plan.cases().len();

@@ -1,6 +1,8 @@
 //! Where one trial takes place: a node of its own and a plugin that is called there.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -100,6 +102,17 @@ impl<'a> Lab<'a> {
     /// The node, if the trial has one.
     pub fn node_if_any(&self) -> Option<&Node> {
         self.node.as_ref()
+    }
+
+    /// Starts a process on the node; where the trial is made without one, on the machine.
+    ///
+    /// # Errors
+    /// It cannot be started, or the node not be entered.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        match &self.node {
+            Some(node) => node.run(|| command.spawn()).map_err(io::Error::other)?,
+            None => command.spawn(),
+        }
     }
 
     /// A folder for stubs and files, outside of every folder that a snapshot looks into.

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::fixture::{Node, Place as _};
 use crate::runner::{Exec, Version};
 
 /// What the suite knows of plugins by itself.
@@ -93,11 +94,16 @@ impl Subject {
 }
 
 /// The plugins of a folder, in the order of their names, and the chain that they make. `names` chooses some, if any are
-/// given.
+/// given. Each program is asked for its versions, on a node of its own if there may be one: nobody knows yet what it is.
 ///
 /// # Errors
-/// If the folder or the user's descriptions cannot be read, or a chosen plugin is not there.
-pub fn subjects(dir: &Path, names: &[String], descriptions: Option<&Path>) -> anyhow::Result<Vec<Subject>> {
+/// If the folder or the user's descriptions cannot be read, a chosen plugin is not there, or the node cannot be made.
+pub fn subjects(
+    dir: &Path,
+    names: &[String],
+    descriptions: Option<&Path>,
+    with_node: bool,
+) -> anyhow::Result<Vec<Subject>> {
     let mut known: BTreeMap<String, Description> =
         serde_json::from_str(KNOWN).context("the suite's list of known plugins")?;
     if let Some(file) = descriptions {
@@ -124,61 +130,71 @@ pub fn subjects(dir: &Path, names: &[String], descriptions: Option<&Path>) -> an
         anyhow::bail!("there is no plugin {missing} in {}", dir.display());
     }
     found.retain(|name| names.is_empty() || names.contains(name));
-    Ok(found.into_iter().filter_map(|name| subject(&dir, name, &known, !names.is_empty())).collect())
+    let inquiry = Inquiry { dir: &dir, node: with_node.then(Node::new).transpose()? };
+    Ok(found.into_iter().filter_map(|name| inquiry.subject(name, &known, !names.is_empty())).collect())
 }
 
-/// A plugin of the folder. A program that is not known and does not answer VERSION is no plugin, unless it was `chosen`.
-fn subject(dir: &Path, name: String, known: &BTreeMap<String, Description>, chosen: bool) -> Option<Subject> {
-    let unknown = Description {
-        role: Role::Unknown,
-        config: Map::new(),
-        delegates: false,
-        setup: Vec::new(),
-        links: Vec::new(),
-        qdiscs: Vec::new(),
-    };
-    let description = known.get(&name).cloned().unwrap_or(unknown);
-    let versions = match description.role {
-        Role::Chain => Some(chain_versions(dir)),
-        _ => declared_versions(&dir.join(&name)),
-    };
-    if versions.is_none() && description.role == Role::Unknown && !chosen {
-        return None;
+/// Asks the programs of a folder.
+struct Inquiry<'a> {
+    dir: &'a Path,
+    node: Option<Node>,
+}
+
+impl Inquiry<'_> {
+    /// A plugin of the folder. A program that is not known and does not answer VERSION is no plugin, unless it was `chosen`.
+    fn subject(&self, name: String, known: &BTreeMap<String, Description>, chosen: bool) -> Option<Subject> {
+        let unknown = Description {
+            role: Role::Unknown,
+            config: Map::new(),
+            delegates: false,
+            setup: Vec::new(),
+            links: Vec::new(),
+            qdiscs: Vec::new(),
+        };
+        let description = known.get(&name).cloned().unwrap_or(unknown);
+        let versions = match description.role {
+            Role::Chain => Some(self.chain_versions()),
+            _ => self.declared_versions(&name),
+        };
+        if versions.is_none() && description.role == Role::Unknown && !chosen {
+            return None;
+        }
+        Some(Subject {
+            role: description.role,
+            delegates: description.delegates,
+            description,
+            dir: self.dir.to_owned(),
+            versions: versions.unwrap_or_else(|| Version::PUBLISHED.to_vec()),
+            name,
+        })
     }
-    Some(Subject {
-        role: description.role,
-        delegates: description.delegates,
-        description,
-        dir: dir.to_owned(),
-        versions: versions.unwrap_or_else(|| Version::PUBLISHED.to_vec()),
-        name,
-    })
+
+    /// What a plugin answers to VERSION, as far as the suite knows these versions.
+    fn declared_versions(&self, name: &str) -> Option<Vec<Version>> {
+        let newest = Version::V1_1_0.to_string();
+        let exec = Exec::new(self.dir.join(name), "VERSION")
+            .stdin(json!({"cniVersion": newest}).to_string())
+            .timeout(Duration::from_secs(5));
+        let output = self.node.as_ref().map_or_else(|| exec.run(), |node| node.call(&exec));
+        let answer = output.ok()?.document().ok()?;
+        let texts = answer.get("supportedVersions")?.as_array()?.iter().filter_map(Value::as_str);
+        let versions: Vec<Version> =
+            texts.filter_map(Version::parse).filter(|version| Version::PUBLISHED.contains(version)).collect();
+        (!versions.is_empty()).then_some(versions)
+    }
+
+    /// The versions that all of a chain's plugins have.
+    fn chain_versions(&self) -> Vec<Version> {
+        let parts = ["bridge", "host-local"].map(|name| self.declared_versions(name).unwrap_or_default());
+        let mut versions = Version::PUBLISHED.to_vec();
+        versions.retain(|version| parts.iter().all(|declared| declared.contains(version)));
+        versions
+    }
 }
 
 fn is_program(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-}
-
-/// What a plugin answers to VERSION, as far as the suite knows these versions.
-fn declared_versions(binary: &Path) -> Option<Vec<Version>> {
-    let newest = Version::V1_1_0.to_string();
-    let exec = Exec::new(binary, "VERSION")
-        .stdin(json!({"cniVersion": newest}).to_string())
-        .timeout(Duration::from_secs(5));
-    let answer = exec.run().ok()?.document().ok()?;
-    let texts = answer.get("supportedVersions")?.as_array()?.iter().filter_map(Value::as_str);
-    let versions: Vec<Version> =
-        texts.filter_map(Version::parse).filter(|version| Version::PUBLISHED.contains(version)).collect();
-    (!versions.is_empty()).then_some(versions)
-}
-
-/// The versions that all of a chain's plugins have.
-fn chain_versions(dir: &Path) -> Vec<Version> {
-    let parts = ["bridge", "host-local"].map(|name| declared_versions(&dir.join(name)).unwrap_or_default());
-    let mut versions = Version::PUBLISHED.to_vec();
-    versions.retain(|version| parts.iter().all(|declared| declared.contains(version)));
-    versions
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ fn failed(error: anyhow::Error) -> Failed {
 
 fn caught(fault: &Fault) -> anyhow::Result<()> {
     let folder = plugin::folder(&bin_dir()?, &[fault.plugin], fault.name)?;
-    let plan = plan(subjects(folder.path(), &[fault.judged.to_owned()], None)?, vec![fault.trial.to_owned()]);
+    let plan =
+        plan(subjects(folder.path(), &[fault.judged.to_owned()], None, true)?, vec![fault.trial.to_owned()]);
     let ended = plan.run(|_, _| {});
     let exact = ended.iter().filter(|end| end.case.trial.id() == fault.trial);
     let verdicts: Vec<String> = exact.clone().map(shown).collect();

@@ -62,7 +62,7 @@ pub(super) fn every_trial_bites() -> anyhow::Result<()> {
     let mut toothless: BTreeSet<String> = entries().flat_map(Entry::trials).map(|trial| trial.id()).collect();
     toothless.retain(|id| !faults().any(|fault| fault.trial == id));
     let mut troubles = BTreeSet::new();
-    let ours = subjects(&bin_dir()?, &[], None)?.into_iter().map(|subject| subject.name).collect();
+    let ours = subjects(&bin_dir()?, &[], None, true)?.into_iter().map(|subject| subject.name).collect();
     // Some trials are for plugins that only the reference has.
     let theirs = ["firewall", "tuning"].map(str::to_owned).to_vec();
     for (sound, names) in [(bin_dir()?, ours), (go_bin_dir()?, theirs)] {
@@ -74,7 +74,8 @@ pub(super) fn every_trial_bites() -> anyhow::Result<()> {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let folder = folder(&sound, &names, wreck)?;
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            let mut plan = plan(subjects(folder.path(), &names, None)?, toothless.iter().cloned().collect());
+            let mut plan =
+                plan(subjects(folder.path(), &names, None, true)?, toothless.iter().cloned().collect());
             // One version of each shape: whether a trial bites does not depend on more.
             plan.versions = vec![Version::V0_1_0, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
             let ended = plan.run(|_, _| {});

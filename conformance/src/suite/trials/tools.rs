@@ -134,18 +134,15 @@ pub(super) fn killed(lab: &Lab<'_>, call: &Call<'_>, after: Duration) -> Result<
     let input = call.input();
     let mut command = call.exec.to_command();
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    lab.node()?.run(|| -> anyhow::Result<()> {
-        let mut child = command.spawn()?;
-        if let Some(mut pipe) = child.stdin.take() {
-            // A plugin that has ended already does not read.
-            let _ = pipe.write_all(&input);
-        }
-        thread::sleep(after);
-        child.kill()?;
-        let group = Pid::from_raw(i32::try_from(child.id())?);
-        child.wait()?;
-        eventually(ORPHAN_PATIENCE, || killpg(group, None).is_err());
-        Ok(())
-    })??;
+    let mut child = lab.spawn(&mut command)?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A plugin that has ended already does not read.
+        let _ = pipe.write_all(&input);
+    }
+    thread::sleep(after);
+    child.kill()?;
+    let group = Pid::from_raw(i32::try_from(child.id())?);
+    child.wait()?;
+    eventually(ORPHAN_PATIENCE, || killpg(group, None).is_err());
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(super) fn start(lab: &Lab<'_>, call: &Call<'_>) -> Result<Child, Stop> {
 
 /// Starts a call, without any input yet.
 fn open(lab: &Lab<'_>, call: &Call<'_>) -> Result<(Child, ChildStdin), Stop> {
-    let mut child = lab.node()?.run(|| call.exec.to_command().spawn())??;
+    let mut child = lab.spawn(&mut call.exec.to_command())?;
     let stdin = child.stdin.take().context("the plugin has no standard input")?;
     Ok((child, stdin))
 }

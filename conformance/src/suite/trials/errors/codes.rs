@@ -45,7 +45,8 @@ pub(super) fn unreadable_input(lab: &Lab<'_>) -> Trialled {
     let call = lab.add(&lab.target("pod1")?);
     let mut command = call.exec.to_command();
     command.stdin(File::open(lab.dir()).context("open a folder")?);
-    let answer = call.answered(command.output().context("run the plugin")?);
+    let child = lab.spawn(&mut command).context("start the plugin")?;
+    let answer = call.answered(child.wait_with_output().context("wait for the plugin")?);
     answer.refused()?.code_in(&[5])?;
     Ok(())
 }

@@ -72,7 +72,7 @@ pub(super) fn junk_input(lab: &Lab<'_>) -> Trialled {
 pub(super) fn open_input(lab: &Lab<'_>) -> Trialled {
     for input in ["", r#"{"cniVersion":"1.0.0"}"#] {
         let call = lab.call("VERSION").bytes(input);
-        let mut child = call.exec.to_command().spawn().context("start the plugin")?;
+        let mut child = lab.spawn(&mut call.exec.to_command()).context("start the plugin")?;
         let mut pipe = child.stdin.take().context("the plugin's standard input")?;
         // A plugin that does not read may be gone already.
         let _ = pipe.write_all(input.as_bytes());
@@ -112,7 +112,7 @@ pub(super) fn unprivileged(lab: &Lab<'_>) -> Trialled {
     let call: Call<'_> = lab.call("VERSION").bytes("");
     let mut command = call.exec.to_command();
     command.uid(NOBODY).gid(NOBODY);
-    match command.spawn() {
+    match lab.spawn(&mut command) {
         Ok(child) => {
             versions(&call.answered(child.wait_with_output().context("wait for the plugin")?))?;
             Ok(())
