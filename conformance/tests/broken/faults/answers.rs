@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::plugin::Answer;
-use super::{Fault, changed, fault, forget, sh, spoiled};
+use super::{Fault, beforehand, changed, fault, forget, spoiled};
 
 pub(super) const FAULTS: &[Fault] = &[
     // Versions
@@ -47,10 +47,7 @@ pub(super) const FAULTS: &[Fault] = &[
         answer
     }),
     fault("bridge", "writes-at-version", "VCMD-06/nothing-is-changed", |call| {
-        if call.verb() == "VERSION" {
-            sh(&call, "ip link add asked0 type veth peer name asked1");
-        }
-        call.sound()
+        beforehand(&call, "VERSION", "ip link add asked0 type veth peer name asked1")
     }),
     // Errors and output
     fault("bridge", "succeeds-with-an-error-object", "EXIT-01/a-failure-ends-with-another-status", |call| {

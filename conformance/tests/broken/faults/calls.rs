@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::plugin::Answer;
-use super::{Fault, changed, fault, refused, sh, spoiled};
+use super::{Fault, afterwards, beforehand, changed, fault, refused, spoiled};
 
 pub(super) const FAULTS: &[Fault] = &[
     // Environment
@@ -66,10 +66,7 @@ pub(super) const FAULTS: &[Fault] = &[
         call.with("CNI_IFNAME", "eth9").sound()
     }),
     fault("bridge", "replaces-an-interface", "IFN-03/a-name-that-is-taken", |call| {
-        if call.verb() == "ADD" {
-            sh(&call, "ip netns exec \"${CNI_NETNS##*/}\" ip link del \"$CNI_IFNAME\"");
-        }
-        call.sound()
+        beforehand(&call, "ADD", "ip netns exec \"${CNI_NETNS##*/}\" ip link del \"$CNI_IFNAME\"")
     }),
     fault("bridge", "knows-only-named-namespaces", "NNS-01/below-proc", |call| {
         if call.var("CNI_NETNS").starts_with("/proc/") { refused(4, "odd path") } else { call.sound() }
@@ -83,19 +80,11 @@ pub(super) const FAULTS: &[Fault] = &[
             }
         })
     }),
-    fault("loopback", "works-in-its-own-namespace", "NNS-04/the-own-namespace", |call| match call.verb() {
-        "ADD" => {
-            sh(&call, "nsenter --net=\"$CNI_NETNS\" ip link set lo up");
-            call.sound()
-        }
-        _ => call.sound(),
+    fault("loopback", "works-in-its-own-namespace", "NNS-04/the-own-namespace", |call| {
+        beforehand(&call, "ADD", "nsenter --net=\"$CNI_NETNS\" ip link set lo up")
     }),
     fault("bandwidth", "makes-a-file-at-the-path", "NNS-06/nothing-is-made-at-the-path", |call| {
-        let answer = call.sound();
-        if call.verb() == "DEL" {
-            sh(&call, "[ -e \"$CNI_NETNS\" ] || : > \"$CNI_NETNS\"");
-        }
-        answer
+        afterwards(&call, "DEL", "[ -e \"$CNI_NETNS\" ] || : > \"$CNI_NETNS\"")
     }),
     // Configuration
     fault("host-local", "takes-what-follows-the-object", "CFG-02/what-is-no-configuration", |mut call| {

@@ -7,7 +7,7 @@ use cni_common::conntrack;
 use cni_common::netlink::Socket;
 
 use super::super::plugin::Answer;
-use super::{Fault, changed, fault, forget, in_chain, refused, sh};
+use super::{Fault, afterwards, beforehand, changed, fault, forget, in_chain, refused};
 
 pub(super) const FAULTS: &[Fault] = &[
     // Chains
@@ -64,11 +64,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "keeps-its-state-in-a-form-of-its-own",
         "IPAM-07/state-has-the-form-of-the-reference",
         |call| {
-            let answer = call.sound();
-            if call.verb() == "ADD" {
-                sh(&call, "for f in /var/lib/cni/networks/*/10.*; do printf '{}' > \"$f\"; done");
-            }
-            answer
+            afterwards(&call, "ADD", "for f in /var/lib/cni/networks/*/10.*; do printf '{}' > \"$f\"; done")
         },
     ),
     // Capabilities and arguments
@@ -110,10 +106,7 @@ pub(super) const FAULTS: &[Fault] = &[
         call.sound()
     }),
     fault("bridge", "flushes-what-is-not-its-own", "SYS-01/what-is-foreign-stays", |call| {
-        if call.verb() == "DEL" {
-            sh(&call, "nft flush ruleset");
-        }
-        call.sound()
+        beforehand(&call, "DEL", "nft flush ruleset")
     }),
     fault("portmap", "forgets-everybody-s-flows", "SYS-01/what-is-foreign-stays", |call| {
         if let ("ADD", Ok(mut socket)) = (call.verb(), Socket::netfilter()) {

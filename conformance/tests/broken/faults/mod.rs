@@ -89,6 +89,23 @@ fn changed(call: &Call, change: fn(&mut Value)) -> Answer {
     answer
 }
 
+/// The sound plugin, with a shell command before one of its verbs.
+fn beforehand(call: &Call, verb: &str, script: &str) -> Answer {
+    if call.verb() == verb {
+        sh(call, script);
+    }
+    call.sound()
+}
+
+/// The sound plugin, with a shell command after one of its verbs.
+fn afterwards(call: &Call, verb: &str, script: &str) -> Answer {
+    let answer = call.sound();
+    if call.verb() == verb {
+        sh(call, script);
+    }
+    answer
+}
+
 /// Runs a shell command on the node with the call's variables; whether it succeeded.
 fn sh(call: &Call, script: &str) -> bool {
     let status = Command::new("/bin/sh")

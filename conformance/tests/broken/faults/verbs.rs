@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::plugin::Answer;
-use super::{Fault, checks_nothing, fault, forget, refused, sh};
+use super::{Fault, afterwards, beforehand, checks_nothing, fault, forget, refused, sh};
 
 pub(super) const FAULTS: &[Fault] = &[
     // ADD
@@ -30,25 +30,13 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     // DEL
     fault("bridge", "leaves-a-file", "DEL-01/nothing-is-left", |call| {
-        let answer = call.sound();
-        if call.verb() == "DEL" {
-            sh(&call, "echo leak > /var/lib/cni/leak-$CNI_CONTAINERID");
-        }
-        answer
+        afterwards(&call, "DEL", "echo leak > /var/lib/cni/leak-$CNI_CONTAINERID")
     }),
     fault("portmap", "leaves-a-rule", "DEL-01/nothing-is-left", |call| {
-        let answer = call.sound();
-        if call.verb() == "DEL" {
-            sh(&call, "nft add table inet leak_$CNI_CONTAINERID");
-        }
-        answer
+        afterwards(&call, "DEL", "nft add table inet leak_$CNI_CONTAINERID")
     }),
     fault("bandwidth", "leaves-a-policy-rule", "DEL-01/nothing-is-left", |call| {
-        let answer = call.sound();
-        if call.verb() == "ADD" {
-            sh(&call, "ip rule add from 192.0.2.77 lookup main");
-        }
-        answer
+        afterwards(&call, "ADD", "ip rule add from 192.0.2.77 lookup main")
     }),
     fault("bridge", "fails-the-second-del", "DEL-02/three-times", |call| {
         let is_second = call.verb() == "DEL"
@@ -89,10 +77,7 @@ pub(super) const FAULTS: &[Fault] = &[
         call.sound()
     }),
     fault("host-local", "writes-at-check", "CHK-08/nothing-is-changed", |call| {
-        if call.verb() == "CHECK" {
-            sh(&call, "date +%s%N > /var/lib/cni/checked");
-        }
-        call.sound()
+        beforehand(&call, "CHECK", "date +%s%N > /var/lib/cni/checked")
     }),
     // GC
     fault("host-local", "collects-nothing", "GC-01/one-is-stale", |call| match call.verb() {
@@ -114,9 +99,6 @@ pub(super) const FAULTS: &[Fault] = &[
         _ => call.sound(),
     }),
     fault("bandwidth", "writes-at-status", "STA-07/nothing-is-changed", |call| {
-        if call.verb() == "STATUS" {
-            sh(&call, "ip link add status0 type veth peer name status1");
-        }
-        call.sound()
+        beforehand(&call, "STATUS", "ip link add status0 type veth peer name status1")
     }),
 ];

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::fixture::Place as _;
 use crate::runner::Version;
+use crate::suite::call::Answer;
 use crate::suite::kernel;
 use crate::suite::lab::Lab;
 use crate::suite::outcome::{Stop, Trialled, ensure, skip};
@@ -63,11 +64,7 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
     let missing: Vec<&String> = theirs.iter().filter(|line| !now.contains(line)).collect();
     answer.ensure(missing.is_empty(), "all that is foreign as before", format!("missing: {missing:#?}"))?;
     same_settings(lab, &settings, "ADD")?;
-    answer.ensure(
-        foreign_flows(lab)? == flows,
-        "the foreign flow still tracked",
-        "the kernel has forgotten it",
-    )?;
+    same_flows(lab, flows, &answer)?;
     if lab.version >= Version::V0_4_0 {
         lab.check(&target, &result).run()?;
     }
@@ -80,12 +77,13 @@ pub(super) fn foreign(lab: &Lab<'_>) -> Trialled {
         answer.ok()?;
         lab.unchanged_since(&before, &answer)?;
     }
-    answer.ensure(
-        foreign_flows(lab)? == flows,
-        "the foreign flow still tracked",
-        "the kernel has forgotten it",
-    )?;
+    same_flows(lab, flows, &answer)?;
     same_settings(lab, &settings, "DEL and GC")
+}
+
+fn same_flows(lab: &Lab<'_>, flows: usize, answer: &Answer) -> Trialled {
+    let are_all = foreign_flows(lab)? == flows;
+    answer.ensure(are_all, "the foreign flow still tracked", "the kernel has forgotten it")
 }
 
 /// How many foreign flows the kernel tracks; none where it does not say.
