@@ -1,12 +1,14 @@
 //! The fixtures, with the Go reference plugins as passengers.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use conformance::fixture::{Node, Place as _, Snapshot, eventually, go_bin_dir};
+use anyhow::{Context as _, ensure};
+use conformance::fixture::{Moment, Node, PATIENCE, Place as _, Snapshot, eventually, go_bin_dir};
 use conformance::runner::{Exec, Network};
 use serde_json::{Value, json};
 
@@ -210,8 +212,51 @@ fn a_deleted_pod_is_gone_and_background_processes_die() {
     node.sh("ip link show v0").unwrap();
     drop(sleeping);
     assert_eq!(alive(), None);
-    assert!(eventually(Duration::from_secs(10), || node.sh("ip link show v0").is_err()));
+    assert!(eventually(PATIENCE, || node.sh("ip link show v0").is_err()));
     assert!(node.list_dir("/run/netns").unwrap().is_empty());
+}
+
+/// Makes a program, through another process: a thread that starts something while the file is being written would keep it
+/// busy.
+fn install(script: &str, path: &Path) -> anyhow::Result<()> {
+    let text = path.with_extension("text");
+    fs::write(&text, script)?;
+    ensure!(Command::new("install").arg(text).arg(path).status()?.success(), "install {}", path.display());
+    Ok(())
+}
+
+/// A plugin that is killed at each of its moments has got one step further each time, and what it started goes on.
+#[test]
+fn a_plugin_is_killed_at_all_of_its_moments() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("steps");
+    let script =
+        "#!/bin/sh\ncd $CNI_PATH\n(sleep 0.1; : > late) &\nfor step in 1 2 3 4 5 6; do : > $step; done\n";
+    install(script, &plugin).unwrap();
+    let made = folder.path().join("made");
+    let exec = Exec::new(plugin, "ADD").path(made.display().to_string());
+    let mut seen = BTreeSet::new();
+    fs::create_dir(&made).unwrap();
+    for moment in Moment::all(&exec).unwrap() {
+        fs::remove_dir_all(&made).unwrap();
+        fs::create_dir(&made).unwrap();
+        moment.kill(&exec).unwrap();
+        let names =
+            fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        seen.insert(names);
+    }
+    let steps = ["1", "2", "3", "4", "5", "6", "late"];
+    let mut expected: BTreeSet<Vec<String>> = BTreeSet::from([vec![]]);
+    expected.extend(
+        (0..=6).map(|n| [&steps[..n], &steps[6..]].concat().into_iter().map(str::to_owned).collect()),
+    );
+    assert_eq!(seen, expected);
+    // Another program, in which these moments do not come.
+    let moments = Moment::all(&exec).unwrap();
+    install("#!/bin/sh\n", &exec.binary).unwrap();
+    assert!(moments.iter().any(|moment| moment.kill(&exec).is_err()));
 }
 
 #[test]
@@ -265,7 +310,7 @@ fn tie(witness: &Node, node: &Node) -> anyhow::Result<()> {
 }
 
 fn tie_goes(witness: &Node) -> bool {
-    eventually(Duration::from_secs(10), || witness.sh("ip link show tie").is_err())
+    eventually(PATIENCE, || witness.sh("ip link show tie").is_err())
 }
 
 #[test]
@@ -307,7 +352,7 @@ fn a_killed_process_leaves_no_namespace() {
     let mut victim = Command::new(std::env::current_exe().unwrap());
     victim.args(["--exact", "victim", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut victim = witness.run(|| victim.spawn()).unwrap().unwrap();
-    let tied = eventually(Duration::from_secs(20), || witness.sh("ip link show tie").is_ok());
+    let tied = eventually(PATIENCE, || witness.sh("ip link show tie").is_ok());
     victim.kill().unwrap();
     victim.wait().unwrap();
     assert!(tied, "the victim did not get as far");

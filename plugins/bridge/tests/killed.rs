@@ -1,67 +1,28 @@
 //! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. The DEL after that removes everything.
+//! They need `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use common::{Lab, Stub, after, config, host_local, ports, try_link, unchanged};
-use conformance::fixture::{Place as _, Pod, Snapshot, eventually};
+use conformance::fixture::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
 use serde_json::{Value, json};
-
-const ROUNDS: u32 = 60;
 
 fn conf() -> Value {
     let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
     config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// Runs the plugin and kills it after the time. Whether it was still running then.
-fn kill(lab: &Lab, verb: &str, pod: &Pod, conf: &Value, time: Duration) -> bool {
-    let mut exec = lab.exec(verb, &pod.attachment("eth0"), conf);
-    exec.timeout = None;
-    let killed = lab
-        .node
-        .run(|| {
-            let mut command = std::process::Command::new(&exec.binary);
-            command
-                .env("CNI_COMMAND", &exec.command)
-                .env("CNI_CONTAINERID", &exec.container_id)
-                .env("CNI_NETNS", &exec.netns)
-                .env("CNI_IFNAME", &exec.ifname)
-                .env("CNI_PATH", &exec.path)
-                .stdin(std::process::Stdio::piped())
-                .stdout(std::process::Stdio::null())
-                .stderr(std::process::Stdio::null());
-            let mut child = command.spawn().unwrap();
-            let start = Instant::now();
-            // Not `take`: the plugin reads to the end of its input, so that has to come.
-            let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), &exec.stdin);
-            thread::sleep(time.saturating_sub(start.elapsed()));
-            let is_running = child.try_wait().unwrap().is_none();
-            child.kill().unwrap();
-            child.wait().unwrap();
-            is_running
-        })
-        .unwrap();
-    // The IPAM plugin lives on, and a DEL must not overtake it: what that would release comes only afterwards. A runtime
-    // takes longer than this for its next call.
-    let mark = format!("CNI_CONTAINERID={}\0", exec.container_id);
-    assert!(
-        eventually(Duration::from_secs(5), || !is_anybody_called_with(&mark)),
-        "{verb} has left a process"
-    );
-    killed
+/// The moments of a call, which is made for that.
+fn moments(lab: &Lab, verb: &str, pod: &Pod, conf: &Value) -> Vec<Moment> {
+    let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
+    lab.node.run(|| Moment::all(&exec)).unwrap().unwrap()
 }
 
-fn is_anybody_called_with(mark: &str) -> bool {
-    fs::read_dir("/proc").unwrap().any(|entry| {
-        let environment = entry.map(|entry| fs::read(entry.path().join("environ")).unwrap_or_default());
-        environment.unwrap().windows(mark.len()).any(|window| window == mark.as_bytes())
-    })
+fn kill(lab: &Lab, verb: &str, pod: &Pod, conf: &Value, moment: &Moment) {
+    let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
+    lab.node.run(|| moment.kill(&exec)).unwrap().unwrap();
 }
 
 /// A node where everything shared is there already, so that nothing at all may be different afterwards.
@@ -72,32 +33,15 @@ fn lab() -> (Lab, Snapshot) {
     (lab, before)
 }
 
-/// Times from 0 to a little more than a call takes here, so that the kills fall all over it on a slow machine as well.
-fn times(lab: &Lab, verb: &str) -> Vec<Duration> {
-    let pod = lab.pod("measured");
-    let mut wall = Duration::ZERO;
-    for call in ["ADD", "DEL"] {
-        let output = lab.call(call, &pod.attachment("eth0"), &conf());
-        assert!(output.success());
-        if call == verb {
-            wall = output.wall;
-        }
-    }
-    (0..ROUNDS).map(|round| wall * 12 / 10 * round / ROUNDS).collect()
-}
-
-fn name(verb: &str, round: usize) -> String {
-    // Tests run side by side, and a process is told by the container ID.
-    format!("killed-{}-{verb}-{round}", std::process::id())
-}
-
 #[test]
 fn add_killed_at_any_moment() {
     let (lab, before) = lab();
-    let mut killed = 0;
-    for (round, time) in times(&lab, "ADD").into_iter().enumerate() {
-        let pod = lab.pod(&name("ADD", round));
-        killed += usize::from(kill(&lab, "ADD", &pod, &conf(), time));
+    let measured = lab.pod("measured");
+    let moments = moments(&lab, "ADD", &measured, &conf());
+    lab.del(&measured.attachment("eth0"), &conf());
+    for (round, moment) in moments.iter().enumerate() {
+        let pod = lab.pod(&format!("killed-{round}"));
+        kill(&lab, "ADD", &pod, &conf(), moment);
         let attachment = pod.attachment("eth0");
         if round % 3 == 0 {
             // The namespace goes with its pod, and what was in it.
@@ -105,38 +49,41 @@ fn add_killed_at_any_moment() {
         }
         lab.del(&attachment, &conf());
         if round % 3 != 0 {
-            assert!(try_link(&pod, "eth0").is_none(), "killed after {time:?}");
+            assert!(try_link(&pod, "eth0").is_none(), "killed {moment}");
             pod.delete().unwrap();
         }
-        assert!(eventually(Duration::from_secs(5), || ports(&lab.node, "br0").len() == 1), "{time:?}");
-        assert_eq!(lab.reservations().len(), 2, "killed after {time:?}");
+        assert!(eventually(PATIENCE, || ports(&lab.node, "br0").len() == 1), "killed {moment}");
+        assert_eq!(lab.reservations().len(), 2, "killed {moment}");
         let rules = lab.node.sh("nft list ruleset").unwrap();
-        assert!(!rules.contains("killed-"), "killed after {time:?}\n{rules}");
+        assert!(!rules.contains("killed-"), "killed {moment}\n{rules}");
     }
-    assert!(killed > 10, "only {killed} of {ROUNDS} were still running");
     after(&lab, &before, "killed ADDs");
 }
 
 #[test]
 fn a_killed_add_can_be_tried_again_after_del() {
     let (lab, _) = lab();
-    let pod = lab.pod(&name("again", 0));
-    for time in times(&lab, "ADD").into_iter().step_by(6) {
-        kill(&lab, "ADD", &pod, &conf(), time);
-        lab.del(&pod.attachment("eth0"), &conf());
-        lab.add(&pod.attachment("eth0"), &conf());
+    let pod = lab.pod("again");
+    let attachment = pod.attachment("eth0");
+    let moments = moments(&lab, "ADD", &pod, &conf());
+    lab.del(&attachment, &conf());
+    for moment in moments.iter().step_by(5) {
+        kill(&lab, "ADD", &pod, &conf(), moment);
+        lab.del(&attachment, &conf());
+        lab.add(&attachment, &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1").unwrap();
-        lab.del(&pod.attachment("eth0"), &conf());
+        lab.del(&attachment, &conf());
     }
 }
 
 /// The first ADD of all, when the bridge is being made: whatever state it is left in, the next ADD goes on from there.
 #[test]
 fn the_first_add_killed_at_any_moment() {
-    for round in 0..20 {
+    let measured = Lab::new();
+    for moment in moments(&measured, "ADD", &measured.pod("first"), &conf()) {
         let lab = Lab::new();
-        let pod = lab.pod(&name("first", round));
-        kill(&lab, "ADD", &pod, &conf(), Duration::from_micros(300) * u32::try_from(round).unwrap());
+        let pod = lab.pod("first");
+        kill(&lab, "ADD", &pod, &conf(), &moment);
         lab.del(&pod.attachment("eth0"), &conf());
         let result = lab.add(&pod.attachment("eth0"), &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -6 -c 1 -W 2 fd00:1::1").unwrap();
@@ -147,25 +94,22 @@ fn the_first_add_killed_at_any_moment() {
 #[test]
 fn del_killed_at_any_moment() {
     let (lab, before) = lab();
-    let mut killed = 0;
-    for (round, time) in times(&lab, "DEL").into_iter().enumerate().step_by(2) {
-        let pod = lab.pod(&name("DEL", round));
+    let measured = lab.pod("measured");
+    lab.add(&measured.attachment("eth0"), &conf());
+    for (round, moment) in moments(&lab, "DEL", &measured, &conf()).iter().enumerate() {
+        let pod = lab.pod(&format!("killed-{round}"));
         lab.add(&pod.attachment("eth0"), &conf());
-        killed += usize::from(kill(&lab, "DEL", &pod, &conf(), time));
+        kill(&lab, "DEL", &pod, &conf(), moment);
         lab.del(&pod.attachment("eth0"), &conf());
-        assert!(try_link(&pod, "eth0").is_none(), "killed after {time:?}");
-        assert_eq!(
-            (ports(&lab.node, "br0").len(), lab.reservations().len()),
-            (1, 2),
-            "killed after {time:?}"
-        );
+        assert!(try_link(&pod, "eth0").is_none(), "killed {moment}");
+        assert_eq!((ports(&lab.node, "br0").len(), lab.reservations().len()), (1, 2), "killed {moment}");
         pod.delete().unwrap();
     }
-    assert!(killed > 5, "only {killed} were still running");
     after(&lab, &before, "killed DELs");
 }
 
-/// Killed while IPAM takes its time: the order of the steps is such that the DEL finds what there is.
+/// IPAM as a process of its own works on when bridge is killed: the order of the steps is such that the DEL finds what
+/// there is.
 #[test]
 fn killed_while_ipam_works() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
@@ -173,14 +117,18 @@ fn killed_while_ipam_works() {
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
     lab.add(&lab.pod("first").attachment("eth0"), &conf);
     let before = lab.snapshot();
-    stub.answer(
-        "ADD",
-        "sleep 0.3; echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.3/24\"}]}'",
-    );
-    let pod = lab.pod(&name("slow", 0));
-    stub.calls();
-    assert!(kill(&lab, "ADD", &pod, &conf, Duration::from_millis(100)));
+    stub.answer("ADD", "echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.3/24\"}]}'");
+    let pod = lab.pod("slow");
+    let moments = moments(&lab, "ADD", &pod, &conf);
     lab.del(&pod.attachment("eth0"), &conf);
-    assert_eq!(stub.calls(), ["ADD", "DEL"]);
-    unchanged(&lab.node, &before, "killed while IPAM worked");
+    let mut orphans = 0;
+    for moment in moments {
+        stub.calls();
+        kill(&lab, "ADD", &pod, &conf, &moment);
+        orphans += usize::from(stub.calls() == ["ADD"]);
+        lab.del(&pod.attachment("eth0"), &conf);
+        assert_eq!(stub.calls(), ["DEL"], "killed {moment}");
+        unchanged(&lab.node, &before, &format!("killed {moment}"));
+    }
+    assert!(orphans > 0, "the IPAM plugin has never been called");
 }

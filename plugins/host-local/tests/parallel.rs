@@ -1,14 +1,16 @@
-//! Many commands at once, and commands that are killed.
+//! Many commands at once, and commands that are killed, by `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::thread;
-use std::time::Duration;
 
-use common::{GO, Net, OURS, Random, finish, listing, run, start};
+use common::{GO, Net, OURS, finish, listing, run, start};
+use conformance::fixture::Moment;
+use conformance::runner::{Attachment, Exec};
 use serde_json::json;
 
 const CONTAINERS: usize = 64;
@@ -56,41 +58,39 @@ fn one_of_many_equal_adds_wins() {
     }
 }
 
-/// Killed at any moment: what is there is complete, DEL removes it, and nothing else is left. Half of the kills hit
-/// ADD, half DEL, which is then repeated.
+/// Killed at any moment: what is there is complete, DEL of either program removes it, and nothing else is left.
 #[test]
 fn nothing_is_left_of_killed_commands() {
-    let mut random = Random::new();
-    println!("seed {}", random.0);
+    for verb in ["ADD", "DEL"] {
+        let (_net, exec) = to_be_killed(verb);
+        let moments = Moment::all(&exec).unwrap();
+        for (moment, program) in moments.iter().flat_map(|moment| [(moment, OURS), (moment, GO)]) {
+            let (net, exec) = to_be_killed(verb);
+            moment.kill(&exec).unwrap();
+            for (name, content) in net.reservations() {
+                assert!(name.parse::<IpAddr>().is_ok(), "{verb} killed {moment}: {name}");
+                let is_whole = ["live\r\neth0", "killed\r\neth0"].contains(&content.as_str());
+                assert!(is_whole, "{verb} killed {moment}: {name} {content:?}");
+            }
+            run(net.command(program, "DEL", "killed", "eth0"), &net.conf).ok();
+            assert_eq!(net.reservations().len(), 2, "{verb} killed {moment}");
+            // The next command puts the index right.
+            net.add("last").result();
+            net.del("last").ok();
+            let index: Vec<_> = listing(&net.root().join("data/.ferrule/net")).into_values().collect();
+            assert_eq!(index.len(), 1, "{verb} killed {moment}: {index:?}");
+        }
+    }
+}
+
+/// A network with a reservation that has to stay, and a command on another one; it does the same each time.
+fn to_be_killed(verb: &str) -> (Net, Exec) {
     let net = Net::new(json!([[{ "subnet": "10.0.0.0/24" }], [{ "subnet": "fd00::/64" }]]));
     net.add("live").result();
-    let conf = net.conf.to_string();
-    let mut hits = 0;
-    for round in 0..300 {
-        let id = format!("c{round}");
-        if round % 2 == 1 {
-            net.add(&id).result();
-        }
-        let verb = ["ADD", "DEL"][round % 2];
-        let mut child = start(net.command(OURS, verb, &id, "eth0"), conf.as_bytes());
-        thread::sleep(Duration::from_micros(random.below(2500)));
-        child.kill().unwrap();
-        hits += usize::from(!finish(child).success);
-        for (name, content) in net.reservations() {
-            assert!(name.parse::<std::net::IpAddr>().is_ok(), "round {round}: {name}");
-            assert!(
-                content == "live\r\neth0" || content == format!("{id}\r\neth0"),
-                "round {round}: {name} {content:?}"
-            );
-        }
-        let program = [OURS, GO][random.below(2) as usize];
-        run(net.command(program, "DEL", &id, "eth0"), &net.conf).ok();
-        assert_eq!(net.reservations().len(), 2, "round {round}");
+    if verb == "DEL" {
+        net.add("killed").result();
     }
-    assert!(hits > 20, "only {hits} commands were killed before they ended");
-    // The next command has put the index right.
-    net.add("last").result();
-    net.del("last").ok();
-    let entries: Vec<_> = listing(&net.root().join("data/.ferrule/net")).into_values().collect();
-    assert_eq!(entries.len(), 1, "{entries:?}");
+    let attachment = Attachment::new("killed", "/some/where", "eth0");
+    let exec = Exec::new(OURS, verb).attachment(&attachment).stdin(net.conf.to_string());
+    (net, exec)
 }

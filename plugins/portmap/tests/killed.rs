@@ -1,19 +1,12 @@
 //! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. The DEL after that removes everything.
-//! They need root, `nft` and both variants of `iptables`.
+//! They need root, `nft`, `strace` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
 use common::programs::{saved, variant};
 use common::{Added, World, both, pods};
-use conformance::fixture::{Place as _, eventually};
+use conformance::fixture::{Moment, Place as _};
 use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
@@ -40,47 +33,21 @@ impl<'w> Lab<'w> {
             .stdin(self.config.to_string())
     }
 
-    /// A call that has to do; the time it took.
-    fn call(&self, verb: &str, container: &str) -> Duration {
+    /// A call that has to do.
+    fn call(&self, verb: &str, container: &str) {
         let output = self.base.world.node.call(&self.exec(verb, container)).unwrap();
         assert!(output.success(), "{verb} of {container}: {}", output.stdout_text());
-        output.wall
     }
 
-    /// Starts a call and kills the plugin after the time. Whether it was still running then.
-    fn kill(&self, verb: &str, container: &str, time: Duration) -> bool {
+    /// The moments of a call, which is made for that.
+    fn moments(&self, verb: &str, container: &str) -> Vec<Moment> {
         let exec = self.exec(verb, container);
-        let mut command = Command::new(&exec.binary);
-        command
-            .env("CNI_COMMAND", &exec.command)
-            .env("CNI_CONTAINERID", &exec.container_id)
-            .env("CNI_NETNS", &exec.netns)
-            .env("CNI_IFNAME", &exec.ifname)
-            .env("CNI_PATH", &exec.path)
-            .env("PATH", &self.path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        // A group of its own, by which whatever it starts is found: an iptables-restore lives on, for less time than a
-        // runtime takes to its next call.
-        command.process_group(0);
-        let (killed, group) = self
-            .base
-            .world
-            .node
-            .run(|| {
-                let mut child = command.spawn().unwrap();
-                let start = Instant::now();
-                let _ = child.stdin.take().unwrap().write_all(&exec.stdin);
-                thread::sleep(time.saturating_sub(start.elapsed()));
-                let is_running = child.try_wait().unwrap().is_none();
-                child.kill().unwrap();
-                child.wait().unwrap();
-                (is_running, child.id())
-            })
-            .unwrap();
-        assert!(eventually(Duration::from_secs(5), || !is_anybody_in(group)));
-        killed
+        self.base.world.node.run(|| Moment::all(&exec)).unwrap().unwrap()
+    }
+
+    fn kill(&self, verb: &str, container: &str, moment: &Moment) {
+        let exec = self.exec(verb, container);
+        self.base.world.node.run(|| moment.kill(&exec)).unwrap().unwrap();
     }
 
     /// What all tables hold.
@@ -89,72 +56,59 @@ impl<'w> Lab<'w> {
     }
 }
 
-/// Whether a process of the group lives. proc_pid_stat(5): behind the name in parentheses are state, parent and group.
-fn is_anybody_in(group: u32) -> bool {
-    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(&group.to_string())
-    })
-}
-
 /// A node of that backend, on which another container's host ports are: they have to stay, and nothing else.
-fn killed_on(keys: &Value, path: &str, rounds: u32) {
+fn killed_on(keys: &Value, path: &str) {
     let world = World::new();
     let mut lab = Lab::new(&world, keys.clone(), path);
     lab.call("ADD", "other");
     lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
-    lab.call("ADD", "warm");
-    let times = [("ADD", lab.call("ADD", "warm")), ("DEL", lab.call("DEL", "warm"))];
+    let verbs = ["ADD", "DEL"].map(|verb| (verb, lab.moments(verb, "measured")));
     let before = lab.state();
-    for (verb, wall) in times {
-        let mut killed = 0_u32;
-        for round in 0..rounds {
+    for (verb, moments) in verbs {
+        for (round, moment) in moments.iter().enumerate() {
             let container = format!("{verb}-{round}");
             if verb == "DEL" {
                 lab.call("ADD", &container);
             }
-            // To a little more than a call takes.
-            let time = wall * 12 / 10 * round / rounds;
-            killed += u32::from(lab.kill(verb, &container, time));
+            lab.kill(verb, &container, moment);
             if round % 2 == 0 {
                 lab.call("DEL", &container);
-                assert_eq!(lab.state(), before, "{verb} killed after {time:?}");
+                assert_eq!(lab.state(), before, "{verb} killed {moment}");
             }
             // Whatever is left, the next container gets the port, or this one at a second try.
             lab.call("ADD", &container);
             lab.call("CHECK", &container);
             lab.call("DEL", &container);
-            assert_eq!(lab.state(), before, "{verb} killed after {time:?}");
+            assert_eq!(lab.state(), before, "{verb} killed {moment}");
         }
-        assert!(killed >= rounds / 4, "only {killed} of {rounds} {verb}s were still running");
     }
 }
 
 #[test]
 fn at_any_moment_by_nf_tables() {
-    killed_on(&json!({}), "/usr/sbin:/usr/bin:/sbin:/bin", 40);
+    killed_on(&json!({}), "/usr/sbin:/usr/bin:/sbin:/bin");
 }
 
 #[test]
 fn at_any_moment_by_iptables() {
     for name in common::programs::VARIANTS {
         let programs = variant(name);
-        killed_on(&json!({"backend": "iptables"}), &programs.path().display().to_string(), 16);
+        killed_on(&json!({"backend": "iptables"}), &programs.path().display().to_string());
     }
 }
 
 /// The first ADD of all, which makes the table.
 #[test]
 fn the_first_add_of_a_node() {
-    for round in 0..20 {
+    const PATH: &str = "/usr/sbin:/usr/bin";
+    let measured = World::new();
+    for moment in Lab::new(&measured, json!({}), PATH).moments("ADD", "first") {
         let world = World::new();
-        let lab = Lab::new(&world, json!({}), "/usr/sbin:/usr/bin");
-        let container = "first";
-        lab.kill("ADD", container, Duration::from_micros(100) * round);
-        lab.call("DEL", container);
-        assert_eq!(world.count(), 0);
-        lab.call("ADD", container);
-        lab.call("CHECK", container);
+        let lab = Lab::new(&world, json!({}), PATH);
+        lab.kill("ADD", "first", &moment);
+        lab.call("DEL", "first");
+        assert_eq!(world.count(), 0, "killed {moment}");
+        lab.call("ADD", "first");
+        lab.call("CHECK", "first");
     }
 }

@@ -6,11 +6,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::killpg;
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::fixture::{Place, Snapshot, eventually};
+use crate::fixture::{Place, Snapshot, eventually, is_anybody_in};
 use crate::suite::call::Call;
 use crate::suite::lab::{Lab, Target};
 use crate::suite::outcome::{Stop, Trialled, fault};
@@ -141,8 +139,7 @@ pub(super) fn killed(lab: &Lab<'_>, call: &Call<'_>, after: Duration) -> Result<
     }
     thread::sleep(after);
     child.kill()?;
-    let group = Pid::from_raw(i32::try_from(child.id())?);
     child.wait()?;
-    eventually(ORPHAN_PATIENCE, || killpg(group, None).is_err());
+    eventually(ORPHAN_PATIENCE, || !is_anybody_in(child.id()));
     Ok(())
 }
