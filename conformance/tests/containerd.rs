@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use conformance::fixture::{Containerd, Node, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
+use conformance::fixture::{
+    Containerd, Node, PATIENCE, Place as _, Snapshot, bin_dir, eventually, go_bin_dir,
+};
 use serde_json::{Value, json};
 
 use self::host_port::{PORTS, SERVER, answered, closed};
@@ -131,7 +132,7 @@ fn nothing_outlives_containerd() {
         lines.any(|line| line == marker)
     };
     // A task counts as running just before it becomes its command.
-    assert!(eventually(Duration::from_secs(5), lives));
+    assert!(eventually(PATIENCE, lives));
     let groups = || containerd_groups(&node).unwrap();
     assert_ne!(groups(), 0);
     drop(containerd);

@@ -4,10 +4,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use conformance::fixture::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot, bin_dir, eventually};
+use conformance::fixture::{
+    Client, Node, NodeRuntime, PATIENCE, Place as _, Pod, Snapshot, bin_dir, eventually,
+};
 use conformance::runner::Network;
 use serde_json::{Value, json};
 
@@ -60,7 +61,7 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
         let family = if is_ipv4 { "-4" } else { "-6" };
         let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
         // IPv6 looks for its neighbours first.
-        ensure!(eventually(Duration::from_secs(10), || pod.sh(&ping).is_ok()), "{ping}");
+        ensure!(eventually(PATIENCE, || pod.sh(&ping).is_ok()), "{ping}");
         let client = clients.iter().find(|client| client.address().is_ipv4() == is_ipv4);
         called.extend(client);
     }

@@ -218,7 +218,8 @@ fn without_root_it_says_what_it_leaves_out() {
     let folder = TempDir::new().unwrap();
     fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let command = folder.path().join("cni-conformance");
-    fs::copy(COMMAND, &command).unwrap();
+    // By another process: one that is started here meanwhile would keep the file open for writing, and so busy.
+    assert!(Command::new("cp").arg(COMMAND).arg(&command).status().unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
         .arg(&command)

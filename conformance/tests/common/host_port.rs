@@ -1,10 +1,9 @@
 //! Calls to a host port.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use anyhow::bail;
-use conformance::fixture::{Place, eventually};
+use conformance::fixture::{PATIENCE, Place, eventually};
 
 /// The port of the node, and the container's that it leads to.
 pub(crate) const PORTS: (u16, u16) = (8080, 80);
@@ -14,7 +13,7 @@ pub(crate) const SERVER: [&str; 4] = ["iperf3", "--server", "--port", "80"];
 
 /// Fails unless a call to that address of the node is answered, by a server that may just be starting.
 pub(crate) fn answered(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
-    eventually(Duration::from_secs(5), || call(caller, node).is_ok());
+    eventually(PATIENCE, || call(caller, node).is_ok());
     call(caller, node)
 }
 

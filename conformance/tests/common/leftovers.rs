@@ -1,8 +1,6 @@
 //! What plugins may leave on a node.
 
-use std::time::Duration;
-
-use conformance::fixture::{Node, Snapshot, eventually};
+use conformance::fixture::{Node, PATIENCE, Snapshot, eventually};
 
 /// Things that belong to the network and not to one attachment, which the Go plugins never take away either:
 /// forwarding, base chains and the rules that lead to those of the attachments, portmap's empty maps, host-local's folders,
@@ -57,7 +55,7 @@ pub(crate) fn assert_nothing_left(
     let before = before.clone().ignoring(&ignored);
     let look = || anyhow::Ok(before.diff(&Snapshot::take(node)?.ignoring(&ignored)));
     // A veth goes some time after the namespace that its other end was in.
-    eventually(Duration::from_secs(5), || look().is_ok_and(|left| left.is_empty()));
+    eventually(PATIENCE, || look().is_ok_and(|left| left.is_empty()));
     assert_eq!(look()?, "");
     Ok(())
 }

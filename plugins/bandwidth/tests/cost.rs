@@ -7,14 +7,10 @@ use common::{
     BANDWIDTH, Bins, By, CONTAINERD, CRIO, attached, both, call, config, ifbs, limits, look, network, shaped,
     succeed,
 };
-use conformance::fixture::Node;
-use conformance::fixture::Place as _;
-use conformance::fixture::Pod;
-use conformance::fixture::eventually;
+use conformance::fixture::{Node, PATIENCE, Place as _, Pod, eventually};
 use conformance::runner::Exec;
 use serde_json::Value;
 use serde_json::json;
-use std::time::Duration;
 
 /// No process is started, by any verb.
 #[test]
@@ -110,7 +106,7 @@ fn thirty_two_at_once_leave_nothing() {
             }
         });
         assert!(
-            eventually(Duration::from_secs(2), || before.diff(&look(&node)).is_empty()),
+            eventually(PATIENCE, || before.diff(&look(&node)).is_empty()),
             "{}",
             before.diff(&look(&node))
         );

@@ -7,9 +7,7 @@ use common::{
     BANDWIDTH, Bins, By, CONTAINERD, CRIO, NETWORK, both, bridge_only, call, config, ifbs, network, owner,
     shaped, succeed,
 };
-use conformance::fixture::Node;
-use conformance::fixture::Place as _;
-use conformance::fixture::Snapshot;
+use conformance::fixture::{Node, PATIENCE, Place as _, Snapshot, eventually};
 use conformance::runner::Exec;
 use conformance::runner::ValidAttachment;
 use ferrule_bandwidth::owner::shared_name;
@@ -56,7 +54,7 @@ fn gc_removes_what_a_lost_del_left() {
     // A third network's GC takes what leads nowhere, and leaves what has another network's signature.
     let signed = shared_name(&owner("lost", "eth0"));
     let wait = || {
-        conformance::fixture::eventually(std::time::Duration::from_secs(5), || {
+        eventually(PATIENCE, || {
             !node.sh("ip -o link show type veth").unwrap().contains("nobody")
                 && node.sh("ip -o link show type veth").unwrap().lines().count() == 3
         })

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use common::{Bins, By, CONTAINERD, CRIO, KUBELET, both, limits, network, shaped};
-use conformance::fixture::{Background, Node, Place as _, Pod, eventually};
+use conformance::fixture::{Background, Node, PATIENCE, Place as _, Pod, eventually};
 use ferrule_bandwidth::config::{Limit, Numbers};
 use ferrule_bandwidth::shape::{self, Sizes};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ impl Server {
             .spawn(command)
             .unwrap_or_else(|error| panic!("iperf3 is needed (apt install iperf3): {error}"));
         let listens = || pod.sh("ss -ltn").unwrap().contains(":5201");
-        assert!(eventually(Duration::from_secs(5), listens), "iperf3 does not listen: is it installed?");
+        assert!(eventually(PATIENCE, listens), "iperf3 does not listen: is it installed?");
         Server { _pod: pod, address, _iperf: iperf }
     }
 

@@ -4,12 +4,10 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{
     Lab, SHARED, Stub, after, config, host_local, mac, overlay, ports, try_link, unchanged, with_prev,
 };
-use conformance::fixture::{Place as _, Pod, Snapshot, eventually};
+use conformance::fixture::{PATIENCE, Place as _, Pod, Snapshot, eventually};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
@@ -52,7 +50,7 @@ impl Attached {
 
     fn is_gone(&self, what: &str) {
         // The kernel may still be busy with a namespace that is going.
-        eventually(Duration::from_secs(5), || try_link(&self.lab.node, self.port()).is_none());
+        eventually(PATIENCE, || try_link(&self.lab.node, self.port()).is_none());
         after(&self.lab, &self.before, what);
         assert_eq!(self.lab.reservations().len(), 2, "{what}");
     }

@@ -4,10 +4,8 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{Lab, Stub, config, host_local, overlay, settled, sysctl, unchanged, with_prev};
-use conformance::fixture::{Client, Place as _, eventually};
+use conformance::fixture::{Client, PATIENCE, Place as _, eventually};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
@@ -116,7 +114,7 @@ fn rules_go_with_every_kind_of_del() {
             _ => lab.del(&attachment, &conf),
         }
         assert_eq!((rules(&lab, "pod1"), rules(&lab, "other")), (0, 2), "{kind}");
-        eventually(Duration::from_secs(5), || common::ports(&lab.node, "br0").len() == 1);
+        eventually(PATIENCE, || common::ports(&lab.node, "br0").len() == 1);
         common::after(&lab, &before, kind);
     }
 }

@@ -3,10 +3,8 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
-use conformance::fixture::{Place as _, eventually};
+use conformance::fixture::{PATIENCE, Place as _, eventually};
 use serde_json::json;
 
 const GUARD: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
@@ -69,7 +67,7 @@ fn any_path_to_the_namespace_will_do_and_is_reported_as_given() {
         assert!(!is_up(&pod), "{path}");
     }
     drop(sleeper);
-    assert!(eventually(Duration::from_secs(5), || !std::path::Path::new(&of_process).exists()));
+    assert!(eventually(PATIENCE, || !std::path::Path::new(&of_process).exists()));
     fail(&node, &call("ADD", &pod).env("CNI_NETNS", of_process.as_str()), 4);
     succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", of_process.as_str()));
 }

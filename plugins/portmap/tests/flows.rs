@@ -7,8 +7,8 @@ use std::net::{SocketAddr, UdpSocket};
 
 use cni_common::conntrack::{Filter, UDP, flows};
 use cni_common::netlink::Socket;
-use common::{IMPATIENCE, PATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
-use conformance::fixture::Place as _;
+use common::{IMPATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
+use conformance::fixture::{PATIENCE, Place as _};
 use serde_json::json;
 
 /// How many UDP flows to that port the kernel tracks.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conformance::fixture::{Client, Node, Place, Pod, Snapshot, bin_dir, eventually};
+use conformance::fixture::{Client, Node, PATIENCE, Place, Pod, Snapshot, bin_dir, eventually};
 use conformance::runner::{Attachment, Exec, Output};
 use serde_json::Value;
 
@@ -142,7 +142,7 @@ pub(crate) fn settled(lab: &Lab, client: &Client) {
         let tentative = "ip -6 address show tentative";
         lab.node.sh(tentative).unwrap().is_empty() && client.sh(tentative).unwrap().is_empty()
     };
-    assert!(eventually(Duration::from_secs(5), is_ready));
+    assert!(eventually(PATIENCE, is_ready));
 }
 
 /// Fails unless the place is what it was.

@@ -147,6 +147,7 @@ pub(crate) fn public_copy(dir: &Path) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     let copy = dir.join("loopback");
-    fs::copy(LOOPBACK, &copy).unwrap();
+    // By another process: one that is started here meanwhile would keep the file open for writing, and so busy.
+    assert!(Command::new("cp").arg(LOOPBACK).arg(&copy).status().unwrap().success());
     copy
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use conformance::fixture::{Client, Node, NodeRuntime, Place, Pod, bin_dir, go_bin_dir};
+use conformance::fixture::{Client, Node, NodeRuntime, PATIENCE, Place, Pod, bin_dir, go_bin_dir};
 use conformance::runner::{Attachment, Exec, Network, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,8 +19,7 @@ use tempfile::TempDir;
 pub(crate) const PORTMAP: &str = env!("CARGO_BIN_EXE_portmap");
 /// The machine outside, its network, and the node there.
 pub(crate) const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "2001:db8::/64"];
-/// How long a caller waits for an answer that has to come, and for one that must not.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a caller waits for an answer that must not come; for one that has to come it is [`PATIENCE`].
 pub(crate) const IMPATIENCE: Duration = Duration::from_millis(400);
 
 /// Whose portmap.
