@@ -1,7 +1,8 @@
 //! ADD: look, work out what to do, do it in two rounds; undone if a step fails.
 //!
-//! The second round is needed for what hangs on the IFB, which is named by an index that the kernel chooses. Within it the
-//! filter comes last, so that the container's packets never wait for anything.
+//! The second round is needed for what hangs on the IFB, which is named by an index that the kernel chooses. It begins with the
+//! IFB's alias, by which DEL knows that the hook is ours however early ADD is killed, and ends with the filter, so that the
+//! container's packets never wait for anything.
 
 use cni_common::netlink::link::{self, LinkId};
 use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
@@ -64,7 +65,7 @@ pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed>
         done.run(socket, first)?;
         return Ok(None);
     };
-    first.extend(provide(plan.host, egress));
+    first.extend(provide(egress));
     let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
     let lost = || CniError::internal(format!("{:?} is gone again", egress.name));
     let ifb = ifb.step(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(lost));
@@ -84,28 +85,26 @@ fn shape_host(host: u32, root: &Root) -> Step {
     }
 }
 
-/// The IFB, the hook, and as the last one the question what the IFB looks like.
-fn provide(host: u32, egress: &Egress) -> Vec<Step> {
+/// The IFB, and the question what it looks like.
+fn provide(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
-    let mut steps = vec![match egress.existing {
+    let ifb = match egress.existing {
         Some(index) => Step::new("set up the ifb device", ifb::set_up(index, egress.mtu)),
         None => Step::new("adding link", ifb::create(&egress.name, egress.mtu)).undone_by(link::delete(name)),
-    }];
+    };
+    [ifb, Step::new("look up the ifb device", link::get(name))]
+}
+
+/// The IFB's alias, the hook, the IFB's discipline, then the filter.
+fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
+    let Egress { parent, tbf, .. } = egress;
+    let alias = Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string()));
+    let mut steps = vec![alias.undone_by(ifb::set_alias(ifb, &egress.former_alias))];
     if egress.makes_hook {
         let create = Step::new("create ingress qdisc", qdisc::create_ingress(host));
         steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
     }
-    steps.push(Step::new("look up the ifb device", link::get(name)));
-    steps
-}
-
-/// The IFB's alias and discipline, then the filter.
-fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
-    let Egress { parent, tbf, .. } = egress;
-    let mut steps = vec![
-        Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string())),
-        Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)),
-    ];
+    steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
     for (preference, handle) in &egress.stale {
         steps.push(Step::new(
             "remove a filter that leads nowhere",

@@ -53,6 +53,8 @@ pub struct Egress {
     pub mtu: u32,
     /// What to write down at the IFB.
     pub alias: owner::Alias,
+    /// What is written down there now; nothing at one that is not there.
+    pub former_alias: String,
     /// The numbers of the IFB's discipline.
     pub tbf: Tbf,
     /// Whether there is no hook yet.
@@ -139,6 +141,7 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
         existing: ifb.map(|ifb| ifb.index),
         mtu: host.link.mtu,
         alias: owner::alias(owner, host.link.index, origin),
+        former_alias: ifb.map(|ifb| ifb.alias.clone()).unwrap_or_default(),
         tbf,
         makes_hook: hook.is_none(),
         parent: hook.map_or(cni_common::netlink::filter::AT_INGRESS, Hook::parent),

@@ -152,6 +152,7 @@ fn a_failure_at_any_step_leaves_nothing() {
         existing: None,
         mtu: 1500,
         alias: alias(&owner("one", "eth0"), found.index, Hook::Made),
+        former_alias: String::new(),
         tbf,
         makes_hook: true,
         parent: AT_INGRESS,
@@ -175,6 +176,16 @@ fn a_failure_at_any_step_leaves_nothing() {
         assert!(error.msg.starts_with(what), "{what}: {error}");
         assert_eq!(before.diff(&look(&node)), "", "{what}");
     }
+
+    // What was written down at an IFB that was there already is there again.
+    let name = &egress.name;
+    node.sh(&format!("ip link add {name} type ifb && ip link set {name} up alias mine")).unwrap();
+    let ifb = node.run(|| Socket::route().unwrap().link(LinkId::Name(name)).unwrap().unwrap()).unwrap();
+    let taken = Egress { existing: Some(ifb.index), former_alias: ifb.alias, tbf: broken, ..egress.clone() };
+    execute(&with(taken)).unwrap_err();
+    assert!(node.sh(&format!("ip link show {name}")).unwrap().contains("alias mine"));
+    node.sh(&format!("ip link del {name}")).unwrap();
+    assert_eq!(before.diff(&look(&node)), "");
 
     // A hook that turned up in the meantime is a race, and stays.
     node.sh(&format!("tc qdisc add dev {veth} clsact")).unwrap();
