@@ -5,8 +5,9 @@
 
 mod common;
 
-use common::{Lab, Stub, after, config, host_local, ports, try_link, unchanged};
+use common::{Lab, Stub, after, config, host_local, overlay, ports, try_link, unchanged};
 use conformance::fixture::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
+use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 fn conf() -> Value {
@@ -106,6 +107,31 @@ fn del_killed_at_any_moment() {
         pod.delete().unwrap();
     }
     after(&lab, &before, "killed DELs");
+}
+
+/// The DEL never comes: the pod is gone, and GC finds what the killed call left.
+#[test]
+fn gc_after_an_add_or_del_killed_at_any_moment() {
+    let (lab, before) = lab();
+    let valid = json!({"cniVersion": "1.1.0",
+        "cni.dev/valid-attachments": [{"containerID": "first", "ifname": "eth0"}]});
+    let measured = lab.pod("measured");
+    for (verb, moments) in ["ADD", "DEL"].map(|verb| (verb, moments(&lab, verb, &measured, &conf()))) {
+        for moment in moments {
+            let pod = lab.pod("lost");
+            if verb == "DEL" {
+                lab.add(&pod.attachment("eth0"), &conf());
+            }
+            kill(&lab, verb, &pod, &conf(), &moment);
+            pod.delete().unwrap();
+            lab.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
+            assert!(eventually(PATIENCE, || ports(&lab.node, "br0").len() == 1), "{verb} killed {moment}");
+            assert_eq!(lab.reservations().len(), 2, "{verb} killed {moment}");
+            let rules = lab.node.sh("nft list ruleset").unwrap();
+            assert!(!rules.contains("lost"), "{verb} killed {moment}\n{rules}");
+        }
+    }
+    after(&lab, &before, "GC after killed calls");
 }
 
 /// IPAM as a process of its own works on when bridge is killed: the order of the steps is such that the DEL finds what

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 
-use common::{GO, Net, OURS, finish, listing, run, start};
+use common::{GO, Net, OURS, Outcome, finish, listing, run, start};
 use conformance::fixture::Moment;
 use conformance::runner::{Attachment, Exec};
 use serde_json::json;
@@ -17,7 +17,7 @@ const CONTAINERS: usize = 64;
 const ROUNDS: usize = 50;
 
 /// Starts a command for each container at the same time, in processes of their own.
-fn all_at_once(net: &Net, verb: &str, ids: &[String]) -> Vec<common::Outcome> {
+fn all_at_once(net: &Net, verb: &str, ids: &[String]) -> Vec<Outcome> {
     let conf = net.conf.to_string();
     let children: Vec<_> =
         ids.iter().map(|id| start(net.command(OURS, verb, id, "eth0"), conf.as_bytes())).collect();
@@ -38,10 +38,10 @@ fn no_address_twice_and_none_lost() {
         thread::scope(|scope| {
             let dels = scope.spawn(|| all_at_once(&net, "DEL", &ids));
             all_at_once(&net, "ADD", &more).iter().for_each(|outcome| assert_eq!(outcome.ips().len(), 1));
-            dels.join().unwrap().iter().for_each(common::Outcome::ok);
+            dels.join().unwrap().iter().for_each(Outcome::ok);
         });
         assert_eq!(net.reservations().len(), more.len(), "round {round}");
-        all_at_once(&net, "DEL", &more).iter().for_each(common::Outcome::ok);
+        all_at_once(&net, "DEL", &more).iter().for_each(Outcome::ok);
         assert!(net.reservations().is_empty(), "round {round}");
     }
 }
@@ -58,13 +58,18 @@ fn one_of_many_equal_adds_wins() {
     }
 }
 
-/// Killed at any moment: what is there is complete, DEL of either program removes it, and nothing else is left.
+/// Killed at any moment: what is there is complete, GC and DEL of either program remove it, and nothing else is left.
 #[test]
 fn nothing_is_left_of_killed_commands() {
     for verb in ["ADD", "DEL"] {
         let (_net, exec) = to_be_killed(verb);
         let moments = Moment::all(&exec).unwrap();
-        for (moment, program) in moments.iter().flat_map(|moment| [(moment, OURS), (moment, GO)]) {
+        let removals: [fn(&Net) -> Outcome; 3] = [
+            |net| net.del("killed"),
+            |net| run(net.command(GO, "DEL", "killed", "eth0"), &net.conf),
+            |net| net.gc(json!([{ "containerID": "live", "ifname": "eth0" }])),
+        ];
+        for (moment, remove) in moments.iter().flat_map(|moment| removals.map(|remove| (moment, remove))) {
             let (net, exec) = to_be_killed(verb);
             moment.kill(&exec).unwrap();
             for (name, content) in net.reservations() {
@@ -72,7 +77,7 @@ fn nothing_is_left_of_killed_commands() {
                 let is_whole = ["live\r\neth0", "killed\r\neth0"].contains(&content.as_str());
                 assert!(is_whole, "{verb} killed {moment}: {name} {content:?}");
             }
-            run(net.command(program, "DEL", "killed", "eth0"), &net.conf).ok();
+            remove(&net).ok();
             assert_eq!(net.reservations().len(), 2, "{verb} killed {moment}");
             // The next command puts the index right.
             net.add("last").result();
