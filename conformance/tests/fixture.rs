@@ -235,12 +235,13 @@ fn a_plugin_is_killed_at_all_of_its_moments() {
     install(script, &plugin).unwrap();
     let made = folder.path().join("made");
     let exec = Exec::new(plugin, "ADD").path(made.display().to_string());
+    let node = Node::new().unwrap();
     let mut seen = BTreeSet::new();
     fs::create_dir(&made).unwrap();
-    for moment in Moment::all(&exec).unwrap() {
+    for moment in Moment::all(&node, &exec).unwrap() {
         fs::remove_dir_all(&made).unwrap();
         fs::create_dir(&made).unwrap();
-        moment.kill(&exec).unwrap();
+        moment.kill(&node, &exec).unwrap();
         let names =
             fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.collect();
@@ -254,9 +255,9 @@ fn a_plugin_is_killed_at_all_of_its_moments() {
     );
     assert_eq!(seen, expected);
     // Another program, in which these moments do not come.
-    let moments = Moment::all(&exec).unwrap();
+    let moments = Moment::all(&node, &exec).unwrap();
     install("#!/bin/sh\n", &exec.binary).unwrap();
-    assert!(moments.iter().any(|moment| moment.kill(&exec).is_err()));
+    assert!(moments.iter().any(|moment| moment.kill(&node, &exec).is_err()));
 }
 
 #[test]

@@ -5,17 +5,9 @@
 mod common;
 
 use common::{Bins, By, CONTAINERD, NETWORK, attached, both, bridge_only, call, config, ifbs, look, succeed};
-use conformance::fixture::{Moment, Node, PATIENCE, Place, eventually};
+use conformance::fixture::{Moment, Node, PATIENCE, Place as _, eventually};
 use conformance::runner::Exec;
 use serde_json::{Value, json};
-
-fn moments(place: &impl Place, exec: &Exec) -> Vec<Moment> {
-    place.run(|| Moment::all(exec)).unwrap().unwrap()
-}
-
-fn kill(place: &impl Place, exec: &Exec, moment: &Moment) {
-    place.run(|| moment.kill(exec)).unwrap().unwrap();
-}
 
 #[test]
 fn del_removes_what_killed_calls_left() {
@@ -26,19 +18,19 @@ fn del_removes_what_killed_calls_left() {
     };
     let [add, del] = ["ADD", "DEL"].map(|verb| exec(verb, &result));
     let before = look(&node);
-    let adds = moments(&node, &add);
-    for moment in moments(&node, &del) {
+    let adds = Moment::all(&node, &add).unwrap();
+    for moment in Moment::all(&node, &del).unwrap() {
         succeed(&node, &add);
-        kill(&node, &del, &moment);
+        moment.kill(&node, &del).unwrap();
         succeed(&node, &del);
         assert_eq!(before.diff(&look(&node)), "", "DEL killed {moment}");
     }
     for moment in adds {
-        kill(&node, &add, &moment);
+        moment.kill(&node, &add).unwrap();
         succeed(&node, &del);
         assert_eq!(before.diff(&look(&node)), "", "ADD killed {moment}");
         // Some runtimes try again without a DEL before it.
-        kill(&node, &add, &moment);
+        moment.kill(&node, &add).unwrap();
         let whole = succeed(&node, &add).document().unwrap();
         succeed(&node, &exec("CHECK", &whole));
         pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
@@ -55,25 +47,19 @@ fn gc_removes_what_killed_adds_left() {
     let gc = json!({"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth",
         "cni.dev/valid-attachments": [], "cni.dev/attachments": []});
     let gc = Exec::new(common::BANDWIDTH, "GC").stdin(gc.to_string());
-    let kill_with_its_pod = |moment: Option<&Moment>| {
+    let call_and_lose_the_pod = |make: &mut dyn FnMut(&Exec)| {
         let pod = node.pod("lost").unwrap();
         let result = runtime.add(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         let config = config("1.0.0", both(10_000_000, CONTAINERD), Some(&result));
-        let add = call(By::Us, "ADD", &pod.attachment("eth0"), &config);
-        let all = match moment {
-            None => moments(&node, &add),
-            Some(moment) => {
-                kill(&node, &add, moment);
-                Vec::new()
-            }
-        };
+        make(&call(By::Us, "ADD", &pod.attachment("eth0"), &config));
         runtime.del(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         pod.delete().unwrap();
         assert!(eventually(PATIENCE, || node.sh("ip -o link show type veth").unwrap().is_empty()));
-        all
     };
-    for moment in kill_with_its_pod(None) {
-        kill_with_its_pod(Some(&moment));
+    let mut moments = Vec::new();
+    call_and_lose_the_pod(&mut |add| moments = Moment::all(&node, add).unwrap());
+    for moment in moments {
+        call_and_lose_the_pod(&mut |add| moment.kill(&node, add).unwrap());
         succeed(&node, &gc);
         assert_eq!(ifbs(&node), Vec::<String>::new(), "ADD killed {moment}");
     }

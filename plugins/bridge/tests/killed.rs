@@ -1,4 +1,4 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. The DEL after that removes everything.
+//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that removes everything.
 //! They need `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -18,12 +18,12 @@ fn conf() -> Value {
 /// The moments of a call, which is made for that.
 fn moments(lab: &Lab, verb: &str, pod: &Pod, conf: &Value) -> Vec<Moment> {
     let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
-    lab.node.run(|| Moment::all(&exec)).unwrap().unwrap()
+    Moment::all(&lab.node, &exec).unwrap()
 }
 
 fn kill(lab: &Lab, verb: &str, pod: &Pod, conf: &Value, moment: &Moment) {
     let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
-    lab.node.run(|| moment.kill(&exec)).unwrap().unwrap();
+    moment.kill(&lab.node, &exec).unwrap();
 }
 
 /// A node where everything shared is there already, so that nothing at all may be different afterwards.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::thread;
 
 use common::{GO, Net, OURS, Outcome, finish, listing, run, start};
-use conformance::fixture::Moment;
+use conformance::fixture::{Moment, Node};
 use conformance::runner::{Attachment, Exec};
 use serde_json::json;
 
@@ -61,9 +61,10 @@ fn one_of_many_equal_adds_wins() {
 /// Killed at any moment: what is there is complete, GC and DEL of either program remove it, and nothing else is left.
 #[test]
 fn nothing_is_left_of_killed_commands() {
+    let node = Node::new().unwrap();
     for verb in ["ADD", "DEL"] {
         let (_net, exec) = to_be_killed(verb);
-        let moments = Moment::all(&exec).unwrap();
+        let moments = Moment::all(&node, &exec).unwrap();
         let removals: [fn(&Net) -> Outcome; 3] = [
             |net| net.del("killed"),
             |net| run(net.command(GO, "DEL", "killed", "eth0"), &net.conf),
@@ -71,7 +72,7 @@ fn nothing_is_left_of_killed_commands() {
         ];
         for (moment, remove) in moments.iter().flat_map(|moment| removals.map(|remove| (moment, remove))) {
             let (net, exec) = to_be_killed(verb);
-            moment.kill(&exec).unwrap();
+            moment.kill(&node, &exec).unwrap();
             for (name, content) in net.reservations() {
                 assert!(name.parse::<IpAddr>().is_ok(), "{verb} killed {moment}: {name}");
                 let is_whole = ["live\r\neth0", "killed\r\neth0"].contains(&content.as_str());

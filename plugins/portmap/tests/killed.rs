@@ -1,4 +1,4 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. The DEL after that removes everything.
+//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that removes everything.
 //! They need root, `nft`, `strace` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -43,13 +43,11 @@ impl<'w> Lab<'w> {
 
     /// The moments of a call, which is made for that.
     fn moments(&self, verb: &str, container: &str) -> Vec<Moment> {
-        let exec = self.exec(verb, container);
-        self.base.world.node.run(|| Moment::all(&exec)).unwrap().unwrap()
+        Moment::all(&self.base.world.node, &self.exec(verb, container)).unwrap()
     }
 
     fn kill(&self, verb: &str, container: &str, moment: &Moment) {
-        let exec = self.exec(verb, container);
-        self.base.world.node.run(|| moment.kill(&exec)).unwrap().unwrap();
+        moment.kill(&self.base.world.node, &self.exec(verb, container)).unwrap();
     }
 
     /// What all tables hold.
