@@ -40,27 +40,33 @@ fn del_removes_what_killed_calls_left() {
 }
 
 #[test]
-fn gc_removes_what_killed_adds_left() {
+fn gc_removes_what_killed_calls_left() {
     let node = Node::new().unwrap();
     let bridge = Bins::new(By::Go, By::Us);
     let runtime = bridge.runtime(&node);
     let gc = json!({"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth",
         "cni.dev/valid-attachments": [], "cni.dev/attachments": []});
     let gc = Exec::new(common::BANDWIDTH, "GC").stdin(gc.to_string());
-    let call_and_lose_the_pod = |make: &mut dyn FnMut(&Exec)| {
+    let call_and_lose_the_pod = |verb: &str, make: &mut dyn FnMut(&Exec)| {
         let pod = node.pod("lost").unwrap();
         let result = runtime.add(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         let config = config("1.0.0", both(10_000_000, CONTAINERD), Some(&result));
-        make(&call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+        let exec = |verb| call(By::Us, verb, &pod.attachment("eth0"), &config);
+        if verb == "DEL" {
+            succeed(&node, &exec("ADD"));
+        }
+        make(&exec(verb));
         runtime.del(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         pod.delete().unwrap();
         assert!(eventually(PATIENCE, || node.sh("ip -o link show type veth").unwrap().is_empty()));
     };
-    let mut moments = Vec::new();
-    call_and_lose_the_pod(&mut |add| moments = Moment::all(&node, add).unwrap());
-    for moment in moments {
-        call_and_lose_the_pod(&mut |add| moment.kill(&node, add).unwrap());
-        succeed(&node, &gc);
-        assert_eq!(ifbs(&node), Vec::<String>::new(), "ADD killed {moment}");
+    for verb in ["ADD", "DEL"] {
+        let mut moments = Vec::new();
+        call_and_lose_the_pod(verb, &mut |exec| moments = Moment::all(&node, exec).unwrap());
+        for moment in moments {
+            call_and_lose_the_pod(verb, &mut |exec| moment.kill(&node, exec).unwrap());
+            succeed(&node, &gc);
+            assert_eq!(ifbs(&node), Vec::<String>::new(), "{verb} killed {moment}");
+        }
     }
 }

@@ -5,6 +5,7 @@ mod common;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
 
 use common::{World, ask, both, mapping, more, pods, serve, silent, tcp};
 use conformance::fixture::{PATIENCE, Place as _};
@@ -84,9 +85,14 @@ fn the_ipv6_loopback_address_is_refused_at_once_and_left_to_its_owner() {
     let server = world.add("server", &pods(json!({})), &both(8080, 80));
     server.serve(80);
     let to = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 8080);
-    // At once: who has to wait gives up with another error.
-    let error = tcp(&world.node, to, PATIENCE).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    let refusals = (0..3).map(|_| {
+        let began = Instant::now();
+        let error = tcp(&world.node, to, PATIENCE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        began.elapsed()
+    });
+    // The quickest, since others use the machine too.
+    assert!(refusals.min() < Some(common::IMPATIENCE));
     common::serve_at(&world.node, "daemon", to);
     assert_eq!(ask(&world.node, "tcp", to), Ok("daemon ::1".to_owned()));
 }
