@@ -72,21 +72,29 @@ impl Server {
         Server { _pod: pod, address, _iperf: iperf }
     }
 
-    /// The intervals that the receiver counted: seconds and bits on the link.
+    /// The intervals that the receiver counted: seconds and bits on the link. None if iperf3 could not finish, or has nothing
+    /// to tell.
     fn iperf(&self, node: &Node, way: Way, seconds: u32, options: &str) -> Vec<(f64, f64)> {
         let reverse = if way == Way::FromPod { "-R" } else { "--get-server-output" };
         let said = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
-        let said: Value = serde_json::from_str(&said.unwrap()).unwrap();
+        let said: Value = match said {
+            Ok(said) => serde_json::from_str(&said).unwrap(),
+            Err(error) => {
+                println!("{error}");
+                return Vec::new();
+            }
+        };
         let receiver = if way == Way::FromPod { &said } else { &said["server_output_json"] };
         let of = |interval: &Value| {
             let sum = &interval["sum"];
             let (length, bytes) = (sum["seconds"].as_f64().unwrap(), sum["bytes"].as_f64().unwrap());
             (length, bytes * 8.0 * FRAME_PER_PAYLOAD)
         };
-        receiver["intervals"].as_array().unwrap().iter().map(of).collect()
+        receiver["intervals"].as_array().into_iter().flatten().map(of).collect()
     }
 
-    fn measure(&self, node: &Node, case: &Case, seconds: u32) -> Measured {
+    /// Nothing if iperf3 did not tell of the first second and more.
+    fn measure(&self, node: &Node, case: &Case, seconds: u32) -> Option<Measured> {
         // iperf3 counts by the block, and its usual 128 KiB are a whole second of one Mbit/s.
         let options = if case.rate <= 10 * MBIT { "-l 4K" } else { "" };
         let count = (seconds - 1) * 10;
@@ -96,7 +104,7 @@ impl Server {
             let ping = node.sh(&format!("ping -q -i 0.1 -c {count} {} || true", self.address)).unwrap();
             (iperf.join().unwrap(), ping)
         });
-        let rest = &intervals[1..];
+        let (first, rest) = intervals.split_first().filter(|(_, rest)| !rest.is_empty())?;
         let (time, bits) = rest.iter().fold((0.0, 0.0), |(time, bits), (t, b)| (time + t, bits + b));
         let times: Vec<f64> = ping
             .split("= ")
@@ -104,12 +112,12 @@ impl Server {
             .map(|times| times.split(['/', ' ']).filter_map(|time| time.parse().ok()).collect())
             .unwrap_or_default();
         let rtt = |index: usize| times.get(index).copied().unwrap_or(f64::NAN);
-        Measured {
+        Some(Measured {
             steady: bits / time,
-            first: intervals[0].1 / intervals[0].0,
+            first: first.1 / first.0,
             rtt_average: rtt(1),
             rtt_longest: rtt(2),
-        }
+        })
     }
 }
 
@@ -180,6 +188,15 @@ fn cases(rates: &[u64], ways: &[Way]) -> Vec<Case> {
 /// How often a case is measured again by itself. What takes the processor away from the sender, the receiver or the kernel in
 /// between can only make one measurement worse, while a filter that is wrong makes all of them wrong.
 const TRIES_AGAIN: u32 = 6;
+/// How long that is waited for: what takes the processor away seldom does so for a moment only.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Shows a measurement and tells what is wrong with it.
+fn look(case: &Case, measured: Option<Measured>) -> Vec<String> {
+    let Some(measured) = measured else { return vec!["iperf3 having nothing to tell".to_owned()] };
+    println!("{}", case.row(&measured));
+    case.faults(&measured)
+}
 
 /// Measures cases at the same time, then those that failed by themselves.
 fn measure(cases: &[Case], seconds: u32) {
@@ -187,7 +204,7 @@ fn measure(cases: &[Case], seconds: u32) {
     let bins = Bins::new(By::Go, By::Us);
     let servers: Vec<Server> =
         cases.iter().zip(0..).map(|(case, number)| case.server(&node, number, &bins)).collect();
-    let measured: Vec<Measured> = std::thread::scope(|scope| {
+    let measured: Vec<Option<Measured>> = std::thread::scope(|scope| {
         let node = &node;
         let threads: Vec<_> = servers
             .iter()
@@ -196,15 +213,13 @@ fn measure(cases: &[Case], seconds: u32) {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    for ((case, server), mut measured) in cases.iter().zip(&servers).zip(measured) {
-        println!("{}", case.row(&measured));
-        let mut faults = case.faults(&measured);
+    for ((case, server), measured) in cases.iter().zip(&servers).zip(measured) {
+        let mut faults = look(case, measured);
         for _ in 0..TRIES_AGAIN {
             if !faults.is_empty() {
                 println!("    again, because of {}", faults.join(", "));
-                measured = server.measure(&node, case, seconds.min(6));
-                println!("{}", case.row(&measured));
-                faults = case.faults(&measured);
+                std::thread::sleep(PAUSE);
+                faults = look(case, server.measure(&node, case, seconds.min(6)));
             }
         }
         assert!(faults.is_empty(), "{case:?}: {}", faults.join(", "));
@@ -249,7 +264,7 @@ fn the_reference_beside_it() {
             let case = Case { by, rate, burst, way: Way::ToPod };
             let node = Node::new().unwrap();
             let server = case.server(&node, 0, &Bins::new(By::Go, by));
-            let measured = server.measure(&node, &case, 3);
+            let measured = server.measure(&node, &case, 3).unwrap();
             println!("{}", case.row(&measured));
             delivered.push(measured);
         }
@@ -272,8 +287,7 @@ fn what_is_not_limited_is_not_slowed() {
     let from_limited = Server::new(&node, "from-limited", &bins, limits((0, 0), (100 * MBIT, CONTAINERD)));
     // The best second of several, taken in turns: other processes can only make it worse.
     let once = |server: &Server, way: Way| {
-        let (time, bits) = server.iperf(&node, way, 1, "")[0];
-        bits / time / 1e9
+        server.iperf(&node, way, 1, "").first().map_or(0.0, |(time, bits)| bits / time / 1e9)
     };
     let compare = |one: &Server, other: &Server, way: Way| {
         let best = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
