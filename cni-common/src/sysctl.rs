@@ -9,6 +9,12 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name)
 }
 
+/// Whether the setting exists. `net/ipv4/conf/NAME` exists exactly as long as a link of that name does, so this finds a
+/// link with a single system call.
+pub fn exists(name: &str) -> bool {
+    path(name).exists()
+}
+
 /// The value, without the line's end.
 ///
 /// # Errors

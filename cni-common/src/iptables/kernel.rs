@@ -1,7 +1,7 @@
 //! What iptables-nft keeps in nf_tables, read and deleted without a process.
 //!
-//! Nothing is ever added to these tables: one rule that iptables-nft does not understand makes it refuse the table,
-//! kube-proxy's rules included.
+//! Only steps of [`xt`](crate::nftables::xt) may be added to these tables: one rule that iptables-nft does not understand
+//! makes it refuse the table, kube-proxy's rules included.
 
 use crate::netlink::Socket;
 use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
@@ -48,11 +48,11 @@ pub fn jumps(socket: &mut Socket, v6: bool, parent: &str, chain: &str) -> Result
     Ok(jumps)
 }
 
-/// Deletes a chain, and what in `parent` jumps to it. One that is not there is no error.
+/// Deletes a chain, and the rules of `parents` that jump to it. A missing chain is no error.
 ///
 /// # Errors
 /// What the kernel said.
-pub fn delete_chain(socket: &mut Socket, v6: bool, parent: &str, chain: &str) -> Result<(), Error> {
+pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str) -> Result<(), Error> {
     let table = table(v6);
     let mut tries = TRIES;
     loop {
@@ -60,8 +60,10 @@ pub fn delete_chain(socket: &mut Socket, v6: bool, parent: &str, chain: &str) ->
             return Ok(());
         }
         let mut batch = Batch::new();
-        for jump in jumps(socket, v6, parent, chain)? {
-            batch.delete_rule(table, parent, jump.handle);
+        for parent in parents {
+            for jump in jumps(socket, v6, parent, chain)? {
+                batch.delete_rule(table, parent, jump.handle);
+            }
         }
         batch.flush_chain(table, chain).delete_chain(table, chain);
         match batch.commit(socket) {
@@ -94,7 +96,7 @@ pub fn delete_dead(
         dead.sort_unstable();
         dead.dedup();
         for chain in dead {
-            delete_chain(socket, v6, parent, &chain)?;
+            delete_chain(socket, v6, &[parent], &chain)?;
         }
     }
     Ok(())

@@ -67,12 +67,17 @@ impl Programs {
         Ok(Programs { variant: variant(&program)?, stem: name.to_owned() })
     }
 
+    /// Whether the network namespace has a legacy nat table of the family.
+    pub fn has_legacy_table(v6: bool) -> bool {
+        let names = if v6 { "ip6_tables_names" } else { "ip_tables_names" };
+        let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+        names.lines().any(|name| name == "nat")
+    }
+
     /// The legacy ones, if the network namespace has a legacy nat table of the family, and the programs are there. If they
     /// are not, nobody on the same `PATH` can have used them.
     pub fn legacy(v6: bool) -> Option<Self> {
-        let names = if v6 { "ip6_tables_names" } else { "ip_tables_names" };
-        let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
-        if !names.lines().any(|name| name == "nat") {
+        if !Programs::has_legacy_table(v6) {
             return None;
         }
         let legacy = format!("{}-legacy", name(v6));

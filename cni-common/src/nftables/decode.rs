@@ -1,7 +1,7 @@
 //! From the kernel's words back to a step: what makes it possible to compare a rule that is with one that should be.
 
 use super::encode::{DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, VERDICT_CHAIN};
-use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict};
+use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
 use crate::netlink::message::{find_attr, text};
 
@@ -87,6 +87,12 @@ impl RawExpr {
                 port: data.register(5)?,
             }),
             "masq" => Some(Expr::Masquerade { flags: data.number(1).unwrap_or_default() }),
+            "match" | "target" => Some(Expr::Xt(Xt {
+                is_target: self.name == "target",
+                name: data.text(1)?,
+                revision: data.number(2)?,
+                info: find_attr(data.0, 3)?.to_vec(),
+            })),
             _ => None,
         }
     }
@@ -111,7 +117,7 @@ mod tests {
     use super::*;
     use crate::netlink::Message;
     use crate::netlink::message::find_attr;
-    use crate::nftables::FIB_DADDR;
+    use crate::nftables::{FIB_DADDR, xt};
 
     fn round(expr: &Expr) -> Option<Expr> {
         let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
@@ -138,6 +144,8 @@ mod tests {
             Expr::VerdictMap { map: "v".to_owned(), from: r },
             Expr::Dnat { v6: true, address: r, port: Register::word(4) },
             Expr::Masquerade { flags: 16 },
+            xt::destination_is_local(),
+            xt::set_mark_bit(12),
         ];
         for step in steps {
             assert_eq!(round(&step), Some(step));

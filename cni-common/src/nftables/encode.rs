@@ -1,6 +1,6 @@
 //! How each step of a rule looks on the wire.
 
-use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict};
+use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use crate::netlink::Message;
 
 /// `NFTA_EXPR_NAME`.
@@ -35,6 +35,8 @@ impl Expr {
             Expr::Lookup { .. } | Expr::VerdictMap { .. } => "lookup",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
+            Expr::Xt(Xt { is_target: false, .. }) => "match",
+            Expr::Xt(Xt { is_target: true, .. }) => "target",
         }
     }
 
@@ -98,6 +100,8 @@ impl Expr {
             // NFTA_MASQ_FLAGS
             Expr::Masquerade { flags: 0 } => data,
             Expr::Masquerade { flags } => data.attr_be32(1, *flags),
+            // NFTA_MATCH_NAME, _REV, _INFO; NFTA_TARGET_* have the same numbers
+            Expr::Xt(xt) => data.attr_text(1, &xt.name).attr_be32(2, xt.revision).attr(3, &xt.info),
         }
     }
 }

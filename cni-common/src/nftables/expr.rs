@@ -86,6 +86,19 @@ pub enum Verdict {
     Goto(String),
 }
 
+/// An extension of iptables (`xt_*`), carried by nf_tables as `nft_compat` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xt {
+    /// A target ends the rule with an action; a match only tests the packet.
+    pub is_target: bool,
+    /// The extension's name, as in `-m NAME` or `-j NAME`.
+    pub name: String,
+    /// The version of the layout of `info`.
+    pub revision: u32,
+    /// The extension's C struct in host byte order, padded to a multiple of 8 bytes (`XT_ALIGN`).
+    pub info: Vec<u8>,
+}
+
 /// One step of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
@@ -185,4 +198,6 @@ pub enum Expr {
         /// 0 for none.
         flags: u32,
     },
+    /// A match or a target of iptables, for a rule in a table that iptables-nft reads: see [`xt`](super::xt).
+    Xt(Xt),
 }

@@ -27,10 +27,12 @@ pub mod matches;
 mod read;
 mod set;
 mod userdata;
+pub mod xt;
 
 pub use batch::Batch;
 pub use expr::{
     CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATUS_DNAT, Verdict,
+    Xt,
 };
 pub use generation::{Generation, generation};
 pub use read::{Chain, RawExpr, Rule, all_chains, chains, probe, rules};

@@ -48,7 +48,7 @@ fn source(rule: &cni_common::iptables::Rule) -> Option<IpAddr> {
 pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let kernel = kernel::families_with(socket, &[chain]).and_then(|families| {
-        families.into_iter().try_for_each(|v6| kernel::delete_chain(socket, v6, POSTROUTING, chain))
+        families.into_iter().try_for_each(|v6| kernel::delete_chain(socket, v6, &[POSTROUTING], chain))
     });
     failures.keep(kernel.step(|| "remove masquerade"));
     failures.keep(legacy::remove(|_| vec![chain.to_owned()]).step(|| "remove masquerade"));

@@ -22,13 +22,15 @@ pub(super) fn missing(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>,
     Ok(lines)
 }
 
-/// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads; the two that end in
-/// something else than a jump are alone in their chains.
+/// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads. No chain has two that end
+/// in something else than a jump.
 fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
     let target = shared.rule.argument("-j").unwrap_or_default();
     let found = rules(socket, table(v6), &shared.rule.chain)?;
-    let is_jump = target.starts_with("CNI-");
-    Ok(found.iter().any(|rule| !is_jump || rule.jump_target().is_some_and(|jump| jump == target)))
+    Ok(found.iter().any(|rule| match rule.jump_target() {
+        Some(jump) => jump == target,
+        None => !target.starts_with("CNI-"),
+    }))
 }
 
 /// The families in which a container has a chain, of today's or of the old layout.
@@ -44,8 +46,8 @@ pub(super) fn delete(socket: &mut Socket, owner: &Attachment<'_>) -> Result<(), 
 
 /// Deletes a container's chains of one family and what leads to them.
 pub(super) fn delete_in(socket: &mut Socket, v6: bool, owner: &Attachment<'_>) -> Result<(), Error> {
-    delete_chain(socket, v6, DNAT, &chain_of(owner.network, owner.container_id))?;
-    delete_chain(socket, v6, OLD_SNAT, &old_chain_of(owner.network, owner.container_id))
+    delete_chain(socket, v6, &[DNAT], &chain_of(owner.network, owner.container_id))?;
+    delete_chain(socket, v6, &[OLD_SNAT], &old_chain_of(owner.network, owner.container_id))
 }
 
 /// Deletes the chains of the network's containers that have no valid attachment.
