@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use crate::conditions::{self, Matches, Syntax};
 use crate::mapping::{Mapping, WireMapping};
-use crate::mark::Mark;
+use crate::mark::{self, Mark};
+use crate::services;
 
 /// Who carries out the translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub struct Conf {
     pub masq_all: bool,
     /// How a packet is marked that is to be masqueraded.
     pub mark: Mark,
+    /// `ipvsMarkBit`: the bit of the packet mark by which iptables lets packets use host ports, see
+    /// [`services`](crate::services).
+    pub services_bit: u8,
     /// `markMasqBit`, if it is set.
     pub masq_bit: Option<u8>,
     /// `externalSetMarkChain`, if it is set.
@@ -60,6 +64,7 @@ struct Wire {
     snat: Option<bool>,
     masq_all: bool,
     mark_masq_bit: Option<i64>,
+    ipvs_mark_bit: Option<i64>,
     external_set_mark_chain: String,
     #[serde(rename = "conditionsV4")]
     conditions_v4: Vec<String>,
@@ -91,6 +96,7 @@ impl Conf {
             snat: wire.snat.unwrap_or(true),
             masq_all: wire.masq_all,
             masq_bit: wire.mark_masq_bit.and_then(|bit| u8::try_from(bit).ok()),
+            services_bit: wire.services_bit(&mark).map_err(bad)?,
             mark,
             external_chain: Some(wire.external_set_mark_chain).filter(|chain| !chain.is_empty()),
             conditions: [wire.conditions_v4, wire.conditions_v6],
@@ -141,6 +147,22 @@ impl Wire {
                 .ok_or_else(|| "MasqMarkBit must be between 0 and 31".to_owned()),
             (None, Some(chain)) => Mark::chain(chain),
             (None, None) => Ok(Mark::default()),
+        }
+    }
+
+    fn services_bit(&self, mark: &Mark) -> Result<u8, String> {
+        let bit = self.ipvs_mark_bit.unwrap_or(services::DEFAULT_BIT.into());
+        let Some(bit) = u8::try_from(bit).ok().filter(|bit| *bit < 32) else {
+            return Err(format!("ipvsMarkBit must be between 0 and 31, not {bit}"));
+        };
+        match bit {
+            mark::DEFAULT_BIT => Err(format!("ipvsMarkBit {bit} is the bit of Kubernetes' own mark")),
+            // Only an explicit key is an error: no older configuration may break.
+            bit if mark.value() == 1 << bit && self.ipvs_mark_bit.is_some() => {
+                Err(format!("ipvsMarkBit and markMasqBit are both {bit}"))
+            }
+            bit if mark.value() == 1 << bit => Ok(services::SECOND_BIT),
+            bit => Ok(bit),
         }
     }
 
@@ -217,6 +239,8 @@ mod tests {
         assert_eq!((conf.backend, conf.snat, conf.masq_all), (Backend::Nftables, true, false));
         assert_eq!((conf.mark.chain_name(), conf.mark.value()), ("KUBE-MARK-MASQ".to_owned(), 0x4000));
         assert!(conf.mappings.is_empty());
+        assert_eq!((conf.services_bit, read(r#","ipvsMarkBit":3"#).unwrap().services_bit), (12, 3));
+        assert_eq!(read(r#","markMasqBit":12"#).unwrap().services_bit, 11, "not the bit for masquerading");
         assert!(read(r#","snat":null,"externalSetMarkChain":"","markMasqBit":null"#).unwrap().snat);
     }
 
@@ -252,6 +276,9 @@ mod tests {
             ),
             (r#","markMasqBit":32"#, "MasqMarkBit must be between 0 and 31"),
             (r#","markMasqBit":-1"#, "MasqMarkBit must be between 0 and 31"),
+            (r#","ipvsMarkBit":32"#, "ipvsMarkBit must be between 0 and 31, not 32"),
+            (r#","ipvsMarkBit":14"#, "ipvsMarkBit 14 is the bit of Kubernetes' own mark"),
+            (r#","ipvsMarkBit":5,"markMasqBit":5"#, "ipvsMarkBit and markMasqBit are both 5"),
             (r#","backend":"ebpf""#, "unrecognized backend \"ebpf\""),
             (
                 r#","backend":"nftables","conditionsV4":["-s","10.0.0.1"],"conditionsV6":["!"]"#,

@@ -26,6 +26,7 @@ use crate::nft::{Live, abandon, live};
 use crate::owner::{self, describe};
 use crate::plan::Entry;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
+use crate::services;
 
 const USAGE: &str = "usage: portmap hand-back [--to nftables|iptables] [--dry-run]";
 /// How often what was read is read again because somebody changed a ruleset meanwhile.
@@ -100,6 +101,7 @@ fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
                 }
                 outcome => outcome.step(|| "hand host ports over")?,
             }
+            services::collect(&mut socket)?;
         }
         for live in &over {
             println!("{}: {} host ports", describe(&live.label), live.entries.len());
@@ -204,6 +206,7 @@ fn conf(entries: &[&Entry], v6: bool) -> Conf {
         snat: of_family().any(marks),
         masq_all: of_family().any(|entry| matches!(entry.masquerade, Masquerade::All(_))),
         mark: Mark::default(),
+        services_bit: services::DEFAULT_BIT,
         masq_bit: None,
         external_chain: None,
         conditions: [Vec::new(), Vec::new()],

@@ -3,7 +3,7 @@
 //! [`config`] reads what is asked for, [`address`] picks the container's addresses, and [`plan`] works out what that means:
 //! none of them asks the kernel. [`nft`] carries it out, or [`iptables`]; [`reference`](mod@reference) knows what the
 //! reference plugin's nftables backend left. [`localhost`] lets connections from 127.0.0.1 through, and
-//! [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
+//! [`services`] lets the Services of kube-proxy come first in its IPVS mode, and [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
 //! story, and [`hand_back`] gives live host ports to the reference plugin.
 
 #![deny(missing_docs)]
@@ -21,6 +21,7 @@ pub mod nft;
 pub mod owner;
 pub mod plan;
 pub mod reference;
+pub mod services;
 pub mod verbs;
 
 use std::process::ExitCode;

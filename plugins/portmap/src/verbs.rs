@@ -7,9 +7,9 @@ use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
 
 use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};
-use crate::nft::{self, Conditions};
+use crate::nft::{self, Conditions, Gate};
 use crate::plan::{Entry, Plan, Realm};
-use crate::{flows, iptables, localhost, reference};
+use crate::{flows, iptables, localhost, reference, services};
 use cni_common::plugin::Attachment;
 use ipnetwork::IpNetwork;
 
@@ -53,6 +53,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
         return Err(not_chained("must be called as chained plugin"));
     };
     if conf.mappings.is_empty() {
+        follow_services();
         return Ok(result);
     }
     let Wanted { addresses, plan, conditions } = Wanted::new(call, &conf, &result)?;
@@ -66,7 +67,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let mut socket = netfilter()?;
     let added = match conf.backend {
         Backend::Nftables => {
-            let added = nft::add(&mut socket, &owner, call.sandbox.path(), &plan, &conditions)?;
+            let added = add_to_nft(&mut socket, call, &conf, &plan, &conditions)?;
             // What another backend or program made for this container would come first.
             leave_others(&mut socket, &owner, true).inspect_err(|_| undo(&mut socket, &owner))?;
             added
@@ -85,6 +86,35 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     }
     flows::forget_before(&mut socket, &added, nft::has_own);
     Ok(result)
+}
+
+/// Adds the entries to our table: by one batch where the table is as it should be, as nearly always.
+fn add_to_nft(
+    socket: &mut Socket,
+    call: &Attach<'_>,
+    conf: &Conf,
+    plan: &Plan,
+    conditions: &[Conditions],
+) -> Result<Vec<Entry>, CniError> {
+    let (owner, netns) = (Attachment::from(call), call.sandbox.path());
+    let adapt = |socket: &mut Socket| services::adapt(socket, Some(conf.services_bit));
+    // Without kube-proxy in IPVS mode a wrong gate is noticed by the attempt.
+    let gate = if services::are_local() { adapt(socket)? } else { Gate::Local };
+    if nft::try_add(socket, &owner, netns, plan, gate)? {
+        return Ok(plan.entries.clone());
+    }
+    let gate = adapt(socket)?;
+    nft::add(socket, &owner, netns, plan, conditions, gate)
+}
+
+/// Adapts the table to what kube-proxy does, for a call that has nothing else to do here: so any pod's ADD or DEL notices
+/// that kube-proxy has begun to run in IPVS mode. Its failure is not this pod's.
+fn follow_services() {
+    if services::are_local()
+        && let Err(error) = netfilter().and_then(|mut socket| services::adapt(&mut socket, None))
+    {
+        eprintln!("{error}");
+    }
 }
 
 /// Removes what the backend that is not in use, or the reference's nftables backend, has for the container.
@@ -134,7 +164,10 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut socket = netfilter()?;
     match whose(&mut socket, &conf, &owner)? {
-        Whose::Ours => nft::check(&mut socket, &owner, &plan, &conditions)?,
+        Whose::Ours => {
+            let gate = services::check(&mut socket)?;
+            nft::check(&mut socket, &owner, &plan, &conditions, gate)?;
+        }
         Whose::References => reference::check(&mut socket, owner.container_id, &conf, &plan)?,
         Whose::Iptables => iptables::check(&conf, &owner, &addresses)?,
     }
@@ -178,6 +211,12 @@ pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
     // ports have been found.
     let processes = removed.is_empty() && has_mappings(call.config);
     failures.keep(iptables::delete(&mut socket, &owner, processes));
+    // What kube-proxy does never keeps a DEL from succeeding.
+    if (!removed.is_empty() || services::are_local())
+        && let Err(error) = services::adapt(&mut socket, None)
+    {
+        eprintln!("{error}");
+    }
     removed.extend(said);
     flows::forget_after(&mut socket, &removed);
     failures.into_result()
@@ -200,6 +239,7 @@ pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
     let mut removed = failures.keep(nft::gc(&mut socket, network, call.valid)).unwrap_or_default();
     removed.extend(failures.keep(reference::gc(&mut socket, call.valid)).unwrap_or_default());
     failures.keep(iptables::gc(&mut socket, network, call.valid));
+    failures.keep(services::collect(&mut socket));
     flows::forget_after(&mut socket, &removed);
     failures.into_result()
 }

@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::programs::{saved, variant};
+use common::ipvs::{Balancer, KubeProxy};
+use common::programs::{self, VARIANTS, saved, variant};
 use common::{Added, World, both, pods};
 use conformance::fixture::{Moment, Place as _};
 use conformance::runner::{Attachment, Exec};
@@ -93,10 +94,56 @@ fn at_any_moment_by_nf_tables() {
 
 #[test]
 fn at_any_moment_by_iptables() {
-    for name in common::programs::VARIANTS {
+    for name in VARIANTS {
         let programs = variant(name);
         killed_on(&json!({"backend": "iptables"}), &programs.path().display().to_string());
     }
+}
+
+/// An ADD that finds kube-proxy in IPVS mode, and the GC that finds it gone.
+fn while_kube_proxy_comes_and_goes(variant: &'static str) {
+    let world = World::new();
+    let programs = programs::variant(variant);
+    let mut lab = Lab::new(&world, json!({}), &programs.path().display().to_string());
+    lab.call("ADD", "other");
+    lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
+    let proxy = KubeProxy { world: &world, variant, balancer: Balancer::Listeners };
+    proxy.start();
+    let comes = lab.moments("ADD", "measured");
+    lab.call("CHECK", "measured");
+    lab.call("DEL", "measured");
+    proxy.clean_up();
+    let goes = lab.moments("GC", "");
+    // From here on the order of the table's chains stays.
+    let before = lab.state();
+    assert!(before.contains("chain local") && !before.contains("FERRULE"), "{before}");
+    for (verb, moments) in [("ADD", comes), ("GC", goes)] {
+        for moment in moments {
+            proxy.start();
+            if verb == "ADD" {
+                lab.kill(verb, "killed", &moment);
+            }
+            lab.call("ADD", "killed");
+            lab.call("CHECK", "killed");
+            lab.call("DEL", "killed");
+            proxy.clean_up();
+            if verb == "GC" {
+                lab.kill(verb, "", &moment);
+            }
+            lab.call("GC", "");
+            assert_eq!(lab.state(), before, "{variant}, {verb} killed {moment}");
+        }
+    }
+}
+
+#[test]
+fn while_kube_proxy_comes_and_goes_with_iptables_nft() {
+    while_kube_proxy_comes_and_goes("nft");
+}
+
+#[test]
+fn while_kube_proxy_comes_and_goes_with_iptables_legacy() {
+    while_kube_proxy_comes_and_goes("legacy");
 }
 
 /// The first ADD of all, which makes the table.

@@ -129,10 +129,14 @@ fn maps_chains_and_rules_are_what_we_think() {
 
     for chain in ["prerouting", "output"] {
         let [rule] = rules(&objects, chain)[..] else { panic!("{chain}") };
-        let [Statement::Match(first), Statement::Jump(jump)] = &rule.expr[..] else { panic!("{rule:?}") };
-        assert!(matches!(first.left, Expression::Named(NamedExpression::Fib(_))), "{first:?}");
-        assert_eq!((text(&first.right).as_str(), jump.target.as_ref()), ("local", "hostports"));
+        let [Statement::Jump(jump)] = &rule.expr[..] else { panic!("{rule:?}") };
+        assert_eq!(jump.target, "local");
     }
+    let [for_services, rule] = rules(&objects, "local")[..] else { panic!("local") };
+    assert!(matches!(for_services.expr[..], [Statement::Match(_), Statement::Return(_)]), "{for_services:?}");
+    let [Statement::Match(first), Statement::Jump(jump)] = &rule.expr[..] else { panic!("{rule:?}") };
+    assert!(matches!(first.left, Expression::Named(NamedExpression::Fib(_))), "{first:?}");
+    assert_eq!((text(&first.right).as_str(), jump.target.as_ref()), ("local", "hostports"));
     assert_eq!(rules(&objects, "hostports").len(), 10);
     let dnats = rules(&objects, "hostports")
         .iter()

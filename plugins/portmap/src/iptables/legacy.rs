@@ -7,8 +7,8 @@ use cni_common::iptables::{Listing, Programs};
 use cni_common::spec::{CniError, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
-use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of, rules};
-use super::{STEP, TRIES, absent, lock_shared, own_lines};
+use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of};
+use super::{STEP, TRIES, absent, lock_shared, own_lines, rules_here};
 use crate::config::Conf;
 use cni_common::plugin::Attachment;
 
@@ -21,7 +21,7 @@ pub(super) fn add(
     address: IpNetwork,
 ) -> Result<(), CniError> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
-    if programs.restore(&blind(&rules(conf, owner, address, external))).is_ok() {
+    if programs.restore(&blind(&rules_here(conf, owner, address, external))).is_ok() {
         return Ok(());
     }
     let _lock = lock_shared()?;
@@ -30,7 +30,7 @@ pub(super) fn add(
         let listing = Listing::parse(&programs.save().step(|| STEP)?);
         let usable =
             external.and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { absent(chain) });
-        let lines = seeing(&rules(conf, owner, address, usable), &listing);
+        let lines = seeing(&rules_here(conf, owner, address, usable), &listing);
         match programs.restore(&lines) {
             Err(_) if tries > 0 => tries -= 1,
             outcome => return outcome.step(|| STEP),

@@ -19,6 +19,7 @@ use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
+use crate::services;
 use cni_common::plugin::Attachment;
 
 use rules::{Rules, chain_of, is_in, meaning, rules};
@@ -66,7 +67,7 @@ fn add_nft(
         }
         _ => None,
     };
-    let rules = rules(conf, owner, address, external);
+    let rules = rules_here(conf, owner, address, external);
     // Of an earlier ADD, perhaps with another address: its rules would come first.
     kernel::delete_in(socket, v6, owner).step(|| STEP)?;
     let mut tries = TRIES;
@@ -80,6 +81,13 @@ fn add_nft(
             outcome => return outcome.step(|| STEP),
         }
     }
+}
+
+/// The rules for a node as it is: with kube-proxy in IPVS mode they leave NodePorts alone. A CHECK does not look for that, since
+/// kube-proxy may have begun after the pod's ADD.
+fn rules_here(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
+    let rules = rules(conf, owner, address, external);
+    if services::are_local() { rules.leave_node_ports() } else { rules }
 }
 
 /// The lines that make what containers share and the kernel lacks; if there are any, with the lock until they are carried out.
@@ -97,7 +105,7 @@ fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lo
 /// Taken by whoever has found missing what containers share, before it looks again. `iptables-nft` has no lock, and when the
 /// ruleset has changed since its own look, it carries out what it was told all the same: it empties a chain that
 /// it was told to make and that somebody else has made by then, and adds a second copy of each rule.
-fn lock_shared() -> Result<Lock, CniError> {
+pub(crate) fn lock_shared() -> Result<Lock, CniError> {
     Lock::take(Path::new(LOCK), 0o600)
 }
 

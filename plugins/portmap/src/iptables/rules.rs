@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::mapping::Mapping;
+use crate::mark;
 use cni_common::hash::sha512_hex;
 use cni_common::plugin::Attachment;
 
@@ -97,6 +98,19 @@ pub struct Rules {
     pub body: Vec<Rule>,
     /// The rules that lead to the container's chain.
     pub entries: Vec<Rule>,
+}
+
+impl Rules {
+    /// Adds the rule by which a NodePort comes before a host port of the same number. kube-proxy in IPVS mode only marks
+    /// what is for a NodePort, with the mark of Kubernetes; everywhere else it has translated the packet already.
+    pub fn leave_node_ports(mut self) -> Self {
+        let mark = 1_u32 << mark::DEFAULT_BIT;
+        let mut rule =
+            Rule::new(DNAT, &format!("-m mark --mark {mark:#x}/{mark:#x} -m comment --comment X -j RETURN"));
+        rule.args[7] = "a NodePort of kube-proxy in IPVS mode".to_owned();
+        self.shared.push(Shared { rule, first: true });
+        self
+    }
 }
 
 /// What a rule says by those options that ours have, whatever the order they are in. Conditions of a network are not among
@@ -297,6 +311,18 @@ mod tests {
         assert!(all.shared[1].rule.line("-A").contains("--mark 0x8/0x8"));
         let conditions = rules(&conf(r#","conditionsV6":["!","-s","fd00::/8"]"#), &OWNER, address, None);
         assert!(lines(&conditions.entries)[0].contains("--dports 8080,8083 ! -s fd00::/8 -j CNI-DN-"));
+    }
+
+    #[test]
+    fn node_ports_come_first_in_the_chain_of_all_containers() {
+        let rules = rules(&conf(""), &OWNER, "10.0.0.3/24".parse().unwrap(), None).leave_node_ports();
+        let rule = rules.shared.last().unwrap();
+        assert!(rule.first);
+        assert_eq!(
+            rule.line(),
+            "-I CNI-HOSTPORT-DNAT -m mark --mark 0x4000/0x4000 -m comment \
+             --comment \"a NodePort of kube-proxy in IPVS mode\" -j RETURN"
+        );
     }
 
     #[test]

@@ -10,10 +10,35 @@ use cni_common::plugin::Attachment;
 
 use super::element::Found;
 use super::establish::{self, Conditions};
+use super::gate::Gate;
 use super::layout::TABLE;
 use super::{TRIES, change, list, note};
 
 const STEP: &str = "set up host ports";
+
+/// Adds the plan's entries if all that they need is there, with this gate, and nothing stands in their way. Returns whether
+/// it did.
+///
+/// # Errors
+/// Code 999 with what the kernel refused.
+pub fn try_add(
+    socket: &mut Socket,
+    owner: &Attachment<'_>,
+    netns: &str,
+    plan: &Plan,
+    gate: Gate,
+) -> Result<bool, CniError> {
+    if !establish::stands(socket, plan, gate).step(|| STEP)? {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    change::add(&mut batch, &owner::label(owner), netns, &plan.entries);
+    match batch.commit(socket) {
+        // Something of what this network needs is not there yet, or something of what is to be added is.
+        Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
+        outcome => outcome.step(|| STEP).map(|()| true),
+    }
+}
 
 /// Makes the plan's entries the owner's only ones and says which these are: a host port that leads to the same container
 /// already, by way of another of its interfaces, is left there. Runtimes ask for all ports on each network of a container.
@@ -26,19 +51,10 @@ pub fn add(
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
+    gate: Gate,
 ) -> Result<Vec<Entry>, CniError> {
-    let label = owner::label(owner);
-    if establish::stands(socket, plan).step(|| STEP)? {
-        let mut batch = Batch::new();
-        change::add(&mut batch, &label, netns, &plan.entries);
-        match batch.commit(socket) {
-            // Something of what this network needs is not there yet, or something of what is to be added is.
-            Err(error) if error.is_not_found() || error.is_taken() => {}
-            outcome => return outcome.step(|| STEP).map(|()| plan.entries.clone()),
-        }
-    }
     for _ in 0..TRIES {
-        match look_and_add(socket, owner, netns, plan, conditions)? {
+        match look_and_add(socket, owner, netns, plan, conditions, gate)? {
             Err(error) if error.is_outdated() => {}
             outcome => return outcome.step(|| STEP),
         }
@@ -53,12 +69,13 @@ fn look_and_add(
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
+    gate: Gate,
 ) -> Result<Result<Vec<Entry>, Error>, CniError> {
     let label = owner::label(owner);
     let label = label.as_str();
     let generation = generation(socket).step(|| STEP)?;
     let mut batch = Batch::new();
-    establish::establish(socket, &mut batch, plan, conditions).step(|| STEP)?;
+    establish::establish(socket, &mut batch, plan, conditions, gate).step(|| STEP)?;
     let mut stale = Vec::new();
     if list::owner(socket, label).step(|| STEP)?.is_some() {
         stale = list::entries(socket, |of| of == label).step(|| STEP)?;

@@ -9,7 +9,10 @@ use crate::plan::{Entry, Key, Plan};
 use cni_common::plugin::Attachment;
 
 use super::establish::Conditions;
-use super::layout::{FIXED, NETWORKS, POSTROUTING, TABLE, fixed_rules, masquerade, masquerade_chains};
+use super::gate::{TableGate, without_gate};
+use super::layout::{
+    FIXED, NETWORKS, OUTPUT, POSTROUTING, PREROUTING, TABLE, fixed_rules, masquerade, masquerade_chains,
+};
 use super::list;
 use super::maps::{condition_rules, realm_rules};
 
@@ -23,7 +26,7 @@ pub fn is_present(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, C
     Ok(list::owner(socket, &owner::label(owner)).step(|| STEP)?.is_some())
 }
 
-/// Compares what is there with the plan.
+/// Compares what is there with the plan. `gate` is the table's, see [`gate`](super::gate()).
 ///
 /// # Errors
 /// Code 999 with the first thing that is missing, altered or too much.
@@ -32,11 +35,20 @@ pub fn check(
     owner: &Attachment<'_>,
     plan: &Plan,
     conditions: &[Conditions],
+    gate: TableGate,
 ) -> Result<(), CniError> {
     check_entries(socket, owner, plan)?;
+    if let TableGate::Is(gate) = gate
+        && !list::is_same(&read(socket, &gate.chain_name())?, &gate.rules())
+    {
+        return Err(altered(&gate.chain_name()));
+    }
     for fixed in &FIXED {
         let found = read(socket, fixed.name)?;
-        let wanted = fixed_rules(fixed.name, &[]);
+        let wanted = match fixed.name {
+            PREROUTING | OUTPUT if gate == TableGate::NoGate => vec![without_gate()],
+            name => fixed_rules(name, gate.or_local(), &[]),
+        };
         let is_right = match fixed.name {
             NETWORKS => true,
             POSTROUTING => wanted.iter().all(|rule| found.contains(&Some(rule.clone()))),

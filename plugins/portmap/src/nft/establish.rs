@@ -1,17 +1,20 @@
 //! Making the table and what a network needs in it.
 
 use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, sets};
+use cni_common::nftables::{
+    Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, generation, rules, sets,
+};
 
 use crate::mark::{Masquerade, bit_of};
 use crate::plan::{Plan, Realm};
 
+use super::gate::{Gate, TableGate};
 use super::layout::{
-    FIXED, GUARD, NETWORKS, OWNERS, OWNERS_KEY, POSTROUTING, TABLE, TABLE_COMMENT, fixed_rules,
-    masquerade_chains,
+    FIXED, GUARD, NETWORKS, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT,
+    fixed_rules, masquerade_chains, references,
 };
-use super::list;
 use super::maps::{Map, condition_rules, realm_rules};
+use super::{TRIES, list};
 
 /// A network's conditions: what of them is compared, and how a person wrote them.
 pub struct Conditions {
@@ -23,24 +26,58 @@ pub struct Conditions {
     pub text: String,
 }
 
-/// Whether the chains that are always there stand and have as many rules as they should, and those that the plan's entries
-/// lead to are there: one round trip. Adding to a table that no packet reaches, because somebody flushed it, would go
-/// unnoticed, and a batch that the kernel has to undo costs an RCU wait.
-pub(super) fn stands(socket: &mut Socket, plan: &Plan) -> Result<bool, Error> {
+/// Whether the gate and the chains that are always there stand and have as many rules as they should, and those that the
+/// plan's entries lead to are there: one round trip. Adding to a table that no packet reaches, because somebody flushed it,
+/// would go unnoticed, and a batch that the kernel has to undo costs an RCU wait.
+pub(super) fn stands(socket: &mut Socket, plan: &Plan, gate: Gate) -> Result<bool, Error> {
+    let gate_chain = gate.chain_name();
     let leads_to: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
-    let fixed = FIXED.iter().map(|fixed| (TABLE, fixed.name));
-    let wanted: Vec<_> = fixed.chain(leads_to.iter().map(|name| (TABLE, name.as_str()))).collect();
+    let names = FIXED.iter().map(|fixed| fixed.name).chain([gate_chain.as_str()]);
+    let wanted: Vec<_> = names.chain(leads_to.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
     let found = chains(socket, &wanted)?;
     let are_all_there = found.iter().all(Option::is_some);
     Ok(are_all_there
-        && FIXED.iter().zip(found).all(|(fixed, chain)| {
-            let wanted = count(&fixed_rules(fixed.name, &[])) + fixed.references;
-            chain.is_some_and(|chain| match fixed.name {
+        && wanted.iter().zip(found).take(FIXED.len() + 1).all(|((_, name), chain)| {
+            let wanted = if *name == gate_chain {
+                count(&gate.rules()) + GATE_REFERENCES
+            } else {
+                count(&fixed_rules(name, gate, &[])) + references(name, gate)
+            };
+            chain.is_some_and(|chain| match *name {
                 // Networks and bits of their own add rules.
                 NETWORKS | POSTROUTING => chain.uses >= wanted,
                 _ => chain.uses == wanted,
             })
         }))
+}
+
+/// The base chains that jump to the gate.
+const GATE_REFERENCES: u32 = 2;
+
+/// The gate that the table has.
+pub(super) fn gate(socket: &mut Socket) -> Result<TableGate, Error> {
+    let found = rules(socket, TABLE, PREROUTING)?;
+    let Some(rule) = found.first() else { return Ok(TableGate::NoTable) };
+    Ok(rule.jump_target().and_then(|chain| Gate::of_chain(&chain)).map_or(TableGate::NoGate, TableGate::Is))
+}
+
+/// Gives the table this gate, if there is a table and its gate is another.
+pub(super) fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), Error> {
+    let mut tries = TRIES;
+    loop {
+        let generation = generation(socket)?;
+        let present = gate(socket)?;
+        if present == TableGate::NoTable || present == TableGate::Is(wanted) {
+            return Ok(());
+        }
+        let chains = all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect();
+        let mut batch = Batch::new();
+        Builder { socket, batch: &mut batch, chains, gate: wanted }.gate()?;
+        match batch.commit_at(socket, generation) {
+            Err(error) if error.is_outdated() && tries > 0 => tries -= 1,
+            outcome => return outcome,
+        }
+    }
 }
 
 fn count<T>(rules: &[T]) -> u32 {
@@ -54,11 +91,12 @@ pub(super) fn establish(
     batch: &mut Batch,
     plan: &Plan,
     conditions: &[Conditions],
+    gate: Gate,
 ) -> Result<(), Error> {
     let chains: Vec<String> = all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect();
     batch.add_table(TABLE, Some(TABLE_COMMENT));
     add_sets(socket, batch, plan)?;
-    let mut builder = Builder { socket, batch, chains };
+    let mut builder = Builder { socket, batch, chains, gate };
     builder.marks(plan)?;
     builder.fixed()?;
     conditions.iter().try_for_each(|network| builder.network(network))
@@ -70,7 +108,7 @@ pub(super) fn establish(
 /// What the kernel refused.
 pub(super) fn guard(socket: &mut Socket) -> Result<(), Error> {
     for fixed in FIXED.iter().filter(|fixed| fixed.name == GUARD) {
-        let rules = fixed_rules(GUARD, &[]);
+        let rules = fixed_rules(GUARD, Gate::Local, &[]);
         let chain = chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
         if chain.is_some_and(|chain| chain.uses == count(&rules)) {
             continue;
@@ -108,6 +146,7 @@ struct Builder<'a> {
     socket: &'a mut Socket,
     batch: &'a mut Batch,
     chains: Vec<String>,
+    gate: Gate,
 }
 
 impl Builder<'_> {
@@ -130,11 +169,26 @@ impl Builder<'_> {
         let bits: Vec<u8> = self.chains.iter().filter_map(|name| bit_of(name)).collect();
         for fixed in &FIXED {
             let is_there = self.chains.iter().any(|name| name == fixed.name);
-            // What is in it is the networks'.
-            if fixed.name == NETWORKS && is_there {
-                continue;
+            match fixed.name {
+                // What is in it is the networks'.
+                NETWORKS if is_there => {}
+                PREROUTING => self.gate()?,
+                OUTPUT => {}
+                name => self.chain(name, fixed.hook, &fixed_rules(name, self.gate, &bits), None)?,
             }
-            self.chain(fixed.name, fixed.hook, &fixed_rules(fixed.name, &bits), None)?;
+        }
+        Ok(())
+    }
+
+    /// The gate, the base chains that jump to it, and no other gate.
+    fn gate(&mut self) -> Result<(), Error> {
+        self.chain(&self.gate.chain_name(), None, &self.gate.rules(), None)?;
+        for fixed in FIXED.iter().filter(|fixed| matches!(fixed.name, PREROUTING | OUTPUT)) {
+            self.chain(fixed.name, fixed.hook, &fixed_rules(fixed.name, self.gate, &[]), None)?;
+        }
+        let is_other = |name: &&String| Gate::of_chain(name).is_some_and(|gate| gate != self.gate);
+        for other in self.chains.iter().filter(is_other) {
+            self.batch.flush_chain(TABLE, other).delete_chain(TABLE, other);
         }
         Ok(())
     }

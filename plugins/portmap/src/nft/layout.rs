@@ -1,8 +1,9 @@
 //! The table `inet cni_portmap`: what it is called and what its rules say. Nothing here asks the kernel.
 //!
 //! ```text
-//! chain prerouting    nat, priority -99     fib daddr type local jump hostports
-//! chain output        nat, priority -99     fib daddr type local jump hostports
+//! chain prerouting    nat, priority -99     jump to the gate
+//! chain output        nat, priority -99     jump to the gate
+//! chain local, or another gate              fib daddr type local jump hostports
 //! chain hostports                           ip6 daddr ::1 return; jump networks; the rules of the shared realms
 //! chain networks                            for each network with conditions: CONDITIONS jump NETWORK'S CHAIN
 //! chain postrouting   nat, priority 99      ct status dnat, marked: clear the mark, masquerade fully-random
@@ -21,8 +22,8 @@
 
 use cni_common::nftables::matches::{End, address, family_of};
 use cni_common::nftables::{
-    ChainType, CmpOp, CtKey, DataType, Expr, FIB_DADDR, FULLY_RANDOM, Family, Hook, HookPoint, LOCAL,
-    MetaKey, Policy, Register, STATUS_DNAT, Table, Verdict,
+    ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
+    Register, STATUS_DNAT, Table, Verdict,
 };
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -30,6 +31,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::mark::{DEFAULT_BIT, Mark, Masquerade};
 use crate::plan::Realm;
 
+use super::gate::Gate;
 use super::maps::realm_rules;
 
 /// The table.
@@ -46,6 +48,10 @@ pub const HOSTPORTS: &str = "hostports";
 pub const NETWORKS: &str = "networks";
 /// The base chain that keeps what comes over a wire from 127.0.0.0/8.
 pub const GUARD: &str = "guard";
+/// The base chain of packets that arrive.
+pub const PREROUTING: &str = "prerouting";
+/// The base chain of packets that the node sends.
+pub const OUTPUT: &str = "output";
 /// The base chain that masquerades.
 pub const POSTROUTING: &str = "postrouting";
 
@@ -67,30 +73,37 @@ pub struct Fixed {
     pub name: &'static str,
     /// How it hangs in the kernel; none if others lead to it.
     pub hook: Option<Hook>,
-    /// How many rules of the table lead to it.
-    pub references: u32,
 }
 
 const fn hook(chain_type: ChainType, point: HookPoint, priority: i32) -> Option<Hook> {
     Some(Hook { chain_type, point, priority, policy: Policy::Accept })
 }
 
-/// The chains that are always there, each behind those that it leads to.
+/// The chains that are always there, besides the gate: each behind those that it leads to.
 pub const FIXED: [Fixed; 6] = [
-    Fixed { name: NETWORKS, hook: None, references: 1 },
-    Fixed { name: HOSTPORTS, hook: None, references: 2 },
-    Fixed { name: "prerouting", hook: hook(ChainType::Nat, HookPoint::Prerouting, -99), references: 0 },
-    Fixed { name: "output", hook: hook(ChainType::Nat, HookPoint::Output, -99), references: 0 },
-    Fixed { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99), references: 0 },
-    Fixed { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150), references: 0 },
+    Fixed { name: NETWORKS, hook: None },
+    Fixed { name: HOSTPORTS, hook: None },
+    Fixed { name: PREROUTING, hook: hook(ChainType::Nat, HookPoint::Prerouting, -99) },
+    Fixed { name: OUTPUT, hook: hook(ChainType::Nat, HookPoint::Output, -99) },
+    Fixed { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99) },
+    Fixed { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150) },
 ];
+
+/// How many rules of the table jump to a fixed chain.
+pub fn references(name: &str, gate: Gate) -> u32 {
+    match name {
+        NETWORKS => 1,
+        HOSTPORTS => gate.jumps(),
+        _ => 0,
+    }
+}
 
 /// The rules of a fixed chain; `bits` are those besides Kubernetes' that some mark's chain sets. [`NETWORKS`] has what the
 /// networks put there.
-pub fn fixed_rules(name: &str, bits: &[u8]) -> Vec<Vec<Expr>> {
+pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
     let verdict = |verdict: Verdict| vec![Expr::Verdict(verdict)];
     match name {
-        "prerouting" | "output" => vec![local_jump()],
+        PREROUTING | OUTPUT => vec![verdict(Verdict::Jump(gate.chain_name()))],
         HOSTPORTS => {
             let mut rules = vec![
                 [to(LOOPBACK_V6), verdict(Verdict::Return)].concat(),
@@ -116,14 +129,6 @@ pub fn fixed_rules(name: &str, bits: &[u8]) -> Vec<Vec<Expr>> {
         }
         _ => Vec::new(),
     }
-}
-
-fn local_jump() -> Vec<Expr> {
-    vec![
-        Expr::FibType { flags: FIB_DADDR, to: R1 },
-        Expr::Cmp { register: R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
-        Expr::Verdict(Verdict::Jump(HOSTPORTS.to_owned())),
-    ]
 }
 
 fn to(network: IpNetwork) -> Vec<Expr> {
@@ -188,28 +193,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_begins_with_a_look_whether_the_destination_is_local() {
-        for chain in FIXED.iter().filter(|chain| matches!(chain.name, "prerouting" | "output")) {
-            let rules = fixed_rules(chain.name, &[]);
-            assert_eq!(rules.len(), 1);
-            assert!(matches!(rules[0][0], Expr::FibType { flags: FIB_DADDR, .. }));
+    fn every_path_goes_through_the_gate() {
+        for chain in FIXED.iter().filter(|chain| matches!(chain.name, PREROUTING | OUTPUT)) {
+            let to_gate = Expr::Verdict(Verdict::Jump("local".to_owned()));
+            assert_eq!(fixed_rules(chain.name, Gate::Local, &[]), [[to_gate]]);
             assert!(chain.hook.is_some_and(|hook| hook.priority == -99));
         }
     }
 
     #[test]
     fn references_are_what_the_rules_say() {
-        let all: Vec<Expr> =
-            FIXED.iter().flat_map(|chain| fixed_rules(chain.name, &[]).into_iter().flatten()).collect();
+        let gate = Gate::Local;
+        let fixed = FIXED.iter().flat_map(|chain| fixed_rules(chain.name, gate, &[]));
+        let all: Vec<Expr> = fixed.chain(gate.rules()).flatten().collect();
         for chain in &FIXED {
             let jump = Expr::Verdict(Verdict::Jump(chain.name.to_owned()));
             let count = all.iter().filter(|expr| **expr == jump).count();
-            assert_eq!(count, chain.references as usize, "{}", chain.name);
+            assert_eq!(count, references(chain.name, gate) as usize, "{}", chain.name);
         }
     }
 
     #[test]
     fn bits_of_ones_own_are_masqueraded_behind_kubernetes() {
-        assert_eq!(fixed_rules(POSTROUTING, &[13, 14]), [masquerade(14), masquerade(13)]);
+        assert_eq!(fixed_rules(POSTROUTING, Gate::Local, &[13, 14]), [masquerade(14), masquerade(13)]);
     }
 }

@@ -1,6 +1,7 @@
 //! A node with containers behind bridges and a portmap plugin, servers that say who is calling, and callers.
 #![allow(dead_code)] // each test program uses some of it
 
+pub(crate) mod ipvs;
 pub(crate) mod programs;
 
 use std::io::{Read as _, Write as _};
@@ -119,7 +120,7 @@ impl World {
     }
 }
 
-fn addresses(result: &Value) -> Vec<IpAddr> {
+pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
     let ips = result["ips"].as_array().cloned().unwrap_or_default();
     let ip = |ip: &Value| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap();
     ips.iter().map(ip).collect()

@@ -1,0 +1,205 @@
+//! Services of kube-proxy in IPVS mode, which come before host ports.
+//!
+//! In this mode kube-proxy puts all Service addresses on the link [`LINK`], which makes them addresses of the node. So
+//! "the destination is local" holds for Services too, and no nf_tables expression tells on which link a local address is.
+//! kube-proxy's own decision stands in iptables' nat table: `KUBE-SERVICES` accepts what is for a Service, and marks
+//! with 0x4000 what is for a NodePort. An accept ends only iptables' own chain, so ours at priority -99 still runs.
+//!
+//! While the link exists, iptables therefore decides. [`marking`] appends a rule to PREROUTING and OUTPUT that sets a bit of
+//! the packet mark. A packet that `KUBE-SERVICES` accepts never reaches that rule. The [`Gate`] of our table then lets only
+//! packets with this bit use host ports, and clears it. Nothing is a list of addresses, so nothing grows stale: Services
+//! come first from the moment that kube-proxy writes their rules.
+//!
+//! A node without the link pays one `stat` of a file in `/proc/sys` on ADD and DEL.
+
+mod marking;
+
+use cni_common::iptables::kernel::table;
+use cni_common::iptables::{Listing, Programs};
+use cni_common::netlink::Socket;
+use cni_common::nftables::{Chain, chains};
+use cni_common::spec::{CniError, Step};
+use cni_common::sysctl;
+
+use crate::flows;
+use crate::mapping::Proto;
+use crate::nft::{self, Families, Gate, TableGate};
+
+/// The dummy link on which kube-proxy keeps the addresses of Services in IPVS mode.
+const LINK: &str = "kube-ipvs0";
+/// The chain of kube-proxy in iptables' nat table.
+const KUBE_SERVICES: &str = "KUBE-SERVICES";
+/// The packet mark's bit, unless the configuration names another: free beside Kubernetes (14, 15), the reference's portmap
+/// (13), Cilium (8 to 11), Calico (16 to 31) and the AWS plugin (7).
+pub const DEFAULT_BIT: u8 = 12;
+
+/// The bit if [`DEFAULT_BIT`] is the one of `markMasqBit`.
+pub const SECOND_BIT: u8 = 11;
+
+/// Whether kube-proxy runs in IPVS mode here, as far as its link tells.
+pub fn are_local() -> bool {
+    sysctl::exists(&format!("net/ipv4/conf/{LINK}"))
+}
+
+/// Adapts the table, if there is one, and iptables' rules to what kube-proxy does now. Returns the gate that a table should
+/// have. An ADD says which bit of the mark it wants; without that, the bit of the present gate is kept.
+///
+/// # Errors
+/// Code 999 if iptables' rules or the table can neither be read nor written.
+pub fn adapt(socket: &mut Socket, bit: Option<u8>) -> Result<Gate, CniError> {
+    adapt_after(socket, bit, Look::Quick)
+}
+
+/// How closely to look at rules that have been written already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Counts those in nf_tables, and takes those in a legacy table for granted.
+    Quick,
+    /// Compares all, which costs a process for each legacy table.
+    Close,
+}
+
+fn adapt_after(socket: &mut Socket, bit: Option<u8>, look: Look) -> Result<Gate, CniError> {
+    let present = nft::gate(socket)?;
+    if bit.is_none() && present == TableGate::NoTable {
+        return Ok(Gate::Local);
+    }
+    let wanted = if are_local() { behind_services(socket, present, bit, look)? } else { Gate::Local };
+    if matches!(present, TableGate::NoTable) || present == TableGate::Is(wanted) {
+        return Ok(wanted);
+    }
+    nft::switch(socket, wanted)?;
+    match (wanted, present) {
+        (Gate::AfterServices { .. }, _) => forget_stolen_flows(socket)?,
+        (Gate::Local, TableGate::Is(_)) => marking::remove(socket)?,
+        (Gate::Local, _) => {}
+    }
+    Ok(wanted)
+}
+
+/// As [`adapt`], for GC: compares rules of iptables that stand already, and removes those that no gate needs, which a killed
+/// call may have left.
+///
+/// # Errors
+/// As [`adapt`].
+pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
+    adapt_after(socket, None, Look::Close)?;
+    match nft::gate(socket)? {
+        TableGate::Is(Gate::AfterServices { .. }) => Ok(()),
+        _ => marking::remove(socket),
+    }
+}
+
+/// Clients of a Service may have UDP flows that an entry took while the gate was open for Services. Flows of clients of a
+/// host port are made anew by their next packet.
+fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
+    let mut entries = nft::entries(socket)?;
+    entries.retain(|entry| entry.key.proto == Proto::Udp);
+    flows::forget_after(socket, &entries);
+    Ok(())
+}
+
+/// Has iptables mark packets in each family that kube-proxy serves. Returns the gate that waits for these marks.
+fn behind_services(
+    socket: &mut Socket,
+    present: TableGate,
+    bit: Option<u8>,
+    look: Look,
+) -> Result<Gate, CniError> {
+    let bit = bit.or(present.bit()).unwrap_or(DEFAULT_BIT);
+    let chains = Chains::look(socket)?;
+    let mut families = [false; 2];
+    for v6 in [false, true] {
+        let is_set_up = look == Look::Quick && present.bit() == Some(bit) && present.is_after_services(v6);
+        let is_served = match chains.variant(v6, is_set_up)? {
+            Variant::None => false,
+            Variant::KnownLegacy => true,
+            Variant::Nft if is_set_up && chains.is_marking_complete(v6) => true,
+            Variant::Nft => marking::add_nft(socket, v6, bit).map(|()| true)?,
+            Variant::Legacy(programs, listing) => {
+                marking::add_legacy(&programs, &listing, bit).map(|()| true)?
+            }
+        };
+        families[usize::from(v6)] = is_served;
+    }
+    Ok(Families::of(families).map_or(Gate::Local, |families| Gate::AfterServices { families, bit }))
+}
+
+/// What nf_tables has of kube-proxy's chain and of ours, for IPv4 and IPv6.
+struct Chains {
+    services: [bool; 2],
+    marking: [Option<Chain>; 2],
+}
+
+impl Chains {
+    fn look(socket: &mut Socket) -> Result<Self, CniError> {
+        let wanted = [false, true].map(|v6| [(table(v6), KUBE_SERVICES), (table(v6), marking::CHAIN)]);
+        let found = chains(socket, wanted.as_flattened()).step(|| "look for the rules of kube-proxy")?;
+        let at = |index: usize| found.get(index).copied().flatten();
+        Ok(Chains { services: [at(0).is_some(), at(2).is_some()], marking: [at(1), at(3)] })
+    }
+
+    fn is_marking_complete(&self, v6: bool) -> bool {
+        self.marking[usize::from(v6)].is_some_and(|chain| chain.uses == marking::USES)
+    }
+
+    /// Where kube-proxy's rules of a family stand.
+    fn variant(&self, v6: bool, is_set_up: bool) -> Result<Variant, CniError> {
+        if self.services[usize::from(v6)] {
+            return Ok(Variant::Nft);
+        }
+        let Some(programs) = Programs::legacy(v6) else {
+            if self.services == [false; 2] && Programs::has_legacy_table(v6) {
+                return Err(CniError::internal(format!(
+                    "kube-proxy runs in IPVS mode ({LINK} exists), and only iptables-legacy can read its rules, but that is \
+                     not on the PATH: host ports would take the traffic of Services"
+                )));
+            }
+            return Ok(Variant::None);
+        };
+        if is_set_up {
+            return Ok(Variant::KnownLegacy);
+        }
+        let listing = Listing::parse(&programs.save().step(|| "look for the rules of kube-proxy")?);
+        Ok(if listing.has_chain(KUBE_SERVICES) { Variant::Legacy(programs, listing) } else { Variant::None })
+    }
+}
+
+/// Where the rules of kube-proxy stand, in one family.
+enum Variant {
+    /// Nowhere: kube-proxy has not written any yet, does not serve this family, or is gone.
+    None,
+    /// In nf_tables, written by iptables-nft.
+    Nft,
+    /// In a legacy table, listed here.
+    Legacy(Programs, Listing),
+    /// In a legacy table, with ours behind them. Only a process could look again.
+    KnownLegacy,
+}
+
+/// Tells whether the table's gate, which is returned, is right for what kube-proxy does now.
+///
+/// # Errors
+/// Code 999 if host ports come before Services, or if iptables does not mark what the gate waits for.
+pub fn check(socket: &mut Socket) -> Result<TableGate, CniError> {
+    let gate = nft::gate(socket)?;
+    let chains = Chains::look(socket)?;
+    for v6 in [false, true] {
+        let family = if v6 { "IPv6" } else { "IPv4" };
+        if let (true, Some(bit)) = (gate.is_after_services(v6), gate.bit()) {
+            if !marking::is_there(socket, v6, bit)? {
+                return Err(CniError::internal(format!(
+                    "{family} host ports are closed: chain {} in iptables' nat table, which opens them behind the rules of \
+                     kube-proxy, is missing, altered, or not behind {KUBE_SERVICES}",
+                    marking::CHAIN
+                )));
+            }
+        } else if are_local() && !matches!(chains.variant(v6, false)?, Variant::None) {
+            return Err(CniError::internal(format!(
+                "{family} host ports take the traffic of Services: kube-proxy has begun to run in IPVS mode ({LINK} exists); \
+                 the next ADD, DEL or GC corrects this"
+            )));
+        }
+    }
+    Ok(gate)
+}
