@@ -166,7 +166,10 @@ fn no_result_is_a_clean_error_and_undone() {
         let stubs = Stubs::ipam(script);
         let error = stubs.add_result(CONFIG).unwrap_err();
         assert_eq!(error.code, Code::Internal);
-        assert!(error.msg.starts_with("result of /") && error.msg.contains("/ipam: "), "{error}");
+        assert!(
+            error.msg.starts_with("failed to decode the result of /") && error.msg.contains("/ipam: "),
+            "{error}"
+        );
         assert!(error.msg.contains(says), "{error}");
         assert_eq!(stubs.calls(), ["ADD", "DEL"], "{script}");
     }
@@ -284,7 +287,7 @@ fn a_delegate_that_cannot_be_found() {
     // A file that is there and cannot be executed.
     fs::write(stubs.file("ipam"), "data").unwrap();
     let error = stubs.add_result(CONFIG).unwrap_err();
-    assert!(error.msg.starts_with(&format!("could not run {dir}/ipam: ")), "{error}");
+    assert!(error.msg.starts_with(&format!("failed to run plugin {dir}/ipam: ")), "{error}");
 }
 
 #[test]
