@@ -75,7 +75,7 @@ pub struct Link {
     pub flags: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
-    /// The index of its master: the bridge or bond of which it is a port.
+    /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
     /// For a veth: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,

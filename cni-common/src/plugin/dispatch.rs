@@ -122,7 +122,7 @@ fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -
     };
     let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(()) };
     result.to_json(*version).and_then(|json| print_json(&json)).inspect_err(|_| {
-        // The runtime gets no result, so ADD has failed: remove what it made.
+        // The runtime gets no result, so ADD has failed. DEL removes the attachment.
         if let Err(error) = perform(plugin, Verb::Del, env, &config) {
             eprintln!("DEL after the failed ADD failed: {error}");
         }

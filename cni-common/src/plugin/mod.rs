@@ -83,7 +83,7 @@ pub trait Plugin: Sync {
     /// Compares the attachment with `prev_result` and the configuration. Changes nothing.
     ///
     /// # Errors
-    /// Names what is missing or different.
+    /// Names the missing or different object.
     fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
         Ok(())
     }

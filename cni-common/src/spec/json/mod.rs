@@ -20,7 +20,7 @@
 //! are not folded. `#[serde(alias)]` makes the alias a separate field name, and both names in one object are
 //! an error.
 //!
-//! Known differences from Go, none of which occurs in a configuration that we know: nesting of more than 128
+//! Known differences from Go (no known configuration depends on them): nesting of more than 128
 //! levels and numbers beyond the range of f64 are errors even under an unknown key; `-0` is not an integer;
 //! an earlier duplicate of a scalar or list is not type-checked; a null does not clear an earlier list or map
 //! of the same key.
