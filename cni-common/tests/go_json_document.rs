@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_in_a_string_are_refused(bytes in prop::collection::vec(0x20u8.., 0..20)) {
+    fn a_string_may_contain_any_bytes(bytes in prop::collection::vec(0x20u8.., 0..20)) {
         prop_assume!(!bytes.contains(&b'"') && !bytes.contains(&b'\\'));
         let json = Json::parse(&[b"\"", bytes.as_slice(), b"\""].concat()).expect("string");
         let text: String = json.decode().expect("text");

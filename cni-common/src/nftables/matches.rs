@@ -1,5 +1,5 @@
-//! Conditions of rules. Each one has the same expressions as the equivalent `nft` statement, so that `nft
-//! list ruleset` prints that statement.
+//! Conditions of rules. Each one has the same expressions as the equivalent `nft` statement, so that
+//! `nft list ruleset` prints that statement.
 
 use std::net::IpAddr;
 

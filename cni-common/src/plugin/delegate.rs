@@ -18,8 +18,8 @@ use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
 const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
 
-/// The smallest capacity of a pipe in bytes: one page, if the user exceeds the kernel's limit for pipe
-/// buffers.
+/// The guaranteed capacity of a pipe in bytes: one page. A user who exceeds the kernel's limit for pipe
+/// buffers gets only this.
 const PIPE_CAPACITY: usize = 4096;
 
 /// A plugin that this plugin calls. It receives the same environment, except for CNI_COMMAND, and the same

@@ -26,9 +26,9 @@ pub fn run(plugin: &dyn Plugin) -> ExitCode {
     start(plugin, &[])
 }
 
-/// Runs the plugin whose name equals the file name in `argv[0]`. One executable can so contain several
-/// plugins, with a link for each name. A plugin that delegates to another one of `plugins` calls it without a
-/// child process, see [`Delegate`].
+/// Runs the plugin whose name equals the file name in `argv[0]`. One executable can contain several plugins,
+/// with a link for each name. A plugin that delegates to another one of `plugins` calls it without a child
+/// process, see [`Delegate`].
 ///
 /// [`Delegate`]: super::Delegate
 pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {

@@ -19,7 +19,8 @@
 //!     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
 //!         let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
 //!         let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-//!         fs::write(file(call.container_id, call.ifname), addresses.join("\n")).step(|| "register the container")?;
+//!         let path = file(call.container_id, call.ifname);
+//!         fs::write(path, addresses.join("\n")).step(|| "record the addresses")?;
 //!         Ok(result)
 //!     }
 //!

@@ -1,8 +1,8 @@
 //! Go's `encoding/json` rules for serde. All JSON input of Ferrule is decoded here.
 //!
 //! Existing network configurations were written for plugins in Go. Go's decoder accepts more keys and nulls
-//! than serde_json, and fewer numbers. A configuration struct is a plain `#[derive(Deserialize)]
-//! #[serde(default, rename_all = "camelCase")]`; [`Json::decode`] applies Go's rules:
+//! than serde_json, and fewer numbers. A configuration struct is a plain
+//! `#[derive(Deserialize)] #[serde(default, rename_all = "camelCase")]`; [`Json::decode`] applies Go's rules:
 //!
 //! * A key matches a field exactly or, if no field matches exactly, case-insensitively (ASCII, and `ſ` for s,
 //!   `K` for k). Within one object an exact match has precedence over a case-insensitive one, in any order;
@@ -20,10 +20,10 @@
 //! are not folded. `#[serde(alias)]` makes the alias a separate field name, and both names in one object are
 //! an error.
 //!
-//! Known differences from Go (no known configuration depends on them): nesting of more than 128
-//! levels and numbers beyond the range of f64 are errors even under an unknown key; `-0` is not an integer;
-//! an earlier duplicate of a scalar or list is not type-checked; a null does not clear an earlier list or map
-//! of the same key.
+//! Known differences from Go (no known configuration depends on them): nesting of more than 128 levels
+//! and numbers beyond the range of f64 are errors even under an unknown key; `-0` is not an integer; an
+//! earlier duplicate of a scalar or list is not type-checked; a null does not clear an earlier list or map of
+//! the same key.
 
 mod de;
 mod error;
