@@ -1,9 +1,12 @@
-//! What CNI plugins share.
+//! Shared code of the CNI plugins.
 //!
-//! [`spec`] holds the specification's types and needs no kernel. [`plugin`] turns a value that implements
-//! [`plugin::Plugin`] into a program; its documentation shows a whole plugin. [`netns`], [`netlink`],
-//! [`nftables`], [`conntrack`], [`sysctl`] and [`lock`] are the only places that talk to the kernel; [`iptables`] the only
-//! one that starts a program, other than a delegate, and only if it has to.
+//! - [`spec`]: the types of the CNI specification. No system calls.
+//! - [`plugin`]: turns an implementation of [`plugin::Plugin`] into a program. Its documentation shows a
+//!   complete plugin.
+//! - [`netns`], [`netlink`], [`nftables`], [`conntrack`], [`sysctl`] and [`lock`]: all code that talks to the
+//!   kernel.
+//! - [`iptables`]: reads and changes iptables rules. Apart from delegation, only this module starts
+//!   processes, and only if netlink cannot do the work.
 
 #![deny(missing_docs)]
 

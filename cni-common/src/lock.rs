@@ -1,8 +1,8 @@
 //! A lock between processes: flock(2) on a file.
 //!
-//! The wait for it is bounded. A plugin holds one for milliseconds, the reference's host-local its own for a third of a
-//! second where there are 20,000 reservations; callers give up after minutes. So whoever has to wait ten seconds stands
-//! behind some that hangs, and hears who that is.
+//! The wait is limited to 10 s. Our plugins hold a lock for milliseconds; the reference's host-local holds
+//! its lock for a third of a second with 20,000 reservations. Runtimes give up after minutes. A wait of 10 s
+//! therefore means that the holder hangs, and the error names its PID.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -16,18 +16,20 @@ use nix::sys::stat::{major, minor};
 
 use crate::spec::{CniError, Code};
 
-/// How long a command waits for the lock.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit of the wait for a lock.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A lock, held until it is dropped or the process ends. Child processes do not hold it.
+/// A lock that is held until the value is dropped or the process ends. Child processes do not inherit it.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code, reason = "closing the file gives the lock back")] File);
+pub struct Lock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
 
 impl Lock {
-    /// Takes the lock on the file, which is made with that mode if it is not there. Its folder must exist.
+    /// Locks the file at `path`. Creates it with permission bits `mode` if it does not exist; its directory
+    /// must exist.
     ///
     /// # Errors
-    /// Code 11 if somebody else keeps it, naming the process if it is known; code 5 if it cannot be had at all.
+    /// Code 11 if another process still holds the lock after 10 s; the message names that process if
+    /// `/proc/locks` lists it. Code 5 if opening or locking the file fails.
     pub fn take(path: &Path, mode: u32) -> Result<Self, CniError> {
         let failed =
             |error: io::Error| CniError::new(Code::Io, format!("failed to lock {}: {error}", path.display()));
@@ -38,11 +40,12 @@ impl Lock {
             Err(TryLockError::WouldBlock) => {}
         }
         let holder = holder_of(&file);
-        wait(file).map_err(failed)?.map(Lock).ok_or_else(|| busy(path, holder))
+        wait(file).map_err(failed)?.map(Lock).ok_or_else(|| timed_out(path, holder))
     }
 }
 
-/// Opens the lock file. First without making it: a read-only file system is no obstacle to a lock.
+/// Opens the lock file. Opens it read-only first, so that an existing file on a read-only file system can be
+/// locked.
 fn open(path: &Path, mode: u32) -> io::Result<File> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -52,21 +55,23 @@ fn open(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Queues for the lock in a thread of its own, since flock(2) knows no time-out and who polls always loses against those
-/// who queue. `None` when patience ends; the thread then ends with the process.
+/// Waits for the lock. Returns `None` after [`TIMEOUT`].
+///
+/// flock(2) has no time-out, so a separate thread blocks in it. Polling with `LOCK_NB` would lose the lock to
+/// processes that block. After a time-out the thread runs until the process exits.
 fn wait(file: File) -> io::Result<Option<File>> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         let outcome = file.lock().map(|()| file);
-        // Nobody listens any more: dropping the file gives the lock back.
+        // If the receiver has timed out, the send fails and drops the file, which releases the lock.
         let _ = sender.send(outcome);
     })?;
-    receiver.recv_timeout(PATIENCE).map_or(Ok(None), |outcome| outcome.map(Some))
+    receiver.recv_timeout(TIMEOUT).map_or(Ok(None), |outcome| outcome.map(Some))
 }
 
-fn busy(path: &Path, holder: Option<u32>) -> CniError {
+fn timed_out(path: &Path, holder: Option<u32>) -> CniError {
     let path = path.display();
-    let seconds = PATIENCE.as_secs();
+    let seconds = TIMEOUT.as_secs();
     let holder = match holder {
         None => "another process".to_owned(),
         Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
@@ -83,7 +88,8 @@ fn holder_of(file: &File) -> Option<u32> {
     find_holder(&fs::read_to_string("/proc/locks").ok()?, &format!("{major:02x}:{minor:02x}:{}", meta.ino()))
 }
 
-/// The process that holds a flock(2) on the file, a text like `fd:01:1234`. Lines of those who wait have an arrow.
+/// The PID of the process that holds a flock(2) on `file`, given as MAJOR:MINOR:INODE such as `fd:01:1234`.
+/// Skips waiting processes: their lines have `->` in the second column.
 ///
 /// # References
 /// proc_locks(5).
@@ -102,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holder_is_found_among_waiters_and_other_locks() {
+    fn finds_the_holder_between_waiters_and_other_locks() {
         let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 12 fd:01:78 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n\

@@ -1,10 +1,11 @@
-//! Settings under `/proc/sys/net`, which are those of the calling thread's network namespace.
+//! Sysctls under `/proc/sys/net`. They belong to the network namespace of the calling thread.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// A setting by its path below `/proc/sys`, its parts between slashes: a dot may be part of an interface's name.
+/// The file of a sysctl. `name` has slashes as separators, as in `net/ipv4/ip_forward`, because interface
+/// names may contain dots.
 fn path(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name)
 }
@@ -15,27 +16,22 @@ pub fn exists(name: &str) -> bool {
     path(name).exists()
 }
 
-/// The value, without the line's end.
-///
-/// # Errors
-/// What the kernel said.
+/// Reads a sysctl. The value has no trailing newline.
 pub fn read(name: &str) -> io::Result<String> {
     fs::read_to_string(path(name)).map(|value| value.trim_end().to_owned())
 }
 
-/// Sets the value.
+/// Sets a sysctl.
 ///
 /// # Errors
-/// What the kernel said, with the setting's name.
+/// The message names the sysctl and the value.
 pub fn write(name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
         .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
 }
 
-/// Sets the value unless it is set already: a read-only `/proc/sys` then does no harm.
-///
-/// # Errors
-/// As [`write()`].
+/// Sets a sysctl if it has another value. So a read-only `/proc/sys` is not an error if the value is already
+/// set.
 pub fn ensure(name: &str, value: &str) -> io::Result<()> {
     match read(name) {
         Ok(current) if current == value => Ok(()),

@@ -1,4 +1,5 @@
-//! Tracked flows against the kernel, in network namespaces of their own. They need root, `nft` and `ip`.
+//! Tests of connection tracking against the kernel, in separate network namespaces. They need root, `nft` and
+//! `ip`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,7 +10,7 @@ use std::net::{SocketAddr, UdpSocket};
 use cni_common::conntrack::{DST_NAT, Filter, UDP, delete, flows};
 use common::{isolated, sh};
 
-/// A client that has sent something there, and with it made a flow.
+/// A UDP client that has sent a packet to `to`, which makes a flow. Returns the socket and its own address.
 fn client(to: &str) -> (UdpSocket, SocketAddr) {
     let to: SocketAddr = to.parse().unwrap();
     let client = UdpSocket::bind((to.ip(), 0)).unwrap();
@@ -19,7 +20,7 @@ fn client(to: &str) -> (UdpSocket, SocketAddr) {
 }
 
 #[test]
-fn flows_are_listed_by_family_protocol_and_port_and_forgotten_one_by_one() {
+fn flows_are_listed_by_filter_and_deleted_one_by_one() {
     isolated(|socket| {
         sh("ip link set lo up
             nft 'table inet t { chain c { type filter hook output priority 0; ct state new accept; }
@@ -47,7 +48,7 @@ fn flows_are_listed_by_family_protocol_and_port_and_forgotten_one_by_one() {
         assert_eq!(sources(&list(of(false, None))), sorted(&[first, second, third]));
         assert_eq!(sources(&list(of(true, Some(53)))), [fourth.port()]);
         assert!(list(Filter { v6: false, proto: 132, dst_port: None }).is_empty());
-        // Where it was meant to go, where it goes, and that somebody has seen to that.
+        // Original destination, translated destination, and status.
         let flow = dns.iter().find(|flow| flow.original.src_port == first.port()).unwrap();
         assert_eq!((flow.proto, flow.original.src, flow.original.dst), (UDP, first.ip(), first.ip()));
         assert_eq!((flow.reply.src, flow.reply.src_port), ([127, 0, 0, 2].into(), 5353));
@@ -55,7 +56,7 @@ fn flows_are_listed_by_family_protocol_and_port_and_forgotten_one_by_one() {
 
         let gone = std::slice::from_ref(flow);
         assert_eq!(delete(socket, gone), Ok(1));
-        assert_eq!(delete(socket, gone), Ok(0), "what is gone is no error");
+        assert_eq!(delete(socket, gone), Ok(0), "a missing flow is not an error");
         assert_eq!(sources(&flows(socket, of(false, Some(53))).unwrap()), [second.port()]);
         assert_eq!(flows(socket, of(true, None)).unwrap().len(), 1);
     });

@@ -1,4 +1,5 @@
-//! Delegation, with shell scripts for IPAM plugins that write down how they were called. Requirements DLG, ERR-09.
+//! Tests of delegation. The IPAM plugins are shell scripts that record how they were called. Requirements
+//! DLG, ERR-09.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::{self, File};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use cni_common::plugin::{Delegate, Environment, Verb};
 use cni_common::spec::{AddResult, CniError, Code, NetConf, SpecVersion};
 
-/// A folder of stubs. Each appends its verb to `calls` and keeps its environment and input before it runs its script.
+/// A directory of stub plugins. Each appends its verb to `calls` and saves its environment in `env.VERB`
+/// before it runs its script.
 struct Stubs(tempfile::TempDir);
 
 impl Stubs {
@@ -68,7 +70,8 @@ impl Stubs {
     }
 }
 
-/// Odd spacing, a duplicate key and unknown ones, so that only the very bytes are equal.
+/// Has unusual spacing, a duplicate key and unknown keys, so that a re-encoded copy would have different
+/// bytes.
 const CONFIG: &[u8] =
     b" {\"name\":\"n\", \"cniVersion\" :\"0.4.0\",\"x\":1,\"x\":1.0,\"ipam\":{\"type\":\"ipam\",\"y\":\"\\u003c\"}}\n ";
 
@@ -78,11 +81,11 @@ fn parse(config: &[u8]) -> NetConf {
     NetConf::parse(config.to_vec()).unwrap()
 }
 
-/// A hang is a failure and must not hang the tests.
+/// Runs `work` in a thread and panics after 20 s, so that a hang fails the test.
 fn within_limit<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
-    receiver.recv_timeout(Duration::from_secs(20)).expect("the delegation hangs")
+    receiver.recv_timeout(Duration::from_secs(20)).expect("the delegation took more than 20 s")
 }
 
 fn find(name: &str, path: &str) -> Result<(), CniError> {
@@ -115,13 +118,13 @@ fn the_delegate_gets_the_same_input_and_environment() {
             assert!(cni.contains(&format!("{name}={value}").as_str()), "{name} in {cni:?}");
         }
         assert_eq!(cni.len(), 6);
-        // The rest of the environment goes through: this one cargo sets for every test.
+        // All other variables are inherited. Cargo sets this one for every test.
         assert!(seen.contains("CARGO_MANIFEST_DIR="));
     }
 }
 
 #[test]
-fn an_add_that_fails_is_undone_and_its_error_unchanged() {
+fn a_failed_add_is_followed_by_del_and_returns_its_error() {
     let stubs = Stubs::ipam(
         r#"test $CNI_COMMAND = ADD || exit 0
         echo '{"cniVersion":"0.4.0","code":11,"msg":"busy","details":"pid 7"}'; exit 3"#,
@@ -132,11 +135,11 @@ fn an_add_that_fails_is_undone_and_its_error_unchanged() {
 }
 
 #[test]
-fn a_failing_undo_does_not_hide_the_error() {
+fn a_failed_del_does_not_hide_the_error_of_add() {
     let stubs = Stubs::ipam(r#"echo "{\"code\":123,\"msg\":\"$CNI_COMMAND failed\"}"; exit 1"#);
     assert_eq!(stubs.add_result(CONFIG).unwrap_err(), CniError::new(Code::from(123), "ADD failed"));
     assert_eq!(stubs.calls(), ["ADD", "DEL"]);
-    // Other verbs are passed on once.
+    // Other verbs are called once, without a DEL.
     assert_eq!(stubs.call(Verb::Del).unwrap_err().msg, "DEL failed");
     assert_eq!(stubs.call(Verb::Status).unwrap_err().msg, "STATUS failed");
     assert_eq!(stubs.calls(), ["ADD", "DEL", "DEL", "STATUS"]);
@@ -154,8 +157,8 @@ fn results_without_a_version_and_null() {
 }
 
 #[test]
-fn no_result_is_a_clean_error_and_undone() {
-    for (script, says) in [
+fn an_invalid_result_is_an_error_and_followed_by_del() {
+    for (script, reason) in [
         ("echo junk", "malformed JSON"),
         ("true", "malformed JSON"),
         ("echo 5", "expected"),
@@ -166,8 +169,11 @@ fn no_result_is_a_clean_error_and_undone() {
         let stubs = Stubs::ipam(script);
         let error = stubs.add_result(CONFIG).unwrap_err();
         assert_eq!(error.code, Code::Internal);
-        assert!(error.msg.starts_with("result of /") && error.msg.contains("/ipam: "), "{error}");
-        assert!(error.msg.contains(says), "{error}");
+        assert!(
+            error.msg.starts_with("failed to decode the result of /") && error.msg.contains("/ipam: "),
+            "{error}"
+        );
+        assert!(error.msg.contains(reason), "{error}");
         assert_eq!(stubs.calls(), ["ADD", "DEL"], "{script}");
     }
 }
@@ -185,7 +191,7 @@ fn failures_without_an_error_object() {
         ),
     ] {
         let error = Stubs::ipam(script).add_result(CONFIG).unwrap_err();
-        // A crash may leave a core, which is nobody's business here.
+        // Whether a crash dumps core depends on the system.
         assert_eq!(
             (error.code, error.msg.replace(" (core dumped)", "")),
             (Code::Internal, msg.into()),
@@ -202,14 +208,15 @@ fn an_error_object_without_a_message_keeps_its_code() {
     assert_eq!(error.msg, "netplugin failed with no error message: exit status: 1");
 }
 
-/// The same on standard error is tried in tests/dispatch.rs, where it does not flood the test's own.
+/// tests/dispatch.rs has the same test for standard error: there the output does not fill the log of this
+/// test.
 #[test]
-fn big_output_and_big_input_do_not_block_each_other() {
+fn large_output_and_large_input_do_not_deadlock() {
     let big = "head -c 1000000 /dev/zero | tr '\\0' ' '";
     let mut config = CONFIG.to_vec();
     config.extend(std::iter::repeat_n(b' ', 1_000_000));
     for (script, reads) in [
-        // Output first, then input; input first; never any input.
+        // Writes before it reads; reads before it writes; does not read; closes its input.
         (format!("{big}; cat > stdin; echo '{RESULT}'"), true),
         (format!("cat > stdin; {big}; echo '{RESULT}'"), true),
         (format!("{big}; echo '{RESULT}'"), false),
@@ -226,14 +233,14 @@ fn big_output_and_big_input_do_not_block_each_other() {
 }
 
 #[test]
-fn a_binary_that_is_being_replaced_is_tried_again() {
+fn retries_while_the_file_is_open_for_writing() {
     let stubs = Stubs::ipam(&format!("echo '{RESULT}'"));
     let writer = File::options().append(true).open(stubs.file("ipam")).unwrap();
     let busy = std::process::Command::new(stubs.file("ipam")).output();
     assert_eq!(
         busy.map(drop).unwrap_err().kind(),
         std::io::ErrorKind::ExecutableFileBusy,
-        "this kernel lets a file be executed that is open for writing, so there is nothing to test"
+        "this kernel executes a file that is open for writing (no ETXTBSY), so this test cannot run"
     );
     let start = Instant::now();
     let closes = thread::spawn(move || {
@@ -246,20 +253,20 @@ fn a_binary_that_is_being_replaced_is_tried_again() {
 }
 
 #[test]
-fn the_first_regular_file_on_the_path_counts() {
-    let (folder, stranger, wanted) = (Stubs::new(), Stubs::new(), Stubs::ipam("exit 0"));
-    fs::create_dir(folder.file("ipam")).unwrap();
-    stranger.add("other", "exit 1");
+fn finds_the_first_regular_file_in_cni_path() {
+    let (directory, other, wanted) = (Stubs::new(), Stubs::new(), Stubs::ipam("exit 0"));
+    fs::create_dir(directory.file("ipam")).unwrap();
+    other.add("other", "exit 1");
     let later = Stubs::ipam("exit 1");
-    let all = [&folder, &stranger, &wanted, &later].map(|stubs| stubs.dir().to_str().unwrap());
+    let all = [&directory, &other, &wanted, &later].map(|stubs| stubs.dir().to_str().unwrap());
     let env = Environment { path: format!("/nowhere::{}", all.join(":")), ..wanted.env() };
     let config = parse(CONFIG);
     Delegate::ipam(&env, &config).unwrap().unwrap().call(Verb::Del).unwrap();
     assert_eq!((wanted.calls().len(), later.calls().len()), (1, 0));
 
-    // A symbolic link to a file is as good as the file.
-    std::os::unix::fs::symlink(wanted.file("ipam"), stranger.file("ipam")).unwrap();
-    assert!(find("ipam", stranger.dir().to_str().unwrap()).is_ok());
+    // A symbolic link to a regular file counts too.
+    std::os::unix::fs::symlink(wanted.file("ipam"), other.file("ipam")).unwrap();
+    assert!(find("ipam", other.dir().to_str().unwrap()).is_ok());
 }
 
 #[test]
@@ -281,10 +288,10 @@ fn a_delegate_that_cannot_be_found() {
         assert_eq!((error.code, error.msg.as_str()), (Code::InvalidEnvironment, "no paths provided"));
         assert!(error.details.contains("CNI_PATH"), "{error}");
     }
-    // A file that is there and cannot be executed.
+    // The file exists but is not executable.
     fs::write(stubs.file("ipam"), "data").unwrap();
     let error = stubs.add_result(CONFIG).unwrap_err();
-    assert!(error.msg.starts_with(&format!("could not run {dir}/ipam: ")), "{error}");
+    assert!(error.msg.starts_with(&format!("failed to run plugin {dir}/ipam: ")), "{error}");
 }
 
 #[test]
@@ -294,7 +301,7 @@ fn a_network_without_ipam() {
         let config = parse(format!(r#"{{"name":"n"{ipam}}}"#).as_bytes());
         assert!(Delegate::ipam(&Environment::default(), &config).unwrap().is_none(), "{ipam}");
     }
-    // What cannot be read is not the same as none.
+    // An `ipam` that cannot be decoded is an error.
     for ipam in [r#""host-local""#, "5", r#"{"type":5}"#, r#"[{"type":"x"}]"#] {
         let config = parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).as_bytes());
         let error =

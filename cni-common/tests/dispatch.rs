@@ -1,7 +1,7 @@
-//! Dispatch with plugins that misbehave: this program starts itself as a plugin, in the role that `ROLE` names, and looks at
-//! what comes out.
+//! Tests of dispatch with plugins that fail. This program starts itself as a plugin with the behaviour that
+//! the variable `ROLE` names, and checks its output.
 //!
-//! The namespace in CNI_NETNS is the program's own, or none; no role ever touches one.
+//! CNI_NETNS is the program's own namespace or does not exist; the plugins never change a namespace.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
@@ -25,18 +25,18 @@ fn main() -> ExitCode {
     }
     let tests: [(&str, Test); 7] = [
         ("a_panic_is_an_error_object", a_panic_is_an_error_object),
-        ("a_result_that_cannot_be_written_is_undone", a_result_that_cannot_be_written_is_undone),
-        ("del_in_the_own_namespace_cleans_up_the_rest", del_in_the_own_namespace_cleans_up_the_rest),
-        ("add_and_check_in_the_own_namespace_are_not_called", add_and_check_are_not_called),
-        ("a_plugin_of_few_versions", a_plugin_of_few_versions),
-        ("a_delegates_error_comes_out_unchanged", a_delegates_error_comes_out_unchanged),
-        ("a_delegates_words_come_out", a_delegates_words_come_out),
+        ("a_result_without_a_layout_is_followed_by_del", a_result_without_a_layout_is_followed_by_del),
+        ("del_in_its_own_namespace_runs_without_it", del_in_its_own_namespace_runs_without_it),
+        ("add_and_check_refuse_the_plugins_own_namespace", add_and_check_refuse_the_plugins_own_namespace),
+        ("a_plugin_that_supports_few_versions", a_plugin_that_supports_few_versions),
+        ("a_delegates_error_is_returned_unchanged", a_delegates_error_is_returned_unchanged),
+        ("a_delegates_stderr_is_forwarded", a_delegates_stderr_is_forwarded),
     ];
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     for (name, test) in tests {
         if only.is_empty() || only.iter().any(|part| name.contains(part.as_str())) {
             let dir = tempfile::tempdir().unwrap();
-            test(dir.path()); // a panic is the end, and a bad exit status
+            test(dir.path()); // a panic ends the program with a failure status
             println!("test {name} ... ok");
         }
     }
@@ -46,8 +46,9 @@ fn main() -> ExitCode {
 struct Role(String);
 
 impl Role {
-    fn note(&self, text: &str) {
-        let path = std::env::var("NOTES").unwrap();
+    /// Appends a line to the file in the variable `CALLS`.
+    fn record(&self, text: &str) {
+        let path = std::env::var("CALLS").unwrap();
         let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
         writeln!(file, "{text}").unwrap();
     }
@@ -63,9 +64,9 @@ impl Plugin for Role {
     }
 
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
-        self.note("ADD");
+        self.record("ADD");
         match self.0.as_str() {
-            "panic" => panic!("what a \"mess\"\nof a bug"),
+            "panic" => panic!("a \"quoted\"\nmessage"),
             "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().add(call.version),
             _ => {
                 let eth0 = Interface { name: "eth0".into(), ..Interface::default() };
@@ -75,12 +76,12 @@ impl Plugin for Role {
     }
 
     fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
-        self.note("CHECK");
+        self.record("CHECK");
         Ok(())
     }
 
     fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
-        self.note(if call.netns.is_some() { "DEL in a namespace" } else { "DEL" });
+        self.record(if call.netns.is_some() { "DEL in a namespace" } else { "DEL" });
         match self.0.as_str() {
             "panic" => panic!("in DEL"),
             "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().call(Verb::Del),
@@ -115,7 +116,7 @@ impl Plugin for Old {
 
 fn run(dir: &Path, role: &str, verb: &str, version: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env("ROLE", role).env("NOTES", dir.join("notes")).env("CNI_COMMAND", verb);
+    command.env("ROLE", role).env("CALLS", dir.join("calls")).env("CNI_COMMAND", verb);
     command.env("CNI_CONTAINERID", "c").env("CNI_IFNAME", "eth0").env("CNI_PATH", dir);
     command.env("CNI_NETNS", "/nowhere").envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -130,10 +131,11 @@ fn error(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"))
 }
 
-fn notes(dir: &Path) -> Vec<String> {
-    let notes = fs::read_to_string(dir.join("notes")).unwrap_or_default();
-    let _ = fs::remove_file(dir.join("notes"));
-    notes.lines().map(str::to_owned).collect()
+/// Returns the recorded calls and clears the record.
+fn calls(dir: &Path) -> Vec<String> {
+    let calls = fs::read_to_string(dir.join("calls")).unwrap_or_default();
+    let _ = fs::remove_file(dir.join("calls"));
+    calls.lines().map(str::to_owned).collect()
 }
 
 fn a_panic_is_an_error_object(dir: &Path) {
@@ -143,57 +145,57 @@ fn a_panic_is_an_error_object(dir: &Path) {
         assert_eq!(object["cniVersion"], "1.1.0");
         let msg = object["msg"].as_str().unwrap();
         assert!(msg.starts_with("internal error: "), "{msg}");
-        assert!(msg.contains("dispatch.rs"), "{msg} does not say where");
-        let said = if verb == "ADD" { "what a \"mess\"\nof a bug" } else { "in DEL" };
-        assert!(msg.contains(said), "{msg}");
+        assert!(msg.contains("dispatch.rs"), "{msg} does not name the source file");
+        let panic_text = if verb == "ADD" { "a \"quoted\"\nmessage" } else { "in DEL" };
+        assert!(msg.contains(panic_text), "{msg}");
     }
 }
 
-fn a_result_that_cannot_be_written_is_undone(dir: &Path) {
+fn a_result_without_a_layout_is_followed_by_del(dir: &Path) {
     for version in ["0.1.0", "0.2.0"] {
         let object = error(&run(dir, "layer2", "ADD", version, &[]));
         let want = "cannot convert: no valid IP addresses";
         assert_eq!(object, json!({ "cniVersion": version, "code": 999, "msg": want }));
-        assert_eq!(notes(dir), ["ADD", "DEL"]);
+        assert_eq!(calls(dir), ["ADD", "DEL"]);
     }
-    // An undo that fails does not hide why it was needed.
+    // A failed DEL does not hide the error of ADD.
     let output = run(dir, "fails", "ADD", "0.2.0", &[]);
     assert_eq!(error(&output)["msg"], "cannot convert: no valid IP addresses");
     assert!(String::from_utf8_lossy(&output.stderr).contains("could not clean up"));
     assert!(run(dir, "layer2", "ADD", "0.3.0", &[]).status.success());
 }
 
-fn del_in_the_own_namespace_cleans_up_the_rest(dir: &Path) {
+fn del_in_its_own_namespace_runs_without_it(dir: &Path) {
     let object = error(&run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", OWN)]));
     assert_eq!(object["code"], 8);
     assert_eq!(object["msg"], "plugin's netns and netns from CNI_NETNS should not be the same");
-    assert_eq!(notes(dir), ["DEL"]);
+    assert_eq!(calls(dir), ["DEL"]);
 
     let switched_off = [("CNI_NETNS", OWN), ("CNI_NETNS_OVERRIDE", "True")];
     assert!(run(dir, "layer2", "DEL", "1.0.0", &switched_off).status.success());
-    assert_eq!(notes(dir), ["DEL in a namespace"]);
+    assert_eq!(calls(dir), ["DEL in a namespace"]);
 
     for gone in ["", "/nowhere", "/etc/passwd"] {
         assert!(run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", gone)]).status.success());
-        assert_eq!(notes(dir), ["DEL"], "{gone}");
+        assert_eq!(calls(dir), ["DEL"], "{gone}");
     }
-    // A path that cannot be judged: the rest is cleaned up before that is said.
+    // A path that statfs(2) rejects (ENAMETOOLONG): the plugin's DEL runs, then dispatch returns the error.
     let too_long = "x".repeat(5000);
     assert_eq!(error(&run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", &too_long)]))["code"], 999);
-    assert_eq!(notes(dir), ["DEL"]);
+    assert_eq!(calls(dir), ["DEL"]);
 }
 
-fn add_and_check_are_not_called(dir: &Path) {
+fn add_and_check_refuse_the_plugins_own_namespace(dir: &Path) {
     for verb in ["ADD", "CHECK"] {
         assert_eq!(error(&run(dir, "layer2", verb, "1.0.0", &[("CNI_NETNS", OWN)]))["code"], 8);
-        assert!(notes(dir).is_empty(), "{verb}");
+        assert!(calls(dir).is_empty(), "{verb}");
         let switched_off = [("CNI_NETNS", OWN), ("CNI_NETNS_OVERRIDE", "1")];
         assert!(run(dir, "layer2", verb, "1.0.0", &switched_off).status.success());
-        assert_eq!(notes(dir), [verb]);
+        assert_eq!(calls(dir), [verb]);
     }
 }
 
-fn a_plugin_of_few_versions(dir: &Path) {
+fn a_plugin_that_supports_few_versions(dir: &Path) {
     assert!(run(dir, "old", "ADD", "0.3.1", &[]).status.success());
     for version in ["0.2.0", "0.4.0", "1.0.0"] {
         let object = error(&run(dir, "old", "ADD", version, &[]));
@@ -210,23 +212,23 @@ fn a_plugin_of_few_versions(dir: &Path) {
 fn stub(dir: &Path, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     let path = dir.join("ipam");
-    fs::write(&path, format!("#!/bin/sh\necho stub $CNI_COMMAND >> {}/notes\n{script}\n", dir.display()))
+    fs::write(&path, format!("#!/bin/sh\necho stub $CNI_COMMAND >> {}/calls\n{script}\n", dir.display()))
         .unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn a_delegates_error_comes_out_unchanged(dir: &Path) {
+fn a_delegates_error_is_returned_unchanged(dir: &Path) {
     stub(dir, r#"echo '{"cniVersion":"1.0.0","code":11,"msg":"busy <&>","details":"pid 7"}'; exit 3"#);
     let want = json!({ "cniVersion": "0.4.0", "code": 11, "msg": "busy <&>", "details": "pid 7" });
     assert_eq!(error(&run(dir, "delegate", "ADD", "0.4.0", &[])), want);
-    assert_eq!(notes(dir), ["ADD", "stub ADD", "stub DEL"]);
+    assert_eq!(calls(dir), ["ADD", "stub ADD", "stub DEL"]);
     assert_eq!(error(&run(dir, "delegate", "DEL", "0.4.0", &[])), want);
     let nothing = [("CNI_PATH", "")];
     let object = error(&run(dir, "delegate", "ADD", "0.4.0", &nothing));
     assert_eq!((&object["code"], &object["msg"]), (&json!(4), &json!("no paths provided")));
 }
 
-fn a_delegates_words_come_out(dir: &Path) {
+fn a_delegates_stderr_is_forwarded(dir: &Path) {
     let big = "head -c 1000000 /dev/zero | tr '\\0' w >&2";
     for (end, success) in [("echo null", true), (r#"echo '{"code":7,"msg":"no"}'; exit 1"#, false)] {
         stub(dir, &format!("echo a word in the log >&2; test $CNI_COMMAND = ADD || exit 0; {big}; {end}"));

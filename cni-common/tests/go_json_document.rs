@@ -1,4 +1,5 @@
-//! `Json` as a document: raw fields, look-up, re-emission; and configurations as runtimes really write them.
+//! Tests of `Json` as a document: raw fields, lookup and serialising; and of configurations that real
+//! runtimes write.
 
 use cni_common::spec::json::Json;
 use proptest::prelude::*;
@@ -96,7 +97,7 @@ fn a_raw_field_is_lossless() {
     let json = conf.prev_result.expect("raw");
     assert_eq!(serde_json::to_string(&json).expect("text"), raw);
     assert_eq!(json.clone().decode(), Ok(json));
-    // Not merged: captured text is the last of its kind, as json.RawMessage is.
+    // Duplicates of a `Json` field are not merged: the last one wins, as with Go's json.RawMessage.
     let conf = net_conf(r#"{"prevResult":{"a":1},"prevResult":{"b":2}}"#);
     assert_eq!(serde_json::to_string(&conf.prev_result).expect("text"), r#"{"b":2}"#);
     assert_eq!(net_conf(r#"{"prevResult":null}"#).prev_result, None);
@@ -118,7 +119,7 @@ fn get_follows_the_rules_for_a_field() {
 }
 
 #[test]
-fn kinds() {
+fn kind_names() {
     let rows = [
         ("null", "null"),
         ("true", "boolean"),
@@ -223,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_in_a_string_are_refused(bytes in prop::collection::vec(0x20u8.., 0..20)) {
+    fn a_string_may_contain_any_bytes(bytes in prop::collection::vec(0x20u8.., 0..20)) {
         prop_assume!(!bytes.contains(&b'"') && !bytes.contains(&b'\\'));
         let json = Json::parse(&[b"\"", bytes.as_slice(), b"\""].concat()).expect("string");
         let text: String = json.decode().expect("text");

@@ -1,4 +1,5 @@
-//! Go's `encoding/json` rules, one row each, as `Json::decode` applies them to plainly derived structs.
+//! Tests of Go's `encoding/json` rules: one row for each case that `Json::decode` must handle for derived
+//! structs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -67,7 +68,8 @@ fn conf(text: impl AsRef<[u8]>) -> Result<Conf, String> {
     decode(&Json::parse(text.as_ref()).map_err(|error| error.to_string())?)
 }
 
-/// Asserts for each row that the text decodes and that the named field, and no other, is as given.
+/// Asserts for each row that the text decodes, that the named fields have these values and all others their
+/// defaults.
 macro_rules! accepted {
     ($($text:expr => { $($field:ident: $value:expr),* })*) => {$(
         let want = Conf { $($field: $value,)* ..Conf::default() };
@@ -75,6 +77,7 @@ macro_rules! accepted {
     )*};
 }
 
+/// Asserts for each row that decoding the text fails with this error.
 macro_rules! refused {
     ($($text:expr => $error:expr)*) => {$(
         assert_eq!(conf($text), Err($error.to_owned()), "{:?}", $text);
@@ -109,7 +112,7 @@ fn keys_fold_onto_fields() {
 }
 
 #[test]
-fn an_exact_key_beats_a_folded_one_and_the_last_of_equals_wins() {
+fn an_exact_key_has_precedence_and_the_last_equal_key_wins() {
     accepted! {
         r#"{"name":"x","Name":"y"}"# => { name: "x".into() }
         r#"{"Name":"y","name":"x"}"# => { name: "x".into() }
@@ -124,12 +127,12 @@ fn an_exact_key_beats_a_folded_one_and_the_last_of_equals_wins() {
         r#"{"tags":["x","y"],"tags":["z"]}"# => { tags: strings(&["z"]) }
         r#"{"mtu":1,"mtu":2}"# => { mtu: 2 }
     }
-    // Only the last is looked at, so an error there is one.
+    // Only the last value is decoded, so its type matters.
     refused! { r#"{"name":"x","name":1}"# => "name: expected a string, found number 1" }
 }
 
 #[test]
-fn map_keys_stay_as_they_are() {
+fn map_keys_are_not_folded() {
     accepted! {
         r#"{"Labels":{"Name":"x","name":"y","ſ":"z"}}"# =>
             { labels: map([("Name", "x".into()), ("name", "y".into()), ("ſ", "z".into())]) }
@@ -141,7 +144,7 @@ fn map_keys_stay_as_they_are() {
 }
 
 #[test]
-fn null_leaves_the_default_or_what_was_there() {
+fn null_keeps_the_default_or_the_earlier_value() {
     accepted! {
         r#"{"name":null,"mtu":null,"ratio":null,"isGateway":null,"maybe":null,"tags":null,"labels":null}"# => {}
         r#"{"inner":null,"maybeInner":null,"list":null,"mode":null,"id":null,"ip":null,"raw":null}"# => {}
@@ -216,7 +219,7 @@ fn unknown_keys_are_ignored() {
 }
 
 #[test]
-fn integers_are_written_as_integers_and_fit() {
+fn integers_must_be_written_as_integers_and_fit() {
     accepted! {
         r#"{"mtu":4294967295,"port":65535}"# => { mtu: u32::MAX, port: u16::MAX }
         r#"{"wide":18446744073709551615}"# => { wide: u64::MAX }
@@ -245,7 +248,7 @@ fn integers_are_written_as_integers_and_fit() {
 }
 
 #[test]
-fn other_types_are_taken_literally() {
+fn other_types_are_not_converted() {
     accepted! {
         r#"{"isGateway":true,"mode":"private","id":"x","ip":"::1"}"# =>
             { is_gateway: true, mode: Mode::Private, id: Id("x".into()), ip: Some(IpAddr::from([0u16,0,0,0,0,0,0,1])) }
@@ -281,7 +284,7 @@ fn an_error_names_the_path_as_written() {
 }
 
 #[test]
-fn bad_text_becomes_the_replacement_character() {
+fn invalid_text_becomes_the_replacement_character() {
     accepted! {
         b"{\"name\":\"a\xffb\"}" => { name: "a\u{fffd}b".into() }
         b"{\"name\":\"\xe2\x82\"}" => { name: "\u{fffd}\u{fffd}".into() }
@@ -293,7 +296,7 @@ fn bad_text_becomes_the_replacement_character() {
 }
 
 #[test]
-fn a_key_is_there_in_any_case_and_with_any_value() {
+fn has_key_ignores_case_and_value() {
     let json = Json::parse(br#"{"ingressRate": null, "A": {"inner": 1}}"#).unwrap();
     assert!(json.has_key("ingressRate") && json.has_key("INGRESSRATE") && json.has_key("a"));
     assert!(!json.has_key("inner") && !json.has_key("ingress"));

@@ -1,4 +1,4 @@
-//! nf_tables against the kernel, each test in a network namespace of its own. They need root and `nft`.
+//! Tests of nf_tables against the kernel, each in a separate network namespace. They need root and `nft`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +13,7 @@ use common::{isolated, ruleset};
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
 
 #[test]
-fn a_kernel_with_nf_tables_is_recognised_without_a_trace() {
+fn probe_detects_nf_tables_and_changes_nothing() {
     isolated(|socket| {
         assert_eq!(probe(socket, Family::Inet), Ok(()));
         assert_eq!(ruleset(), "");
@@ -33,7 +33,7 @@ fn destination(op: CmpOp, network: &str, end: Verdict) -> Vec<Expr> {
 }
 
 #[test]
-fn nft_prints_what_was_meant() {
+fn nft_prints_the_rules_that_were_added() {
     isolated(|socket| {
         let hook = Hook {
             chain_type: ChainType::Filter,
@@ -62,7 +62,7 @@ fn nft_prints_what_was_meant() {
         let read = rules(socket, TABLE, "forward").unwrap();
         assert_eq!(read[1].jump_target().as_deref(), Some("to"));
         assert_eq!(read[1].comment.as_deref(), Some("second"));
-        // Seven rules, and one that leads to it.
+        // 7 rules in the chain, and 1 jump to it.
         let found = chains(socket, &[(TABLE, "to"), (TABLE, "none")]).unwrap();
         assert_eq!(
             found.iter().map(|chain| chain.map(|chain| chain.uses)).collect::<Vec<_>>(),
@@ -72,7 +72,7 @@ fn nft_prints_what_was_meant() {
 }
 
 #[test]
-fn a_batch_is_all_or_nothing_and_names_what_was_refused() {
+fn a_failed_batch_changes_nothing_and_names_the_rejected_request() {
     isolated(|socket| {
         let mut batch = Batch::new();
         batch.add_table(TABLE, None).add_chain(TABLE, "a", None, None).delete_rule(TABLE, "a", 77);

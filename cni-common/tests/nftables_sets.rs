@@ -1,5 +1,5 @@
-//! Sets, maps, translation and generations against the kernel, each test in a network namespace of its own. They need root
-//! and `nft`.
+//! Tests of sets, maps, NAT and generations against the kernel, each in a separate network namespace. They
+//! need root and `nft`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,7 +21,7 @@ fn port_key(proto: u8, port: u16) -> Vec<u8> {
     vec![proto, 0, 0, 0, high, low, 0, 0]
 }
 
-fn leads_to(key: Vec<u8>, ip: [u8; 4], port: u16) -> Element {
+fn map_element(key: Vec<u8>, ip: [u8; 4], port: u16) -> Element {
     let mut value = ip.to_vec();
     value.extend(port.to_be_bytes());
     value.extend([0, 0]);
@@ -34,8 +34,8 @@ fn name_key(name: &str) -> Vec<u8> {
     key
 }
 
-/// A set of names, and a map from ports to addresses.
-fn made(socket: &mut Socket) {
+/// Adds a set of interface names, and a map from ports to addresses.
+fn add_sets(socket: &mut Socket) {
     let mut batch = Batch::new();
     batch.add_table(TABLE, None).add_set(TABLE, "names", 1, &[DataType::IfName], None);
     let values = [DataType::Ipv4Addr, DataType::Service];
@@ -44,9 +44,9 @@ fn made(socket: &mut Socket) {
 }
 
 #[test]
-fn nft_prints_sets_maps_and_translation_as_they_were_meant() {
+fn nft_prints_the_sets_maps_and_nat_rules_that_were_added() {
     isolated(|socket| {
-        made(socket);
+        add_sets(socket);
         let hook = Hook {
             chain_type: ChainType::Nat,
             point: HookPoint::Prerouting,
@@ -55,19 +55,19 @@ fn nft_prints_sets_maps_and_translation_as_they_were_meant() {
         };
         let mut batch = Batch::new();
         batch.add_chain(TABLE, "end", None, None).add_chain(TABLE, "in", Some(hook), None);
-        batch.add_set(TABLE, "ways", 3, &[DataType::Ipv6Addr], Some(Values::Verdict));
-        let way = Element {
+        batch.add_set(TABLE, "verdicts", 3, &[DataType::Ipv6Addr], Some(Values::Verdict));
+        let verdict = Element {
             value: Some(Value::Verdict(Verdict::Jump("end".to_owned()))),
             ..Element::new(vec![0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
         };
-        batch.add_elements(TABLE, "ways", &[way]);
-        let name = Element { comment: Some("whose".to_owned()), ..Element::new(name_key("eth0")) };
+        batch.add_elements(TABLE, "verdicts", &[verdict]);
+        let name = Element { comment: Some("owner".to_owned()), ..Element::new(name_key("eth0")) };
         batch.add_elements(TABLE, "names", &[name]);
-        batch.add_elements(TABLE, "ports", &[leads_to(port_key(132, 8080), [10, 0, 0, 2], 80)]);
+        batch.add_elements(TABLE, "ports", &[map_element(port_key(132, 8080), [10, 0, 0, 2], 80)]);
         let daddr = Expr::Payload { base: PayloadBase::Network, offset: 24, len: 16, to: R1 };
         let family = cni_common::nftables::matches::family_of("::".parse().unwrap());
-        let ways = Expr::VerdictMap { map: "ways".to_owned(), from: R1 };
-        batch.add_rule(TABLE, "in", &[family.as_slice(), &[daddr, ways]].concat(), None);
+        let verdicts = Expr::VerdictMap { map: "verdicts".to_owned(), from: R1 };
+        batch.add_rule(TABLE, "in", &[family.as_slice(), &[daddr, verdicts]].concat(), None);
         let dport = Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::word(1) };
         let translate = [
             Expr::Meta { key: MetaKey::L4Proto, to: R1 },
@@ -84,10 +84,10 @@ fn nft_prints_sets_maps_and_translation_as_they_were_meant() {
         batch.commit(socket).unwrap();
         let listed = ruleset();
         for part in [
-            "set names {\n\t\ttype ifname\n\t\telements = { \"eth0\" comment \"whose\" }",
+            "set names {\n\t\ttype ifname\n\t\telements = { \"eth0\" comment \"owner\" }",
             "map ports {\n\t\ttype inet_proto . inet_service : ipv4_addr . inet_service\n\t\telements = { sctp . 8080 : 10.0.0.2 . 80 }",
-            "map ways {\n\t\ttype ipv6_addr : verdict\n\t\telements = { fd00::1 : jump end }",
-            "type nat hook prerouting priority dstnat + 1; policy accept;\n\t\tip6 daddr vmap @ways\n\
+            "map verdicts {\n\t\ttype ipv6_addr : verdict\n\t\telements = { fd00::1 : jump end }",
+            "type nat hook prerouting priority dstnat + 1; policy accept;\n\t\tip6 daddr vmap @verdicts\n\
              \t\tmeta nfproto ipv4 dnat ip to meta l4proto . th dport map @ports\n",
             "\t\tmasquerade fully-random\n",
         ] {
@@ -97,21 +97,21 @@ fn nft_prints_sets_maps_and_translation_as_they_were_meant() {
         assert_eq!(read[1], Some(translate));
         let mut names = sets(socket, TABLE).unwrap();
         names.sort();
-        assert_eq!(names, ["names", "ports", "ways"]);
+        assert_eq!(names, ["names", "ports", "verdicts"]);
     });
 }
 
 #[test]
-fn elements_are_found_by_their_keys_and_taken_is_taken() {
+fn elements_are_found_by_key_and_existing_keys_are_rejected() {
     isolated(|socket| {
-        // Of what is not there nothing is found.
+        // A missing table is not an error.
         assert_eq!(find_elements(socket, TABLE, &[("ports", &port_key(6, 1))]).unwrap(), [None]);
         assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);
-        made(socket);
+        add_sets(socket);
         let first = Element {
             comment: Some("c".repeat(COMMENT_MAX)),
             note: Some(vec![7; Element::NOTE_MAX]),
-            ..leads_to(port_key(6, 80), [10, 0, 0, 1], 8000)
+            ..map_element(port_key(6, 80), [10, 0, 0, 1], 8000)
         };
         let mut batch = Batch::new();
         batch.add_elements(TABLE, "ports", std::slice::from_ref(&first));
@@ -119,10 +119,10 @@ fn elements_are_found_by_their_keys_and_taken_is_taken() {
         let wanted = [port_key(17, 80), port_key(6, 80)];
         let wanted = wanted.each_ref().map(|key| ("ports", key.as_slice()));
         assert_eq!(find_elements(socket, TABLE, &wanted).unwrap(), [None, Some(first.clone())]);
-        // The same, and the same key with another value: refused as a whole.
-        for again in [first.clone(), leads_to(first.key.clone(), [10, 0, 0, 9], 8000)] {
+        // The kernel rejects the whole batch if a key exists, with the same or another value.
+        for again in [first.clone(), map_element(first.key.clone(), [10, 0, 0, 9], 8000)] {
             let mut batch = Batch::new();
-            batch.add_elements(TABLE, "ports", &[leads_to(port_key(6, 81), [10, 0, 0, 1], 8000), again]);
+            batch.add_elements(TABLE, "ports", &[map_element(port_key(6, 81), [10, 0, 0, 1], 8000), again]);
             assert!(batch.commit(socket).unwrap_err().is_taken());
         }
         assert_eq!(elements(socket, TABLE, "ports").unwrap(), std::slice::from_ref(&first));
@@ -140,15 +140,15 @@ fn elements_are_found_by_their_keys_and_taken_is_taken() {
     });
 }
 
-/// More than fit into one request, one datagram and one answer.
+/// 5000 elements do not fit into one request, one datagram or one answer.
 #[test]
-fn thousands_of_elements() {
+fn five_thousand_elements() {
     isolated(|socket| {
-        made(socket);
+        add_sets(socket);
         let all: Vec<Element> = (1..=5000)
             .map(|port| Element {
                 comment: Some("c".repeat(COMMENT_MAX)),
-                ..leads_to(port_key(6, port), [10, 0, 0, 1], port)
+                ..map_element(port_key(6, port), [10, 0, 0, 1], port)
             })
             .collect();
         let mut batch = Batch::new();
@@ -164,17 +164,17 @@ fn thousands_of_elements() {
 }
 
 #[test]
-fn a_batch_for_a_generation_that_is_over_changes_nothing() {
+fn a_batch_for_an_outdated_generation_changes_nothing() {
     isolated(|socket| {
-        made(socket);
+        add_sets(socket);
         let before = generation(socket).unwrap();
         assert_eq!(generation(socket).unwrap(), before);
         let add = |port: u16| {
             let mut batch = Batch::new();
-            batch.add_elements(TABLE, "ports", &[leads_to(port_key(6, port), [10, 0, 0, 1], 1)]);
+            batch.add_elements(TABLE, "ports", &[map_element(port_key(6, port), [10, 0, 0, 1], 1)]);
             batch
         };
-        // Somebody else changes something, wherever.
+        // Another process changes any table.
         common::sh("nft add table ip other");
         assert!(add(1).commit_at(socket, before).unwrap_err().is_outdated());
         assert_eq!(elements(socket, TABLE, "ports").unwrap(), []);

@@ -1,6 +1,6 @@
-//! Results on the wire: the exact shape in each version, and the way back.
+//! Tests of results in JSON: the exact layout in each version, and decoding.
 //!
-//! Requirements RES-01 to RES-16 of the specification at its seven tags; `cniVersion` is checked everywhere.
+//! Requirements RES-01 to RES-16 of the seven specification versions. Every test also checks `cniVersion`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use cni_common::spec::{AddResult, Dns, Interface, IpConfig, Json, Route, SpecVersion};
@@ -65,8 +65,8 @@ fn dns() -> Value {
             "search": ["a.example.org"], "options": ["ndots:5"] })
 }
 
-/// What [`everything`] looks like in a version. Members that the version lacks are gone, second addresses of a family
-/// as well below 0.3.0.
+/// [`everything`] in the layout of a version: without members that the version lacks, and before 0.3.0
+/// without the second address of a family.
 fn everything_in(version: &str) -> Value {
     if version <= "0.2.0" {
         return json!({
@@ -106,7 +106,7 @@ fn everything_in(version: &str) -> Value {
             "mtu": 1400, "socketPath": "/run/vhost.sock", "pciID": "0000:00:1f.6" });
         all["routes"][0] = json!({ "dst": "0.0.0.0/0", "gw": "10.1.0.254",
             "mtu": 1300, "advmss": 1260, "priority": 7, "table": 100, "scope": 253 });
-        // An unset table is not table 0, nor an unset scope the global one.
+        // Table 0 and scope 0 (global) differ from an absent table and scope.
         all["routes"][2] = json!({ "dst": "::/0", "gw": "fd00::ff", "table": 0, "scope": 0 });
     }
     all
@@ -128,7 +128,7 @@ fn everything_in_every_version() {
 }
 
 #[test]
-fn every_version_is_read_back_without_loss() {
+fn every_version_decodes_without_loss() {
     for version in VERSIONS {
         let golden = everything_in(version);
         assert_eq!(write(&read(&golden, "0.1.0").unwrap(), version), golden, "{version}");
@@ -169,7 +169,7 @@ fn ipv6_alone() {
 }
 
 #[test]
-fn interface_zero_is_printed_and_an_index_out_of_range_survives() {
+fn interface_index_0_and_indexes_out_of_range_are_kept() {
     for index in [0, 1, 99, -1] {
         let result = AddResult { ips: vec![ip("10.1.0.5/24", None, Some(index))], ..AddResult::default() };
         for version in &VERSIONS[2..] {
@@ -183,7 +183,7 @@ fn interface_zero_is_printed_and_an_index_out_of_range_survives() {
 }
 
 #[test]
-fn an_empty_result_is_its_version_alone() {
+fn an_empty_result_has_only_a_version() {
     for version in &VERSIONS[2..] {
         let mut golden = json!({ "cniVersion": version });
         if *version <= "0.4.0" {
@@ -196,7 +196,7 @@ fn an_empty_result_is_its_version_alone() {
 }
 
 #[test]
-fn the_oldest_versions_cannot_do_without_an_address() {
+fn the_oldest_versions_require_an_address() {
     let layer2 = AddResult { ips: Vec::new(), ..everything() };
     for version in ["0.1.0", "0.2.0"] {
         let error = layer2.to_json(SpecVersion::parse(version).unwrap()).unwrap_err();
@@ -223,7 +223,7 @@ fn addresses_are_normalised() {
             "routes": [{ "dst": "10.9.0.0/16" }, { "dst": "2001:db8::/48", "gw": "fe80::1" }],
         }),
     );
-    // A mapped address is an IPv4 one wherever the family shows.
+    // An IPv4-mapped address has family IPv4 in all layouts.
     assert_eq!(write(&result, "0.3.1")["ips"][0]["version"], "4");
     assert_eq!(write(&result, "0.2.0")["ip4"]["ip"], "10.1.0.5/24");
 }

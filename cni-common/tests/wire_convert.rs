@@ -1,4 +1,5 @@
-//! From each version to each other (CONV-01 to CONV-08), and what is read although it is not quite right (CONV-10, -11).
+//! Tests of result conversion: between all versions (CONV-01 to CONV-08), and of incomplete results (CONV-10,
+//! CONV-11).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use cni_common::spec::{AddResult, Code, Json, NetConf, SpecVersion};
@@ -27,7 +28,7 @@ fn oldest(version: &str) -> Value {
             "dns": { "nameservers": ["10.1.0.53"] } })
 }
 
-/// The same in lists: `interfaces` only where the source could have them.
+/// The same result in a layout with lists; with `interfaces` if the source version has them.
 fn listed(version: &str, interfaces: bool) -> Value {
     let mut all = json!({
         "cniVersion": version,
@@ -69,7 +70,7 @@ fn from_lists_to_lists() {
 }
 
 #[test]
-fn from_lists_to_the_oldest_interfaces_are_lost() {
+fn conversion_to_the_oldest_versions_drops_interfaces() {
     for from in MIDDLE.iter().chain(&NEWER) {
         for to in OLDEST {
             assert_eq!(convert(&listed(from, true), to), oldest(to), "{from} to {to}");
@@ -78,7 +79,7 @@ fn from_lists_to_the_oldest_interfaces_are_lost() {
 }
 
 #[test]
-fn only_the_first_address_of_a_family_reaches_the_oldest_and_only_routes_of_a_family_with_one() {
+fn the_oldest_versions_keep_one_address_per_family_and_the_routes_of_that_family() {
     let result = json!({ "cniVersion": "1.0.0",
         "ips": [{ "address": "10.1.0.5/16" }, { "address": "10.2.0.5/16" }],
         "routes": [{ "dst": "::/0" }, { "dst": "0.0.0.0/0" }] });
@@ -87,9 +88,9 @@ fn only_the_first_address_of_a_family_reaches_the_oldest_and_only_routes_of_a_fa
     assert_eq!(convert(&result, "0.2.0"), want);
 }
 
-/// Reference IPAM plugins print these under every version; they are kept for whoever can print them.
+/// The reference's IPAM plugins write these attributes in all versions.
 #[test]
-fn attributes_of_1_1_0_are_read_from_any_list_and_written_in_1_1_0_only() {
+fn attributes_of_1_1_0_are_decoded_in_all_list_layouts_but_encoded_only_in_1_1_0() {
     for from in MIDDLE.iter().chain(&NEWER) {
         let mut source = listed(from, true);
         source["routes"][0]["priority"] = json!(5);
@@ -121,7 +122,7 @@ fn unknown_keys_are_dropped_and_nulls_are_absent() {
 }
 
 #[test]
-fn a_result_without_a_version_is_the_configurations() {
+fn a_result_without_a_version_has_the_version_of_the_configuration() {
     for (assumed, source) in [
         ("0.2.0", json!({ "ip4": { "ip": "10.1.0.5/16" } })),
         ("0.4.0", json!({ "cniVersion": "", "ips": [{ "version": "4", "address": "10.1.0.5/16" }] })),
@@ -135,8 +136,8 @@ fn a_result_without_a_version_is_the_configurations() {
 }
 
 #[test]
-fn bad_results_are_refused_with_what_is_wrong() {
-    for (source, fault) in [
+fn errors_of_invalid_results_name_the_reason() {
+    for (source, reason) in [
         (json!({ "cniVersion": "9.9.9" }), "9.9.9"),
         (json!({ "cniVersion": 1 }), "cniVersion"),
         (json!([]), "expected"),
@@ -161,7 +162,7 @@ fn bad_results_are_refused_with_what_is_wrong() {
         (json!({ "cniVersion": "1.1.0", "routes": [{ "dst": "::/0", "mtu": -1 }] }), "routes[0].mtu"),
     ] {
         let error = AddResult::from_json(&document(&source), SpecVersion::NEWEST).unwrap_err();
-        assert!(error.contains(fault), "{source}: {error}");
+        assert!(error.contains(reason), "{source}: {error}");
     }
 }
 
@@ -171,7 +172,7 @@ fn prev_result(config: &str, prev: &Value) -> Result<Option<AddResult>, cni_comm
 }
 
 #[test]
-fn prev_result_is_of_the_configurations_family() {
+fn prev_result_must_have_the_layout_of_the_configuration() {
     let families: [(&[&str], &str); 3] =
         [(&OLDEST, "[0.1.0 0.2.0]"), (&MIDDLE, "[0.3.0 0.3.1 0.4.0]"), (&NEWER, "[1.0.0 1.1.0]")];
     for (members, shown) in families {
@@ -199,7 +200,7 @@ fn prev_result_is_of_the_configurations_family() {
 }
 
 #[test]
-fn prev_result_without_a_version_is_the_configurations_and_null_is_none() {
+fn prev_result_without_a_version_has_the_version_of_the_configuration_and_null_is_none() {
     assert_eq!(prev_result("1.0.0", &Value::Null).unwrap(), None);
     let mut sample = listed("0.4.0", true);
     sample["cniVersion"].take();

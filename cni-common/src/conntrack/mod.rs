@@ -1,7 +1,8 @@
-//! Connection tracking: find flows and make the kernel forget them, so that their next packet is looked at afresh.
+//! Connection tracking: lists and deletes flows.
 //!
-//! A translation is decided by a flow's first packet. A UDP client that goes on sending keeps its flow, and with it an
-//! old decision, for as long as it sends; hence this module.
+//! The kernel applies NAT rules only to the first packet of a flow. A UDP client that keeps sending keeps its
+//! flow, and so keeps the translation of rules that have changed. Plugins delete such flows, so that the next
+//! packet passes the rules again.
 //!
 //! # References
 //! linux/netfilter/nfnetlink_conntrack.h
@@ -14,15 +15,15 @@ use nix::errno::Errno;
 
 use crate::netlink::{Error, Socket};
 
-/// UDP's number.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
-/// SCTP's number.
+/// The protocol number of SCTP.
 pub const SCTP: u8 = 132;
 /// `IPS_DST_NAT`: the destination was translated.
 pub const DST_NAT: u32 = 1 << 5;
 
-/// How many deletions go into one datagram; their answers wait in the socket's buffer.
-const AT_ONCE: usize = 100;
+/// Deletions in one datagram. Their answers must fit into the receive buffer of the socket.
+const DELETIONS_PER_DATAGRAM: usize = 100;
 
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,37 +38,34 @@ pub struct Tuple {
     pub dst_port: u16,
 }
 
-/// A tracked flow.
+/// A tracked flow (a conntrack entry).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The transport protocol's number.
+    /// The transport protocol number.
     pub proto: u8,
-    /// As the side that began sends it.
+    /// The packets of the client, before translation.
     pub original: Tuple,
-    /// As the other side answers: its source is where the flow really goes.
+    /// The packets of the server. Their source is the translated destination of the flow.
     pub reply: Tuple,
     /// `IPS_*`.
     pub status: u32,
-    /// What names this flow in a deletion, and no later one with the same addresses.
-    name: wire::Name,
+    /// Identifies this flow in a deletion, and never a later flow with the same addresses.
+    id: wire::FlowId,
 }
 
-/// Which flows to list. The kernel applies it, from Linux 5.8; with an older one all flows of the family are transferred
-/// and filtered here.
+/// Selects the flows to list. Linux 5.8 and later apply the filter in the kernel. An older kernel sends all
+/// flows of the family, and [`flows`] filters them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// IPv6 or IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// The transport protocol's number.
+    /// The transport protocol number.
     pub proto: u8,
-    /// The destination port that the flow's beginner sends to; `None` is any.
+    /// The destination port of the original direction; `None` for any.
     pub dst_port: Option<u16>,
 }
 
-/// The flows that pass the filter.
-///
-/// # Errors
-/// What the kernel said.
+/// Lists the flows that match the filter.
 pub fn flows(socket: &mut Socket, filter: Filter) -> Result<Vec<Flow>, Error> {
     let bodies = socket.request(wire::list(filter))?;
     let mut flows: Vec<Flow> = bodies.iter().filter_map(|body| wire::read(body)).collect();
@@ -77,13 +75,13 @@ pub fn flows(socket: &mut Socket, filter: Filter) -> Result<Vec<Flow>, Error> {
     Ok(flows)
 }
 
-/// Makes the kernel forget the flows and says how many it forgot; one that has ended meanwhile is no error.
+/// Deletes the flows and returns the number of deleted ones. A flow that no longer exists is not an error.
 ///
 /// # Errors
-/// The first thing the kernel said, after all were tried.
+/// The first error; the other deletions are still tried.
 pub fn delete(socket: &mut Socket, flows: &[Flow]) -> Result<usize, Error> {
     let mut outcome = Ok(0);
-    for part in flows.chunks(AT_ONCE) {
+    for part in flows.chunks(DELETIONS_PER_DATAGRAM) {
         for answer in socket.requests(part.iter().map(wire::delete).collect()) {
             match answer {
                 Ok(_) => outcome = outcome.map(|count| count + 1),

@@ -1,4 +1,4 @@
-//! The messages.
+//! Encoding and decoding of ctnetlink messages.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,11 @@ use super::{Filter, Flow, Tuple};
 use crate::netlink::Message;
 use crate::netlink::message::{F_DUMP, find_attr};
 
-/// `NFNL_SUBSYS_CTNETLINK` in the upper byte; below it `IPCTNL_MSG_CT_GET` and `_DELETE`.
+/// The message types: `NFNL_SUBSYS_CTNETLINK` in the upper byte, `IPCTNL_MSG_CT_GET` or `_DELETE` in the
+/// lower.
 const GET: u16 = 1 << 8 | 1;
 const DELETE: u16 = 1 << 8 | 2;
-/// `struct nfgenmsg` in front of the attributes.
+/// Length of `struct nfgenmsg`, which precedes the attributes.
 const HEADER: usize = 4;
 
 // CTA_*
@@ -26,14 +27,14 @@ const TUPLE_PROTO: u16 = 2;
 const PROTO_NUMBER: u16 = 1;
 const PROTO_SRC_PORT: u16 = 2;
 const PROTO_DST_PORT: u16 = 3;
-/// `CTA_FILTER_ORIG_FLAGS`, and in it one bit for each thing to compare.
+/// `CTA_FILTER_ORIG_FLAGS`, and its bits: one for each field to compare.
 const FILTER_ORIGINAL: u16 = 1;
 const BY_PROTO: u32 = 1 << 3;
 const BY_DST_PORT: u32 = 1 << 5;
 
-/// The attributes that name a flow: its tuple and zone, and the number that makes it this one.
+/// The attributes that identify a flow: its original tuple, its zone and its ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct FlowId {
     v6: bool,
     attributes: Vec<(u16, Vec<u8>)>,
 }
@@ -58,10 +59,10 @@ pub(super) fn list(filter: Filter) -> Message {
 }
 
 pub(super) fn delete(flow: &Flow) -> Message {
-    let start = Message::new(DELETE, 0, &header(flow.name.v6));
-    // The flag says that the value holds attributes itself.
+    let start = Message::new(DELETE, 0, &header(flow.id.v6));
+    // NLA_F_NESTED: the value contains attributes.
     const NESTED: u16 = 1 << 15;
-    flow.name.attributes.iter().fold(start, |message, (kind, value)| {
+    flow.id.attributes.iter().fold(start, |message, (kind, value)| {
         message.attr(if *kind == ORIGINAL { kind | NESTED } else { *kind }, value)
     })
 }
@@ -72,7 +73,7 @@ pub(super) fn read(body: &[u8]) -> Option<Flow> {
     let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
     let (_, reply) = tuple(find_attr(attributes, REPLY)?)?;
     let status = find_attr(attributes, STATUS).and_then(|value| value.try_into().ok());
-    let named = [ORIGINAL, ID, ZONE]
+    let id = [ORIGINAL, ID, ZONE]
         .into_iter()
         .filter_map(|kind| find_attr(attributes, kind).map(|value| (kind, value.to_vec())));
     Some(Flow {
@@ -80,7 +81,7 @@ pub(super) fn read(body: &[u8]) -> Option<Flow> {
         original,
         reply,
         status: status.map_or(0, u32::from_be_bytes),
-        name: Name { v6, attributes: named.collect() },
+        id: FlowId { v6, attributes: id.collect() },
     })
 }
 
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_read_and_named_again() {
+    fn a_flow_is_decoded_and_identified_in_a_deletion() {
         let flow = read(&body()).unwrap();
         assert_eq!((flow.proto, flow.status), (17, 0x28));
         assert_eq!(flow.original.dst, IpAddr::from([192, 0, 2, 1]));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_flow() {
+    fn a_truncated_message_is_not_a_flow() {
         assert_eq!(read(&[]), None);
         assert_eq!(read(&body()[..40]), None);
     }

@@ -1,12 +1,12 @@
-//! What iptables-nft keeps in nf_tables, read and deleted without a process.
+//! Reads and deletes the rules of iptables-nft in nf_tables, without starting a process.
 //!
-//! Only steps of [`xt`](crate::nftables::xt) may be added to these tables: one rule that iptables-nft does not understand
+//! Only expressions of [`xt`](crate::nftables::xt) may be added to these tables: one rule that iptables-nft does not understand
 //! makes it refuse the table, kube-proxy's rules included.
 
 use crate::netlink::Socket;
 use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
 
-/// How often rules are listed again because some were gone when they were to be deleted.
+/// Number of retries of a deletion after a concurrent change.
 const TRIES: u32 = 20;
 
 /// The nat table of a family.
@@ -14,20 +14,14 @@ pub const fn table(v6: bool) -> Table<'static> {
     Table::new(if v6 { Family::Ip6 } else { Family::Ip }, "nat")
 }
 
-/// Which of the chains exist in a family, in one round trip.
-///
-/// # Errors
-/// What the kernel said.
+/// Whether each of the chains exists in a family, in the order of `names`. One round trip.
 pub fn exist(socket: &mut Socket, v6: bool, names: &[&str]) -> Result<Vec<bool>, Error> {
     let wanted: Vec<_> = names.iter().map(|name| (table(v6), *name)).collect();
     Ok(chains(socket, &wanted)?.into_iter().map(|chain| chain.is_some()).collect())
 }
 
-/// The families, IPv6 or not, that have one of the chains, in one round trip: all there is to do on a node that never had
-/// the reference's iptables backend.
-///
-/// # Errors
-/// What the kernel said.
+/// The families (`true` for IPv6) that have at least one of the chains. One round trip. On a node that never
+/// used the reference's iptables backend the result is empty, and no other request is necessary.
 pub fn families_with(socket: &mut Socket, names: &[&str]) -> Result<Vec<bool>, Error> {
     let families = [false, true];
     let wanted: Vec<_> =
@@ -39,19 +33,13 @@ pub fn families_with(socket: &mut Socket, names: &[&str]) -> Result<Vec<bool>, E
 }
 
 /// The rules of `parent` that jump to `chain`.
-///
-/// # Errors
-/// What the kernel said.
 pub fn jumps(socket: &mut Socket, v6: bool, parent: &str, chain: &str) -> Result<Vec<Rule>, Error> {
     let mut jumps = rules(socket, table(v6), parent)?;
     jumps.retain(|rule| rule.jump_target().is_some_and(|target| target == chain));
     Ok(jumps)
 }
 
-/// Deletes a chain, and the rules of `parents` that jump to it. A missing chain is no error.
-///
-/// # Errors
-/// What the kernel said.
+/// Deletes a chain, and the rules of `parents` that jump to it. A missing chain is not an error.
 pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str) -> Result<(), Error> {
     let table = table(v6);
     let mut tries = TRIES;
@@ -67,19 +55,19 @@ pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str
         }
         batch.flush_chain(table, chain).delete_chain(table, chain);
         match batch.commit(socket) {
-            // Somebody else deletes it too, or has just made something lead to it.
+            // Retry: another process has deleted one of the rules or the chain, or has added a jump to the
+            // chain.
             Err(error) if tries > 0 && (error.is_not_found() || error.is_taken()) => tries -= 1,
             outcome => return outcome,
         }
     }
 }
 
-/// Deletes the chains that rules of `parent` jump to and that are dead, with the jumps, from both families. `dead_chain`
-/// says of a rule's comment and target which chain that is, if any. A chain that nothing leads to does nothing, and its
-/// name alone does not say whose it is: it stays until its container's DEL.
+/// Deletes dead chains and the rules of `parent` that jump to them, in both families. `dead_chain` gets the
+/// comment and the target of each rule of `parent` and returns the name of the dead chain, if any.
 ///
-/// # Errors
-/// What the kernel said.
+/// A chain without jumps to it stays until the DEL of its container: it has no effect, and its name does not
+/// identify its owner.
 pub fn delete_dead(
     socket: &mut Socket,
     parent: &str,

@@ -1,17 +1,17 @@
-//! Legacy tables, which are not nf_tables, by the programs alone: the only processes that a plugin may start to look at
-//! something, and only where the network namespace has a legacy nat table.
+//! Legacy iptables tables, which are not in nf_tables. Only the iptables programs can read them. This module
+//! starts these programs only if the network namespace has a legacy nat table.
 
 use std::io;
 
 use super::{Listing, Programs};
 
-/// How often a removal is tried again because somebody else changed the same meanwhile.
+/// Number of retries of a removal that fails, because another process may have changed the same rules.
 const TRIES: u32 = 10;
 
-/// The legacy nat tables that there are, IPv4 first. A process for each.
+/// The contents of the existing legacy nat tables, IPv4 first. Starts one process for each table.
 ///
 /// # Errors
-/// What a program said.
+/// Exit status and stderr of a failed program.
 pub fn listings() -> io::Result<Vec<Listing>> {
     programs().map(|programs| Ok(Listing::parse(&programs.save()?))).collect()
 }
@@ -20,11 +20,11 @@ fn programs() -> impl Iterator<Item = Programs> {
     [false, true].into_iter().filter_map(Programs::legacy)
 }
 
-/// Removes the chains that `dead` picks, as far as they are there, and what leads to them, from both families. A process
-/// for each that has a nat table, and another one where something is to be removed.
+/// Removes the chains that `dead` selects, if they exist, and all jumps to them, in both families. Starts one
+/// process for each family that has a nat table, and a second one if there is something to remove.
 ///
 /// # Errors
-/// What a program said.
+/// Exit status and stderr of a failed program.
 pub fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
     for programs in programs() {
         let mut tries = TRIES;
@@ -44,11 +44,11 @@ pub fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the chains that rules jump to and that are dead; `dead_chain` says of a rule's comment and target which chain
-/// that is, if any.
+/// Removes dead chains and all jumps to them. `dead_chain` gets the comment and the target of each rule and
+/// returns the name of the dead chain, if any.
 ///
 /// # Errors
-/// What a program said.
+/// Exit status and stderr of a failed program.
 pub fn remove_dead(dead_chain: impl Fn(&str, &str) -> Option<String>) -> io::Result<()> {
     remove(|listing| {
         let dead = |rule: &super::Rule| dead_chain(rule.argument("--comment")?, rule.argument("-j")?);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_touches_the_chain_and_what_leads_to_it_only() {
+    fn a_removal_deletes_only_the_chain_and_the_jumps_to_it() {
         let listing = Listing::parse(
             "*nat\n:CNI-DN-x - [0:0]\n:CNI-DN-y - [0:0]\n-A CNI-HOSTPORT-DNAT -p tcp -j CNI-DN-x\n-A CNI-HOSTPORT-DNAT -j CNI-DN-y\nCOMMIT\n",
         );

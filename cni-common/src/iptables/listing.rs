@@ -1,18 +1,18 @@
-//! What `iptables-save` prints, taken apart.
+//! Parser for the output of `iptables-save`.
 
 use super::Rule;
 
-/// The nat table as `iptables-save` prints it.
+/// The nat table in the output of `iptables-save`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The names of its chains.
     pub chains: Vec<String>,
-    /// Its rules, those of one chain in their order.
+    /// Its rules in the order of the output; the rules of one chain are in their order.
     pub rules: Vec<Rule>,
 }
 
 impl Listing {
-    /// Reads it; lines that are no chain and no rule of the nat table are passed over.
+    /// Parses the output of `iptables-save`. Skips all lines that are not a chain or rule of the nat table.
     pub fn parse(text: &str) -> Self {
         let mut listing = Listing::default();
         let mut in_nat = false;
@@ -31,7 +31,7 @@ impl Listing {
         listing
     }
 
-    /// Whether there is such a chain.
+    /// Whether the table has a chain of this name.
     pub fn has_chain(&self, name: &str) -> bool {
         self.chains.iter().any(|chain| chain == name)
     }
@@ -47,8 +47,8 @@ impl Listing {
     }
 }
 
-/// The words of a line: text in double quotes is one, in which a backslash stands before a character that is meant as it
-/// is.
+/// Splits a line into words. Text in double quotes belongs to one word; within it a backslash escapes the
+/// next character.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -83,12 +83,12 @@ COMMIT
 "#;
 
     #[test]
-    fn a_listing_is_taken_apart() {
+    fn parses_a_listing() {
         let listing = Listing::parse(SAVED);
         assert_eq!(listing.chains, ["PREROUTING", "CNI-HOSTPORT-DNAT"]);
         let entry = listing.jumps_to("CNI-DN-x").next().unwrap();
         assert_eq!(entry.argument("--comment"), Some("dnat name: \"net\" id: \"one\""));
-        // It can be given back as it is.
+        // Formatting the parsed rule returns the original line.
         assert_eq!(entry.line("-A"), SAVED.lines().nth(8).unwrap());
     }
 }

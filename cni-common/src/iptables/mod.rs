@@ -1,8 +1,9 @@
-//! The nat table of `iptables`, of both its variants.
+//! The nat table of both variants of `iptables`.
 //!
-//! What iptables-nft keeps is in nf_tables, where [`kernel`] reads and deletes it without a process. The other variant's
-//! tables only the programs can read, see [`legacy`]. Rules are written by [`Programs::restore`], so that there is nothing in
-//! a table that its owner does not understand.
+//! iptables-nft stores its rules in nf_tables, where [`kernel`] reads and deletes them without starting a
+//! process. Only the iptables programs can read the tables of iptables-legacy, see [`legacy`]. New rules are
+//! always added with the programs ([`Programs::restore`]), so that the programs understand every rule of
+//! their tables.
 
 pub mod kernel;
 pub mod legacy;

@@ -1,4 +1,4 @@
-//! The programs, which of the two kinds they are, and running them.
+//! Finds the iptables programs, determines their variant and runs them.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,24 +7,25 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// How long a program waits for others that hold the lock, in seconds. Without a limit a stuck one stops a node's pods.
+/// How long `iptables-restore` waits for the xtables lock, in seconds. Without a limit, one process that
+/// hangs would block all pods of the node.
 const WAIT: &str = "5";
 
-/// Where `iptables` keeps its rules.
+/// The variant of `iptables`: where it stores its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// In nf_tables, where we read them ourselves.
+    /// iptables-nft: in nf_tables.
     Nft,
-    /// In tables of its own.
+    /// iptables-legacy: in its own kernel tables.
     Legacy,
 }
 
-/// The programs of one family and variant.
+/// The `-save` and `-restore` programs of one family and variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
-    /// Its variant.
+    /// The variant of the programs.
     pub variant: Variant,
-    /// What `-save` and `-restore` are put behind.
+    /// The program names without `-save` and `-restore`, such as `ip6tables-legacy`.
     stem: String,
 }
 
@@ -37,8 +38,8 @@ fn name(v6: bool) -> &'static str {
     if v6 { "ip6tables" } else { "iptables" }
 }
 
-/// The variant of the program at the path: by the name of the file that it leads to in the end, and only where that says
-/// nothing by asking the program, which costs a process.
+/// The variant of the program at the path. Looks at the file name after all symbolic links; starts the
+/// program with `-V` only if the name contains neither `nft` nor `legacy`.
 fn variant(program: &PathBuf) -> io::Result<Variant> {
     let file = fs::canonicalize(program)?;
     let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -50,15 +51,15 @@ fn variant(program: &PathBuf) -> io::Result<Variant> {
     }
     let output = Command::new(program).arg("-V").stdin(Stdio::null()).output()?;
     let is_nft = String::from_utf8_lossy(&output.stdout).contains("nf_tables");
-    // Before version 1.8 there was but one, which is what now is called legacy.
+    // Versions before 1.8 have only the legacy variant and print no variant.
     Ok(if is_nft { Variant::Nft } else { Variant::Legacy })
 }
 
 impl Programs {
-    /// Those that the node uses: what `iptables` on the `PATH` is.
+    /// The programs that the node uses: `iptables-restore` or `ip6tables-restore` on the `PATH`.
     ///
     /// # Errors
-    /// There is none, or it cannot be told what it is.
+    /// The program is not on the `PATH`, or its variant cannot be determined.
     pub fn of_node(v6: bool) -> io::Result<Self> {
         let name = name(v6);
         let program = find(&format!("{name}-restore")).ok_or_else(|| {
@@ -74,8 +75,8 @@ impl Programs {
         names.lines().any(|name| name == "nat")
     }
 
-    /// The legacy ones, if the network namespace has a legacy nat table of the family, and the programs are there. If they
-    /// are not, nobody on the same `PATH` can have used them.
+    /// The legacy programs. `None` if the network namespace has no legacy nat table of the family, or if the
+    /// programs are not on the `PATH`: then no plugin with the same `PATH` can have added rules with them.
     pub fn legacy(v6: bool) -> Option<Self> {
         if !Programs::has_legacy_table(v6) {
             return None;
@@ -87,10 +88,10 @@ impl Programs {
         Programs::of_node(v6).ok().filter(|programs| programs.variant == Variant::Legacy)
     }
 
-    /// The nat table, as the program prints it.
+    /// Runs the `-save` program and returns its output for the nat table.
     ///
     /// # Errors
-    /// What the program said.
+    /// The program cannot be started, or its exit status and stderr.
     pub fn save(&self) -> io::Result<String> {
         let program = format!("{}-save", self.stem);
         let output = Command::new(&program).args(["-t", "nat"]).stdin(Stdio::null()).output()?;
@@ -100,28 +101,28 @@ impl Programs {
         Err(failure(&program, &output))
     }
 
-    /// Has these lines carried out on the nat table, as a whole or not at all.
+    /// Applies these lines to the nat table with the `-restore` program: all of them or none.
     ///
     /// # Errors
-    /// What the program said.
+    /// The program cannot be started, or its exit status and stderr.
     pub fn restore(&self, lines: &[String]) -> io::Result<()> {
         let program = format!("{}-restore", self.stem);
         let mut command = Command::new(&program);
         command.arg("--noflush");
         if self.variant == Variant::Legacy {
-            // The other has no lock and would only warn.
+            // iptables-nft has no lock and would only print a warning.
             command.args(["-w", WAIT]);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let input = format!("*nat\n{}\nCOMMIT\n", lines.join("\n"));
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
-        // A program that ends early says why, which is more than a broken pipe does.
+        // If the program exits early, its stderr explains more than EPIPE in `written`.
         if output.status.success() { written } else { Err(failure(&program, &output)) }
     }
 }
 
 fn failure(program: &str, output: &Output) -> io::Error {
-    let words = String::from_utf8_lossy(&output.stderr);
-    io::Error::other(format!("{program}: {}: {}", output.status, words.trim()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    io::Error::other(format!("{program}: {}: {}", output.status, stderr.trim()))
 }

@@ -1,4 +1,4 @@
-//! A rule in the words of `iptables`.
+//! A rule in the syntax of `iptables`.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,17 @@ use std::fmt::Write as _;
 pub struct Rule {
     /// The chain.
     pub chain: String,
-    /// The arguments behind the chain's name.
+    /// The arguments after the name of the chain.
     pub args: Vec<String>,
 }
 
 impl Rule {
-    /// A rule of these arguments, none of which holds a space.
+    /// A rule with these arguments, separated by single spaces. No argument may contain a space.
     pub fn new(chain: &str, args: &str) -> Self {
         Rule { chain: chain.to_owned(), args: args.split(' ').map(str::to_owned).collect() }
     }
 
-    /// The line for `iptables-restore` that does this with it: `-A`, `-I`, `-D`, `-C`.
+    /// The line for `iptables-restore` that applies `command` (`-A`, `-I`, `-D` or `-C`) to the rule.
     pub fn line(&self, command: &str) -> String {
         let mut line = format!("{command} {}", self.chain);
         for arg in &self.args {
@@ -31,7 +31,7 @@ impl Rule {
         line
     }
 
-    /// What follows the option.
+    /// The argument after the first occurrence of `option`.
     pub fn argument(&self, option: &str) -> Option<&str> {
         let at = self.args.iter().position(|word| word == option)?;
         self.args.get(at + 1).map(String::as_str)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_they_have_to_be() {
+    fn arguments_are_quoted_if_necessary() {
         let rule =
             Rule { chain: "C".to_owned(), args: vec!["a b".to_owned(), "q\"\\".to_owned(), "-j".to_owned()] };
         assert_eq!(rule.line("-A"), r#"-A C "a b" "q\"\\" -j"#);

@@ -1,4 +1,4 @@
-//! Addresses of links.
+//! IP addresses of links.
 //!
 //! # References
 //! linux/if_addr.h; rtnetlink(7).
@@ -24,12 +24,12 @@ const IFA_BROADCAST: u16 = 4;
 const IFA_MULTICAST: u16 = 7;
 const IFA_FLAGS: u16 = 8;
 
-/// `IFA_F_NODAD`: nobody else can have this address, so there is nothing to wait for.
+/// `IFA_F_NODAD`: skip duplicate address detection.
 pub const NODAD: u32 = 0x02;
-/// `IFA_F_DADFAILED`: somebody else has this address.
+/// `IFA_F_DADFAILED`: duplicate address detection found another host with this address.
 pub const DAD_FAILED: u32 = 0x08;
 
-/// An address of a link.
+/// An IP address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The address and its prefix length.
@@ -69,8 +69,8 @@ fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
     Message::new(kind, flags, &header).attr(IFA_LOCAL, &ip).attr(IFA_ADDRESS, &ip)
 }
 
-/// Adds an address; one that is there is `EEXIST`. An IPv4 address gets its network's broadcast address where the network
-/// has one. `flags` are `IFA_F_*`; those that only IPv6 has are left out for IPv4.
+/// A request that adds an address; `EEXIST` if the link has it. Sets the broadcast address of IPv4 networks
+/// larger than /31. `flags` are `IFA_F_*`; [`NODAD`] is ignored for IPv4.
 pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
     let message = message(RTM_NEWADDR, F_CREATE | F_EXCL, link, network);
     let message = match network {
@@ -81,28 +81,22 @@ pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
     if flags == 0 { message } else { message.attr_u32(IFA_FLAGS, flags) }
 }
 
-/// Removes an address.
+/// A request that removes an address.
 pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
 }
 
 impl Socket {
-    /// The addresses of a link.
-    ///
-    /// # Errors
-    /// Those of the kernel.
+    /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
         let mut header = [0; IFADDR];
         header[4..8].copy_from_slice(&link.to_ne_bytes());
         let bodies = self.request(Message::new(RTM_GETADDR, F_DUMP, &header))?;
-        // A kernel before 4.20 does not know how to dump one link's addresses only, hence the filter.
+        // Kernels before 4.20 ignore the index and dump the addresses of all links.
         Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
     }
 
-    /// The IPv6 multicast groups that a link has joined.
-    ///
-    /// # Errors
-    /// Those of the kernel.
+    /// The IPv6 multicast groups that the link with this index has joined.
     pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
         let mut header = [0; IFADDR];
         header[0] = 10; // AF_INET6
@@ -129,7 +123,8 @@ fn parse(body: &[u8]) -> Option<Address> {
             _ => {}
         }
     }
-    // IPv6 has no IFA_LOCAL but on point-to-point links, where IFA_ADDRESS is the other side's.
+    // IPv6 addresses have IFA_LOCAL only on point-to-point links. There IFA_ADDRESS is the address of the
+    // peer.
     let network = IpNetwork::new(local.or(address)?, header[1]).ok()?;
     Some(Address { network, flags, scope: header[3] })
 }

@@ -1,4 +1,4 @@
-//! Intermediate functional blocks: links that queue what another link has received.
+//! Intermediate functional block (IFB) devices: links that queue packets that another link has received.
 //!
 //! # References
 //! drivers/net/ifb.c.
@@ -14,12 +14,13 @@ use nix::errno::Errno;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_TXQLEN: u16 = 13;
 
-/// The kind of link.
+/// The link kind of an IFB.
 pub const KIND: &str = "ifb";
-/// The longest alias in bytes (`IFALIASZ` less the terminating zero).
+/// The longest link alias in bytes: `IFALIASZ` minus the terminating zero.
 pub const MAX_ALIAS: usize = 255;
 
-/// Makes one that is up, with this MTU in bytes and no queue but the one that it is given; a link of that name is `EEXIST`.
+/// A request that makes an IFB that is up, with an MTU in bytes and a transmit queue length of 0, so that its
+/// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists.
 pub fn create(name: &str, mtu: u32) -> Message {
     Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP))
         .attr_text(IFLA_IFNAME, name)
@@ -28,34 +29,32 @@ pub fn create(name: &str, mtu: u32) -> Message {
         .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, KIND))
 }
 
-/// Sets a link up and gives it this MTU in bytes.
+/// A request that sets a link up and sets its MTU in bytes.
 pub fn set_up(index: u32, mtu: u32) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, IFF_UP, IFF_UP)).attr_u32(IFLA_MTU, mtu)
 }
 
-/// Sets a link's alias. The kernel ignores one that comes with the request that makes the link.
+/// A request that sets the alias of a link. The kernel ignores an alias in the request that makes the link.
 pub fn set_alias(index: u32, alias: &str) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_IFALIAS, alias.as_bytes())
 }
 
-/// A request for a link of this kind that fails in any case, because of a hardware address that no link may have: the answer
-/// tells whether the kernel knows the kind, see [`is_unknown_kind`].
+/// A request for a link of this kind with an invalid hardware address. It always fails; [`is_unknown_kind`]
+/// of the answer tells whether the kernel supports the kind.
 pub fn probe(kind: &str) -> Message {
     Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, 0, 0))
         .attr(IFLA_ADDRESS, &[0xff; 6])
         .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind))
 }
 
-/// Whether an answer says that the kernel does not have the kind of link, and cannot load it.
+/// Whether the answer to [`probe`] means that the kernel does not have the kind of link and cannot load its
+/// module.
 pub fn is_unknown_kind(answer: &Answer) -> bool {
     matches!(answer, Err(error) if error.errno == Errno::EOPNOTSUPP)
 }
 
 impl Socket {
-    /// All links, or those of one kind.
-    ///
-    /// # Errors
-    /// Those of the kernel.
+    /// All links of the namespace, or only those of one kind.
     pub fn links(&mut self, kind: Option<&str>) -> Result<Vec<Link>, Error> {
         let mut request =
             Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS);
@@ -64,7 +63,7 @@ impl Socket {
         }
         let bodies = self.request(request)?;
         let links = bodies.iter().map(|body| link::parse(body));
-        // A kernel before 4.6 does not choose by kind.
+        // Kernels before 4.6 ignore the kind and dump all links.
         Ok(links.filter(|link| kind.is_none_or(|kind| link.kind == kind)).collect())
     }
 }

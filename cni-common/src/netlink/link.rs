@@ -1,4 +1,4 @@
-//! Links: look up, make, change, remove.
+//! Links (network interfaces): look up, make, change, remove.
 //!
 //! # References
 //! linux/if_link.h, linux/rtnetlink.h; rtnetlink(7).
@@ -37,7 +37,7 @@ const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_MODE: u16 = 4;
 
-/// `RTEXT_FILTER_SKIP_STATS`: nobody here reads counters.
+/// `RTEXT_FILTER_SKIP_STATS`: omit the counters, which we do not read.
 pub(super) const SKIP_STATS: u32 = 1 << 3;
 /// `AF_BRIDGE`
 const AF_BRIDGE: u8 = 7;
@@ -49,7 +49,7 @@ pub const IFF_PROMISC: u32 = 0x100;
 /// `IF_OPER_UP`
 pub const OPER_UP: u8 = 6;
 
-/// How a link is named in a request.
+/// Identifies a link in a request.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkId<'a> {
     /// By its index.
@@ -58,14 +58,14 @@ pub enum LinkId<'a> {
     Name(&'a str),
 }
 
-/// A link as the kernel describes it.
+/// A link in an answer of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its index in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its kind, such as `veth` or `bridge`; empty for a physical one and for `lo`.
+    /// Its kind, such as `veth` or `bridge`; empty for a physical device and for `lo`.
     pub kind: String,
     /// Its hardware address.
     pub mac: Mac,
@@ -75,27 +75,28 @@ pub struct Link {
     pub flags: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
-    /// The index of the link that it is a port of.
+    /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
-    /// For a veth the index of its peer, in the peer's namespace.
+    /// For a veth: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
-    /// The peer's namespace, if it is another one, by the number that this link's namespace has for it, see [`super::nsid`].
+    /// If the peer is in another namespace: the ID of that namespace in this link's namespace, see
+    /// [`super::nsid`].
     pub peer_netns: Option<i32>,
-    /// What somebody wrote down about it (`ifalias`); mostly empty.
+    /// Its alias (`ifalias`); may be empty.
     pub alias: String,
-    /// The largest packet in bytes that it takes to be cut up later (`gso_max_size`); 0 where the kernel does not tell.
+    /// The largest GSO packet in bytes (`gso_max_size`); 0 if the kernel does not report it.
     pub gso_max: u32,
-    /// For a bridge's port: whether frames may leave through it that came in through it.
+    /// For a bridge port: whether hairpin mode is on.
     pub hairpin: bool,
 }
 
 impl Link {
-    /// Whether it is administratively up.
+    /// Whether the link is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & IFF_UP != 0
     }
 
-    /// Whether somebody asked it to take in every frame.
+    /// Whether promiscuous mode is on.
     pub fn is_promiscuous(&self) -> bool {
         self.flags & IFF_PROMISC != 0
     }
@@ -110,35 +111,35 @@ pub(super) fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IF
     header
 }
 
-fn identified(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
+fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
     match id {
         LinkId::Index(index) => Message::new(kind, flags, &ifinfo(0, index, 0, 0)),
         LinkId::Name(name) => Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_IFNAME, name),
     }
 }
 
-/// Asks for a link.
+/// A request that looks up a link.
 pub fn get(id: LinkId<'_>) -> Message {
-    identified(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
 }
 
-/// Removes a link, and with a veth its peer.
+/// A request that removes a link. With a veth the kernel also removes its peer.
 pub fn delete(id: LinkId<'_>) -> Message {
-    identified(RTM_DELLINK, 0, id)
+    link_request(RTM_DELLINK, 0, id)
 }
 
-/// Sets the flags in `mask` to their values in `flags`.
+/// A request that sets the flags (`IFF_*`) in `mask` to their values in `flags`.
 pub fn set_flags(index: u32, flags: u32, mask: u32) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, flags, mask))
 }
 
-/// Sets the hardware address.
+/// A request that sets the hardware address.
 pub fn set_mac(index: u32, mac: Mac) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
 }
 
-/// Makes a bridge that is up. Its address is given, so that it never follows that of its ports; an MTU of 0 is the
-/// kernel's choice.
+/// A request that makes a bridge that is up. The bridge keeps `mac`: without it the kernel would derive the
+/// address from the ports. An MTU of 0 means the kernel's default.
 pub fn new_bridge(name: &str, mac: Mac, mtu: u32, promiscuous: bool) -> Message {
     let flags = IFF_UP | if promiscuous { IFF_PROMISC } else { 0 };
     let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, flags, flags))
@@ -152,11 +153,12 @@ pub fn new_bridge(name: &str, mac: Mac, mtu: u32, promiscuous: bool) -> Message 
 pub struct VethEnd<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its hardware address; the kernel chooses one without it.
+    /// Its hardware address; `None` for a random one.
     pub mac: Option<Mac>,
 }
 
-/// Makes a veth pair whose one end is here, up and a port of `master`, and whose other end is in `netns`, down.
+/// A request that makes a veth pair. The host end is up, and a port of `master` (an index). The container end
+/// is in `netns`, and down.
 pub fn new_veth(host: VethEnd<'_>, container: VethEnd<'_>, netns: &Netns, mtu: u32, master: u32) -> Message {
     let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
     with_end(message, host, mtu).attr_u32(IFLA_MASTER, master).nest(IFLA_LINKINFO, |info| {
@@ -180,16 +182,14 @@ fn with_mtu(message: Message, mtu: u32) -> Message {
     if mtu == 0 { message } else { message.attr_u32(IFLA_MTU, mtu) }
 }
 
-/// Sets whether frames may leave through a bridge's port that came in through it.
+/// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the
+/// port from which it came.
 pub fn set_hairpin(port: u32, hairpin: bool) -> Message {
     Message::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, port, 0, 0))
         .nest(IFLA_PROTINFO, |info| info.attr(IFLA_BRPORT_MODE, &[u8::from(hairpin)]))
 }
 
-/// The link in the answer to [`get`], `None` if there is no such link.
-///
-/// # Errors
-/// Any other error of the kernel.
+/// The link in the answer to [`get`]. `None` if it does not exist.
 pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
     match answer {
         Ok(bodies) => Ok(bodies.first().map(|body| parse(body))),
@@ -223,10 +223,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
 }
 
 impl Socket {
-    /// Looks a link up.
-    ///
-    /// # Errors
-    /// Those of the kernel, but for a link that does not exist.
+    /// Looks up a link. `None` if it does not exist.
     pub fn link(&mut self, id: LinkId<'_>) -> Result<Option<Link>, Error> {
         read(self.request(get(id)))
     }

@@ -1,4 +1,4 @@
-//! Hardware addresses.
+//! Hardware (MAC) addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,19 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether it is all zeros, which is no address: what a bridge has after its last port left it.
+    /// Whether all bytes are zero. A bridge without a fixed address has this one after its last port has
+    /// left.
     pub fn is_zero(self) -> bool {
         self == Mac::default()
     }
 
-    /// Whether it may be the address of one interface: neither multicast nor zero.
+    /// Whether an interface may have this address: it is neither multicast nor zero.
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && !self.is_zero()
     }
 
-    /// A locally administered unicast address of these bytes.
+    /// Makes a locally administered unicast address from `bytes`: changes only the two lowest bits of the
+    /// first byte.
     pub fn local(mut bytes: [u8; 6]) -> Self {
         bytes[0] = bytes[0] & 0xfe | 0x02;
         Mac(bytes)
@@ -35,7 +37,7 @@ impl fmt::Display for Mac {
 impl FromStr for Mac {
     type Err = String;
 
-    /// Reads six pairs of hexadecimal digits between colons or hyphens.
+    /// Parses six pairs of hexadecimal digits, separated by colons or by hyphens.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || format!("address {text}: invalid MAC address");
         let separator = if text.contains('-') { '-' } else { ':' };
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_bytes() {
+    fn parses_and_displays() {
         let mac: Mac = "92:D0:c6:0a:29:33".parse().unwrap();
         assert_eq!(mac.to_string(), "92:d0:c6:0a:29:33");
         assert_eq!("92-d0-c6-0a-29-33".parse(), Ok(mac));
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn zero_unicast_and_local() {
         assert!(Mac::default().is_zero() && !Mac::default().is_unicast());
         assert!(!Mac([1, 0, 0, 0, 0, 1]).is_unicast());
         assert_eq!(Mac::local([0xff; 6]).0[0], 0xfe);

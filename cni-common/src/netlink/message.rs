@@ -1,4 +1,4 @@
-//! Building and reading netlink messages: a header, a family's own header, attributes.
+//! Encoding and decoding of netlink messages: the netlink header, the header of the family, attributes.
 //!
 //! # References
 //! linux/netlink.h; netlink(7).
@@ -7,44 +7,45 @@
 pub const HEADER: usize = 16;
 /// Length of an attribute's header, `struct nlattr`.
 const ATTR_HEADER: usize = 4;
-/// `NLA_TYPE_MASK`: what of an attribute's type is not a flag.
+/// `NLA_TYPE_MASK`: the attribute type without flags.
 const TYPE_MASK: u16 = 0x3fff;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;
 
 /// `NLM_F_REQUEST`.
 pub const F_REQUEST: u16 = 0x1;
-/// `NLM_F_ACK`: the kernel answers even if all went well.
+/// `NLM_F_ACK`: acknowledge success too.
 pub const F_ACK: u16 = 0x4;
-/// `NLM_F_ECHO`: the requester, too, is told what changed.
+/// `NLM_F_ECHO`: send the notification of the change to the requester too.
 pub const F_ECHO: u16 = 0x8;
-/// `NLM_F_DUMP`: all objects, not one.
+/// `NLM_F_DUMP`: return all objects.
 pub const F_DUMP: u16 = 0x300;
-/// `NLM_F_REPLACE`: in place of the object that exists.
+/// `NLM_F_REPLACE`: replace an existing object.
 pub const F_REPLACE: u16 = 0x100;
-/// `NLM_F_EXCL`: an existing object is an error.
+/// `NLM_F_EXCL`: fail if the object exists.
 pub const F_EXCL: u16 = 0x200;
-/// `NLM_F_CREATE`: make the object if it does not exist.
+/// `NLM_F_CREATE`: create the object if it does not exist.
 pub const F_CREATE: u16 = 0x400;
-/// `NLM_F_APPEND`: behind the objects that exist.
+/// `NLM_F_APPEND`: add the object after the existing ones.
 pub const F_APPEND: u16 = 0x800;
 
 const fn align(len: usize) -> usize {
     (len + 3) & !3
 }
 
-/// A request under construction. Numbers are in host byte order unless a method says otherwise.
+/// A request. Numbers are in host byte order unless a method states otherwise.
 #[derive(Clone, Debug)]
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// A request of type `kind` with `F_REQUEST` and `flags`, and the family's header, such as `struct ifinfomsg`.
+    /// A request of type `kind` with `flags` (`NLM_F_REQUEST` is always set) and the header of the family,
+    /// such as `struct ifinfomsg`.
     pub fn new(kind: u16, flags: u16, family_header: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(256);
-        bytes.extend_from_slice(&[0; 4]); // the length, see `finish`
+        bytes.extend_from_slice(&[0; 4]); // the length, set by `finish`
         bytes.extend_from_slice(&kind.to_ne_bytes());
         bytes.extend_from_slice(&(flags | F_REQUEST).to_ne_bytes());
-        bytes.extend_from_slice(&[0; 8]); // sequence number, see `finish`, and port, which the kernel fills in
+        bytes.extend_from_slice(&[0; 8]); // sequence number, set by `finish`, and port ID, set by the kernel
         bytes.extend_from_slice(family_header);
         bytes.resize(align(bytes.len()), 0);
         Message(bytes)
@@ -53,7 +54,7 @@ impl Message {
     /// Adds an attribute.
     #[must_use]
     pub fn attr(mut self, kind: u16, value: &[u8]) -> Self {
-        // No caller has a value near 64 KiB; cut rather than write a length that lies.
+        // No caller has a value near 64 KiB. Truncate instead of writing a wrong length.
         let value = &value[..value.len().min(usize::from(u16::MAX) - ATTR_HEADER)];
         let len = u16::try_from(ATTR_HEADER + value.len()).unwrap_or(u16::MAX);
         self.0.extend_from_slice(&len.to_ne_bytes());
@@ -63,7 +64,7 @@ impl Message {
         self
     }
 
-    /// Adds a text with its terminating zero.
+    /// Adds a text attribute with a terminating zero.
     #[must_use]
     pub fn attr_text(self, kind: u16, text: &str) -> Self {
         let mut bytes = Vec::with_capacity(text.len() + 1);
@@ -72,25 +73,25 @@ impl Message {
         self.attr(kind, &bytes)
     }
 
-    /// Adds a 32-bit number.
+    /// Adds a 32-bit number in host byte order.
     #[must_use]
     pub fn attr_u32(self, kind: u16, value: u32) -> Self {
         self.attr(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a 32-bit number in network byte order, as nf_tables has it.
+    /// Adds a 32-bit number in network byte order, which nf_tables uses.
     #[must_use]
     pub fn attr_be32(self, kind: u16, value: u32) -> Self {
         self.attr(kind, &value.to_be_bytes())
     }
 
-    /// Adds an attribute that holds the attributes which `fill` adds.
+    /// Adds an attribute that contains the attributes that `fill` adds.
     #[must_use]
     pub fn nest(self, kind: u16, fill: impl FnOnce(Message) -> Message) -> Self {
         self.nest_behind(kind, &[], fill)
     }
 
-    /// As [`Message::nest`], with a header in front of the inner attributes, as a veth's peer has it.
+    /// As [`Message::nest`], with a header before the nested attributes, as in `VETH_INFO_PEER`.
     #[must_use]
     pub fn nest_behind(mut self, kind: u16, header: &[u8], fill: impl FnOnce(Message) -> Message) -> Self {
         let start = self.0.len();
@@ -109,7 +110,7 @@ impl Message {
         u16::from_ne_bytes([self.0[6], self.0[7]]) & F_DUMP == F_DUMP
     }
 
-    /// The bytes to send, with this sequence number and these flags added.
+    /// The bytes of the message, with this sequence number and these additional flags.
     pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
         let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flags;
@@ -120,17 +121,17 @@ impl Message {
     }
 }
 
-/// Number at `offset`, 0 if the bytes end before it.
+/// The number at `offset` in host byte order; 0 if `bytes` is too short.
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     bytes.get(offset..offset + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }
 
-/// Number at `offset`, 0 if the bytes end before it.
+/// The number at `offset` in host byte order; 0 if `bytes` is too short.
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..offset + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// Number at `offset`, 0 if the bytes end before it.
+/// The number at `offset` in host byte order; 0 if `bytes` is too short.
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     bytes.get(offset..offset + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
@@ -158,7 +159,8 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     })
 }
 
-/// The attributes in `bytes`, each with its type (without flags) and its value. Ends at the first that is cut off.
+/// The attributes in `bytes` as pairs of type (without flags) and value. Ends at the first truncated
+/// attribute.
 pub fn attrs(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(bytes, 0));
@@ -168,12 +170,12 @@ pub fn attrs(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The attribute of type `kind` in `bytes`.
+/// The value of the first attribute of type `kind` in `bytes`.
 pub fn find_attr(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attrs(bytes).find(|(k, _)| *k == kind).map(|(_, value)| value)
 }
 
-/// A text attribute's value, without the terminating zero.
+/// The text in the value of an attribute, without the terminating zero.
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_found_again() {
+    fn attributes_are_padded_and_found() {
         let message = Message::new(16, F_ACK, &[1, 2, 3, 4])
             .attr_text(3, "eth0")
             .attr_u32(4, 1500)
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_input_ends_the_walk() {
+    fn truncated_input_ends_the_iteration() {
         assert_eq!(attrs(&[]).count(), 0);
         assert_eq!(attrs(&[3, 0, 1, 0]).count(), 0);
         assert_eq!(attrs(&[200, 0, 1, 0, 1]).count(), 0);

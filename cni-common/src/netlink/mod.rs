@@ -1,8 +1,11 @@
-//! Netlink: the one place that sends messages to the kernel.
+//! Netlink: our own encoder and decoder, and a blocking socket.
 //!
-//! An encoder of our own on a blocking socket. nf_tables needs one anyway, since no pure Rust crate has its NAT, fib and
-//! maps; used for links, addresses and routes as well it makes the plugins half as large and starts them faster than a
-//! crate of typed packets does.
+//! nf_tables needs its own encoder, because no pure Rust crate supports its NAT and fib expressions and maps.
+//! Links, addresses and routes use the same encoder: compared with a crate of typed packets, the plugins are
+//! half as large and start faster.
+//!
+//! Most functions here only build a request ([`Message`]) or decode an [`Answer`]. [`Socket::request`] sends
+//! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
 pub mod filter;

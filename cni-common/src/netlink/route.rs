@@ -39,7 +39,8 @@ const RTN_UNICAST: u8 = 1;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
 
-/// Adds a route through the link `oif`, beside any that has the same destination but not the same next hop or metric.
+/// A request that adds a route through the link with index `oif`. Other routes to the same destination stay
+/// if they differ in next hop or metric.
 pub fn add(oif: u32, route: &spec::Route) -> Message {
     let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
     let mut header = [0; RTMSG];
@@ -72,12 +73,12 @@ pub fn add(oif: u32, route: &spec::Route) -> Message {
     })
 }
 
-/// A route of the kernel's tables.
+/// A route in a routing table of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Destination.
     pub dst: IpNetwork,
-    /// Its next hops: none for a route on the link, several for one of several paths.
+    /// Its next hops: empty for a route to a connected network, several for a multipath route.
     pub gws: Vec<IpAddr>,
     /// Routing table.
     pub table: u32,
@@ -85,29 +86,27 @@ pub struct Entry {
     pub priority: u32,
 }
 
-/// `RTM_F_FIB_MATCH`, since Linux 4.13: tell of the route that was chosen, not of the packet's own way.
+/// `RTM_F_FIB_MATCH`, since Linux 4.13: return the matching route of the table, not the route cache entry of
+/// the packet.
 const FIB_MATCH: u32 = 0x2000;
 /// `RTN_LOCAL`
 const RTN_LOCAL: u8 = 2;
 
-/// Where packets to some address go.
+/// The result of a route lookup for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// The address is one of this host's.
+    /// The address is a local address of this namespace.
     pub local: bool,
-    /// The link.
+    /// The index of the output link.
     pub oif: Option<u32>,
-    /// There is a router in between.
+    /// The route has a gateway.
     pub routed: bool,
-    /// The prefix length of the route that was chosen; 0 is the default route.
+    /// The prefix length of the matching route; 0 for the default route.
     pub prefix: u8,
 }
 
 impl Socket {
-    /// Looks the way to an address up, `None` if there is none.
-    ///
-    /// # Errors
-    /// Those of the kernel, but for an address that cannot be reached.
+    /// Looks up the route to an address. `None` if the address is unreachable.
     pub fn way_to(&mut self, ip: IpAddr) -> Result<Option<Way>, Error> {
         let octets = octets(ip);
         let mut header = [0; RTMSG];
@@ -120,20 +119,18 @@ impl Socket {
             Err(error) if is_unreachable(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(bodies.first().and_then(|body| parse_way(body)))
+        Ok(bodies.first().and_then(|body| parse_lookup(body)))
     }
 
-    /// The routes of one family in one table of the socket's namespace. For a container, which has few.
-    ///
-    /// # Errors
-    /// Those of the kernel.
+    /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
+    /// kernels before 4.20 dump all routes of the family.
     pub fn routes(&mut self, ipv4: bool, table: u32) -> Result<Vec<Entry>, Error> {
         let mut header = [0; RTMSG];
         header[0] = if ipv4 { 2 } else { 10 };
         header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
         let request = Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table);
         let answer = self.request(request);
-        // The kernel says ENOENT where nobody has put a route into the table yet.
+        // The kernel returns ENOENT if the table has never had a route.
         let bodies = match answer {
             Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
             other => other?,
@@ -147,7 +144,7 @@ fn is_unreachable(error: &Error) -> bool {
     matches!(error.errno, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
 }
 
-fn parse_way(body: &[u8]) -> Option<Way> {
+fn parse_lookup(body: &[u8]) -> Option<Way> {
     let header = body.get(..RTMSG)?;
     let attributes = || attrs(&body[RTMSG..]);
     Some(Way {
@@ -175,7 +172,7 @@ fn parse(body: &[u8]) -> Option<Entry> {
     Some(Entry { dst: IpNetwork::new(dst, header[1]).ok()?, gws, table, priority })
 }
 
-/// The gateways in a list of `struct rtnexthop`, each with attributes behind it.
+/// The gateways in a list of `struct rtnexthop`, each followed by its attributes.
 fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
     let mut gws = Vec::new();
     while let Some(hop) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP) {

@@ -1,4 +1,5 @@
-//! A netlink socket: requests out, answers in, the kernel's own words in errors.
+//! A netlink socket that sends requests and waits for their answers. Its errors contain the kernel's extended
+//! ACK text.
 
 use std::fmt;
 use std::io;
@@ -11,32 +12,33 @@ use nix::sys::socket::sockopt::SndBufForce;
 
 use super::message::{self, F_ACK, Message, attrs, messages, text, u32_at};
 
-/// `NLMSG_ERROR`: an error, or with errno 0 an acknowledgement.
+/// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
 /// `NLMSG_DONE`: the end of a dump.
 const DONE: u16 = 3;
-/// `NLM_F_DUMP_INTR`: the objects changed while they were dumped.
+/// `NLM_F_DUMP_INTR`: objects changed during the dump.
 const F_DUMP_INTERRUPTED: u16 = 0x10;
-/// `NLM_F_CAPPED`: the failed request is not echoed in full.
+/// `NLM_F_CAPPED`: the error contains only the header of the failed request.
 const F_CAPPED: u16 = 0x100;
 /// `NLM_F_ACK_TLVS`: attributes follow, see [`ATTR_MSG`].
 const F_ACK_TLVS: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's words.
+/// `NLMSGERR_ATTR_MSG`: the kernel's explanation.
 const ATTR_MSG: u16 = 1;
 
-/// The largest datagram the kernel sends in answer to a dump.
+/// The largest datagram in bytes that the kernel sends in answer to a dump.
 const DATAGRAM: usize = 32 * 1024;
-/// What fits into a socket's buffer for sure.
-const ROOMY: usize = 128 * 1024;
-/// How often an interrupted dump is asked for again before its last answer is taken as it is.
+/// The largest datagram in bytes that we send without enlarging the send buffer, which has some 200 KiB by
+/// default.
+const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
+/// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted.
 const DUMP_TRIES: u32 = 5;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What the kernel, or the socket, answered.
+    /// The error code in the kernel's answer, or of the system call.
     pub errno: Errno,
-    /// The kernel's explanation, if it had one.
+    /// The kernel's explanation (extended ACK); may be empty.
     pub explanation: String,
 }
 
@@ -65,10 +67,10 @@ impl From<Errno> for Error {
     }
 }
 
-/// What a request brought: the bodies of the messages that answer it, or its error.
+/// The answer to a request: the bodies of the answering messages without netlink headers, or an error.
 pub type Answer = Result<Vec<Vec<u8>>, Error>;
 
-/// A socket, which belongs for good to the network namespace that it was opened in.
+/// A netlink socket. It permanently belongs to the network namespace in which it was opened.
 pub struct Socket {
     socket: netlink_sys::Socket,
     sequence: u32,
@@ -76,18 +78,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket for links, addresses, routes and queueing disciplines.
-    ///
-    /// # Errors
-    /// What the kernel said.
+    /// A socket for links, addresses, routes and qdiscs.
     pub fn route() -> Result<Self, Error> {
         Socket::open(NETLINK_ROUTE)
     }
 
     /// A socket for nf_tables and connection tracking.
-    ///
-    /// # Errors
-    /// What the kernel said.
     pub fn netfilter() -> Result<Self, Error> {
         Socket::open(NETLINK_NETFILTER)
     }
@@ -96,17 +92,15 @@ impl Socket {
         let mut socket = netlink_sys::Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Both only improve errors, and dumps by index; a kernel before 4.20 goes without.
+        // These options only add error explanations and let the kernel filter dumps by index. Kernels before
+        // 4.20 do not have all of them.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) })
     }
 
-    /// Sends one request, or one dump, and returns its answer.
-    ///
-    /// # Errors
-    /// [`Error`]
+    /// Sends one request, which may be a dump, and returns its answer.
     pub fn request(&mut self, message: Message) -> Answer {
         if message.is_dump() {
             return self.dump(message);
@@ -114,8 +108,8 @@ impl Socket {
         self.requests(vec![message]).pop().unwrap_or(Err(Error::from(Errno::EIO)))
     }
 
-    /// Sends several requests (no dumps) at once and returns their answers in order. The kernel works through them one after
-    /// the other and goes on after one that fails.
+    /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
+    /// kernel processes all requests, also those after a failed one.
     pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
         let first = self.sequence.wrapping_add(1);
         let mut answers: Vec<Option<Answer>> = messages.iter().map(|_| None).collect();
@@ -132,7 +126,8 @@ impl Socket {
         answers.into_iter().flatten().collect()
     }
 
-    /// Sends the datagram of requests that are numbered from `first` and receives until every one of them is answered.
+    /// Sends a datagram of requests with sequence numbers from `first` on, and receives until all have an
+    /// answer.
     fn exchange(&mut self, datagram: &[u8], first: u32, answers: &mut [Option<Answer>]) -> Result<(), Error> {
         let mut bodies: Vec<Vec<Vec<u8>>> = answers.iter().map(|_| Vec::new()).collect();
         self.send(datagram)?;
@@ -147,7 +142,7 @@ impl Socket {
                 }
                 let error = read_error(received.flags, received.body);
                 match error {
-                    // The frame of a batch needs no answer, so one is the end of the whole batch.
+                    // BATCH_BEGIN and BATCH_END are not acknowledged; an error on either fails the batch.
                     Some(error) if answer.is_some() => return Err(error),
                     Some(error) => *answer = Some(Err(error)),
                     None => *answer = Some(Ok(std::mem::take(&mut bodies[index]))),
@@ -191,11 +186,11 @@ impl Socket {
         }
     }
 
-    /// Sends a batch of nf_tables requests, which the kernel carries out as a whole or not at all, between the messages
-    /// that frame it.
+    /// Sends a batch of nf_tables requests between BATCH_BEGIN and BATCH_END. The kernel applies all of them
+    /// or none.
     ///
     /// # Errors
-    /// The error of the first request that was refused, or of the batch.
+    /// The error of the first rejected request, or of the batch.
     pub(crate) fn batch(
         &mut self,
         begin: Message,
@@ -223,10 +218,10 @@ impl Socket {
         refused.map_or(Ok(()), |(index, error)| Err(BatchError { request: index.checked_sub(1), error }))
     }
 
-    /// A datagram has to fit into the socket's buffer, which holds some 200 KiB. Where it cannot be enlarged the sending
-    /// says so.
+    /// Enlarges the send buffer for a datagram of `len` bytes if necessary. If that fails, sending fails with
+    /// `EMSGSIZE`.
     fn make_room(&self, len: usize) {
-        if len > ROOMY {
+        if len > DEFAULT_SEND_LIMIT {
             let _ = setsockopt(&self.socket, SndBufForce, &(len * 2));
         }
     }
@@ -253,16 +248,16 @@ impl Socket {
     }
 }
 
-/// The error for which the kernel dropped a batch.
+/// The error of a rejected batch.
 #[derive(Clone, Debug)]
 pub struct BatchError {
-    /// Which request, counted from 0, if it was not the batch itself.
+    /// The index of the rejected request. `None` if the kernel rejected the whole batch.
     pub request: Option<usize>,
     /// Its error.
     pub error: Error,
 }
 
-/// The error in the body of an `NLMSG_ERROR` or `NLMSG_DONE`, `None` if it is no error.
+/// The error in the body of an `NLMSG_ERROR` or `NLMSG_DONE`. `None` if errno is 0.
 fn read_error(flags: u16, body: &[u8]) -> Option<Error> {
     let errno = i32::from_ne_bytes(u32_at(body, 0).to_ne_bytes());
     if errno == 0 {
@@ -270,11 +265,11 @@ fn read_error(flags: u16, body: &[u8]) -> Option<Error> {
     }
     let mut explanation = String::new();
     if flags & F_ACK_TLVS != 0 {
-        // Behind the errno stands the failed request: its header only, or all of it.
+        // After errno the body has the failed request: its header if capped, otherwise all of it.
         let request = if flags & F_CAPPED != 0 { message::HEADER } else { u32_at(body, 4) as usize };
         let tlvs = body.get(4 + request..).unwrap_or_default();
-        if let Some((_, words)) = attrs(tlvs).find(|(kind, _)| *kind == ATTR_MSG) {
-            explanation = text(words);
+        if let Some((_, value)) = attrs(tlvs).find(|(kind, _)| *kind == ATTR_MSG) {
+            explanation = text(value);
         }
     }
     Some(Error { errno: Errno::from_raw(-errno), explanation })

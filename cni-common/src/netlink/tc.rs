@@ -1,4 +1,4 @@
-//! What queueing disciplines and filters have in common: the header of their messages.
+//! `struct tcmsg`, the header of qdisc and filter messages.
 //!
 //! # References
 //! linux/rtnetlink.h, linux/pkt_sched.h; tc(8).
@@ -12,7 +12,7 @@ pub(super) const TCA_KIND: u16 = 1;
 /// `TCA_OPTIONS`
 pub(super) const TCA_OPTIONS: u16 = 2;
 
-/// `struct tcmsg`. `info` is zero but for a filter, which has its preference and protocol there.
+/// Encodes `struct tcmsg`. `info` is preference and protocol of a filter; 0 for a qdisc.
 pub(super) fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMSG] {
     let mut header = [0; TCMSG];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
@@ -22,16 +22,16 @@ pub(super) fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMS
     header
 }
 
-/// The header's fields and the attributes behind it.
-pub(super) struct Object<'a> {
+/// A decoded qdisc or filter message: header fields and attributes.
+pub(super) struct TcMessage<'a> {
     pub(super) handle: u32,
     pub(super) info: u32,
     pub(super) attrs: &'a [u8],
 }
 
-impl<'a> Object<'a> {
+impl<'a> TcMessage<'a> {
     pub(super) fn read(body: &'a [u8]) -> Self {
-        Object {
+        TcMessage {
             handle: u32_at(body, 8),
             info: u32_at(body, 16),
             attrs: body.get(TCMSG..).unwrap_or_default(),

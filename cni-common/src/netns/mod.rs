@@ -1,4 +1,4 @@
-//! Network namespaces: open, verify, enter.
+//! Network namespaces: open, identify, enter.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,24 +12,24 @@ use thiserror::Error;
 
 use crate::spec::{CniError, Step};
 
-/// The calling thread's own namespace; `/proc/self` would be the main thread's.
+/// The network namespace of the calling thread; `/proc/self` would be that of the main thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Why a path could not be opened as a namespace. The texts are the reference's.
+/// Why a path could not be opened as a network namespace. The texts are the reference's.
 #[derive(Debug, Error)]
 pub enum NetnsError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("failed to Statfs {0:?}: no such file or directory")]
     NotFound(String),
-    /// There is something, but no namespace: such as the file that an unmount leaves behind.
+    /// The path is not a namespace. For example, an unmount leaves a regular file behind.
     #[error("unknown FS magic on {0:?}")]
     NotANamespace(String),
-    /// Anything else.
+    /// Any other failure.
     #[error("failed to open {path:?}: {source}")]
     Other {
         /// The path.
         path: String,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -39,12 +39,12 @@ pub enum NetnsError {
 pub struct Netns(File);
 
 impl Netns {
-    /// Opens the namespace at `path`: a bind mount of one, or `/proc/PID/ns/net`.
+    /// Opens the network namespace at `path`: a bind mount of one, or `/proc/PID/ns/net`.
     ///
-    /// The file system is looked at first, since opening, say, a FIFO would block.
+    /// Checks the file system type before opening, because opening a FIFO, for example, would block.
     ///
     /// # Errors
-    /// [`NetnsError`]; the caller decides what a namespace that is gone means.
+    /// [`NetnsError`]; the caller decides whether a missing namespace is a failure.
     pub fn open(path: &str) -> Result<Self, NetnsError> {
         let other = |source: io::Error| NetnsError::Other { path: path.to_owned(), source };
         let magic: FsType = match statfs(path) {
@@ -65,40 +65,39 @@ impl Netns {
         }
     }
 
-    /// Whether it is the namespace with this device and inode number.
+    /// Whether this namespace has the given device and inode numbers.
     pub fn is(&self, identity: (u64, u64)) -> bool {
         self.0.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == identity)
     }
 
-    /// The descriptor's number, for a netlink message that names a namespace by it (`IFLA_NET_NS_FD`).
+    /// The file descriptor, for netlink attributes such as `IFLA_NET_NS_FD`.
     pub fn raw_fd(&self) -> u32 {
-        // An open descriptor is never negative.
+        // The descriptor of an open file is never negative.
         self.0.as_raw_fd().unsigned_abs()
     }
 
-    /// Runs `work` with the calling thread in this namespace, and brings the thread home again.
+    /// Runs `work` with the calling thread in this namespace, then returns the thread to its own namespace.
     ///
-    /// Sockets that `work` opens stay in this namespace for good, and `/proc/sys/net` is this namespace's meanwhile.
+    /// Sockets that `work` opens belong to this namespace permanently. `/proc/sys/net` shows this namespace
+    /// while `work` runs.
     ///
     /// # Errors
-    /// Those of `work`, and code 999 if the namespace cannot be entered.
+    /// The errors of `work`, and code 999 if the thread cannot enter the namespace.
     ///
     /// # Panics
-    /// If the thread cannot return: going on in the wrong namespace would do to the container what is meant for the host.
+    /// If the thread cannot return to its own namespace: it would apply changes for the host to the
+    /// container.
     #[allow(clippy::expect_used)]
     pub fn enter<T>(&self, work: impl FnOnce() -> Result<T, CniError>) -> Result<T, CniError> {
-        let home = File::open(OWN).step(|| "open the plugin's own network namespace")?;
+        let own = File::open(OWN).step(|| "open the plugin's own network namespace")?;
         setns(&self.0, CloneFlags::CLONE_NEWNET).step(|| "enter the container's network namespace")?;
         let outcome = work();
-        setns(&home, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
+        setns(&own, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
         outcome
     }
 }
 
-/// Whether the namespace is the one that the calling thread is in.
-///
-/// # Errors
-/// What the kernel said when the thread's own could not be looked at.
+/// Whether `netns` is the namespace of the calling thread.
 pub fn is_own(netns: &Netns) -> io::Result<bool> {
     let own = fs::metadata(OWN)?;
     Ok(netns.is((own.dev(), own.ino())))

@@ -1,4 +1,4 @@
-//! Changes, all or none.
+//! Atomic batches of changes.
 
 use super::expr::Expr;
 use super::generation::Generation;
@@ -23,7 +23,7 @@ const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.
 pub(super) const TABLE_NAME: u16 = 1;
-/// `NFTA_TABLE_USERDATA`, since Linux 5.10; earlier kernels pass over it, and the table has no comment.
+/// `NFTA_TABLE_USERDATA`, since Linux 5.10. Earlier kernels ignore it, so the table has no comment.
 const TABLE_USERDATA: u16 = 6;
 
 /// `NFTA_CHAIN_TABLE`.
@@ -33,7 +33,7 @@ pub(super) const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
-/// `NFTA_CHAIN_USERDATA`, as [`TABLE_USERDATA`].
+/// `NFTA_CHAIN_USERDATA`, also since Linux 5.10.
 const CHAIN_USERDATA: u16 = 12;
 const HOOK_POINT: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
@@ -53,44 +53,44 @@ pub(super) const LIST_ELEMENT: u16 = 1;
 
 struct Request {
     message: Message,
-    /// In words, for an error.
-    words: String,
+    /// The text for errors, such as `add chain inet t c`.
+    description: String,
 }
 
-/// Requests that the kernel carries out as a whole, in their order, or not at all.
+/// A list of requests. The kernel applies all of them in order, or none.
 ///
-/// Every request is answered and the answers wait in the socket's buffer, which holds some 250: put no more than
-/// [`Batch::ROOM`] into one.
+/// The kernel answers every request, and the receive buffer of the socket holds some 250 answers. So a batch
+/// should have at most [`Batch::ROOM`] requests.
 #[derive(Default)]
 pub struct Batch {
     requests: Vec<Request>,
 }
 
 impl Batch {
-    /// How many requests a batch can hold without care for the socket's buffer.
+    /// The number of requests whose answers certainly fit into the receive buffer.
     pub const ROOM: usize = 128;
 
-    /// No requests.
+    /// An empty batch.
     pub fn new() -> Self {
         Batch::default()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the batch has no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// How many requests there are.
+    /// The number of requests.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    pub(super) fn push(&mut self, words: String, message: Message) -> &mut Self {
-        self.requests.push(Request { message, words });
+    pub(super) fn push(&mut self, description: String, message: Message) -> &mut Self {
+        self.requests.push(Request { message, description });
         self
     }
 
-    /// Makes a table; one that exists stays as it is.
+    /// Adds a table. An existing table stays unchanged.
     pub fn add_table(&mut self, table: Table<'_>, comment: Option<&str>) -> &mut Self {
         let mut message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
         if let Some(comment) = comment {
@@ -99,7 +99,8 @@ impl Batch {
         self.push(format!("add table {table}"), message)
     }
 
-    /// Makes a chain, with a hook a base chain; one that exists stays as it is, but adding it again costs an RCU wait.
+    /// Adds a chain; with a hook it is a base chain. An existing chain stays unchanged, but the request costs
+    /// an RCU grace period.
     pub fn add_chain(
         &mut self,
         table: Table<'_>,
@@ -123,7 +124,7 @@ impl Batch {
         self.push(format!("add chain {table} {chain}"), message)
     }
 
-    /// Adds a rule behind the chain's last.
+    /// Adds a rule at the end of a chain.
     pub fn add_rule(
         &mut self,
         table: Table<'_>,
@@ -135,7 +136,7 @@ impl Batch {
         self.push(format!("add rule to {table} {chain}"), message)
     }
 
-    /// Adds a rule before the chain's first.
+    /// Adds a rule at the start of a chain.
     pub fn insert_rule(
         &mut self,
         table: Table<'_>,
@@ -147,40 +148,40 @@ impl Batch {
         self.push(format!("insert rule into {table} {chain}"), message)
     }
 
-    /// Deletes the rule of that handle.
+    /// Deletes the rule with this handle.
     pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> &mut Self {
         let message = rule_request(DEL_RULE, 0, table, chain).attr(RULE_HANDLE, &handle.to_be_bytes());
         self.push(format!("delete rule {handle} of {table} {chain}"), message)
     }
 
-    /// Deletes the chain's rules.
+    /// Deletes all rules of a chain.
     pub fn flush_chain(&mut self, table: Table<'_>, chain: &str) -> &mut Self {
         self.push(format!("flush chain {table} {chain}"), rule_request(DEL_RULE, 0, table, chain))
     }
 
-    /// Deletes a chain, to which no rule may lead any more.
+    /// Deletes a chain. The kernel rejects this (`EBUSY`) while a rule or map element jumps to it.
     pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> &mut Self {
         self.push(format!("delete chain {table} {chain}"), chain_request(DEL_CHAIN, 0, table, chain))
     }
 
-    /// Deletes a table with all that is in it.
+    /// Deletes a table with all its chains, rules and sets.
     pub fn delete_table(&mut self, table: Table<'_>) -> &mut Self {
         let message = request(DEL_TABLE, 0, table).attr_text(TABLE_NAME, table.name);
         self.push(format!("delete table {table}"), message)
     }
 
-    /// Has the kernel carry it out. An empty batch is not even sent.
+    /// Sends the batch to the kernel. Does nothing if the batch is empty.
     ///
     /// # Errors
-    /// The first request that the kernel refused; nothing has changed then.
+    /// The first request that the kernel rejected. In this case nothing has changed.
     pub fn commit(self, socket: &mut Socket) -> Result<(), Error> {
         self.send(socket, None)
     }
 
-    /// As [`Batch::commit`], but only if nobody has changed any ruleset since that generation.
+    /// As [`Batch::commit`], but fails if any ruleset of the namespace has changed since `generation`.
     ///
     /// # Errors
-    /// As [`Batch::commit`], and one that [`Error::is_outdated`].
+    /// As [`Batch::commit`]. [`Error::is_outdated`] is true if the generation has changed.
     pub fn commit_at(self, socket: &mut Socket, generation: Generation) -> Result<(), Error> {
         self.send(socket, Some(generation))
     }
@@ -189,17 +190,17 @@ impl Batch {
         if self.is_empty() {
             return Ok(());
         }
-        let (words, messages): (Vec<_>, Vec<_>) =
-            self.requests.into_iter().map(|request| (request.words, request.message)).unzip();
-        let frame = |message| Message::new(message, 0, &header(0, SUBSYSTEM));
+        let (descriptions, messages): (Vec<_>, Vec<_>) =
+            self.requests.into_iter().map(|request| (request.description, request.message)).unzip();
+        let marker = |message| Message::new(message, 0, &header(0, SUBSYSTEM));
         let begin = match generation {
-            Some(Generation(id)) => frame(BEGIN).attr_be32(BATCH_GENERATION, id),
-            None => frame(BEGIN),
+            Some(Generation(id)) => marker(BEGIN).attr_be32(BATCH_GENERATION, id),
+            None => marker(BEGIN),
         };
-        socket.batch(begin, messages, frame(END)).map_err(|refused| {
-            let words = refused.request.and_then(|index| words.into_iter().nth(index));
-            let request = words.unwrap_or_else(|| "nf_tables batch".to_owned());
-            Error { request, source: refused.error }
+        socket.batch(begin, messages, marker(END)).map_err(|rejected| {
+            let description = rejected.request.and_then(|index| descriptions.into_iter().nth(index));
+            let request = description.unwrap_or_else(|| "commit nf_tables batch".to_owned());
+            Error { request, source: rejected.error }
         })
     }
 }

@@ -1,11 +1,12 @@
-//! From the kernel's words back to a step: what makes it possible to compare a rule that is with one that should be.
+//! Decodes the netlink attributes of expressions, so that an existing rule can be compared with the expected
+//! one.
 
 use super::encode::{DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, VERDICT_CHAIN};
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
 use crate::netlink::message::{find_attr, text};
 
-/// A step's attributes.
+/// The attributes of an expression.
 struct Data<'a>(&'a [u8]);
 
 impl Data<'_> {
@@ -26,7 +27,7 @@ impl Data<'_> {
     }
 }
 
-/// The one of `all` that has the number.
+/// The element of `all` whose number is `wanted`.
 fn one_of<T: Copy>(all: &[T], number: impl Fn(T) -> u32, wanted: u32) -> Option<T> {
     all.iter().copied().find(|candidate| number(*candidate) == wanted)
 }
@@ -38,8 +39,7 @@ const BASES: [PayloadBase; 2] = [PayloadBase::Network, PayloadBase::Transport];
 const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
 
 impl RawExpr {
-    /// The step, or `None` if it is one that [`Expr`] cannot say. The attributes' numbers are explained where
-    /// [`Expr`] is encoded.
+    /// Decodes the expression. `None` if [`Expr`] does not model it. `encode.rs` names the attribute numbers.
     pub fn decode(&self) -> Option<Expr> {
         let data = Data(&self.data);
         let meta_key = |kind| one_of(&META_KEYS, MetaKey::number, data.number(kind)?);
@@ -48,7 +48,7 @@ impl RawExpr {
                 Some(from) => Some(Expr::SetMeta { key: meta_key(2)?, from }),
                 None => Some(Expr::Meta { key: meta_key(2)?, to: data.register(1)? }),
             },
-            // NFTA_CT_DIRECTION asks for one side's value, which Expr cannot say.
+            // NFTA_CT_DIRECTION selects the value of one direction, which Expr does not model.
             "ct" if data.number(3).is_none() => Some(Expr::Ct {
                 key: one_of(&CT_KEYS, CtKey::number, data.number(2)?)?,
                 to: data.register(1)?,
@@ -98,7 +98,7 @@ impl RawExpr {
     }
 }
 
-/// The verdict in the attributes of an `NFTA_DATA_*`.
+/// Decodes the `NFTA_DATA_VERDICT` in `data`.
 pub(super) fn decode_verdict(data: &[u8]) -> Option<Verdict> {
     let verdict = Data(find_attr(data, DATA_VERDICT)?);
     let chain = || verdict.text(VERDICT_CHAIN);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_comes_back() {
+    fn every_expression_is_encoded_and_decoded() {
         let r = Register::R1;
         let steps = [
             Expr::Meta { key: MetaKey::NfProto, to: r },
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_none() {
+    fn unknown_and_incomplete_expressions_are_none() {
         let limit = RawExpr { name: "limit".to_owned(), data: Vec::new() };
         assert_eq!(limit.decode(), None);
         let empty = RawExpr { name: "cmp".to_owned(), data: Vec::new() };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn words_lie_behind_each_other() {
+    fn register_numbers_of_words() {
         assert_eq!([0, 1, 4, 5].map(Register::word), [Register(1), Register(9), Register(2), Register(13)]);
     }
 }

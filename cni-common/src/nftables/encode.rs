@@ -1,4 +1,4 @@
-//! How each step of a rule looks on the wire.
+//! Encodes expressions as netlink attributes.
 
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use crate::netlink::Message;
@@ -22,7 +22,7 @@ pub(super) const FIB_RESULT_TYPE: u32 = 3;
 const PORT_GIVEN: u32 = 2;
 
 impl Expr {
-    /// The kernel's name for it.
+    /// The kernel's name of the expression.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Expr::Meta { .. } | Expr::SetMeta { .. } => "meta",
@@ -57,13 +57,13 @@ impl Expr {
             Expr::SetMeta { key, from } => data.attr_be32(2, key.number()).attr_be32(3, from.0),
             // NFTA_CT_DREG, _KEY
             Expr::Ct { key, to } => data.attr_be32(1, to.0).attr_be32(2, key.number()),
-            // NFTA_FIB_DREG, _RESULT (the address's type), _FLAGS
+            // NFTA_FIB_DREG, _RESULT (the address type), _FLAGS
             Expr::FibType { flags, to } => {
                 data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_TYPE).attr_be32(3, *flags)
             }
             // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR
             Expr::Bitwise { register, mask, xor } => {
-                // A register has 16 bytes.
+                // Cannot fail: a register has 16 bytes.
                 let len = u32::try_from(mask.len()).unwrap_or(u32::MAX);
                 data.attr_be32(1, register.0)
                     .attr_be32(2, register.0)
@@ -150,7 +150,7 @@ impl CmpOp {
 }
 
 impl Verdict {
-    /// `enum nft_verdicts` and `NF_*`, then the chain: NFTA_VERDICT_CODE, _CHAIN.
+    /// Adds NFTA_VERDICT_CODE (`enum nft_verdicts` or `NF_*`) and, for jump and goto, NFTA_VERDICT_CHAIN.
     pub(super) fn encode(&self, message: Message) -> Message {
         let code = |message: Message, code: i32| message.attr(1, &code.to_be_bytes());
         match self {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_names_register_base_offset_and_length_in_network_order() {
+    fn payload_has_register_base_offset_and_length_in_network_byte_order() {
         let load = Expr::Payload { base: PayloadBase::Network, offset: 12, len: 4, to: Register::R1 };
         let wire = [
             [8, 0, 1, 0, 0, 0, 0, 1],
@@ -187,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_multiple_of_four_bytes_are_padded_but_keep_their_length() {
+    fn a_value_of_three_bytes_is_padded_and_keeps_its_length() {
         let cmp = Expr::Cmp { register: Register::R1, op: CmpOp::Neq, value: vec![10, 0, 0] };
         let value = data(&cmp);
-        // NFTA_CMP_DATA, nested, holds NFTA_DATA_VALUE of three bytes.
+        // NFTA_CMP_DATA is nested and contains NFTA_DATA_VALUE with 3 bytes.
         assert_eq!(value[16..], [12, 0, 3, 0x80, 7, 0, 1, 0, 10, 0, 0, 0]);
     }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_no_attribute() {
+    fn masquerade_without_flags_has_no_attribute() {
         assert!(data(&Expr::Masquerade { flags: 0 }).is_empty());
         assert_eq!(data(&Expr::Masquerade { flags: 0x10 }), [8, 0, 1, 0, 0, 0, 0, 0x10]);
     }

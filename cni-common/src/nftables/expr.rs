@@ -1,59 +1,60 @@
-//! The steps of a rule, and how each looks on the wire.
+//! The expressions of rules.
 //!
-//! A rule loads something into a register, compares it, and ends in a verdict or an action. A comparison that fails
-//! ends the rule.
+//! A rule loads packet data or metadata into registers, compares them, and ends with a verdict or an action.
+//! A failed comparison ends the rule.
 
-/// A register of the kernel's little machine.
+/// A register of the nf_tables virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u32);
 
 impl Register {
-    /// Where a verdict goes.
+    /// `NFT_REG_VERDICT`: the register for verdicts.
     pub(super) const VERDICT: Register = Register(0);
-    /// The first of 16 bytes, which `nft` uses wherever one is enough.
+    /// `NFT_REG_1`: the first register of 16 bytes. `nft` uses it wherever one register is enough.
     pub const R1: Register = Register(1);
 
-    /// The register that is `words` units of four bytes behind the start of [`Register::R1`]: how the parts of a
-    /// concatenation lie. The numbers are those that the kernel gives back, so a rule read is equal to the rule written.
+    /// The register that starts `words` × 4 bytes after the start of [`Register::R1`], for the parts of a
+    /// concatenation. Uses the same register numbers as the kernel's answers, so that a rule that was read
+    /// equals the added rule.
     pub const fn word(words: u32) -> Register {
         if words.is_multiple_of(4) { Register(1 + words / 4) } else { Register(8 + words) }
     }
 }
 
-/// What `meta` loads.
+/// The metadata that a `meta` expression loads or sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaKey {
-    /// The packet's family: 2 is IPv4, 10 is IPv6.
+    /// The family of the packet, 1 byte: 2 for IPv4, 10 for IPv6.
     NfProto,
-    /// The transport protocol.
+    /// The transport protocol number, 1 byte.
     L4Proto,
-    /// The name of the interface it came in by, 16 bytes.
+    /// The name of the input interface, 16 bytes.
     IifName,
-    /// The name of the interface it leaves by, 16 bytes.
+    /// The name of the output interface, 16 bytes.
     OifName,
-    /// The mark, four bytes in host byte order.
+    /// The packet mark, 4 bytes in host byte order.
     Mark,
 }
 
-/// What `ct` loads.
+/// The conntrack data that a `ct` expression loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CtKey {
-    /// 0 for a packet of the side that began, 1 for an answer.
+    /// The direction, 1 byte: 0 for a packet in the original direction, 1 for a reply.
     Direction,
-    /// `IPS_*`, four bytes in host byte order.
+    /// `IPS_*`, 4 bytes in host byte order.
     Status,
 }
 
 /// `IPS_DST_NAT`: the connection's destination was translated.
 pub const STATUS_DNAT: u32 = 1 << 5;
-/// `NFTA_FIB_F_DADDR`: look the destination address up.
+/// `NFTA_FIB_F_DADDR`: look up the destination address.
 pub const FIB_DADDR: u32 = 1 << 1;
-/// `RTN_LOCAL`: an address of this host.
+/// `RTN_LOCAL`: a local address of this namespace.
 pub const LOCAL: u32 = 2;
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`: `fully-random`.
 pub const FULLY_RANDOM: u32 = 1 << 4;
 
-/// From where `payload` counts.
+/// The header from whose start a `payload` expression counts its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadBase {
     /// The IP header.
@@ -62,7 +63,7 @@ pub enum PayloadBase {
     Transport,
 }
 
-/// How `cmp` compares.
+/// The operator of a `cmp` expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmpOp {
     /// Equal.
@@ -71,18 +72,18 @@ pub enum CmpOp {
     Neq,
 }
 
-/// Where a packet goes from here.
+/// A verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// On, out of this base chain.
+    /// Ends this base chain; the packet continues.
     Accept,
-    /// Nowhere.
+    /// Drops the packet.
     Drop,
-    /// Back to the chain that jumped here.
+    /// Returns to the calling chain.
     Return,
-    /// To a chain, and back behind this rule.
+    /// Calls a chain, and continues after this rule when that chain returns.
     Jump(String),
-    /// To a chain, and not back.
+    /// Continues in a chain, without returning to this one.
     Goto(String),
 }
 
@@ -99,103 +100,103 @@ pub struct Xt {
     pub info: Vec<u8>,
 }
 
-/// One step of a rule.
+/// One expression of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// Loads a fact about the packet.
+    /// Loads metadata of the packet.
     Meta {
-        /// Which.
+        /// The metadata.
         key: MetaKey,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
     /// Loads bytes of the packet.
     Payload {
-        /// From where `offset` counts.
+        /// The header from which `offset` counts.
         base: PayloadBase,
-        /// The first byte.
+        /// Offset of the first byte.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         len: u32,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
-    /// Gives the packet the fact.
+    /// Sets metadata of the packet.
     SetMeta {
-        /// Which.
+        /// The metadata.
         key: MetaKey,
-        /// Where from.
+        /// Source register.
         from: Register,
     },
-    /// Loads a fact about the packet's connection.
+    /// Loads conntrack data of the packet's connection.
     Ct {
-        /// Which.
+        /// The conntrack data.
         key: CtKey,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
-    /// Loads the type that the routing tables give an address (`RTN_*`, four bytes in host byte order).
+    /// Loads the type of an address from the routing tables (`RTN_*`, 4 bytes in host byte order).
     FibType {
-        /// Which address, and what else to look at: `NFTA_FIB_F_*`.
+        /// `NFTA_FIB_F_*`: which address to look up, and restrictions of the lookup.
         flags: u32,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
-    /// Keeps the bits of a register that are set in the mask, then flips those that are set in the other.
+    /// Changes a register in place: `register = (register & mask) ^ xor`.
     Bitwise {
-        /// The register.
+        /// Source and destination register.
         register: Register,
-        /// As many bytes as were loaded.
+        /// As long as the loaded data.
         mask: Vec<u8>,
-        /// As many.
+        /// As long as `mask`.
         xor: Vec<u8>,
     },
     /// Loads a constant.
     Immediate {
-        /// Where to.
+        /// Destination register.
         to: Register,
-        /// What.
+        /// The constant.
         value: Vec<u8>,
     },
-    /// Looks for a key in a set or map, and ends the rule if it is not there.
+    /// Looks up a key in a set or map. Ends the rule if the key does not exist.
     Lookup {
-        /// The set's name.
+        /// The name of the set or map.
         set: String,
-        /// The key's first register.
+        /// The first register of the key.
         from: Register,
-        /// Where a map's value goes; `None` for a set.
+        /// Destination register for the value of a map; `None` for a set.
         to: Option<Register>,
     },
-    /// Looks for a key in a map of verdicts, and does what it says there.
+    /// Looks up a key in a map of verdicts and applies the verdict. Ends the rule if the key does not exist.
     VerdictMap {
-        /// The map's name.
+        /// The name of the map.
         map: String,
-        /// The key's first register.
+        /// The first register of the key.
         from: Register,
     },
-    /// Sends the connection elsewhere.
+    /// Translates the destination address and port of the connection.
     Dnat {
-        /// The address is an IPv6 one.
+        /// True if the new address is IPv6.
         v6: bool,
-        /// Where the address is.
+        /// The register with the new address.
         address: Register,
-        /// Where the port is.
+        /// The register with the new port.
         port: Register,
     },
-    /// Ends the rule unless the register compares with the value as asked.
+    /// Compares a register with a value. Ends the rule if the comparison is false.
     Cmp {
         /// The register.
         register: Register,
-        /// How.
+        /// The operator.
         op: CmpOp,
-        /// With what.
+        /// The value.
         value: Vec<u8>,
     },
-    /// Decides.
+    /// Applies a verdict.
     Verdict(Verdict),
-    /// Gives the connection the address of the interface it leaves by; `flags` are the kernel's `NF_NAT_RANGE_*`.
+    /// Translates the source address of the connection to the address of the output interface.
     Masquerade {
-        /// 0 for none.
+        /// The kernel's `NF_NAT_RANGE_*`; 0 for none.
         flags: u32,
     },
     /// A match or a target of iptables, for a rule in a table that iptables-nft reads: see [`xt`](super::xt).

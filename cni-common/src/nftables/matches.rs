@@ -1,4 +1,5 @@
-//! Conditions, each made of the steps that `nft` makes of the same words: only then does `nft` print the words again.
+//! Conditions of rules. Each one has the same expressions as the equivalent `nft` statement, so that
+//! `nft list ruleset` prints that statement.
 
 use std::net::IpAddr;
 
@@ -6,17 +7,17 @@ use ipnetwork::IpNetwork;
 
 use super::expr::{CmpOp, Expr, MetaKey, PayloadBase, Register};
 
-/// Which end of a packet.
+/// Source or destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where it comes from.
+    /// The source address.
     Source,
-    /// Where it goes.
+    /// The destination address.
     Destination,
 }
 
 impl End {
-    /// Where the address stands in the IP header of the family, and its length.
+    /// Offset and length in bytes of the address in the IPv4 or IPv6 header.
     pub(super) const fn position(self, v6: bool) -> (u32, u32) {
         match (self, v6) {
             (End::Source, false) => (12, 4),
@@ -27,8 +28,8 @@ impl End {
     }
 }
 
-/// The packet is of the address's family. An `inet` table needs it in front of a rule's first [`address`]; `nft` prints
-/// nothing for it there.
+/// Matches packets of the family of `address`. A rule in an `inet` table needs it before the first
+/// [`address()`] match; `nft` prints nothing for it.
 pub fn family_of(address: IpAddr) -> [Expr; 2] {
     let number = if address.is_ipv6() { 10 } else { 2 };
     [
@@ -37,12 +38,13 @@ pub fn family_of(address: IpAddr) -> [Expr; 2] {
     ]
 }
 
-/// `ip saddr 10.0.0.0/24`, `ip6 daddr != fd00::1` and the like; a single address is a network of full length.
+/// Matches packets by address: `ip saddr 10.0.0.0/24`, `ip6 daddr != fd00::1` and similar. A single address
+/// is a network with full prefix length.
 pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     let (offset, full) = end.position(network.is_ipv6());
     let mut value = octets(network.network());
     let prefix = u32::from(network.prefix());
-    // A prefix of whole bytes is compared by loading no more than these; any other needs a mask.
+    // If the prefix is a multiple of 8 bits, load and compare only its bytes. Otherwise apply a mask.
     let whole = prefix > 0 && prefix.is_multiple_of(8);
     let len = if whole { prefix / 8 } else { full };
     let mut exprs = vec![Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }];
@@ -83,9 +85,9 @@ mod tests {
         address(End::Destination, CmpOp::Neq, network.parse().unwrap())
     }
 
-    // All as `nft --debug=netlink` shows them.
+    // The expected expressions are the output of `nft --debug=netlink`.
     #[test]
-    fn networks_are_matched_as_nft_does() {
+    fn networks_have_the_expressions_of_nft() {
         use CmpOp::{Eq, Neq};
         let source = address(End::Source, Eq, "10.0.0.2/32".parse().unwrap());
         assert_eq!(source, [load(12, 4), cmp(Eq, &[10, 0, 0, 2])]);

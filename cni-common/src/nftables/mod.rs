@@ -1,19 +1,21 @@
-//! nf_tables over netlink: tables, chains, rules, sets and maps, written in atomic batches and read without an `nft`
-//! process.
+//! nf_tables over netlink: reads tables, chains, rules, sets and maps, and changes them in atomic batches.
+//! Starts no `nft` process.
 //!
-//! A [`Batch`] collects requests, and the kernel carries out all of them or none. An [`Expr`] is one step of a rule; the
-//! functions of [`matches`](mod@matches) put steps together so that `nft list ruleset` prints what somebody would have
-//! typed. [`rules`], [`chains`], [`sets`], [`elements`] and [`find_elements`] read; [`RawExpr::decode`] makes a step of
-//! what was read, so that a rule can be compared with the one that should be there.
+//! A [`Batch`] collects requests; the kernel applies all of them or none. An [`Expr`] is one expression of a
+//! rule. The functions of [`matches`](mod@matches) combine expressions so that `nft list ruleset` prints the
+//! usual syntax. [`rules`], [`chains`], [`sets`], [`elements`] and [`find_elements`] read.
+//! [`RawExpr::decode`] converts an expression that was read to an [`Expr`], so that a rule can be compared
+//! with the expected one.
 //!
-//! To change only what is as it was when it was read, ask for the [`generation`] first and commit the batch with it.
+//! To detect concurrent changes, call [`generation()`] before reading, and [`Batch::commit_at`] with its
+//! result.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! A batch that only adds, and any read, is a round trip of some ten microseconds. A batch that deletes, flushes, or adds a
-//! chain that exists already leaves work behind that has to wait for an RCU grace period, 6 to 30 ms. The kernel makes
-//! the process wait for it when the *socket is closed*, process exit included, and not in the batch. So whoever deletes
-//! should commit early, do its other work, and close the socket last: the grace period passes meanwhile.
+//! A read, and a batch that only adds, take some 10 µs. After a batch that deletes, flushes, or adds an
+//! existing chain, the kernel has to free objects after an RCU grace period of 6 to 30 ms. The process waits
+//! for that when the *socket is closed* (also at exit), not in the batch. So commit deletions early, do other
+//! work, and close the socket last: the grace period then passes during the other work.
 //!
 //! # References
 //! linux/netfilter/nf_tables.h; nft(8).
@@ -53,18 +55,18 @@ const fn kind(message: u16) -> u16 {
     SUBSYSTEM << 8 | message
 }
 
-/// `struct nfgenmsg`: the family, version 0, and a resource that only the frame of a batch uses.
+/// `struct nfgenmsg`: the family, version 0, and the resource ID, which only BATCH_BEGIN and BATCH_END use.
 const fn header(family: u8, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
 }
 
-/// The header of a request that is about no table.
+/// The header of a request that does not concern a table.
 const fn request_header() -> [u8; 4] {
     header(0, 0)
 }
 
-/// Which packets a table sees.
+/// The family of a table: which packets it sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 and IPv6 (`NFPROTO_INET`).
@@ -73,12 +75,12 @@ pub enum Family {
     Ip,
     /// IPv6.
     Ip6,
-    /// What crosses a bridge.
+    /// Frames that a bridge forwards.
     Bridge,
 }
 
 impl Family {
-    /// The number in a message's header.
+    /// `NFPROTO_*`, for `struct nfgenmsg`.
     const fn number(self) -> u8 {
         match self {
             Family::Inet => 1,
@@ -100,7 +102,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A table's name, which is its own in each family.
+/// Identifies a table. Each family has its own table names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table<'a> {
     /// Its family.
@@ -110,7 +112,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The table of that family and name.
+    /// The table with this family and name.
     pub const fn new(family: Family, name: &'a str) -> Self {
         Table { family, name }
     }
@@ -126,75 +128,76 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-/// What a base chain does.
+/// The type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
-    /// Let pass, drop, mark.
+    /// `filter`: accepts, drops or marks packets.
     Filter,
-    /// Translate addresses: sees the first packet of a connection only.
+    /// `nat`: translates addresses. Sees only the first packet of a connection.
     Nat,
 }
 
-/// Where on a packet's way a base chain sits.
+/// The netfilter hook to which a base chain is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookPoint {
-    /// As it arrives.
+    /// All received packets, before routing.
     Prerouting,
-    /// If it is for this host.
+    /// Packets to this host.
     Input,
-    /// If it is for another.
+    /// Packets that this host forwards.
     Forward,
-    /// If it is this host's own.
+    /// Packets from this host.
     Output,
-    /// As it leaves.
+    /// All sent packets, after routing.
     Postrouting,
 }
 
-/// What becomes of a packet that reaches a base chain's end.
+/// The verdict for packets that reach the end of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// It is dropped.
+    /// Drop the packet.
     Drop,
-    /// It goes on.
+    /// Accept the packet.
     Accept,
 }
 
-/// What makes a chain a base chain, into which the kernel sends packets of itself.
+/// The properties of a base chain: a chain that the kernel calls from a netfilter hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// What the chain does.
+    /// The type of the chain.
     pub chain_type: ChainType,
-    /// Where it sits.
+    /// The hook.
     pub point: HookPoint,
-    /// Its place among the chains there: lower is earlier.
+    /// The priority: the chains of one hook run in ascending order.
     pub priority: i32,
-    /// What its end means.
+    /// The verdict at the end of the chain.
     pub policy: Policy,
 }
 
-/// Why nf_tables refused: which request, and what the kernel said.
+/// A failed nf_tables request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{request}: {source}")]
 pub struct Error {
-    /// The request in words.
+    /// The description of the request, such as `add chain inet t c`.
     pub request: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub source: netlink::Error,
 }
 
 impl Error {
-    /// Whether something that the request names does not exist (`ENOENT`).
+    /// Whether an object of the request does not exist (`ENOENT`).
     pub fn is_not_found(&self) -> bool {
         self.source.errno == Errno::ENOENT
     }
 
-    /// Whether something of that name or key exists already: `EEXIST`, and `EBUSY` from kernels before 5.9 for a map's key
-    /// that leads elsewhere.
+    /// Whether an object with this name or key already exists: `EEXIST`. Kernels before 5.9 return `EBUSY`
+    /// for a map element with the same key and another value. Deleting a chain that is in use also returns
+    /// `EBUSY`.
     pub fn is_taken(&self) -> bool {
         matches!(self.source.errno, Errno::EEXIST | Errno::EBUSY)
     }
 
-    /// Whether the ruleset has changed since the [`Generation`] that the batch was made for.
+    /// Whether the ruleset has changed since the [`Generation`] of the batch (`ERESTART`).
     pub fn is_outdated(&self) -> bool {
         self.source.errno == Errno::ERESTART
     }

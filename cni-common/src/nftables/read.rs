@@ -1,4 +1,4 @@
-//! Reading chains and rules, by name: what somebody else has in other chains is not even looked at.
+//! Reads chains and rules by name, so that the kernel does not send the chains of other programs.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::netlink::{Message, Socket};
 const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;
-/// `struct nfgenmsg` in front of an answer's attributes.
+/// Length of `struct nfgenmsg`, which precedes the attributes of an answer.
 pub(super) const HEADER: usize = 4;
 /// `NFTA_CHAIN_USE`.
 const CHAIN_USE: u16 = 6;
@@ -27,37 +27,38 @@ const MATCH_NAME: u16 = 1;
 /// `NFTA_MATCH_INFO`.
 const MATCH_INFO: u16 = 3;
 
-/// A chain that exists.
+/// An existing chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// How many rules it has, and how many lead to it, added up.
+    /// The use counter of the kernel: the number of rules in the chain plus the number of jumps to it.
     pub uses: u32,
 }
 
-/// A step of a rule as the kernel gave it.
+/// An undecoded expression of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawExpr {
-    /// The kernel's name for it.
+    /// The kernel's name of the expression, such as `payload`.
     pub name: String,
-    /// Its attributes.
+    /// Its netlink attributes (`NFTA_EXPR_DATA`).
     pub data: Vec<u8>,
 }
 
-/// A rule as the kernel gave it.
+/// A rule in an answer of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// By which it can be deleted.
+    /// Identifies the rule in its table, for [`super::Batch::delete_rule`].
     pub handle: u64,
-    /// The comment that `nft` wrote, or an `iptables` that keeps comments in the same place.
+    /// The comment in the userdata of the rule: from `nft`, or from an `iptables` that stores comments there.
     pub comment: Option<String>,
-    /// Its steps.
+    /// Its expressions in order.
     pub expressions: Vec<RawExpr>,
 }
 
-/// Whether the kernel has nf_tables for the family: asked for a table that cannot be there, it says so.
+/// Checks that the kernel supports nf_tables for the family: looks up a table that cannot exist and expects
+/// `ENOENT`.
 ///
 /// # Errors
-/// What it says instead.
+/// Any other error of the kernel.
 pub fn probe(socket: &mut Socket, family: Family) -> Result<(), netlink::Error> {
     let no_such = Table::new(family, "");
     let request = Message::new(kind(GET_TABLE), 0, &no_such.header()).attr_text(TABLE_NAME, no_such.name);
@@ -67,20 +68,19 @@ pub fn probe(socket: &mut Socket, family: Family) -> Result<(), netlink::Error> 
     }
 }
 
-/// Whether the error means that the thing asked for is not there.
+/// Whether the error means that the requested object does not exist.
 pub(super) fn absent(error: &netlink::Error) -> bool {
-    // ENOENT: no such table or chain. The others come from a kernel without the family, or without nf_tables at all.
+    // ENOENT: no such table or chain. A kernel without the family, or without nf_tables, returns one of the
+    // others.
     matches!(error.errno, Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// Looks for several chains in one round trip; the answers are in the order of the questions.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such chain.
+/// Looks up several chains in one round trip. The result has one entry for each of `wanted`: `None` if the
+/// chain does not exist.
 pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<Option<Chain>>, Error> {
-    let questions: Vec<Message> =
+    let requests: Vec<Message> =
         wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain)).collect();
-    let answers = socket.requests(questions).into_iter().zip(wanted);
+    let answers = socket.requests(requests).into_iter().zip(wanted);
     answers
         .map(|(answer, (table, chain))| match answer {
             Ok(bodies) => Ok(bodies.first().map(|body| read_chain(body))),
@@ -90,14 +90,11 @@ pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<O
         .collect()
 }
 
-/// All chains of a table with their names; none if there is no such table. For a table of one's own: the kernel goes
-/// through all chains of the family.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such table.
+/// All chains of a table with their names; empty if the table does not exist. Slow if other tables have many
+/// chains, because the kernel iterates over all chains of the family.
 pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Chain)>, Error> {
-    let question = Message::new(kind(GET_CHAIN), F_DUMP, &table.header()).attr_text(CHAIN_TABLE, table.name);
-    let bodies = match socket.request(question) {
+    let request = Message::new(kind(GET_CHAIN), F_DUMP, &table.header()).attr_text(CHAIN_TABLE, table.name);
+    let bodies = match socket.request(request) {
         Ok(bodies) => bodies,
         Err(error) if absent(&error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: format!("list chains of {table}"), source }),
@@ -116,17 +113,14 @@ fn read_chain(body: &[u8]) -> Chain {
     Chain { uses: find_attr(attributes, CHAIN_USE).map_or(0, be32) }
 }
 
-/// The rules of one chain in their order; none if there is no such chain.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such chain.
+/// The rules of a chain in their order; empty if the chain does not exist.
 pub fn rules(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<Vec<Rule>, Error> {
     let bodies = match socket.request(rule_request(GET_RULE, F_DUMP, table, chain)) {
         Ok(bodies) => bodies,
         Err(error) if absent(&error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: format!("list rules of {table} {chain}"), source }),
     };
-    // A kernel that does not filter a dump gives the rules of all tables.
+    // Some kernels do not filter the dump and return the rules of all tables.
     let of_chain = |attributes: &&[u8]| {
         let is = |kind, name: &str| find_attr(attributes, kind).is_some_and(|value| text(value) == name);
         is(RULE_TABLE, table.name) && is(RULE_CHAIN, chain)
@@ -158,17 +152,17 @@ fn read_expr(element: &[u8]) -> RawExpr {
 }
 
 impl Rule {
-    /// The rule's steps, or `None` if one of them is none that [`Expr`] can say.
+    /// The decoded expressions. `None` if the rule contains an expression that [`Expr`] does not model.
     pub fn decode(&self) -> Option<Vec<Expr>> {
         self.expressions.iter().map(RawExpr::decode).collect()
     }
 
-    /// Whether the rule has a step of that name.
+    /// Whether the rule has an expression with this name.
     pub fn has(&self, name: &str) -> bool {
         self.expressions.iter().any(|expr| expr.name == name)
     }
 
-    /// The chain that the rule jumps or goes to.
+    /// The chain to which the rule jumps (or goes).
     pub fn jump_target(&self) -> Option<String> {
         let target = |expr: &RawExpr| {
             let data = find_attr(&expr.data, IMMEDIATE_DATA)?;
@@ -177,7 +171,7 @@ impl Rule {
         self.expressions.iter().filter(|expr| expr.name == "immediate").find_map(target)
     }
 
-    /// The text of an `iptables` rule's `-m comment`, which iptables-nft writes as a match of its own.
+    /// The text of `-m comment` in a rule of iptables-nft, which stores it as a `match` expression.
     pub fn compat_comment(&self) -> Option<String> {
         let is_comment = |expr: &&RawExpr| {
             expr.name == "match"
@@ -187,7 +181,7 @@ impl Rule {
         find_attr(&expr.data, MATCH_INFO).map(text)
     }
 
-    /// The single source address that the rule is for, if it is for one.
+    /// The source address that the rule matches. `None` if it does not match exactly one address.
     pub fn source(&self) -> Option<IpAddr> {
         self.expressions.windows(2).find_map(|pair| match pair {
             [load, cmp] if load.name == "payload" && cmp.name == "cmp" => source_of(&load.data, &cmp.data),
@@ -196,7 +190,8 @@ impl Rule {
     }
 }
 
-/// The address in a load of the source address and the comparison behind it.
+/// The address in a `payload` expression that loads the source address, followed by a `cmp` expression for
+/// equality.
 fn source_of(load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
     let number = |data, kind| find_attr(data, kind).map(be32);
     // NFTA_CMP_OP, _DATA
@@ -225,7 +220,7 @@ mod tests {
     use super::*;
     use crate::nftables::{Expr, Verdict, matches};
 
-    /// The rule that the kernel would give back for these steps.
+    /// The rule that the kernel would return for these expressions.
     fn rule(exprs: &[Expr]) -> Rule {
         let read = |expr: &Expr| {
             let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
@@ -239,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_source_is_recognised_and_a_network_is_not() {
+    fn source_is_a_single_address_and_not_a_network() {
         assert_eq!(rule(&source(CmpOp::Eq, "10.0.0.2/32")).source(), "10.0.0.2".parse().ok());
         assert_eq!(rule(&source(CmpOp::Eq, "fd00::2/128")).source(), "fd00::2".parse().ok());
         assert_eq!(rule(&source(CmpOp::Neq, "10.0.0.2/32")).source(), None);
@@ -250,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_found_and_other_verdicts_have_none() {
+    fn only_jumps_have_a_target() {
         let jump = rule(&[Expr::Verdict(Verdict::Jump("CNI-x".to_owned()))]);
         assert_eq!(jump.jump_target().as_deref(), Some("CNI-x"));
         assert!(jump.has("immediate") && !jump.has("masq"));
@@ -259,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iptables_comment_ends_at_its_zero() {
+    fn an_iptables_comment_ends_at_the_first_zero_byte() {
         let mut info = b"name: \"net\" id: \"one\"".to_vec();
         info.resize(256, 0);
         let data = Message::new(0, 0, &[]).attr_text(MATCH_NAME, "comment").attr(MATCH_INFO, &info);

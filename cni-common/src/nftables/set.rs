@@ -1,4 +1,4 @@
-//! Sets and maps: made and filled in batches, read element by element or as a whole.
+//! Sets and maps: creates and fills them in batches, reads single elements or all.
 
 use nix::errno::Errno;
 
@@ -37,10 +37,10 @@ const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_USERDATA: u16 = 6;
 
-/// How many elements go into one request: an attribute holds 64 KiB, and an element takes at most some 340 bytes.
+/// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes.
 const PER_REQUEST: usize = 150;
 
-/// What a part of a key or value is; the numbers are those that `nft` prints the types by.
+/// The type of one part of a key or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
     /// An IPv4 address.
@@ -51,12 +51,12 @@ pub enum DataType {
     Proto,
     /// A port.
     Service,
-    /// An interface's name.
+    /// An interface name.
     IfName,
 }
 
 impl DataType {
-    /// `nft`'s number of the type, and how many bytes it takes in a concatenation.
+    /// The type's number in `nft`, and its length in bytes in a concatenation.
     const fn layout(self) -> (u32, u32) {
         match self {
             DataType::Ipv4Addr => (7, 4),
@@ -67,7 +67,7 @@ impl DataType {
         }
     }
 
-    /// A concatenation's number (six bits for each part) and length.
+    /// The type number of a concatenation (6 bits for each part) and its length in bytes.
     fn concatenation(parts: &[DataType]) -> (u32, u32) {
         parts
             .iter()
@@ -76,19 +76,19 @@ impl DataType {
     }
 }
 
-/// What a map has for each key.
+/// The type of the values of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values<'a> {
-    /// A value of these parts.
+    /// A concatenation of these types.
     Of(&'a [DataType]),
     /// A verdict.
     Verdict,
 }
 
-/// What an element has for its key.
+/// The value of a map element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Bytes, each part padded to four.
+    /// Data, each part padded to a multiple of 4 bytes.
     Bytes(Vec<u8>),
     /// A verdict.
     Verdict(Verdict),
@@ -97,22 +97,23 @@ pub enum Value {
 /// An element of a set or map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// Its key, each part padded to four bytes.
+    /// Its key, each part padded to a multiple of 4 bytes.
     pub key: Vec<u8>,
-    /// What a map has for it.
+    /// Its value in a map; `None` in a set.
     pub value: Option<Value>,
-    /// Whatever a person should read, at most [`super::COMMENT_MAX`] bytes.
+    /// A comment for users, at most [`super::COMMENT_MAX`] bytes.
     pub comment: Option<String>,
-    /// Bytes of one's own, which `nft` passes over. Beside a comment of full length there is room for
-    /// [`Element::NOTE_MAX`].
+    /// The owner metadata: private bytes of the plugin, which `nft` ignores. At most [`Element::NOTE_MAX`]
+    /// bytes.
     pub note: Option<Vec<u8>>,
 }
 
 impl Element {
-    /// The longest note in bytes. The kernel keeps 256 bytes for it and the comment.
+    /// The maximum length of the owner metadata in bytes. The kernel stores at most 256 bytes of userdata for
+    /// metadata and comment.
     pub const NOTE_MAX: usize = 120;
 
-    /// An element of that key.
+    /// An element with this key, without value and comment.
     pub fn new(key: Vec<u8>) -> Self {
         Element { key, ..Element::default() }
     }
@@ -132,15 +133,15 @@ impl Element {
         };
         let mut user = self.comment.as_deref().map(userdata::encode).unwrap_or_default();
         if let Some(note) = &self.note {
-            user.extend(userdata::encode_note(note));
+            user.extend(userdata::encode_owner_metadata(note));
         }
         if user.is_empty() { message } else { message.attr(ELEMENT_USERDATA, &user) }
     }
 }
 
 impl Batch {
-    /// Makes a set, or with `values` a map; one that exists stays as it is. `id` is a number that no other set of the
-    /// batch has.
+    /// Adds a set, or a map if `values` is given. An existing one stays unchanged. `id` must be unique among
+    /// the sets of the batch.
     pub fn add_set(
         &mut self,
         table: Table<'_>,
@@ -162,18 +163,18 @@ impl Batch {
             };
             message = message.attr_be32(6, data_type).attr_be32(7, data_len);
         }
-        // Without it nft prints nothing where an interface's name is.
+        // Without the byte order nft prints interface names as empty text.
         let order = if key == [DataType::IfName] { HOST_ORDER } else { 0 };
         let message = message.attr_be32(10, id).attr(SET_USERDATA, &userdata::encode_key_order(order));
         self.push(format!("add set {table} {name}"), message)
     }
 
-    /// Deletes a set that no rule uses.
+    /// Deletes a set or map. The kernel rejects this if a rule uses it.
     pub fn delete_set(&mut self, table: Table<'_>, name: &str) -> &mut Self {
         self.push(format!("delete set {table} {name}"), set_request(DEL_SET, 0, table, name))
     }
 
-    /// Adds elements none of whose keys is there (`EEXIST`, see [`Error::is_taken`]).
+    /// Adds elements. The kernel rejects the batch if one of the keys exists, see [`Error::is_taken`].
     pub fn add_elements(&mut self, table: Table<'_>, set: &str, elements: &[Element]) -> &mut Self {
         for part in elements.chunks(PER_REQUEST) {
             let message = list_request(NEW_ELEMENT, F_CREATE | F_EXCL, table, set, part, Element::encode);
@@ -182,7 +183,7 @@ impl Batch {
         self
     }
 
-    /// Deletes the elements of these keys.
+    /// Deletes the elements with these keys. The kernel rejects the batch if one of the keys does not exist.
     pub fn delete_elements(&mut self, table: Table<'_>, set: &str, keys: &[Vec<u8>]) -> &mut Self {
         let elements: Vec<Element> = keys.iter().cloned().map(Element::new).collect();
         for part in elements.chunks(PER_REQUEST) {
@@ -215,13 +216,10 @@ fn list_request(
     )
 }
 
-/// The names of a table's sets and maps; none if there is no such table.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such table.
+/// The names of all sets and maps of a table; empty if the table does not exist.
 pub fn sets(socket: &mut Socket, table: Table<'_>) -> Result<Vec<String>, Error> {
-    let question = request(GET_SET, F_DUMP, table).attr_text(SET_TABLE, table.name);
-    let bodies = match socket.request(question) {
+    let request = request(GET_SET, F_DUMP, table).attr_text(SET_TABLE, table.name);
+    let bodies = match socket.request(request) {
         Ok(bodies) => bodies,
         Err(error) if absent(&error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: format!("list sets of {table}"), source }),
@@ -232,25 +230,19 @@ pub fn sets(socket: &mut Socket, table: Table<'_>) -> Result<Vec<String>, Error>
     Ok(of_table.filter_map(|set| find_attr(set, SET_NAME).map(text)).collect())
 }
 
-/// All elements of a set; none if there is no such set.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such set.
+/// All elements of a set or map; empty if it does not exist.
 pub fn elements(socket: &mut Socket, table: Table<'_>, set: &str) -> Result<Vec<Element>, Error> {
-    let question =
+    let request =
         request(GET_ELEMENT, F_DUMP, table).attr_text(LIST_TABLE, table.name).attr_text(LIST_SET, set);
-    match socket.request(question) {
+    match socket.request(request) {
         Ok(bodies) => Ok(bodies.iter().flat_map(|body| read_list(body)).collect()),
         Err(error) if absent(&error) => Ok(Vec::new()),
         Err(source) => Err(Error { request: format!("list elements of {table} {set}"), source }),
     }
 }
 
-/// Looks for single elements, each given by its set and key, in one round trip for every hundred of them; the answers are
-/// in the order of the questions.
-///
-/// # Errors
-/// What the kernel said, unless it is that there is no such element, set or table.
+/// Looks up single elements, each given by its set and key, with one round trip per 128 elements. The result
+/// has one entry for each of `wanted`: `None` if the element, its set or the table does not exist.
 pub fn find_elements(
     socket: &mut Socket,
     table: Table<'_>,
@@ -258,14 +250,14 @@ pub fn find_elements(
 ) -> Result<Vec<Option<Element>>, Error> {
     let mut found = Vec::with_capacity(wanted.len());
     for part in wanted.chunks(Batch::ROOM) {
-        let questions = part
+        let requests = part
             .iter()
             .map(|(set, key)| {
                 let element = [Element::new(key.to_vec())];
                 list_request(GET_ELEMENT, 0, table, set, &element, Element::encode_key)
             })
             .collect();
-        for (answer, (set, _)) in socket.requests(questions).into_iter().zip(part) {
+        for (answer, (set, _)) in socket.requests(requests).into_iter().zip(part) {
             found.push(match answer {
                 Ok(bodies) => bodies.first().and_then(|body| read_list(body).pop()),
                 Err(error) if absent(&error) || error.errno == Errno::ENOTDIR => None,
@@ -297,6 +289,6 @@ fn read_element(attributes: &[u8]) -> Element {
         key: key.unwrap_or_default().to_vec(),
         value,
         comment: userdata::decode(user),
-        note: userdata::decode_note(user),
+        note: userdata::decode_owner_metadata(user),
     }
 }

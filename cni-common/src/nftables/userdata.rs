@@ -1,12 +1,13 @@
-//! Comments. The kernel keeps them as opaque bytes; `nft` reads and writes a list of type, length, value in them.
+//! Userdata of nf_tables objects: comments and owner metadata. The kernel stores opaque bytes. `nft` stores a
+//! list of entries with type (1 byte), length (1 byte) and value there, and so do we.
 
-/// The longest comment in bytes, `nft`'s limit for every kind of object.
+/// The maximum length of a comment in bytes: `nft`'s limit for all objects.
 pub const COMMENT_MAX: usize = 128;
 
-/// `NFTNL_UDATA_RULE_COMMENT`, and the same number for tables and chains.
+/// `NFTNL_UDATA_RULE_COMMENT`; tables and chains use the same number.
 const COMMENT: u8 = 0;
 
-/// The comment, cut at [`COMMENT_MAX`] bytes, but never within a character: `nft -j` refuses to print half a one.
+/// Truncates a comment to [`COMMENT_MAX`] bytes at a character boundary: `nft -j` fails on invalid UTF-8.
 pub fn cut_comment(comment: &str) -> &str {
     let mut end = comment.len().min(COMMENT_MAX);
     while !comment.is_char_boundary(end) {
@@ -15,30 +16,30 @@ pub fn cut_comment(comment: &str) -> &str {
     &comment[..end]
 }
 
-/// The bytes for the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), by which `nft` knows how to print them.
+/// Encodes the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), which `nft` needs to print them.
 pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
     [&[0, 4], order.to_ne_bytes().as_slice()].concat()
 }
 
-/// A type that `nft` does not know and passes over.
-const NOTE: u8 = 0xf0;
+/// The entry type of owner metadata. `nft` does not define this type and ignores it.
+const OWNER_METADATA: u8 = 0xf0;
 
-/// The bytes for a note.
-pub(super) fn encode_note(note: &[u8]) -> Vec<u8> {
-    let note = &note[..note.len().min(usize::from(u8::MAX))];
-    let len = u8::try_from(note.len()).unwrap_or(u8::MAX);
-    [&[NOTE, len], note].concat()
+/// Encodes owner metadata, truncated to 255 bytes.
+pub(super) fn encode_owner_metadata(metadata: &[u8]) -> Vec<u8> {
+    let metadata = &metadata[..metadata.len().min(usize::from(u8::MAX))];
+    let len = u8::try_from(metadata.len()).unwrap_or(u8::MAX);
+    [&[OWNER_METADATA, len], metadata].concat()
 }
 
-/// The note in an object's bytes, if there is one.
-pub(super) fn decode_note(bytes: &[u8]) -> Option<Vec<u8>> {
-    find(bytes, NOTE).map(<[u8]>::to_vec)
+/// The owner metadata in userdata.
+pub(super) fn decode_owner_metadata(bytes: &[u8]) -> Option<Vec<u8>> {
+    find(bytes, OWNER_METADATA).map(<[u8]>::to_vec)
 }
 
-/// The bytes for a comment, cut and with the terminating zero that `nft` wants.
+/// Encodes a comment, truncated by [`cut_comment`], with the terminating zero that `nft` expects.
 pub(super) fn encode(comment: &str) -> Vec<u8> {
     let text = cut_comment(comment).as_bytes();
-    // At most 129, which a byte holds.
+    // At most 129, so it fits into one byte.
     let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
     let mut bytes = Vec::with_capacity(text.len() + 3);
     bytes.extend_from_slice(&[COMMENT, len]);
@@ -47,7 +48,7 @@ pub(super) fn encode(comment: &str) -> Vec<u8> {
     bytes
 }
 
-/// The comment in an object's bytes, if there is one.
+/// The comment in userdata.
 pub(super) fn decode(bytes: &[u8]) -> Option<String> {
     find(bytes, COMMENT).map(crate::netlink::message::text)
 }
@@ -68,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_as_nft_writes_it() {
-        // What `nft --debug=netlink` shows for `comment "hello"`.
+    fn a_comment_is_encoded_as_nft_encodes_it() {
+        // From the output of `nft --debug=netlink` for `comment "hello"`.
         assert_eq!(encode("hello"), b"\x00\x06hello\x00");
         assert_eq!(decode(b"\x00\x06hello\x00"), Some("hello".to_owned()));
     }
 
     #[test]
-    fn a_comment_is_cut_at_the_limit() {
+    fn a_comment_is_truncated_to_the_limit() {
         let bytes = encode(&"x".repeat(300));
         assert_eq!(bytes.len(), 2 + COMMENT_MAX + 1);
         assert_eq!(bytes[1], 129);
@@ -85,14 +86,15 @@ mod tests {
     }
 
     #[test]
-    fn a_note_stands_beside_a_comment() {
-        let bytes = [encode("c"), encode_note(b"note")].concat();
-        assert_eq!((decode(&bytes), decode_note(&bytes)), (Some("c".to_owned()), Some(b"note".to_vec())));
-        assert_eq!(decode_note(&encode("c")), None);
+    fn owner_metadata_and_comment_coexist() {
+        let bytes = [encode("c"), encode_owner_metadata(b"data")].concat();
+        assert_eq!(decode(&bytes), Some("c".to_owned()));
+        assert_eq!(decode_owner_metadata(&bytes), Some(b"data".to_vec()));
+        assert_eq!(decode_owner_metadata(&encode("c")), None);
     }
 
     #[test]
-    fn other_entries_are_passed_over_and_broken_ones_end_the_walk() {
+    fn other_entries_are_skipped_and_truncated_ones_end_the_search() {
         assert_eq!(decode(b"\x01\x04\x00\x00\x00\x00\x00\x03hi\x00"), Some("hi".to_owned()));
         assert_eq!(decode(b""), None);
         assert_eq!(decode(b"\x00"), None);

@@ -1,4 +1,4 @@
-//! Steps in the form that iptables-nft writes, for rules in a table that `iptables` must be able to read and delete.
+//! Expressions in the form that iptables-nft writes, for rules in a table that `iptables` must be able to read and delete.
 //!
 //! A rule that iptables-nft does not understand makes it refuse the whole table, kube-proxy's rules included. It
 //! understands these in every version, because they carry the C structs of the iptables extensions.

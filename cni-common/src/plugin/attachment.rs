@@ -1,21 +1,22 @@
-//! Who is attached where.
+//! The identity of an attachment.
 
 use super::{Attach, Detach};
 use crate::spec::ValidAttachment;
 
-/// The identity of an attachment, by which everything that belongs to it is found: the three that a DEL always has.
+/// The identity of an attachment: three values that every DEL receives. Plugins label their objects with it,
+/// to find them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment<'a> {
-    /// The network's name.
+    /// The network name.
     pub network: &'a str,
-    /// The container's ID.
+    /// The container ID (CNI_CONTAINERID).
     pub container_id: &'a str,
-    /// The interface in the container.
+    /// The name of the interface in the container (CNI_IFNAME).
     pub ifname: &'a str,
 }
 
 impl<'a> Attachment<'a> {
-    /// One that GC lists as alive.
+    /// The identity of an attachment in the list of a GC request.
     pub fn valid(network: &'a str, valid: &'a ValidAttachment) -> Self {
         Attachment { network, container_id: &valid.container_id, ifname: &valid.ifname }
     }

@@ -1,4 +1,4 @@
-//! Running another plugin: how an interface plugin gets its addresses from an IPAM plugin.
+//! Delegation: an interface plugin calls an IPAM plugin to get addresses.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,16 +15,18 @@ use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 
-/// How often, and how far apart, a delegate is tried again that is being replaced at this moment (ETXTBSY).
+/// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
 const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
 
-/// What a pipe takes without a reader even where the kernel is short of memory for pipes: one page.
+/// The guaranteed capacity of a pipe in bytes: one page. A user who exceeds the kernel's limit for pipe
+/// buffers gets only this.
 const PIPE_CAPACITY: usize = 4096;
 
-/// A plugin that this one calls. It gets this one's environment and configuration unchanged but for CNI_COMMAND.
+/// A plugin that this plugin calls. It receives the same environment, except for CNI_COMMAND, and the same
+/// configuration.
 ///
-/// It is a process of its own, unless the file that CNI_PATH leads to is the very file that this process runs (another name
-/// of it, a link): then the plugin is here already, and is called.
+/// A delegate runs as a child process. If the file in CNI_PATH is the executable of this process under
+/// another name (a link), the delegate is a plugin of this program and runs as a function call.
 pub struct Delegate<'a> {
     program: PathBuf,
     sibling: Option<&'static dyn Plugin>,
@@ -33,18 +35,19 @@ pub struct Delegate<'a> {
 }
 
 impl<'a> Delegate<'a> {
-    /// The IPAM plugin that the configuration names, `None` if it names none.
+    /// The IPAM plugin of the configuration. `None` if the network has no IPAM.
     ///
     /// # Errors
-    /// As [`Delegate::find`], and code 6 if `ipam` cannot be read.
+    /// As [`Delegate::find`], and code 6 if `ipam` cannot be decoded.
     pub fn ipam(env: &'a Environment, config: &'a NetConf) -> Result<Option<Self>, CniError> {
         config.ipam_type()?.map(|name| Delegate::find(&name, env, config)).transpose()
     }
 
-    /// The first regular file called `name` in the folders of CNI_PATH.
+    /// Finds the first regular file with this name in the directories of CNI_PATH.
     ///
     /// # Errors
-    /// Code 7 if the name is empty or holds a `/`, code 4 if CNI_PATH is empty, else 999 with the folders that were searched.
+    /// Code 7 if the name is empty or contains `/`. Code 4 if CNI_PATH is empty. Code 999 with the searched
+    /// directories if there is no such file.
     pub fn find(name: &str, env: &'a Environment, config: &'a NetConf) -> Result<Self, CniError> {
         if name.is_empty() {
             return Err(CniError::invalid_config("no plugin name provided"));
@@ -68,10 +71,11 @@ impl<'a> Delegate<'a> {
         Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
     }
 
-    /// ADD. If it fails, the delegate's DEL is run before the error comes back.
+    /// Runs ADD. If it fails, runs the delegate's DEL and then returns the error.
     ///
     /// # Errors
-    /// The delegate's own, unchanged, or code 999 if it printed none or no result.
+    /// The delegate's unchanged error object. Code 999 if it failed without one, or if its result cannot be
+    /// decoded.
     pub fn add(&self, version: SpecVersion) -> Result<AddResult, CniError> {
         let added = match self.sibling {
             Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
@@ -80,17 +84,17 @@ impl<'a> Delegate<'a> {
         added.inspect_err(|_| self.undo())
     }
 
-    /// DEL after a failure: its outcome is of no more interest.
+    /// Runs DEL after a failed ADD. Only logs an error of DEL, because the plugin returns the error of ADD.
     pub fn undo(&self) {
         if let Err(error) = self.call(Verb::Del) {
-            eprintln!("undoing the ADD of {}: {error}", self.program.display());
+            eprintln!("DEL of {} after the failed ADD failed: {error}", self.program.display());
         }
     }
 
-    /// CHECK, DEL, GC or STATUS.
+    /// Runs CHECK, DEL, GC or STATUS.
     ///
     /// # Errors
-    /// The delegate's own, unchanged, or code 999 if it printed none.
+    /// The delegate's unchanged error object. Code 999 if it failed without one.
     pub fn call(&self, verb: Verb) -> Result<(), CniError> {
         match self.sibling {
             Some(plugin) => perform(plugin, verb, self.env, self.config).map(drop),
@@ -102,16 +106,21 @@ impl<'a> Delegate<'a> {
         Json::parse(stdout)
             .map_err(|error| error.to_string())
             .and_then(|json| AddResult::from_json(&json, version))
-            .map_err(|why| CniError::internal(format!("result of {}: {why}", self.program.display())))
+            .map_err(|why| {
+                CniError::internal(format!(
+                    "failed to decode the result of {}: {why}",
+                    self.program.display()
+                ))
+            })
     }
 
     fn execute(&self, verb: Verb) -> Result<Vec<u8>, CniError> {
         let failed = |error: io::Error| {
-            CniError::internal(format!("could not run {}: {error}", self.program.display()))
+            CniError::internal(format!("failed to run plugin {}: {error}", self.program.display()))
         };
         let child = self.spawn(verb).map_err(failed)?;
-        let output = converse(child, self.config.raw()).map_err(failed)?;
-        // Whatever it logged is the caller's to see, even if it failed.
+        let output = write_and_wait(child, self.config.raw()).map_err(failed)?;
+        // Forward the delegate's log, even if the delegate failed.
         let _ = io::stderr().write_all(&output.stderr);
         if output.status.success() {
             return Ok(output.stdout);
@@ -144,34 +153,36 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// The plugin of that name in this program, if `found` is this program's file.
+/// The plugin `name` of this program, if `found` is this program's executable.
 fn sibling(name: &str, found: &fs::Metadata, env: &Environment) -> Option<&'static dyn Plugin> {
     let plugin = env.siblings.iter().find(|plugin| plugin.name() == name)?;
     let own = fs::metadata("/proc/self/exe").ok()?;
     ((found.dev(), found.ino()) == (own.dev(), own.ino())).then_some(*plugin)
 }
 
-/// Writes the input and reads the output, until the child has ended. A long input needs a thread of its own: a child that
-/// prints much before it reads would wait for us, and we for it.
-fn converse(mut child: Child, input: &[u8]) -> io::Result<Output> {
+/// Writes the input to the child and reads its output until the child exits. An input that may exceed the
+/// capacity of the pipe is written by a separate thread: a child that fills its output pipe before it reads
+/// would otherwise deadlock with us.
+fn write_and_wait(mut child: Child, input: &[u8]) -> io::Result<Output> {
     let stdin = child.stdin.take();
-    let feed = || {
+    let write = || {
         if let Some(mut stdin) = stdin {
-            // A delegate that does not read its configuration says why itself; a broken pipe would only hide that.
+            // Ignore EPIPE: a delegate that exits without reading its configuration reports a better error.
             let _ = stdin.write_all(input);
         }
     };
     if input.len() <= PIPE_CAPACITY {
-        feed();
+        write();
         return child.wait_with_output();
     }
     thread::scope(|scope| {
-        thread::Builder::new().spawn_scoped(scope, feed)?;
+        thread::Builder::new().spawn_scoped(scope, write)?;
         child.wait_with_output()
     })
 }
 
-/// The error of a delegate that failed: the object it printed, else what there is to say about it.
+/// The error of a failed delegate: the error object that it printed, or the reference's text with output and
+/// exit status.
 fn read_error(stdout: &[u8], stderr: &[u8], status: ExitStatus) -> CniError {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! From a process to a verb and back: one JSON document on standard output, exit status 0 or 1.
+//! Dispatch: reads the request, calls the plugin's verb, prints one JSON document and exits with status 0 or
+//! 1.
 
 use std::io::{self, Read, Write};
 use std::panic;
@@ -17,16 +18,17 @@ use super::{Attach, Collect, Detach, Plugin, Probe, Sandbox};
 use crate::netns::{self, Netns, NetnsError};
 use crate::spec::{AddResult, CniError, Code, Failures, Json, NetConf, SpecVersion};
 
-/// How long VERSION waits for a caller that keeps standard input open and silent.
-const VERSION_PATIENCE: Duration = Duration::from_millis(100);
+/// How long VERSION waits for input from a caller that does not close standard input.
+const VERSION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Runs the plugin as the process that a runtime started.
+/// Runs the plugin: reads the request of the runtime, calls the verb, prints the answer.
 pub fn run(plugin: &dyn Plugin) -> ExitCode {
     start(plugin, &[])
 }
 
-/// Runs the one of the plugins whose name the program was started under: one file with several names, of which each is a
-/// plugin. One of them that delegates to another then calls it instead of starting itself again, see [`Delegate`].
+/// Runs the plugin whose name equals the file name in `argv[0]`. One executable can contain several plugins,
+/// with a link for each name. A plugin that delegates to another one of `plugins` calls it without a child
+/// process, see [`Delegate`].
 ///
 /// [`Delegate`]: super::Delegate
 pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
@@ -38,7 +40,7 @@ pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
             let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
             let names = names.join(", ");
             let msg = format!(
-                "started as {:?}, which is none of the plugins in this program: {names}",
+                "no plugin {:?} in this program; install it under one of these names: {names}",
                 name.display()
             );
             eprintln!("{msg}");
@@ -63,14 +65,15 @@ fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitC
     match dispatch(plugin, &env, &mut version) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to tell if this fails too: the exit status speaks.
+            // If stdout cannot be written, only the exit status reports the failure.
             let _ = print_json(&error.to_json(version));
             ExitCode::FAILURE
         }
     }
 }
 
-/// A panic is a bug, but even then the runtime gets an error object and not a signal.
+/// Makes a panic print an error object and exit with status 1. Without this the runtime would only see
+/// SIGABRT.
 fn print_panics_as_errors() {
     panic::set_hook(Box::new(|info| {
         let error = CniError::internal(format!("internal error: {info}"));
@@ -79,7 +82,7 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// What people and some runtimes read the plugin's version from.
+/// Prints the version of the plugin, which users and some runtimes read.
 fn print_about(plugin: &dyn Plugin) {
     eprintln!("CNI {} plugin v{}", plugin.name(), plugin.version());
     eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions()).join(", "));
@@ -89,7 +92,7 @@ fn version_texts(versions: &[SpecVersion]) -> Vec<&'static str> {
     versions.iter().map(|version| version.as_str()).collect()
 }
 
-/// Prints a document, indented for the people who read it in logs, in one write.
+/// Prints a document in one write, indented because it appears in logs.
 fn print_json(value: &Value) -> Result<(), CniError> {
     let mut text = Vec::with_capacity(1024);
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -119,21 +122,22 @@ fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -
     };
     let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(()) };
     result.to_json(*version).and_then(|json| print_json(&json)).inspect_err(|_| {
-        // A result that cannot be handed over is a failed ADD, so what was made for it must go again.
+        // The runtime gets no result, so ADD has failed. DEL removes the attachment.
         if let Err(error) = perform(plugin, Verb::Del, env, &config) {
-            eprintln!("cleaning up after the failed ADD: {error}");
+            eprintln!("DEL after the failed ADD failed: {error}");
         }
     })
 }
 
-/// Carries out a verb: all of it but reading the configuration and printing the result, which only ADD has.
+/// Runs a verb: everything except reading the configuration and printing the result. Only ADD returns a
+/// result.
 pub(super) fn perform(
     plugin: &dyn Plugin,
     verb: Verb,
     env: &Environment,
     config: &NetConf,
 ) -> Result<Option<AddResult>, CniError> {
-    let version = gate(plugin, verb, config)?;
+    let version = check_version(plugin, verb, config)?;
     match verb {
         Verb::Add => {
             let sandbox = open_sandbox(env)?;
@@ -157,14 +161,14 @@ fn read_stdin() -> Result<Vec<u8>, CniError> {
         Err(CniError::new(Code::Io, format!("error reading from stdin: {why}")))
     };
     match io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(0) if stdin_was_closed() => failed(&"it is closed, or /dev/null"),
+        Ok(0) if stdin_was_closed() => failed(&"stdin is closed or /dev/null"),
         Ok(_) => Ok(bytes),
         Err(error) => failed(&error),
     }
 }
 
-/// Whether there was no standard input when the program started. The standard library then puts `/dev/null` there, open for
-/// writing as well, as hardly anybody opens it who wants to give an empty input.
+/// Whether standard input was closed when the program started. In this case Rust's runtime opens `/dev/null`
+/// with `O_RDWR`. A caller that redirects from `/dev/null` opens it with `O_RDONLY`.
 fn stdin_was_closed() -> bool {
     let stdin = io::stdin();
     let is_null = fstat(&stdin).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
@@ -172,8 +176,8 @@ fn stdin_was_closed() -> bool {
     is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
-/// Whether the configuration's version allows the verb and the plugin supports it.
-fn gate(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
+/// Checks that the plugin supports the configuration's version and that this version allows the verb.
+fn check_version(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
     let allows: fn(SpecVersion) -> bool = match verb {
         Verb::Check => SpecVersion::allows_check,
         Verb::Gc | Verb::Status => SpecVersion::allows_gc_and_status,
@@ -187,7 +191,7 @@ fn gate(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion
     Err(CniError::new(Code::IncompatibleVersion, format!("config version does not allow {}", verb.as_str())))
 }
 
-/// Opens CNI_NETNS, and refuses the plugin's own namespace before anything is touched.
+/// Opens CNI_NETNS. Fails if it is the plugin's own namespace and CNI_NETNS_OVERRIDE is not set.
 fn open_sandbox(env: &Environment) -> Result<Sandbox, CniError> {
     let netns = Netns::open(&env.netns);
     if let Ok(netns) = &netns
@@ -233,21 +237,21 @@ fn detach<'a>(
     netns: Option<&'a Netns>,
 ) -> Detach<'a> {
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
-        eprintln!("DEL goes on without prevResult: {error}");
+        eprintln!("DEL ignores prevResult: {error}");
         None
     });
     Detach { config, version, env, container_id: &env.container_id, ifname: &env.ifname, netns, prev_result }
 }
 
-/// DEL cleans up with whatever there is: without the namespace if that is gone or must not be touched. What was wrong with
-/// the namespace is said afterwards.
+/// Runs DEL, without the namespace if CNI_NETNS no longer exists or is the plugin's own. An error of opening
+/// CNI_NETNS is returned after the plugin's DEL has run.
 fn del(
     plugin: &dyn Plugin,
     env: &Environment,
     config: &NetConf,
     version: SpecVersion,
 ) -> Result<(), CniError> {
-    let (netns, complaint) = match Netns::open(&env.netns) {
+    let (netns, netns_error) = match Netns::open(&env.netns) {
         _ if env.netns.is_empty() => (None, None),
         Ok(netns) => match refuse_own(&netns) {
             Err(error) if !env.netns_override => (None, Some(error)),
@@ -259,35 +263,36 @@ fn del(
         }
     };
     let mut failures = Failures::default();
-    failures.keep(complaint.map_or(Ok(()), Err));
+    failures.keep(netns_error.map_or(Ok(()), Err));
     failures.keep(plugin.del(&detach(env, config, version, netns.as_ref())));
     failures.into_result()
 }
 
-/// VERSION's answer: `cniVersion` is the caller's if it is one that the plugin speaks, else the plugin's newest.
+/// The answer of VERSION. `cniVersion` is the caller's version if the plugin supports it, else the plugin's
+/// newest.
 fn version_answer(plugin: &dyn Plugin) -> Value {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Question {
+    struct Request {
         #[serde(rename = "cniVersion")]
         cni_version: String,
     }
     let supported = plugin.spec_versions();
-    let asked = read_question().and_then(|json| json.decode::<Question>().ok());
-    let version = asked
-        .filter(|question| !question.cni_version.is_empty())
-        .and_then(|question| SpecVersion::parse(&question.cni_version))
+    let request = read_version_request().and_then(|json| json.decode::<Request>().ok());
+    let version = request
+        .filter(|request| !request.cni_version.is_empty())
+        .and_then(|request| SpecVersion::parse(&request.cni_version))
         .filter(|version| supported.contains(version))
         .or(supported.last().copied())
         .unwrap_or(SpecVersion::NEWEST);
     serde_json::json!({ "cniVersion": version.as_str(), "supportedVersions": version_texts(supported) })
 }
 
-/// What VERSION finds on standard input. Callers are free to send nothing, junk, or nothing at all with the pipe left
-/// open, so this gives up at the end of input, of patience, or of a whole document.
-fn read_question() -> Option<Json> {
+/// Reads the request of VERSION from standard input. Callers may send nothing or malformed JSON, and may keep
+/// the pipe open. So reading ends after one complete document, at end of file, or after [`VERSION_TIMEOUT`].
+fn read_version_request() -> Option<Json> {
     let stdin = io::stdin();
-    let end = Instant::now() + VERSION_PATIENCE;
+    let end = Instant::now() + VERSION_TIMEOUT;
     let mut bytes = Vec::new();
     let mut chunk = [0; 1024];
     loop {
@@ -295,7 +300,7 @@ fn read_question() -> Option<Json> {
         let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
             Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
-            // An input that never ends is always ready.
+            // Endless input is always ready, so poll never times out.
             Ok(_) if left.is_zero() => return None,
             Ok(_) => {}
         }

@@ -1,4 +1,4 @@
-//! The `CNI_*` variables: which verb needs which, and what each must look like.
+//! The `CNI_*` environment variables, and their validation for each verb.
 
 use std::ffi::OsString;
 
@@ -6,20 +6,20 @@ use super::Plugin;
 use crate::spec::ident::{check_container_id, check_ifname};
 use crate::spec::{CniError, Code};
 
-/// What a runtime asks a plugin to do.
+/// The command in CNI_COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Attach a container to the network.
     Add,
-    /// Check that an attachment is as it was made.
+    /// Check that an attachment is as ADD made it.
     Check,
-    /// Undo an attachment.
+    /// Detach a container from the network.
     Del,
-    /// Remove what belongs to attachments that are no more.
+    /// Remove all objects of attachments that no longer exist.
     Gc,
-    /// Say whether ADD could be served.
+    /// Report whether the plugin can serve ADD.
     Status,
-    /// Say which versions are supported.
+    /// Report the supported specification versions.
     Version,
 }
 
@@ -33,18 +33,18 @@ impl Verb {
         ("VERSION", Verb::Version),
     ];
 
-    /// The verb as CNI_COMMAND has it; case counts.
+    /// Parses CNI_COMMAND. Case-sensitive.
     pub fn parse(text: &str) -> Option<Verb> {
         Verb::ALL.iter().find(|(name, _)| *name == text).map(|(_, verb)| *verb)
     }
 
-    /// The verb as CNI_COMMAND has it.
+    /// The text of CNI_COMMAND.
     pub fn as_str(self) -> &'static str {
         Verb::ALL.iter().find(|(_, verb)| *verb == self).map_or("", |(name, _)| name)
     }
 }
 
-/// The variables, each empty if it is not set: libcni always sets all of them.
+/// The variables. An unset variable equals an empty one, because libcni always sets all of them.
 #[derive(Clone, Default)]
 pub struct Environment {
     /// CNI_COMMAND.
@@ -53,20 +53,21 @@ pub struct Environment {
     pub container_id: String,
     /// CNI_NETNS: the path of the container's network namespace.
     pub netns: String,
-    /// CNI_IFNAME: the interface to make in the container.
+    /// CNI_IFNAME: the name of the interface in the container.
     pub ifname: String,
     /// CNI_ARGS, see [`crate::spec::args`].
     pub args: String,
-    /// CNI_PATH: where delegates are looked for, separated by colons.
+    /// CNI_PATH: the directories to search for delegates, separated by colons.
     pub path: String,
     /// CNI_NETNS_OVERRIDE is `1` or `true`: CNI_NETNS may be the plugin's own namespace.
     pub netns_override: bool,
-    /// The plugins that this program is, if it is several; no variable, but known by how it was started as well.
+    /// All plugins of this program if it contains several (not an environment variable), see
+    /// [`super::run_one_of`].
     pub siblings: &'static [&'static dyn Plugin],
 }
 
-/// For each variable: which verbs cannot do without it. CNI_PATH is optional where a plugin has no delegate, so the
-/// delegation asks for it, and only GC demands it always.
+/// The verbs that require each variable. Only GC always requires CNI_PATH: a plugin without a delegate does
+/// not need it, and [`super::Delegate::find`] reports an empty CNI_PATH.
 const REQUIRED: [(&str, &[Verb]); 5] = [
     ("CNI_COMMAND", &[]),
     ("CNI_CONTAINERID", &[Verb::Add, Verb::Check, Verb::Del]),
@@ -76,7 +77,8 @@ const REQUIRED: [(&str, &[Verb]); 5] = [
 ];
 
 impl Environment {
-    /// Reads the variables through `var`; bytes that are no UTF-8 are replaced, and then refused where they matter.
+    /// Reads the variables with `var`. Bytes that are not UTF-8 become U+FFFD, which the validation of names
+    /// rejects.
     pub fn read(var: impl Fn(&str) -> Option<OsString>) -> Self {
         let text =
             |name: &str| var(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
@@ -102,10 +104,11 @@ impl Environment {
         }
     }
 
-    /// Checks what `verb` needs, in the reference's order: the first malformed variable ends it, missing ones are collected.
+    /// Checks the variables that `verb` requires, in the reference's order: collects all missing variables,
+    /// but stops at the first invalid one.
     ///
     /// # Errors
-    /// Code 4, naming the variables.
+    /// Code 4 with the names of the variables.
     pub fn validate(&self, verb: Verb) -> Result<(), CniError> {
         let mut missing = Vec::new();
         for (name, verbs) in REQUIRED {
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_ones_are_all_named() {
+    fn all_missing_variables_are_named() {
         let nothing = environment(&[]);
         for (verb, names) in [
             (Verb::Add, "CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME"),
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn attachment_variables_do_not_matter_to_gc() {
+    fn gc_and_status_ignore_attachment_variables() {
         let junk = environment(&[("CNI_CONTAINERID", "a/b"), ("CNI_IFNAME", "a/b"), ("CNI_PATH", "/x")]);
         assert!(junk.validate(Verb::Gc).is_ok());
         assert!(junk.validate(Verb::Status).is_ok());
@@ -163,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn verbs_are_upper_case() {
+    fn verbs_are_case_sensitive() {
         assert_eq!(Verb::parse("ADD"), Some(Verb::Add));
         assert_eq!(Verb::parse("add"), None);
         assert_eq!(Verb::Status.as_str(), "STATUS");
     }
 
     #[test]
-    fn override_in_any_case() {
+    fn netns_override_is_case_insensitive() {
         assert!(environment(&[("CNI_NETNS_OVERRIDE", "TRUE")]).netns_override);
         assert!(!environment(&[("CNI_NETNS_OVERRIDE", "yes")]).netns_override);
     }

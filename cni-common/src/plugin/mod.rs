@@ -1,6 +1,6 @@
-//! What a plugin is, and everything around it: environment, dispatch, delegation.
+//! The [`Plugin`] trait, and what every plugin needs: environment, dispatch, delegation.
 //!
-//! A whole plugin, chained behind another one, that writes down which container got which addresses:
+//! A complete chained plugin, which records the addresses of each container in a file:
 //!
 //! ```no_run
 //! use std::fs;
@@ -19,12 +19,13 @@
 //!     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
 //!         let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
 //!         let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-//!         fs::write(file(call.container_id, call.ifname), addresses.join("\n")).step(|| "register the container")?;
+//!         let path = file(call.container_id, call.ifname);
+//!         fs::write(path, addresses.join("\n")).step(|| "record the addresses")?;
 //!         Ok(result)
 //!     }
 //!
 //!     fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
-//!         let _ = fs::remove_file(file(call.container_id, call.ifname)); // already gone is success
+//!         let _ = fs::remove_file(file(call.container_id, call.ifname)); // a missing file is not an error
 //!         Ok(())
 //!     }
 //! }
@@ -51,58 +52,60 @@ pub use env::{Environment, Verb};
 use crate::netns::{Netns, NetnsError};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};
 
-/// A CNI plugin. Everything that is alike in all plugins has happened before a verb is called: the environment and the
-/// configuration are checked, the version allows the verb, and the container's namespace is not the plugin's own.
+/// A CNI plugin. Before the dispatcher calls a verb, it checks the environment and the configuration, that
+/// the version allows the verb, and that CNI_NETNS is not the plugin's own namespace.
 pub trait Plugin: Sync {
-    /// The name it is installed under.
+    /// The file name of the executable.
     fn name(&self) -> &'static str;
 
-    /// Its own version, for the text that it prints when it is run without CNI_COMMAND. By default that of this library,
-    /// which plugins of one suite are released with.
+    /// The version of the plugin, which it prints if it is run without CNI_COMMAND. By default the version of
+    /// this crate.
     fn version(&self) -> &'static str {
         env!("CARGO_PKG_VERSION")
     }
 
-    /// The specification versions that it supports, oldest first.
+    /// The supported specification versions, oldest first.
     fn spec_versions(&self) -> &'static [SpecVersion] {
         SpecVersion::ALL
     }
 
-    /// What the program does for a person who starts it with arguments and without CNI_COMMAND; `None` if these arguments
-    /// mean nothing to it.
+    /// Runs a command-line tool of the plugin: called with the arguments if CNI_COMMAND is not set. `None` if
+    /// the plugin has no tool for these arguments.
     fn tool(&self, _arguments: &[String]) -> Option<std::process::ExitCode> {
         None
     }
 
-    /// Makes the attachment. On an error it leaves nothing behind that it made.
+    /// Makes the attachment. On an error it removes everything that it has made.
     ///
     /// # Errors
-    /// Anything that keeps the attachment from being as the configuration asks.
+    /// The attachment could not be made as configured.
     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError>;
 
     /// Compares the attachment with `prev_result` and the configuration. Changes nothing.
     ///
     /// # Errors
-    /// What is missing or altered.
+    /// Names the missing or different object.
     fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
         Ok(())
     }
 
-    /// Removes the attachment. What is gone already is success; a step that fails does not keep the next from being tried.
+    /// Removes the attachment. A missing object is not an error. Continues after a failed step.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// Names everything that could not be removed.
     fn del(&self, call: &Detach<'_>) -> Result<(), CniError>;
 
-    /// Removes what belongs to this network's attachments that are not in `call.valid`.
+    /// Removes the objects of all attachments of this network that are not in `call.valid`. Continues after a
+    /// failed step.
     ///
     /// # Errors
-    /// What could not be removed, after everything else was.
+    /// Names everything that could not be removed.
     fn gc(&self, _call: &Collect<'_>) -> Result<(), CniError> {
         Ok(())
     }
 
-    /// Says whether ADD could be served; polled every few seconds, so cheap and free of side effects.
+    /// Checks whether the plugin can serve ADD. Runtimes call it every few seconds, so it must be cheap and
+    /// without side effects.
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
@@ -111,13 +114,13 @@ pub trait Plugin: Sync {
     }
 }
 
-/// What ADD and CHECK are about.
+/// The input of ADD and CHECK.
 pub struct Attach<'a> {
-    /// The configuration.
+    /// The network configuration.
     pub config: &'a NetConf,
-    /// Its version, one that the plugin supports.
+    /// The version of the configuration; the plugin supports it.
     pub version: SpecVersion,
-    /// The variables.
+    /// The environment variables.
     pub env: &'a Environment,
     /// CNI_CONTAINERID.
     pub container_id: &'a str,
@@ -125,47 +128,50 @@ pub struct Attach<'a> {
     pub ifname: &'a str,
     /// CNI_NETNS.
     pub sandbox: &'a Sandbox,
-    /// On ADD the result of the plugins before this one, on CHECK that of the whole chain.
+    /// ADD: the result of the preceding plugin. CHECK: the result of the whole chain. `None` if the runtime
+    /// sent none.
     pub prev_result: Option<AddResult>,
 }
 
-/// What DEL is about.
+/// The input of DEL.
 pub struct Detach<'a> {
-    /// The configuration.
+    /// The network configuration.
     pub config: &'a NetConf,
-    /// Its version, one that the plugin supports.
+    /// The version of the configuration; the plugin supports it.
     pub version: SpecVersion,
-    /// The variables.
+    /// The environment variables.
     pub env: &'a Environment,
     /// CNI_CONTAINERID.
     pub container_id: &'a str,
     /// CNI_IFNAME.
     pub ifname: &'a str,
-    /// The container's namespace, if there (still) is one.
+    /// The container's network namespace. `None` if CNI_NETNS is empty, no longer exists or is the plugin's
+    /// own.
     pub netns: Option<&'a Netns>,
-    /// The result of the whole chain, if it is there and can be read.
+    /// The result of the whole chain. `None` if the runtime sent none or it cannot be decoded.
     pub prev_result: Option<AddResult>,
 }
 
-/// What GC is about.
+/// The input of GC.
 pub struct Collect<'a> {
-    /// The configuration.
+    /// The network configuration.
     pub config: &'a NetConf,
-    /// The variables.
+    /// The environment variables.
     pub env: &'a Environment,
-    /// The attachments of this network that are alive.
+    /// The attachments of this network that still exist.
     pub valid: &'a [ValidAttachment],
 }
 
-/// What STATUS is about.
+/// The input of STATUS.
 pub struct Probe<'a> {
-    /// The configuration.
+    /// The network configuration.
     pub config: &'a NetConf,
-    /// The variables.
+    /// The environment variables.
     pub env: &'a Environment,
 }
 
-/// CNI_NETNS of ADD and CHECK: a path, and the namespace if it could be opened. An IPAM plugin never asks for it.
+/// CNI_NETNS of ADD and CHECK: the path, and the result of opening the namespace. An error of opening
+/// surfaces only if the plugin calls [`Sandbox::netns`]; IPAM plugins do not.
 #[derive(Debug)]
 pub struct Sandbox {
     path: String,
@@ -173,15 +179,15 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The path as given: what `interfaces[].sandbox` holds.
+    /// CNI_NETNS, unchanged: the value of `interfaces[].sandbox` in results.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The namespace.
+    /// The opened namespace.
     ///
     /// # Errors
-    /// Code 4 if the path leads to none.
+    /// Code 4 if the path could not be opened as a network namespace.
     pub fn netns(&self) -> Result<&Netns, CniError> {
         self.netns.as_ref().map_err(|error| {
             CniError::new(Code::InvalidEnvironment, format!("failed to open netns {:?}: {error}", self.path))

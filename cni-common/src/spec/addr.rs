@@ -1,11 +1,11 @@
-//! Addresses and prefixes as the configuration and results write them.
+//! Parsing of addresses and prefixes in configurations and results.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// Reads an address. An IPv4 address mapped into IPv6 is the IPv4 address, as in Go; leading zeros and zones are
-/// refused.
+/// Parses an IP address. An IPv4-mapped IPv6 address becomes the IPv4 address, as in Go. Leading zeros and
+/// zones are errors.
 ///
 /// # Errors
 /// The reference's text, `invalid IP address: X`.
@@ -13,13 +13,14 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| format!("invalid IP address: {text}"))
 }
 
-/// Reads an address with its prefix length and keeps the host bits: `10.1.2.3/24`.
+/// Parses an address with prefix length, such as `10.1.2.3/24`, and keeps the host bits.
 ///
-/// A prefix of 96 bits or more on a mapped address becomes the IPv4 one, `::ffff:10.1.0.5/120` is `10.1.0.5/24`.
+/// An IPv4-mapped address becomes IPv4 if its prefix length is at least 96: `::ffff:10.1.0.5/120` is
+/// `10.1.0.5/24`.
 ///
 /// # Errors
-/// The reference's texts: `invalid CIDR address: X`, or `IPNet IP and Mask version mismatch` if a mapped address has a
-/// prefix that IPv4 cannot express.
+/// The reference's texts: `invalid CIDR address: X`, or `IPNet IP and Mask version mismatch` if an
+/// IPv4-mapped address has a prefix length below 96.
 pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
     let bad = || format!("invalid CIDR address: {text}");
     let (ip, prefix) = text.split_once('/').ok_or_else(bad)?;
@@ -38,7 +39,7 @@ pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
     IpNetwork::new(canonical, prefix).map_err(|_| bad())
 }
 
-/// Reads an address that may have a prefix length, which is ignored: how `ips` of a runtime ask for an address.
+/// Parses an address as runtimes request it in `ips`: a prefix length is optional and ignored.
 ///
 /// # Errors
 /// The reference's text, `invalid IP address X` (without a colon).
@@ -47,10 +48,10 @@ pub fn parse_ip_or_cidr(text: &str) -> Result<IpAddr, String> {
     parsed.map_err(|_| format!("invalid IP address {text}"))
 }
 
-/// The default route's destination of the address's family.
+/// The destination of the default route in the family of `ip`: `0.0.0.0/0` or `::/0`.
 pub fn default_route(ip: IpAddr) -> IpNetwork {
     let any: IpAddr = if ip.is_ipv4() { [0, 0, 0, 0].into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // A prefix length of zero fits either family.
+    // Cannot fail: a prefix length of 0 is valid in both families.
     IpNetwork::new(any, 0).unwrap_or_else(|_| IpNetwork::from(any))
 }
 

@@ -1,21 +1,21 @@
-//! CNI_ARGS: `K=V;K2=V2`, from the runtime's caller to the plugin.
+//! CNI_ARGS: `K=V;K2=V2`, which the caller of the runtime passes to the plugin.
 
 use super::error::{CniError, Code};
 
-/// The key that makes unknown keys harmless.
+/// The key that allows unknown keys.
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
-/// The pairs of CNI_ARGS, in their order.
+/// The pairs of CNI_ARGS in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CniArgs<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> CniArgs<'a> {
-    /// Splits `text` at `;`, each piece into a key and a value at its one `=`, and refuses keys that are neither in `known`
-    /// nor made harmless by `IgnoreUnknown=1`. An empty text, and an empty piece such as a trailing `;` leaves, are none.
+    /// Splits `text` into pairs. Keys that are not in `known` are errors unless `IgnoreUnknown=1` is set.
+    /// Empty pairs, for example after a trailing `;`, are skipped.
     ///
     /// # Errors
-    /// Code 4 with the reference's texts: a piece without exactly one `=`, an `IgnoreUnknown` that is no boolean, unknown
-    /// keys.
+    /// Code 4 with the reference's texts: a pair without exactly one `=`, an `IgnoreUnknown` that is not a
+    /// boolean, or unknown keys.
     pub fn parse(text: &'a str, known: &[&str]) -> Result<Self, CniError> {
         let mut pairs = Vec::new();
         let mut ignore_unknown = false;
@@ -44,7 +44,7 @@ impl<'a> CniArgs<'a> {
         Ok(CniArgs(pairs))
     }
 
-    /// The value of `key`, the last one if it is repeated, `None` if it is absent or empty.
+    /// The value of `key`, or of its last occurrence. `None` if the key is absent or its value is empty.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.0
             .iter()
@@ -55,7 +55,7 @@ impl<'a> CniArgs<'a> {
     }
 }
 
-/// The error for a pair whose value cannot be used: `ARGS: error parsing value of pair "K=V": why`.
+/// The error for a pair with an invalid value: `ARGS: error parsing value of pair "K=V": why`.
 pub fn bad_pair(pair: &str, why: &str) -> CniError {
     error(format!("ARGS: error parsing value of pair {pair:?}: {why}"))
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubernetes_set_in_any_order() {
+    fn ignore_unknown_may_follow_unknown_keys() {
         let text = "K8S_POD_NAME=web-0;IP=10.1.2.3;IgnoreUnknown=1;K8S_POD_UID=1";
         let args = CniArgs::parse(text, &["IP"]).unwrap();
         assert_eq!(args.get("IP"), Some("10.1.2.3"));
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_trailing_semicolon() {
+    fn empty_pairs_and_values_are_skipped() {
         assert_eq!(CniArgs::parse("", &[]).unwrap(), CniArgs::default());
         assert_eq!(CniArgs::parse("IP=1.2.3.4;", &["IP"]).unwrap().get("IP"), Some("1.2.3.4"));
         assert_eq!(CniArgs::parse("IP=", &["IP"]).unwrap().get("IP"), None);
     }
 
     #[test]
-    fn last_of_a_key_wins_and_case_counts() {
+    fn the_last_value_wins_and_keys_are_case_sensitive() {
         assert_eq!(CniArgs::parse("IP=a;IP=b", &["IP"]).unwrap().get("IP"), Some("b"));
         assert!(CniArgs::parse("ip=a", &["IP"]).is_err());
     }

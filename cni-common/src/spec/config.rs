@@ -1,4 +1,4 @@
-//! The network configuration: what every plugin reads of it, and the way to the rest.
+//! The network configuration: the fields that every plugin reads, and decoding of plugin-specific fields.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -32,22 +32,24 @@ struct Header {
     attachments: Option<Json>,
 }
 
-/// What a GC lists as alive.
+/// An attachment that the runtime lists as valid in a GC request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ValidAttachment {
-    /// The container's ID.
+    /// The container ID (CNI_CONTAINERID).
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// The interface in the container.
+    /// The name of the interface in the container (CNI_IFNAME).
     pub ifname: String,
 }
 
 impl NetConf {
-    /// Decodes a configuration and checks its network name. Its version is judged by [`NetConf::version`].
+    /// Decodes a configuration and checks the network name. Does not check the version, see
+    /// [`NetConf::version`].
     ///
     /// # Errors
-    /// Code 6 if it is no JSON object or `cniVersion` or `name` is no text, code 7 if the name is missing or bad.
+    /// Code 6 if `raw` is not a JSON object or `cniVersion` or `name` is not a string. Code 7 if the name is
+    /// missing or invalid.
     pub fn parse(raw: Vec<u8>) -> Result<Self, CniError> {
         let decode = |error: &dyn std::fmt::Display| {
             CniError::new(Code::Decode, format!("error unmarshall network config: {error}"))
@@ -58,25 +60,25 @@ impl NetConf {
         Ok(NetConf { raw, json, header })
     }
 
-    /// The network's name.
+    /// The network name.
     pub fn name(&self) -> &str {
         &self.header.name
     }
 
-    /// The bytes as they came, for a delegate.
+    /// The unchanged bytes of the configuration, which a delegate receives.
     pub fn raw(&self) -> &[u8] {
         &self.raw
     }
 
-    /// The text of `cniVersion`, perhaps empty.
+    /// The text of `cniVersion`; empty if the configuration has none.
     pub fn version_text(&self) -> &str {
         &self.header.cni_version
     }
 
-    /// The configuration's version, if the plugin supports it.
+    /// The version of the configuration.
     ///
     /// # Errors
-    /// Code 1 if it does not.
+    /// Code 1 if `supported` does not contain the version.
     pub fn version(&self, supported: &[SpecVersion]) -> Result<SpecVersion, CniError> {
         SpecVersion::parse(self.version_text()).filter(|version| supported.contains(version)).ok_or_else(
             || {
@@ -90,10 +92,10 @@ impl NetConf {
         )
     }
 
-    /// Whether `cniVersion` has the form of a version: what CHECK, GC and STATUS ask first.
+    /// Checks that `cniVersion` has the syntax of a version. CHECK, GC and STATUS check this first.
     ///
     /// # Errors
-    /// Code 6 if it has not.
+    /// Code 6 if the syntax is wrong.
     pub fn check_version_form(&self) -> Result<(), CniError> {
         match self.version_text() {
             "" => Ok(()),
@@ -101,25 +103,26 @@ impl NetConf {
         }
     }
 
-    /// Decodes the plugin's own part by Go's key rules, see [`super::json`].
+    /// Decodes the configuration into the plugin's own type by Go's rules, see [`super::json`].
     ///
     /// # Errors
-    /// Code 6 with the place and what is wrong there.
+    /// Code 6; the message names the path of the offending value.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, CniError> {
         self.json
             .decode()
             .map_err(|error| CniError::new(Code::Decode, format!("failed to load netconf: {error}")))
     }
 
-    /// Whether the configuration has `key` at its top level, spelled in any case, and be its value null.
+    /// True if the top-level object has `key` (case-insensitive), even if its value is null.
     pub fn has_key(&self, key: &str) -> bool {
         self.json.has_key(key)
     }
 
-    /// The IPAM plugin's name, `ipam.type`. `None` where the network has no IPAM: absent, `null`, `{}` or an empty type.
+    /// The name of the IPAM plugin, `ipam.type`. `None` if the network has no IPAM: `ipam` is absent, `null`
+    /// or `{}`, or the type is empty.
     ///
     /// # Errors
-    /// Code 6 if it is anything else: a container must not go without an address because of a slip.
+    /// Code 6 if `ipam` has any other form: a typing error must not leave a container without an address.
     pub fn ipam_type(&self) -> Result<Option<String>, CniError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -132,19 +135,21 @@ impl NetConf {
         Ok(Some(ipam.r#type).filter(|name| !name.is_empty()))
     }
 
-    /// The result of the plugins before this one (ADD), or of the whole chain (CHECK, DEL).
+    /// `prevResult`: the result of the preceding plugin (ADD), or of the whole chain (CHECK, DEL). `None` if
+    /// the configuration has none.
     ///
     /// # Errors
-    /// Code 7 if it is there and cannot be read as of `version`.
+    /// Code 7 if `prevResult` does not have the result layout of `version`.
     pub fn prev_result(&self, version: SpecVersion) -> Result<Option<AddResult>, CniError> {
         self.header.prev_result.as_ref().map(|json| AddResult::from_prev_result(json, version)).transpose()
     }
 
-    /// The attachments that GC must leave alone. An empty set arrives as `[]`, as `null`, or without the key (libcni's
-    /// GC without arguments, which has deleted every attachment it knew of before it asks).
+    /// The attachments that GC must keep. Runtimes write an empty list as `[]`, as `null`, or omit the key.
+    /// libcni omits it if its GC is called without arguments; it has deleted every attachment in its cache
+    /// before that.
     ///
     /// # Errors
-    /// Code 6 if the list cannot be read.
+    /// Code 6 if the list cannot be decoded.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, CniError> {
         let Some(list) = self.header.valid_attachments.as_ref().or(self.header.attachments.as_ref()) else {
             return Ok(Vec::new());

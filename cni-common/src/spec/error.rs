@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::version::SpecVersion;
 
-/// What kind of failure an error object reports.
+/// The code of an error object.
 ///
 /// # References
 /// CNI specification 1.1.0, section "Error".
@@ -17,27 +17,28 @@ pub enum Code {
     IncompatibleVersion,
     /// 2: a field of the configuration is not supported; the message holds its key and value.
     UnsupportedField,
-    /// 3: the container is unknown, nothing needs cleaning up.
+    /// 3: the container is unknown; the runtime need not clean up.
     UnknownContainer,
     /// 4: an environment variable is missing or invalid; the message names it.
     InvalidEnvironment,
-    /// 5: reading or writing failed.
+    /// 5: I/O failure.
     Io,
-    /// 6: the content could not be decoded.
+    /// 6: a document could not be decoded.
     Decode,
     /// 7: the configuration is invalid.
     InvalidConfig,
-    /// 8: CNI_NETNS is the plugin's own namespace. In no specification, but what the reference answers.
+    /// 8: CNI_NETNS is the plugin's own namespace. The specification does not define this code; the reference
+    /// uses it.
     InvalidNetns,
-    /// 11: a passing condition; try again later.
+    /// 11: a transient condition; the runtime should retry later.
     TryAgainLater,
     /// 50: the plugin cannot serve ADD.
     NotAvailable,
-    /// 51: as 50, and existing containers may be cut off.
+    /// 51: as 50, and existing containers may have limited connectivity.
     LimitedConnectivity,
-    /// 999: everything else, as the reference has it.
+    /// 999: any other failure, as in the reference.
     Internal,
-    /// A code that a delegate chose.
+    /// Any other code that a delegate reported.
     Other(u32),
 }
 
@@ -57,7 +58,7 @@ impl Code {
         (Code::Internal, 999),
     ];
 
-    /// The number on the wire.
+    /// The number in the error object.
     pub fn number(self) -> u32 {
         match self {
             Code::Other(number) => number,
@@ -72,14 +73,14 @@ impl From<u32> for Code {
     }
 }
 
-/// A failure, as a runtime sees it.
+/// An error as a plugin reports it to the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: Code,
-    /// One line for a person: what failed, on which object, and why.
+    /// One line: which step failed on which object, and why.
     pub msg: String,
-    /// More of it, or empty.
+    /// Additional information; may be empty.
     pub details: String,
 }
 
@@ -89,7 +90,7 @@ impl CniError {
         CniError { code, msg: msg.into(), details: String::new() }
     }
 
-    /// An error of code 999, for whatever the specification has no code for.
+    /// An error of code 999, for failures without a code in the specification.
     pub fn internal(msg: impl Into<String>) -> Self {
         CniError::new(Code::Internal, msg)
     }
@@ -106,7 +107,8 @@ impl CniError {
         self
     }
 
-    /// The error object. The specification demands `cniVersion` in it, which the reference leaves out.
+    /// The error object in JSON. It contains `cniVersion`, which the specification requires and the reference
+    /// omits.
     pub fn to_json(&self, version: SpecVersion) -> Value {
         let mut object =
             json!({ "cniVersion": version.as_str(), "code": self.code.number(), "msg": self.msg });
@@ -129,9 +131,9 @@ impl fmt::Display for CniError {
 
 impl std::error::Error for CniError {}
 
-/// Says which step failed when an error of a lower layer becomes the plugin's.
+/// Adds the failed step to an error of a lower layer.
 pub trait Step<T> {
-    /// Turns the error into one of code 999 whose message is `step: error`.
+    /// Converts the error into a [`CniError`] of code 999 with the message `step: error`.
     fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError>;
 }
 
@@ -141,17 +143,17 @@ impl<T, E: fmt::Display> Step<T> for Result<T, E> {
     }
 }
 
-/// The errors of steps that were all taken, whatever became of the others: how DEL and GC work.
+/// Collects the errors of DEL and GC, which continue after a failed step.
 #[derive(Debug, Default)]
 pub struct Failures(Vec<CniError>);
 
 impl Failures {
-    /// Keeps the error of a step, if it had one.
+    /// Records the error of a step; returns the value of a successful one.
     pub fn keep<T>(&mut self, outcome: Result<T, CniError>) -> Option<T> {
         outcome.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// No error if there was none, the error itself if there was one, else the first one's code and all their texts.
+    /// `Ok` if no step failed. Otherwise an error with the code of the first failure and the messages of all.
     pub fn into_result(self) -> Result<(), CniError> {
         let mut errors = self.0.into_iter();
         let Some(mut first) = errors.next() else { return Ok(()) };
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_survive_the_wire() {
+    fn codes_convert_to_numbers_and_back() {
         for (code, number) in Code::KNOWN {
             assert_eq!(code.number(), number);
             assert_eq!(Code::from(number), code);
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn error_object_has_the_version_and_no_empty_details() {
+    fn error_object_has_a_version_and_omits_empty_details() {
         let error = CniError::new(Code::TryAgainLater, "busy");
         let object = error.to_json(SpecVersion::V1_0_0);
         assert_eq!(object, json!({ "cniVersion": "1.0.0", "code": 11, "msg": "busy" }));
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_come_out_together() {
+    fn failures_are_joined_into_one_error() {
         let mut failures = Failures::default();
         assert_eq!(failures.keep(Ok(1)), Some(1));
         assert!(Failures::default().into_result().is_ok());

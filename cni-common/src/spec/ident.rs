@@ -1,18 +1,18 @@
-//! The names that come from outside: container IDs, network names, interface names.
+//! Validation of names from the runtime: container IDs, network names, interface names.
 
 use super::error::{CniError, Code};
 
-/// The longest interface name: IFNAMSIZ less the terminating zero, in bytes (linux/if.h).
+/// The longest interface name in bytes: IFNAMSIZ minus the terminating zero (linux/if.h).
 pub const MAX_IFNAME: usize = 15;
 
-/// Whether `text` starts with an ASCII letter or digit and goes on with these, `_`, `.` and `-`: the rule for container
-/// IDs and network names.
+/// The rule for container IDs and network names: an ASCII letter or digit, then ASCII letters, digits, `_`,
+/// `.` and `-`.
 fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
-/// Checks a container ID (specification, section "Parameters"): code 4 if it is bad.
+/// Checks a container ID (specification, section "Parameters"); code 4 if it is invalid.
 pub fn check_container_id(id: &str) -> Result<(), CniError> {
     if is_identifier(id) {
         return Ok(());
@@ -20,7 +20,7 @@ pub fn check_container_id(id: &str) -> Result<(), CniError> {
     Err(bad_environment("invalid characters in containerID", "CNI_CONTAINERID", id))
 }
 
-/// Checks a network name (specification, section "Network configuration format"): code 7 if it is bad.
+/// Checks a network name (specification, section "Network configuration format"); code 7 if it is invalid.
 pub fn check_network_name(name: &str) -> Result<(), CniError> {
     if name.is_empty() {
         return Err(CniError::invalid_config("missing network name"));
@@ -31,10 +31,10 @@ pub fn check_network_name(name: &str) -> Result<(), CniError> {
     Err(CniError::invalid_config("invalid characters found in network name").with_details(name))
 }
 
-/// Checks an interface name against the kernel's rules (`dev_valid_name`): code 4 if it is bad.
+/// Checks an interface name against the kernel's rules (`dev_valid_name`); code 4 if it is invalid.
 ///
-/// A `%` is refused as well: the kernel takes it for a template and would make an interface of another name. So is U+FFFD,
-/// which stands for bytes that were no UTF-8.
+/// `%` is an error too: the kernel treats the name as a template and would create an interface with another
+/// name. So is U+FFFD, which replaces bytes that are not UTF-8.
 pub fn check_ifname(name: &str) -> Result<(), CniError> {
     let fault = if name.len() > MAX_IFNAME {
         "interface name is too long"
@@ -52,8 +52,9 @@ pub fn check_ifname(name: &str) -> Result<(), CniError> {
     Err(bad_environment(fault, "CNI_IFNAME", name))
 }
 
-/// Code 4 demands that the message names the variable, the reference's tests that it be their text: the name and the
-/// value go into the details, which every caller prints behind the message.
+/// The specification requires that an error of code 4 names the variable, but the reference's tests expect
+/// exactly the text in `fault`. So the variable and its value go into `details`, which every runtime prints
+/// after the message.
 fn bad_environment(fault: &str, variable: &str, value: &str) -> CniError {
     CniError::new(Code::InvalidEnvironment, fault).with_details(format!("{variable}={value}"))
 }

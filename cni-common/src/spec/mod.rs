@@ -1,4 +1,4 @@
-//! The specification's types, without any kernel: versions, configurations, results, errors.
+//! The types of the CNI specification: versions, configurations, results, errors. No system calls.
 
 pub mod addr;
 pub mod args;

@@ -1,29 +1,29 @@
-//! What an attachment looks like once it is made: one model for every version.
+//! The result of ADD in one model for all specification versions.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-/// The result of ADD, as CHECK and DEL get it back. Its layouts on the wire are in [`super::wire`].
+/// The result of ADD. CHECK and DEL receive it as `prevResult`. [`super::wire`] defines its JSON layouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddResult {
-    /// Every interface of the attachment, host-level ones included.
+    /// All interfaces of the attachment, on the host and in the container.
     pub interfaces: Vec<Interface>,
-    /// The addresses.
+    /// The IP addresses.
     pub ips: Vec<IpConfig>,
     /// The routes in the container.
     pub routes: Vec<Route>,
-    /// Name resolution.
+    /// The DNS settings.
     pub dns: Dns,
 }
 
 impl AddResult {
-    /// The interfaces that lie in a container, those with a `sandbox`.
+    /// The interfaces in a container: those with a `sandbox`.
     pub fn container_interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| !interface.sandbox.is_empty())
     }
 
-    /// The interface that an address belongs to, if its index is given and valid.
+    /// The interface that has the address. `None` if the address has no interface index or an invalid one.
     pub fn interface_of(&self, ip: &IpConfig) -> Option<&Interface> {
         self.interfaces.get(usize::try_from(ip.interface?).ok()?)
     }
@@ -34,26 +34,26 @@ impl AddResult {
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its hardware address, lower case with colons; empty where that means nothing.
+    /// Its hardware address, in lower case with colons; empty if it has none.
     pub mac: String,
-    /// Its MTU in bytes; 0 is unknown. Since 1.1.0.
+    /// Its MTU in bytes; 0 if unknown. Since 1.1.0.
     pub mtu: u32,
-    /// The CNI_NETNS of the container it is in, as given; empty on the host.
+    /// CNI_NETNS of the container that contains the interface; empty for an interface on the host.
     pub sandbox: String,
-    /// Path of a socket that stands for the interface. Since 1.1.0.
+    /// Path of the socket file of the interface; may be empty. Since 1.1.0.
     pub socket_path: String,
-    /// PCI address of its device. Since 1.1.0.
+    /// PCI address of the device; may be empty. Since 1.1.0.
     pub pci_id: String,
 }
 
 /// An address of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpConfig {
-    /// The address with its prefix length; host bits kept.
+    /// The address with its prefix length, including the host bits.
     pub address: IpNetwork,
-    /// The gateway of its subnet: information, not an order to add a route.
+    /// The gateway of the subnet. It does not imply a route.
     pub gateway: Option<IpAddr>,
-    /// Index into `interfaces`. What a runtime hands back may lie outside of it.
+    /// Index into `interfaces`. In a `prevResult` the index may be out of range.
     pub interface: Option<i64>,
 }
 
@@ -62,34 +62,34 @@ pub struct IpConfig {
 pub struct Route {
     /// Destination.
     pub dst: IpNetwork,
-    /// Next hop; without it the gateway of the attachment's first address of the family.
+    /// Next hop. If `None`, the gateway of the first address of the same family.
     pub gw: Option<IpAddr>,
-    /// Path MTU in bytes, 0 for the kernel's choice. Since 1.1.0, like the rest.
+    /// Path MTU in bytes; 0 for the kernel's default. Since 1.1.0, as all following fields.
     pub mtu: u32,
-    /// MSS in bytes to advertise, 0 for the kernel's choice.
+    /// Advertised MSS in bytes; 0 for the kernel's default.
     pub advmss: u32,
-    /// Metric, 0 for the kernel's choice.
+    /// Metric; 0 for the kernel's default.
     pub priority: u32,
-    /// Routing table, the main one without it.
+    /// Routing table; `None` for the main table.
     pub table: Option<u32>,
     /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
     pub scope: Option<u32>,
 }
 
 impl Route {
-    /// A route with nothing but a destination and perhaps a next hop.
+    /// A route with a destination and an optional next hop.
     pub fn new(dst: IpNetwork, gw: Option<IpAddr>) -> Self {
         Route { dst, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
     }
 }
 
-/// Name resolution, as in resolv.conf.
+/// DNS settings, as in resolv.conf(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct Dns {
-    /// Name servers, best first.
+    /// Name servers in order of priority.
     pub nameservers: Vec<String>,
-    /// Local domain; empty for none.
+    /// Local domain; may be empty.
     pub domain: String,
     /// Search list.
     pub search: Vec<String>,
@@ -98,7 +98,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Whether nothing is set.
+    /// True if no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Dns::default()
     }

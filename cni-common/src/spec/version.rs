@@ -1,4 +1,4 @@
-//! Specification versions: which there are, and what each allows.
+//! The versions of the CNI specification and their differences.
 
 use std::fmt;
 
@@ -11,33 +11,34 @@ pub enum SpecVersion {
     V0_2_0,
     /// 0.3.0: results list `interfaces` and `ips`.
     V0_3_0,
-    /// 0.3.1: as 0.3.0, with a slip in the text mended.
+    /// 0.3.1: as 0.3.0, with an error in the text corrected.
     V0_3_1,
     /// 0.4.0: CHECK, and prevResult on DEL.
     V0_4_0,
-    /// 1.0.0: `ips[].version` is gone.
+    /// 1.0.0: without `ips[].version`.
     V1_0_0,
     /// 1.1.0: GC and STATUS; more attributes of interfaces and routes.
     V1_1_0,
 }
 
-/// How a result is laid out in JSON.
+/// The JSON layout of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// `ip4` and `ip6`, each with its own routes; at most one address per family and no interfaces.
     PerFamily,
-    /// `interfaces`, `ips` (each with its IP `version`), `routes`, and `dns` always present.
+    /// `interfaces`, `ips` (each with its IP `version`), `routes`, and `dns`, which is always present.
     VersionedIps,
-    /// `interfaces`, `ips`, `routes`, and `dns` if there is one.
+    /// `interfaces`, `ips`, `routes`, and `dns` if it is not empty.
     Ips,
 }
 
-/// One row of the table that everything which depends on a version reads.
+/// All differences between the versions, one row per version.
 struct Row {
     version: SpecVersion,
     text: &'static str,
     layout: Layout,
-    /// `mtu`, `socketPath`, `pciID` of an interface; `mtu`, `advmss`, `priority`, `table`, `scope` of a route.
+    /// `mtu`, `socketPath`, `pciID` of an interface; `mtu`, `advmss`, `priority`, `table`, `scope` of a
+    /// route.
     attributes: bool,
     check: bool,
     gc_and_status: bool,
@@ -65,16 +66,15 @@ impl SpecVersion {
         &[V0_1_0, V0_2_0, V0_3_0, V0_3_1, V0_4_0, V1_0_0, V1_1_0]
     };
 
-    /// The newest version, in which errors are written that concern no readable configuration.
+    /// The newest version. Error objects have it if the configuration's version is unknown.
     pub const NEWEST: SpecVersion = SpecVersion::V1_1_0;
 
     fn row(self) -> &'static Row {
-        // The table is in the order of the enumeration; a unit test holds it to that.
+        // The table has the order of the enum; a unit test checks that.
         &TABLE[self as usize]
     }
 
-    /// The version a configuration's `cniVersion` names. Empty means 0.1.0; anything but the exact text of a
-    /// released version is `None`.
+    /// Parses `cniVersion`. Empty text means 0.1.0. `None` if `text` is not exactly a released version.
     pub fn parse(text: &str) -> Option<SpecVersion> {
         if text.is_empty() {
             return Some(SpecVersion::V0_1_0);
@@ -87,17 +87,17 @@ impl SpecVersion {
         self.row().text
     }
 
-    /// How results of this version are laid out.
+    /// The JSON layout of results of this version.
     pub fn layout(self) -> Layout {
         self.row().layout
     }
 
-    /// Whether results of this version may hold the attributes that 1.1.0 added to interfaces and routes.
+    /// Whether results of this version have the attributes of interfaces and routes that 1.1.0 added.
     pub fn has_attributes(self) -> bool {
         self.row().attributes
     }
 
-    /// Whether a configuration of this version may be CHECKed.
+    /// Whether a configuration of this version allows CHECK.
     pub fn allows_check(self) -> bool {
         self.row().check
     }
@@ -114,10 +114,10 @@ impl fmt::Display for SpecVersion {
     }
 }
 
-/// Whether `text` has the form of a version at all: one to three whole numbers between dots.
+/// Checks the syntax of a version: one to three integers, separated by dots.
 ///
-/// CHECK, GC and STATUS compare versions, so for them a text that is no version is a decoding error (code 6) while a
-/// version that is merely unknown is an incompatible one (code 1).
+/// CHECK, GC and STATUS compare versions. For these verbs wrong syntax is a decoding error (code 6), and an
+/// unknown version with correct syntax is an incompatible version (code 1).
 pub fn is_well_formed(text: &str) -> Result<(), String> {
     let parts: Vec<&str> = text.split('.').collect();
     if parts.len() > 3 {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_is_in_the_order_of_the_enumeration() {
+    fn table_has_the_order_of_the_enum() {
         for (index, version) in SpecVersion::ALL.iter().enumerate() {
             assert_eq!(*version as usize, index);
             assert_eq!(TABLE[index].version, *version);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_exact_texts_are_versions() {
+    fn only_exact_version_texts_parse() {
         assert_eq!(SpecVersion::parse(""), Some(SpecVersion::V0_1_0));
         for text in ["1.0", "0.4", "v1.0.0", " 1.0.0", "1.2.0", "2.0.0", "0.5.0", "foo"] {
             assert_eq!(SpecVersion::parse(text), None, "{text}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_come_with_their_versions() {
+    fn verbs_need_a_minimum_version() {
         assert!(!SpecVersion::V0_3_1.allows_check());
         assert!(SpecVersion::V0_4_0.allows_check());
         assert!(!SpecVersion::V1_0_0.allows_gc_and_status());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_versions_are_told_from_unknown_ones() {
+    fn an_unknown_version_is_well_formed() {
         assert!(is_well_formed("9.9.9").is_ok());
         assert!(is_well_formed("1.0").is_ok());
         assert!(is_well_formed("foo").is_err());

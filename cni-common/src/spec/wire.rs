@@ -1,7 +1,8 @@
-//! A result's layouts in JSON, one per family of versions, in both directions.
+//! Encoding and decoding of results in JSON, with one layout for each group of versions.
 //!
-//! Writing is strict: what a version does not know is left out. Reading is tolerant: unknown keys are dropped, and
-//! attributes of routes are taken from older layouts too, since reference IPAM plugins write them there.
+//! The encoder omits every field that the target version does not define. The decoder ignores unknown keys,
+//! and reads the 1.1.0 attributes of routes in results of older versions too, because the reference's IPAM
+//! plugins write them.
 //!
 //! # References
 //! CNI specification 0.2.0, 0.4.0, 1.0.0 and 1.1.0, section "Result".
@@ -20,7 +21,7 @@ impl AddResult {
     /// The result in the layout of `version`.
     ///
     /// # Errors
-    /// 0.1.0 and 0.2.0 cannot express a result without an address.
+    /// 0.1.0 and 0.2.0 have no layout for a result without an address.
     pub fn to_json(&self, version: SpecVersion) -> Result<Value, CniError> {
         let mut object = Map::new();
         object.insert("cniVersion".to_owned(), version.as_str().into());
@@ -61,17 +62,18 @@ impl AddResult {
         }
     }
 
-    /// Reads what a delegate printed. A result without `cniVersion` is taken to be of `assumed`, `null` is empty.
+    /// Decodes the output of a delegate. A result without `cniVersion` has version `assumed`; `null` is an
+    /// empty result.
     ///
     /// # Errors
-    /// A text that says which part is wrong.
+    /// A message that names the invalid part.
     pub fn from_json(json: &Json, assumed: SpecVersion) -> Result<Self, String> {
         let wire: WireResult = json.decode().map_err(|error| error.to_string())?;
         let version = wire.version(assumed)?;
         wire.into_result(version)
     }
 
-    /// Reads `prevResult` of a configuration of version `config`: it must be of the same layout.
+    /// Decodes `prevResult` of a configuration of version `config`. Both versions must have the same layout.
     ///
     /// # Errors
     /// Code 7 with the reference's text, `could not parse prevResult: ...`.
@@ -160,7 +162,7 @@ fn write_dns(dns: &Dns) -> Value {
     Value::Object(object)
 }
 
-/// All layouts in one: which fields are read depends on the version.
+/// The fields of all layouts. The version decides which of them are used.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireResult {
@@ -203,7 +205,8 @@ struct WireFamily {
     routes: Vec<WireRoute>,
 }
 
-/// A route as results and IPAM configurations write it. An absent or empty `gw` is none.
+/// A route in the JSON of results and IPAM configurations. An absent or empty `gw` means that there is no
+/// next hop.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WireRoute {
@@ -217,7 +220,7 @@ pub struct WireRoute {
 }
 
 impl WireRoute {
-    /// The route in the model.
+    /// Converts to [`Route`].
     ///
     /// # Errors
     /// `invalid CIDR address: X` or `invalid IP address: X`.

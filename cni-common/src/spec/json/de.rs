@@ -1,7 +1,8 @@
 //! The serde deserializer over a [`Json`] tree.
 //!
-//! Each method calls only the `visit_*` that its hint names and leaves every mismatch to one plain function: what a
-//! visitor is not asked for is not compiled into the plugins, and neither is a type check per visitor.
+//! Each method calls only the `visit_*` method that its hint names, and one non-generic function creates the
+//! error for every type mismatch. Both keep the plugins small: unused `visit_*` methods are not compiled in,
+//! and type checks are not repeated for each visitor.
 
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Visitor};
@@ -14,9 +15,9 @@ use super::{Json, JsonError};
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a, 'de> {
     json: &'de Json,
-    /// What the same key held before.
+    /// Earlier values of the same key, in document order.
     earlier: &'a [&'de Json],
-    /// Whether null stands for the type's zero here.
+    /// Whether null decodes to the zero value of the type.
     null_is_zero: bool,
 }
 
@@ -52,7 +53,8 @@ impl<'de> Value<'_, 'de> {
         }
     }
 
-    /// The entries of the object and of those before it: for a struct with these fields, or else for a map.
+    /// The merged entries of this object and of the earlier objects of the same key. `fields` are the fields
+    /// of the target struct; `None` if the target is a map.
     fn object(&self, fields: Option<&[&'static str]>) -> Result<Entries<'de>, JsonError> {
         let found = || self.earlier.iter().copied().chain([self.json]);
         let found_zero = self.null_is_zero && self.json.is_null();
@@ -97,7 +99,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     strings! { deserialize_str deserialize_string deserialize_char deserialize_identifier }
     serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct }
 
-    /// The value as it is, without any of Go's rules.
+    /// The unchanged value. Go's rules do not apply here.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
         match &self.json.0 {
             Node::Null => visitor.visit_unit(),
@@ -228,9 +230,9 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, JsonError> {
         let Some(entry) = self.current.take() else {
-            return Err(JsonError::new("value asked for before its key".to_owned()));
+            return Err(JsonError::new("map value requested before its key".to_owned()));
         };
-        // A struct is given no nulls at all, so this concerns the values of maps.
+        // Matters only for maps: `fold::fields` drops the nulls of structs.
         let value = Value { json: entry.value, earlier: &entry.earlier, null_is_zero: true };
         seed.deserialize(value).map_err(|error| error.under_key(entry.key))
     }

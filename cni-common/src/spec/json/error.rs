@@ -1,4 +1,4 @@
-//! The error of parsing and decoding.
+//! The error type of parsing and decoding.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use serde::de::{Error, Expected, Unexpected};
 
 /// Why a document could not be parsed or decoded.
 ///
-/// Displays as the path to the offending value, with keys as the document writes them, and what is wrong there:
-/// `ipam.ranges[0][1].subnet: expected a string, found number 5`. The path is left out for a syntax error, which
-/// gives line and column instead, and for the document as a whole.
+/// The text is the path of the offending value (with keys as the document spells them) and the reason:
+/// `ipam.ranges[0][1].subnet: expected a string, found number 5`. A syntax error has line and column instead
+/// of the path. An error of the top-level value has no path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonError {
     path: String,
@@ -38,7 +38,7 @@ impl JsonError {
         JsonError::new(format!("expected {expected}, found {found}"))
     }
 
-    /// The error seen from the object that holds the value under `key`.
+    /// Prepends `key` to the path.
     pub(super) fn under_key(self, key: &str) -> Self {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if key.is_empty() || !key.chars().all(plain) {
@@ -47,7 +47,7 @@ impl JsonError {
         self.under(key.to_owned())
     }
 
-    /// The error seen from the array that holds the value at `index`.
+    /// Prepends an array index to the path.
     pub(super) fn under_index(self, index: usize) -> Self {
         self.under(format!("[{index}]"))
     }

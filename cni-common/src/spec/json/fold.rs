@@ -1,21 +1,21 @@
-//! Go's rule for which key of an object belongs to which field of a struct.
+//! Go's rule that assigns the keys of an object to the fields of a struct.
 
 use super::Json;
 use super::node::Node;
 
-/// One key and value that a struct or map is to be given.
+/// One key and value for a struct or map.
 pub(super) struct Entry<'de> {
-    /// The name under which the target knows the entry.
+    /// The field name of the struct; for a map the key.
     pub(super) name: &'de str,
-    /// The key as the document writes it, for errors.
+    /// The key as the document spells it, for errors.
     pub(super) key: &'de str,
     pub(super) value: &'de Json,
-    /// What the same key held before, in document order.
+    /// Earlier values of the same key, in document order.
     pub(super) earlier: Vec<&'de Json>,
 }
 
-/// The entries of `objects`, taken as one object, that belong to a struct with `fields`: none of them null, no name
-/// twice. What is not an object has no entries.
+/// Merges `objects` and returns the entries for a struct with `fields`: without nulls, and one entry per
+/// field. Values that are not objects have no entries.
 pub(super) fn fields<'de>(
     objects: impl Iterator<Item = &'de Json>,
     fields: &[&'static str],
@@ -39,7 +39,7 @@ pub(super) fn fields<'de>(
     found
 }
 
-/// All entries of `objects` as they are, nulls and duplicates included.
+/// All entries of `objects`, including nulls and duplicates.
 pub(super) fn verbatim<'de>(objects: impl Iterator<Item = &'de Json>) -> Vec<Entry<'de>> {
     objects
         .flat_map(entries_of)
@@ -47,8 +47,8 @@ pub(super) fn verbatim<'de>(objects: impl Iterator<Item = &'de Json>) -> Vec<Ent
         .collect()
 }
 
-/// Whether `a` and `b` are equal when case is ignored as Go ignores it. Field names being ASCII, the only letters
-/// beyond it that can fold onto them are these two.
+/// Go's case-insensitive comparison. Field names are ASCII, and U+017F and U+212A are the only other
+/// characters that fold to ASCII letters.
 pub(super) fn same(a: &str, b: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17F}' => 's',
@@ -79,7 +79,7 @@ mod tests {
     use super::{field_of, same};
 
     #[test]
-    fn folds_ascii_and_two_letters_more() {
+    fn folds_ascii_and_two_other_characters() {
         for (a, b) in [("mtu", "MTU"), ("hostIP", "HoStip"), ("dns", "DN\u{17F}"), ("key", "\u{212A}EY")] {
             assert!(same(a, b), "{a} {b}");
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_field_is_preferred() {
+    fn an_exact_match_is_preferred() {
         let fields = ["address", "Address"];
         assert_eq!(field_of("address", &fields), Some("address"));
         assert_eq!(field_of("Address", &fields), Some("Address"));

@@ -1,4 +1,4 @@
-//! The tree behind [`Json`], and its way in and out of serde.
+//! The tree inside [`Json`], and its serde implementations.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) enum Node {
 }
 
 impl Json {
-    /// The value in the words of serde's errors.
+    /// The value as serde's errors describe it.
     pub(super) fn unexpected(&self) -> Unexpected<'_> {
         match &self.0 {
             Node::Null => Unexpected::Unit,
@@ -35,8 +35,8 @@ impl Json {
     }
 }
 
-/// Takes any value as it is. From [`Json::decode`] and from serde_json alike this loses nothing, since both hand out
-/// the entries of an object one by one, duplicates included.
+/// Accepts any value unchanged. Duplicate keys are kept, because both [`Json::decode`] and serde_json pass
+/// all entries of an object to the visitor.
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor).map(Json)
@@ -101,7 +101,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// Writes the document again, in its order and with its duplicate keys.
+/// Writes the document with its original order and duplicate keys.
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {

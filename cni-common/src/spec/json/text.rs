@@ -1,9 +1,9 @@
-//! Go's repairs to text that serde_json would refuse.
+//! Go's replacement of invalid text that serde_json would reject.
 
 use std::borrow::Cow;
 
-/// `bytes` as text that means to serde_json what `bytes` mean to Go: a lone surrogate escape and every byte that is
-/// not part of valid UTF-8 become U+FFFD.
+/// Converts `bytes` to text that serde_json decodes as Go decodes `bytes`: lone surrogate escapes, and every
+/// byte that is not part of valid UTF-8, become U+FFFD.
 pub(super) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     if !bytes.windows(3).any(|w| matches!(w, br"\ud" | br"\uD")) {
         return utf8(bytes);
@@ -13,7 +13,8 @@ pub(super) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(utf8(&bytes).into_owned())
 }
 
-/// Not `String::from_utf8_lossy`: that makes one U+FFFD of a truncated sequence, Go one of each of its bytes.
+/// Replaces each invalid byte by U+FFFD, as Go does. `String::from_utf8_lossy` differs: it replaces a whole
+/// truncated sequence by one U+FFFD.
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -39,14 +40,14 @@ fn replace_lone_surrogates(bytes: &mut [u8]) {
                 bytes[at + 2..at + 6].copy_from_slice(b"fffd");
                 6
             }
-            // Two, so that the second backslash of `\\` starts no escape.
+            // Skips 2 bytes, so that the second backslash of `\\` does not start an escape.
             (b'\\', _) => 2,
             _ => 1,
         }
     }
 }
 
-/// The code unit of the `\uXXXX` at `at`, if there is one.
+/// The code unit of the `\uXXXX` escape at `at`. `None` if there is no such escape.
 fn unicode_escape(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(br"\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
@@ -57,7 +58,7 @@ mod tests {
     use super::repair;
 
     #[test]
-    fn leaves_good_text_alone() {
+    fn keeps_valid_text() {
         for text in [r#"{"a":"b"}"#, "é", r"\ud83d\ude00", r"\\ud800", r"\ud80", r"\u00e9", r"\udg00", "\\"]
         {
             assert_eq!(repair(text.as_bytes()), text);
