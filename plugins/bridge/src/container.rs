@@ -80,7 +80,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 has none of the IPv6
+/// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 lacks the IPv6
 /// ones; that is an error only if there is an IPv6 address.
 fn set_sysctls(ifname: &str, has_ipv6: bool) -> Result<(), CniError> {
     let ipv6 = |link: &str, setting: &str| format!("net/ipv6/conf/{link}/{setting}");

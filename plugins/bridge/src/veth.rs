@@ -35,7 +35,7 @@ pub struct HostEnd {
 
 /// The possible host ends of the attachment, in the order in which ADD tries them.
 pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
-    // A NUL byte separates the parts; none of them can contain one.
+    // A NUL byte separates the parts, which cannot contain one.
     let identity = Sha512::new()
         .chain_update(attachment.network)
         .chain_update("\0")

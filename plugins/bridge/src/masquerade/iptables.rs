@@ -19,7 +19,7 @@ use super::plan;
 
 const POSTROUTING: &str = "POSTROUTING";
 
-/// The source addresses for which iptables-nft's `POSTROUTING` jumps to the chain.
+/// The source addresses whose traffic iptables-nft's `POSTROUTING` sends to the chain.
 pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, CniError> {
     let step = || "list masquerade rules of iptables-nft";
     let mut sources = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, C
     Ok(sources)
 }
 
-/// The source addresses for which iptables-legacy's `POSTROUTING` jumps to the chain.
+/// The source addresses whose traffic iptables-legacy's `POSTROUTING` sends to the chain.
 pub(super) fn legacy_sources(chain: &str) -> Result<Vec<IpAddr>, CniError> {
     let listings = legacy::listings().step(|| "list masquerade rules of iptables-legacy")?;
     let rules = listings.iter().flat_map(|listing| listing.jumps_to(chain));

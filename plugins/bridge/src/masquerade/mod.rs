@@ -53,7 +53,7 @@ pub fn status() -> Result<(), CniError> {
     probed.map_err(|error| CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables: {error}")))
 }
 
-/// Returns those of the addresses for which neither our rules nor the reference's iptables rules masquerade.
+/// Returns the addresses that neither our rules nor the reference's iptables rules masquerade.
 ///
 /// # Errors
 /// Code 999 if the rules cannot be listed.

@@ -102,7 +102,7 @@ pub fn postrouting() -> [Vec<Expr>; POSTROUTING_RULES as usize] {
     ]
 }
 
-/// The rule for one address: masquerade what it sends to outside its subnet.
+/// The rule for one address: masquerade its traffic to outside its subnet.
 pub fn masquerade(source: IpNetwork) -> Vec<Expr> {
     let mut exprs = family_of(source.ip()).to_vec();
     exprs.extend(address(End::Source, CmpOp::Eq, source.ip().into()));
