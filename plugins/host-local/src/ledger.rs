@@ -38,7 +38,7 @@ impl<'a> Reservations<'a> {
     pub fn held_by(&mut self, owner: &Owner<'_>) -> Result<Vec<Reservation>, CniError> {
         if self.all.is_none()
             && self.index.is_stamped()
-            && let Some(held) = self.from_index(owner)
+            && let Some(held) = self.in_index(owner)
         {
             self.is_complete = true;
             return Ok(held);
@@ -50,7 +50,7 @@ impl<'a> Reservations<'a> {
     }
 
     /// The reservations that the index lists for the attachment; `None` if the store contradicts one of them.
-    fn from_index(&self, owner: &Owner<'_>) -> Option<Vec<Reservation>> {
+    fn in_index(&self, owner: &Owner<'_>) -> Option<Vec<Reservation>> {
         let mut held = Vec::new();
         for holder in [owner.holder(), owner.legacy_holder()] {
             for ip in self.index.get(&holder.key()?).ok()? {
