@@ -21,10 +21,10 @@ pub struct Limit {
 /// How the kernel's parameters are computed from a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbers {
-    /// So that the kernel delivers the rate; see [`crate::shape`].
+    /// Parameters with which the kernel delivers the rate; see [`crate::shape`].
     #[default]
     Delivering,
-    /// Like the reference, including its overflows.
+    /// The reference's parameters, including its overflows.
     Reference,
 }
 

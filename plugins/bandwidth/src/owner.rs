@@ -4,6 +4,7 @@
 //! therefore collides with its first, and a leftover IFB does not tell its attachment. Here the first
 //! interface gets the reference's name, so that either implementation finds the other's IFB, and the second
 //! interface gets a name of its own. The alias tells the attachments apart:
+//!
 //! ```text
 //! bandwidth network=pods container=0123456789ab ifname=eth0 veth=12 hook=made
 //! ```

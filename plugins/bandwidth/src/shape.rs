@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn explicit_burst_keeps_the_queue_below_125_milliseconds() {
+    fn explicit_burst_limits_the_queue_to_125_milliseconds() {
         let shaped = tbf(limit(10_000_000, 80_000_000), Numbers::Delivering, SIZES);
         assert_eq!(shaped.limit, 1_250_000 / 8);
         assert_eq!(shaped.buffer, 125_000_000);

@@ -59,10 +59,10 @@ pub fn missing(socket: &mut Socket, kinds: Kinds<'_>) -> Vec<String> {
     let requests: Vec<Message> =
         vec![ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
     let answers = socket.requests(requests);
-    let [link, discipline, action] = [0, 1, 2].map(|index| answers.get(index));
+    let [link, qdisc_answer, action] = [0, 1, 2].map(|index| answers.get(index));
     let results = [
         (kinds.link, "IFB", link.is_some_and(ifb::is_unknown_kind)),
-        (kinds.qdisc, "NET_SCH_TBF", discipline.is_some_and(qdisc::is_unknown_kind)),
+        (kinds.qdisc, "NET_SCH_TBF", qdisc_answer.is_some_and(qdisc::is_unknown_kind)),
         (kinds.action, "NET_ACT_MIRRED", action.is_some_and(qdisc::is_unknown_kind)),
     ];
     let missing = results.into_iter().filter(|(_, _, is_missing)| *is_missing);

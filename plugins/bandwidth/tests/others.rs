@@ -23,8 +23,8 @@ fn ingress_qdisc_of_another_program_is_shared() {
             let (node, pod, result) = attached("one");
             let attachment = pod.attachment("eth0");
             let veth = host_veth(&result);
-            // tc shows the filters of a clsact qdisc as `ingress`, those of an ingress qdisc under its
-            // handle.
+            // tc shows filters under the parent of the last request. Our plugin uses `ffff:` for an ingress
+            // qdisc, so this filter must use it too.
             let at = if kind == "ingress" { "parent ffff:" } else { "ingress" };
             let prepare = prepare.replace("VETH ingress", &format!("{veth} {at}"));
             node.sh(&format!("tc qdisc add dev {veth} {kind}; {prepare}")).unwrap();

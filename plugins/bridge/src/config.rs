@@ -95,8 +95,8 @@ struct WireDns {
 }
 
 impl Wire {
-    /// The reference's keys that this plugin does not support: name, value here, and the value that disables
-    /// the feature. Absence, `null`, `""` and `[]` disable it too.
+    /// The reference's keys that this plugin does not support: name, configured value, and the value that
+    /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
     fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 8] {
         [
             ("ipMasqBackend", &self.ip_masq_backend, "\"nftables\""),
@@ -164,7 +164,7 @@ impl Conf {
             hairpin: wire.hairpin_mode,
             promiscuous: wire.promisc_mode,
             mac: read_mac(&wire, cni_args)?,
-            // The IPAM plugin reports an invalid route.
+            // Skip invalid routes: the IPAM plugin reports them.
             ipam_routes: routes.filter_map(Result::ok).collect(),
             dns: wire.dns.into_override(),
         })

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::config::Conf;
 
-/// The kind of link.
+/// The kernel's link type.
 pub const KIND: &str = "bridge";
 /// `RT_SCOPE_LINK`: the scope of the link-local addresses that the kernel adds to every IPv6 link.
 const SCOPE_LINK: u8 = 253;
@@ -37,8 +37,8 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     }
     let mut bridge = bridge;
     if bridge.mac.is_zero() {
-        // The reference leaves an all-zero MAC when the last port of a bridge goes whose MAC followed its
-        // ports.
+        // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
+        // port is deleted.
         bridge.mac = random_mac();
         repairs.push(link::set_mac(bridge.index, bridge.mac));
     }
@@ -82,8 +82,9 @@ pub fn ignore_router_advertisements(link: &str) {
     let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
 }
 
-/// Adds the gateways' addresses to the bridge and fixes its MAC address. IPv6 addresses skip duplicate
-/// address detection: with it, the first container would have no gateway for one or two seconds.
+/// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
+/// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
+/// would have no gateway for one or two seconds.
 ///
 /// An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
 /// it is an error.
@@ -123,13 +124,13 @@ pub fn ensure_gateways(
     if changes.is_empty() {
         return Ok(());
     }
-    changes.push(("fix the MAC address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
+    changes.push(("set the MAC address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
     let (steps, requests): (Vec<_>, Vec<_>) =
         changes.into_iter().map(|(step, done, request)| ((step, done), request)).unzip();
     for ((step, done), answer) in steps.into_iter().zip(socket.requests(requests)) {
         match answer {
-            // A concurrent ADD was faster. The expected errno depends on the request: EADDRNOTAVAIL also
-            // answers the addition of an address that the kernel refuses.
+            // A concurrent ADD has already made this change. EADDRNOTAVAIL says so only for a removal: for an
+            // addition it means that the kernel refuses the address.
             Err(error) if Some(error.errno) == done => {}
             answer => drop(answer.step(|| format!("bridge {name:?}: {step}"))?),
         }

@@ -1,8 +1,9 @@
 //! Waits until the kernel answers neighbour solicitations for new IPv6 addresses.
 //!
 //! Neighbours solicit an address through its solicited-node multicast group. The kernel joins that group in a
-//! work queue that takes the RTNL lock, so joining takes milliseconds on a machine that starts and stops
-//! containers. A solicitation that arrives earlier is lost, and the neighbour repeats it after one second.
+//! work queue that takes the RTNL lock: at once on an idle machine, milliseconds later on one that starts and
+//! stops containers. A solicitation that arrives earlier is lost, and the neighbour repeats it after one
+//! second.
 
 use std::net::Ipv6Addr;
 use std::thread;

@@ -360,16 +360,16 @@ fn chain_without_a_jump_is_removed() {
 
 #[test]
 fn no_process_is_started() {
-    let folder = node::watched_programs();
+    let directory = node::watched_programs();
     let this = std::env::current_exe().unwrap();
     let child = std::process::Command::new(this)
         .args(["--ignored", "--exact", "without_programs"])
-        .env("PATH", folder.path())
+        .env("PATH", directory.path())
         .output()
         .unwrap();
     let stdout = String::from_utf8_lossy(&child.stdout);
     assert!(stdout.contains("1 passed"), "{stdout}");
-    assert!(!folder.path().join("started").exists());
+    assert!(!directory.path().join("started").exists());
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Attempt<'_, '_> {
             return Err(CniError::internal(format!("requested ip {ip} is subnet's gateway")));
         }
         let kept = self.release_own_of_earlier_boot(set)?.filter(|ip| !is_gateway(*ip));
-        let mut pending = self.store.pending(self.owner)?;
+        let mut pending = self.store.pending_file(self.owner)?;
         let ip = match wanted.or(kept) {
             Some(ip) => self.reserve_requested(set, ip, &mut pending)?,
             None => self.reserve_next(i, set, &mut pending)?,

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 /// removes it too.
 const NAME: &str = ".ferrule-draft";
 
-/// A file without a name, or with [`NAME`]. The store must stay locked while this exists.
+/// A file without a name, or with a temporary one. The store must stay locked while this exists.
 #[derive(Debug)]
 pub struct PendingFile {
     file: File,

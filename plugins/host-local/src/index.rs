@@ -8,10 +8,10 @@
 //!
 //! The index is complete if and only if both directories have the same mtime with our marker nanoseconds: the
 //! *stamp*. A call that knows all reservations sets it as its last step, with the store locked. Every
-//! creation of a reservation, by this program, by the reference or by hand, makes the kernel set the store's
-//! mtime to the current time, so the stamp is gone, regardless of the clock's resolution. Every change of the
-//! index removes the stamp from the index directory. So no order of steps matters, and a crash cannot leave a
-//! wrong index: without the stamp, the next call reads the store and rebuilds the index.
+//! creation or removal of a reservation, by this program, by the reference or by hand, makes the kernel set
+//! the store's mtime to the current time, which invalidates the stamp regardless of the clock's resolution.
+//! Every change of the index removes the stamp from the index directory. So no order of steps matters, and a
+//! crash cannot leave a wrong index: without the stamp, the next call reads the store and rebuilds the index.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};

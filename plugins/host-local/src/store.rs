@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// Code 5.
-    pub fn pending(&self, owner: &Owner<'_>) -> Result<PendingFile, CniError> {
+    pub fn pending_file(&self, owner: &Owner<'_>) -> Result<PendingFile, CniError> {
         let pending = PendingFile::new(&self.dir, &owner.content())
             .map_err(|error| failed("write a reservation in", &self.dir, &error))?;
         self.boot().mark(&pending);
@@ -112,7 +112,7 @@ impl Store {
     /// All addresses that have a file of any content. A missing directory has none.
     ///
     /// # Errors
-    /// Code 5 if the folder cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, CniError> {
         let list = || -> io::Result<Vec<IpAddr>> {
             let mut addresses = Vec::new();
@@ -226,9 +226,9 @@ mod tests {
         assert!(!store.exists());
         store.create().unwrap();
         let ip: IpAddr = "2001:db8::2".parse().unwrap();
-        let mut pending = store.pending(&OWNER).unwrap();
+        let mut pending = store.pending_file(&OWNER).unwrap();
         assert!(store.reserve(&mut pending, ip).unwrap());
-        assert!(!store.reserve(&mut store.pending(&OWNER).unwrap(), ip).unwrap());
+        assert!(!store.reserve(&mut store.pending_file(&OWNER).unwrap(), ip).unwrap());
         let path = store.dir.join("2001:db8::2");
         assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -251,7 +251,9 @@ mod tests {
         std::os::unix::fs::symlink("note", dir.path().join("10.0.0.2")).unwrap();
         assert_eq!(store.scan().unwrap(), (vec![], true));
         assert_eq!(store.addresses().unwrap().len(), 2);
-        assert!(!store.reserve(&mut store.pending(&OWNER).unwrap(), "10.0.0.1".parse().unwrap()).unwrap());
+        assert!(
+            !store.reserve(&mut store.pending_file(&OWNER).unwrap(), "10.0.0.1".parse().unwrap()).unwrap()
+        );
     }
 
     #[test]

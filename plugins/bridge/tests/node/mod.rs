@@ -53,12 +53,12 @@ pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
 /// A directory of scripts named like the programs that the plugin may start. Each creates a file `started`
 /// there.
 pub(crate) fn watched_programs() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let script = format!("#!/bin/sh\n: > {}/started\n", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("#!/bin/sh\n: > {}/started\n", directory.path().display());
     for name in ["nft", "iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy", "iptables-nft"] {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::write(&path, &script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    folder
+    directory
 }
