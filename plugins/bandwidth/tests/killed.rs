@@ -1,6 +1,6 @@
 //! A runtime may kill the plugin with SIGKILL at any time. DEL after that must remove everything, and so must
-//! GC if DEL is lost. These tests kill it before each system call that changes something, which needs
-//! `strace`.
+//! GC if DEL is lost. These tests kill it before each system call that is visible outside the process, which
+//! needs `strace`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;

@@ -197,7 +197,7 @@ fn status_fails_if_add_would_fail() {
     assert_unchanged(&ctx.node, &before, "STATUS");
 }
 
-/// containerd polls STATUS about twice a second while a node starts.
+/// CRI-O polls STATUS every 0.5 s while a node starts.
 #[test]
 fn status_takes_less_than_50_ms() {
     let ctx = TestContext::new();

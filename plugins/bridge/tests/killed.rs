@@ -1,5 +1,5 @@
 //! A runtime may kill the plugin with SIGKILL at any time. DEL or GC after that must remove everything. These
-//! tests kill it before each system call that changes something, which needs `strace`.
+//! tests kill it before each system call that is visible outside the process, which needs `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -60,8 +60,8 @@ fn one_of_several_equal_adds_succeeds() {
     }
 }
 
-/// Kills a command before each changing system call. Every reservation left is complete, and DEL of either
-/// program and GC remove it and leave nothing else.
+/// Kills a command before each system call that is visible outside the process. Every reservation left is
+/// complete, and DEL of either program and GC remove it and leave nothing else.
 #[test]
 fn del_and_gc_clean_up_after_killed_commands() {
     let node = Node::new().unwrap();
