@@ -1,7 +1,8 @@
 //! All plugins in one program, installed under the name of each.
 //!
-//! One file with several names takes less room than several files, and `bridge` calls `host-local` without starting a process.
-//! A name that is a copy and no link works as well, only without that call.
+//! One file with several hard links takes less space than several files, and `bridge` calls `host-local`
+//! without starting a process. A copy of the file under another name works too, but then `bridge` starts a
+//! process.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! ADD: look, work out what to do, do it in two rounds; undone if a step fails.
+//! ADD: reads the state, plans, and executes the plan in two batches. Undoes them if a request fails.
 //!
-//! The second round is needed for what hangs on the IFB, which is named by an index that the kernel chooses. It begins with the
-//! IFB's alias, by which DEL knows that the hook is ours however early ADD is killed, and ends with the filter, so that the
-//! container's packets never wait for anything.
+//! The second batch contains the requests that need the IFB's index, which the kernel chooses. It starts with
+//! the IFB's alias, which tells DEL that the ingress qdisc is ours, even if ADD is killed right after. It
+//! ends with the filter, so packets of the container are redirected only when the IFB is ready.
 
 use cni_common::netlink::link::{self, LinkId};
 use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
@@ -16,13 +16,14 @@ use crate::state;
 use crate::steps::{Done, Failed, Step};
 use cni_common::plugin::Attachment;
 
-/// How often something may turn up between the look and the deed: another interface's IFB, an agent's hook.
+/// How often ADD starts over because another process has created an IFB or an ingress qdisc since the state
+/// was read.
 const TRIES: u32 = 3;
 
-/// Shapes the container's traffic.
+/// Limits the container's traffic.
 ///
 /// # Errors
-/// The first step that failed. What it and the steps before it made is gone then.
+/// The error of the first step that failed, after everything that ADD made has been removed.
 pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let mut result = call
@@ -54,10 +55,10 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     Ok(result)
 }
 
-/// Carries a plan out and returns the IFB, if the plan has one.
+/// Executes a plan. Returns the IFB, if the plan has one.
 ///
 /// # Errors
-/// The first step that failed. Everything is as it was then.
+/// The first step that failed, after all steps have been undone.
 pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed> {
     let mut done = Done::default();
     let mut first: Vec<Step> = plan.ingress.iter().map(|root| shape_host(plan.host, root)).collect();
@@ -65,10 +66,10 @@ pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed>
         done.run(socket, first)?;
         return Ok(None);
     };
-    first.extend(provide(egress));
+    first.extend(prepare_ifb(egress));
     let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
-    let lost = || CniError::internal(format!("{:?} is gone again", egress.name));
-    let ifb = ifb.step(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(lost));
+    let disappeared = || CniError::internal(format!("ifb device {:?} disappeared", egress.name));
+    let ifb = ifb.step(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
     let ifb = ifb.inspect_err(|_| done.undo(socket))?;
     done.run(socket, connect(plan.host, egress, ifb.index))?;
     Ok(Some(ifb))
@@ -85,8 +86,8 @@ fn shape_host(host: u32, root: &Root) -> Step {
     }
 }
 
-/// The IFB, and the question what it looks like.
-fn provide(egress: &Egress) -> [Step; 2] {
+/// Creates or sets up the IFB, and looks it up.
+fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
     let ifb = match egress.existing {
         Some(index) => Step::new("set up the ifb device", ifb::set_up(index, egress.mtu)),
@@ -95,19 +96,19 @@ fn provide(egress: &Egress) -> [Step; 2] {
     [ifb, Step::new("look up the ifb device", link::get(name))]
 }
 
-/// The IFB's alias, the hook, the IFB's discipline, then the filter.
+/// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, then adds the filter.
 fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
     let Egress { parent, tbf, .. } = egress;
     let alias = Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string()));
     let mut steps = vec![alias.undone_by(ifb::set_alias(ifb, &egress.former_alias))];
-    if egress.makes_hook {
+    if egress.creates_ingress_qdisc {
         let create = Step::new("create ingress qdisc", qdisc::create_ingress(host));
         steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
     }
     steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
     for (preference, handle) in &egress.stale {
         steps.push(Step::new(
-            "remove a filter that leads nowhere",
+            "remove a filter that redirects to a deleted link",
             filter::delete(host, *parent, *preference, *handle),
         ));
     }

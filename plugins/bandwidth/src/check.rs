@@ -1,4 +1,4 @@
-//! CHECK: whether everything that ADD made is there and as it was made, here or in the reference.
+//! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
 use cni_common::netlink::Socket;
 use cni_common::netlink::link::Link;
@@ -12,10 +12,10 @@ use crate::shape::{self, Sizes};
 use crate::state;
 use cni_common::plugin::Attachment;
 
-/// Compares.
+/// Compares the attachment in the kernel with the configuration and `prevResult`.
 ///
 /// # Errors
-/// The first thing that is missing or altered; the texts are the reference's where it has one.
+/// The first object that is missing or altered. The texts are the reference's where it has one.
 pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let result = call
@@ -33,15 +33,15 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     }
     let Some(limit) = conf.egress else { return Ok(()) };
     let name = &host.link.name;
-    let hook = host
-        .hook
+    let ingress_qdisc = host
+        .ingress_qdisc
         .as_ref()
-        .ok_or_else(|| CniError::internal(format!("{name:?} has lost its ingress qdisc")))?;
-    let ifb = plan::existing(&owner, &ifbs, &hook.filters)
+        .ok_or_else(|| CniError::internal(format!("{name:?} has no ingress qdisc")))?;
+    let ifb = plan::existing(&owner, &ifbs, &ingress_qdisc.filters)
         .ok_or_else(|| CniError::internal("get ifb device: Link not found"))?;
     check_ifb(ifb, result)?;
-    if !hook.filters.iter().any(|filter| filter.redirect == Some(ifb.index)) {
-        return Err(CniError::internal(format!("{name:?} has no filter that leads to {:?}", ifb.name)));
+    if !ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index)) {
+        return Err(CniError::internal(format!("{name:?} has no filter that redirects to {:?}", ifb.name)));
     }
     let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
     let root = qdisc::read(root).step(|| format!("look up the qdisc of {:?}", ifb.name))?;
@@ -63,8 +63,8 @@ fn check_ifb(ifb: &Link, result: &AddResult) -> Result<(), CniError> {
     Err(CniError::internal(msg))
 }
 
-/// Whether a link has the token bucket filter for a limit. One that the reference made is right too, on either architecture:
-/// plugins may be replaced while containers live.
+/// Checks that a link has the token bucket filter for `limit`. Accepts the reference's parameters too, of its
+/// amd64 and arm64 builds: plugins may be replaced while containers run.
 fn compare(
     link: &Link,
     root: Option<&Qdisc>,
@@ -73,16 +73,16 @@ fn compare(
     sizes: Sizes,
 ) -> Result<(), CniError> {
     let Some(found) = plan::ours(root) else {
-        let there = root.map_or("nothing", |root| root.kind.as_str());
+        let present = root.map_or("nothing", |root| root.kind.as_str());
         return Err(CniError::internal("Failed to find qdisc")
-            .with_details(format!("of kind tbf and handle 1: on {:?}: there is {there}", link.name)));
+            .with_details(format!("expected tbf 1: on {:?}, found {present}", link.name)));
     };
-    let asked = shape::tbf(limit, conf.numbers, sizes);
-    let differences = shape::is_as_asked(&found, &asked);
-    let of_the_reference = [shape::reference(limit), shape::reference_saturating(limit)];
-    if differences.is_ok() || of_the_reference.contains(&found) {
+    let expected = shape::tbf(limit, conf.numbers, sizes);
+    let differences = shape::compare(&found, &expected);
+    let reference = [shape::reference(limit), shape::reference_saturating(limit)];
+    if differences.is_ok() || reference.contains(&found) {
         return Ok(());
     }
-    let details = format!("on {:?} is {found:?}, to be {asked:?}", link.name);
+    let details = format!("on {:?}: found {found:?}, expected {expected:?}", link.name);
     differences.map_err(|text| CniError::internal(text).with_details(details))
 }

@@ -1,41 +1,41 @@
-//! The plugin's configuration: which rates, and where they come from.
+//! Decodes and checks the configuration: the limits, and whether they are static or the runtime's.
 
 use cni_common::spec::{CniError, NetConf};
 use serde::Deserialize;
 
-/// The largest burst in bits that the reference accepts: it counts bytes in 32 bits and leaves one number out.
+/// The reference's maximum burst in bits: it stores bytes in 32 bits and excludes the largest value.
 const MAX_BURST: u64 = 34_359_738_359;
 
-/// The keys that, if any of them stands at the top level, keep `runtimeConfig` from being looked at.
+/// If the top level has one of these keys, `runtimeConfig` is ignored.
 const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// What one direction is limited to.
+/// The limit of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Bits per second, at least 8.
     pub rate: u64,
-    /// Bits that may pass at once after a pause.
+    /// The bucket in bits: how much may pass at once after a pause.
     pub burst: u64,
 }
 
-/// How a limit becomes the kernel's numbers.
+/// How the kernel's parameters are computed from a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbers {
-    /// So that the rate is delivered, see [`crate::shape`].
+    /// Parameters with which the kernel delivers the rate; see [`crate::shape`].
     #[default]
     Delivering,
-    /// The reference's, whatever they do.
+    /// The reference's parameters, including its overflows.
     Reference,
 }
 
 /// A checked configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// Towards the container.
+    /// The limit of traffic to the container.
     pub ingress: Option<Limit>,
-    /// From the container.
+    /// The limit of traffic from the container.
     pub egress: Option<Limit>,
-    /// How these become the kernel's numbers.
+    /// How the kernel's parameters are computed.
     pub numbers: Numbers,
 }
 
@@ -66,10 +66,12 @@ struct RuntimeConfig {
 }
 
 impl Conf {
-    /// Reads the configuration. Limits at the top level, even zeros and nulls, replace the runtime's as a whole.
+    /// Reads the configuration. A limit at the top level, even 0 or `null`, replaces all of the runtime's
+    /// limits.
     ///
     /// # Errors
-    /// Code 6 for what cannot be decoded, 7 for what makes no sense; the texts are the reference's where it has one.
+    /// Code 6 for a value that cannot be decoded, 7 for an invalid one. The texts are the reference's where
+    /// it has one.
     pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let is_static = KEYS.iter().any(|key| config.has_key(key));
@@ -87,7 +89,7 @@ impl Conf {
         })
     }
 
-    /// Whether there is nothing to limit.
+    /// Whether neither direction is limited.
     pub fn is_empty(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
@@ -103,7 +105,7 @@ fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, CniErr
         (0, _) => Err(invalid("if burst is set, rate must also be set")),
         (_, burst) if burst > MAX_BURST => Err(invalid("burst cannot be more than 4GB")),
         (rate, _) if rate < 8 => Err(invalid(&format!(
-            "a rate of {rate} bit/s is less than one byte per second: the kernel cannot shape to that"
+            "a rate of {rate} bit/s is less than one byte per second, the kernel's minimum"
         ))),
         (rate, burst) => Ok(Some(Limit { rate, burst })),
     }
@@ -123,7 +125,7 @@ mod tests {
     const TEN: Option<Limit> = Some(Limit { rate: 10_000_000, burst: 4_294_967_295 });
 
     #[test]
-    fn containerd_and_crio_are_understood() {
+    fn keys_of_containerd_and_crio() {
         let containerd = r#","runtimeConfig":{"bandwidth":{"IngressRate":10000000,"IngressBurst":4294967295,"EgressRate":0,"EgressBurst":0}}"#;
         assert_eq!(read(containerd), Ok(Conf { ingress: TEN, ..Conf::default() }));
         let crio = r#","runtimeConfig":{"bandwidth":{"egressBurst":34359738359,"egressRate":10000000,"ingressBurst":0,"ingressRate":0}}"#;
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_level_replaces_the_runtime() {
+    fn top_level_limits_replace_the_runtimes() {
         let runtime = r#","runtimeConfig":{"bandwidth":{"ingressRate":10000000,"ingressBurst":4294967295}}"#;
         assert_eq!(read(runtime).unwrap().ingress, TEN);
         for key in ["ingressRate", "ingressBurst", "egressRate", "egressBurst", "EGRESSBURST"] {
@@ -159,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do() {
+    fn absent_and_null_limits() {
         assert!(read("").unwrap().is_empty());
         assert!(read(r#","runtimeConfig":null,"shapedSubnets":["10.0.0.0/8"]"#).unwrap().is_empty());
         assert!(read(r#","runtimeConfig":{"bandwidth":null}"#).unwrap().is_empty());
     }
 
     #[test]
-    fn texts_of_the_reference() {
+    fn errors_have_the_references_texts() {
         for (keys, msg) in [
             (r#","ingressRate":8,"ingressBurst":0"#, "if rate is set, burst must also be set"),
             (r#","ingressBurst":8"#, "if burst is set, rate must also be set"),
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn opting_out() {
+    fn reference_numbers_key() {
         assert_eq!(read(r#","referenceNumbers":true"#).unwrap().numbers, Numbers::Reference);
         assert_eq!(read(r#","referenceNumbers":null"#).unwrap().numbers, Numbers::Delivering);
     }

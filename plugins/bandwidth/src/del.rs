@@ -1,8 +1,9 @@
-//! DEL: filter, hook, discipline, IFB, in this order: a filter whose IFB is gone is a black hole, and the container may well
-//! live on.
+//! DEL: removes filter, ingress qdisc, root qdisc and IFB, in this order. The filter must go first: without
+//! its IFB it drops all traffic, and the container may keep running after DEL.
 //!
-//! The configuration's limits do not matter: what is there is removed. The host's link is found through the container's
-//! namespace, or through the alias of the IFB, and then only believed if it leads to that IFB.
+//! DEL ignores the configured limits and removes what exists. It finds the host's link through the
+//! container's namespace, or through the index in the IFB's alias. The index counts only if that link has a
+//! filter that redirects to the IFB.
 
 use cni_common::netlink::link::{self, Link, LinkId};
 use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
@@ -12,30 +13,31 @@ use cni_common::plugin::Detach;
 use cni_common::spec::{CniError, Failures, Step};
 use nix::errno::Errno;
 
-use crate::owner::{self, Claim, Hook};
+use crate::owner::{self, Claim, QdiscOrigin};
 use crate::plan;
 use crate::state::{self, Host, Ifbs};
 use cni_common::plugin::Attachment;
 
-/// What the container's namespace tells.
+/// The container's end of the veth pair.
 struct Inside {
     container: Link,
 }
 
-/// Removes what ADD made, here or in the reference.
+/// Removes what ADD made, this plugin's or the reference's.
 ///
 /// # Errors
-/// What could not be removed, after everything else was.
+/// All objects that could not be removed; every one is tried.
 pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut socket = Socket::route().step(|| "open a netlink socket")?;
     let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
     let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
-    let doomed = doomed(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
-    remove(&mut socket, &owner, host.as_ref(), &doomed)
+    let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
+    remove(&mut socket, &owner, host.as_ref(), &to_remove)
 }
 
-/// The container's link, if it is there and a veth: a container that has lost it has nothing that hangs on it.
+/// The container's link; `None` if it does not exist or is not a veth. Nothing on the host belongs to it
+/// then.
 fn look_inside(netns: &Netns, ifname: &str) -> Option<Inside> {
     state::container(netns, ifname).ok().map(|container| Inside { container })
 }
@@ -55,82 +57,87 @@ fn find(
     let mut host = None;
     for link in [&ifbs.own, &ifbs.shared].into_iter().flatten() {
         if let (None, Claim::Own(alias)) = (&host, owner::claim(owner, link)) {
-            // The index may have passed to another link by now, which then does not lead here.
-            host = state::veth(socket, alias.veth)?.filter(|host| leads_to(host, link.index));
+            // Another link may have got this index. Then it has no filter that redirects to the IFB.
+            host = state::veth(socket, alias.veth)?.filter(|host| redirects_to(host, link.index));
         }
     }
     Ok((host, ifbs))
 }
 
-fn leads_to(host: &Host, ifb: u32) -> bool {
-    host.hook.iter().flat_map(|hook| &hook.filters).any(|filter| filter.redirect == Some(ifb))
+fn redirects_to(host: &Host, ifb: u32) -> bool {
+    host.ingress_qdisc.iter().flat_map(|qdisc| &qdisc.filters).any(|filter| filter.redirect == Some(ifb))
 }
 
-/// The IFBs to remove: the attachment's own by alias, and one without any that no other interface of the container uses.
-fn doomed<'l>(
+/// The IFBs to remove: those with this attachment's alias, and one without an alias if no other interface of
+/// the container uses it.
+fn to_remove<'l>(
     socket: &mut Socket,
     netns: Option<&Netns>,
     owner: &Attachment<'_>,
     host: Option<&Host>,
     ifbs: &'l Ifbs,
 ) -> Vec<&'l Link> {
-    let mut doomed = Vec::new();
+    let mut to_remove = Vec::new();
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
-    doomed
-        .extend(ifbs.own.as_ref().filter(is_ifb).filter(|link| owner::claim(owner, link) != Claim::Anothers));
-    doomed.extend(ifbs.shared.as_ref().filter(is_ifb).filter(|link| match owner::claim(owner, link) {
+    to_remove
+        .extend(ifbs.own.as_ref().filter(is_ifb).filter(|link| owner::claim(owner, link) != Claim::Other));
+    to_remove.extend(ifbs.shared.as_ref().filter(is_ifb).filter(|link| match owner::claim(owner, link) {
         Claim::Own(_) => true,
-        Claim::Anothers => false,
-        Claim::Nobodys => {
-            host.is_some_and(|host| leads_to(host, link.index))
+        Claim::Other => false,
+        Claim::Unclaimed => {
+            host.is_some_and(|host| redirects_to(host, link.index))
                 || !netns.is_some_and(|netns| is_used_by_another(socket, netns, owner.ifname, link.index))
         }
     }));
-    doomed
+    to_remove
 }
 
-/// Whether another interface of the container leads to an IFB that the reference made. It names IFBs after the container
-/// alone. Without the namespace there are no other interfaces.
+/// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
+/// names IFBs after network and container alone. Without a namespace there are no other interfaces.
 fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
     let links = netns.enter(|| {
         let mut inside = Socket::route().step(|| "open a netlink socket in the container")?;
         inside.links(Some("veth")).step(|| "list the container's links")
     });
     let others = links.unwrap_or_default().into_iter().filter(|link| link.name != ifname);
-    others
-        .filter_map(|link| link.peer)
-        .any(|peer| state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| leads_to(&host, ifb))))
+    others.filter_map(|link| link.peer).any(|peer| {
+        state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| redirects_to(&host, ifb)))
+    })
 }
 
-/// Whether the hook was made for this attachment: the IFB's alias says so, or the place of a filter.
-fn is_hook_ours(owner: &Attachment<'_>, doomed: &[&Link], filters: &[&filter::Filter]) -> bool {
-    let is_in_first_place = filters.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE);
-    is_in_first_place
-        || doomed
-            .iter()
-            .any(|link| matches!(owner::claim(owner, link), Claim::Own(alias) if alias.hook == Hook::Made))
+/// Whether ADD created the ingress qdisc for this attachment, according to the IFB's alias or to a filter's
+/// preference.
+fn is_ingress_qdisc_ours(owner: &Attachment<'_>, to_remove: &[&Link], filters: &[&filter::Filter]) -> bool {
+    let has_first_preference = filters.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE);
+    has_first_preference
+        || to_remove.iter().any(|link| {
+            matches!(owner::claim(owner, link), Claim::Own(alias) if alias.origin == QdiscOrigin::Made)
+        })
 }
 
 fn remove(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     host: Option<&Host>,
-    doomed: &[&Link],
+    to_remove: &[&Link],
 ) -> Result<(), CniError> {
     let mut requests: Vec<(String, Message)> = Vec::new();
     if let Some(host) = host {
         let (index, name) = (host.link.index, &host.link.name);
-        if let Some(hook) = &host.hook {
-            let is_ours = |to: u32| to == 0 || doomed.iter().any(|ifb| ifb.index == to);
-            let is_real = |filter: &&filter::Filter| !filter.is_table && filter.handle != 0;
-            let (ours, others): (Vec<_>, Vec<_>) =
-                hook.filters.iter().filter(is_real).partition(|filter| filter.redirect.is_some_and(is_ours));
-            let hook_is_ours = is_hook_ours(owner, doomed, &ours);
+        if let Some(ingress_qdisc) = &host.ingress_qdisc {
+            let is_ours = |to: u32| to == 0 || to_remove.iter().any(|ifb| ifb.index == to);
+            let is_entry = |filter: &&filter::Filter| !filter.is_table && filter.handle != 0;
+            let (ours, others): (Vec<_>, Vec<_>) = ingress_qdisc
+                .filters
+                .iter()
+                .filter(is_entry)
+                .partition(|filter| filter.redirect.is_some_and(is_ours));
+            let qdisc_is_ours = is_ingress_qdisc_ours(owner, to_remove, &ours);
             for filter in ours {
-                let request = filter::delete(index, hook.parent(), filter.preference, filter.handle);
+                let request = filter::delete(index, ingress_qdisc.parent(), filter.preference, filter.handle);
                 requests.push((format!("remove the filter of {name:?}"), request));
             }
-            if hook_is_ours && others.is_empty() && hook.kind == "ingress" {
+            if qdisc_is_ours && others.is_empty() && ingress_qdisc.kind == "ingress" {
                 requests
                     .push((format!("remove the ingress qdisc of {name:?}"), qdisc::delete(index, INGRESS)));
             }
@@ -139,16 +146,16 @@ fn remove(
             requests.push((format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
         }
     }
-    for ifb in doomed {
+    for ifb in to_remove {
         requests.push((format!("remove {:?}", ifb.name), link::delete(LinkId::Index(ifb.index))));
     }
     send(socket, requests)
 }
 
-/// Sends requests to remove things at once; a thing that is gone is removed.
+/// Sends deletions in one batch. A missing object counts as removed.
 ///
 /// # Errors
-/// Of all that failed.
+/// All deletions that failed.
 pub fn send(socket: &mut Socket, requests: Vec<(String, Message)>) -> Result<(), CniError> {
     if requests.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! GC: the IFBs of attachments that are no more. They alone outlive a container whose DEL was lost; all else hangs on a link
-//! that goes with the namespace.
+//! GC: removes the IFBs of attachments that are not valid. If DEL was lost, only they remain: all other
+//! objects belong to a link that the kernel deletes with the namespace.
 
 use std::thread;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::owner::{self, Alias, is_ifb_name};
 use crate::state;
 use cni_common::plugin::Attachment;
 
-/// How long an IFB without alias must have been of no use before it counts as left over: an ADD of the reference has it like
-/// that for a moment, before it makes the filter.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How long an IFB without an alias must be unused before GC removes it. During an ADD of the reference, its
+/// IFB is unused for a short time, before the filter is added.
+const UNUSED_TIME: Duration = Duration::from_millis(100);
 
-/// Removes them.
+/// Removes the network's IFBs that have no valid attachment.
 ///
 /// # Errors
-/// What could not be removed, after everything else was.
+/// All IFBs that could not be removed; every one is tried.
 pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
     let network = call.config.name();
     let owners: Vec<Attachment<'_>> =
@@ -29,32 +29,32 @@ pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
     let mut socket = Socket::route().step(|| "open a netlink socket")?;
     let links = socket.links(Some(ifb::KIND)).step(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
-    let (mut doomed, unsigned): (Vec<Link>, Vec<Link>) =
-        ours.filter(|link| !is_alive(link, network, &owners)).partition(|link| !link.alias.is_empty());
-    doomed.extend(unused(&mut socket, unsigned)?);
-    let requests = doomed
+    let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
+        ours.filter(|link| !must_stay(link, network, &owners)).partition(|link| !link.alias.is_empty());
+    to_remove.extend(unused(&mut socket, without_alias)?);
+    let requests = to_remove
         .iter()
         .map(|link| (format!("remove {:?}", link.name), link::delete(LinkId::Index(link.index))));
     send(&mut socket, requests.collect())
 }
 
-/// Whether an IFB belongs to an attachment that is alive, or is none of this network's business.
-fn is_alive(link: &Link, network: &str, owners: &[Attachment<'_>]) -> bool {
+/// Whether an IFB belongs to a valid attachment, to another network or to another program.
+fn must_stay(link: &Link, network: &str, owners: &[Attachment<'_>]) -> bool {
     match Alias::parse(&link.alias) {
         Some(alias) => !alias.is_on(network) || owners.iter().any(|owner| alias.is_of(owner)),
         None => !link.alias.is_empty() || owners.iter().any(|owner| owner::shared_name(owner) == link.name),
     }
 }
 
-/// Those of the IFBs that no link leads to. Their names are hashes, so the kernel has to tell whether they are of use to any
-/// network.
+/// The IFBs that no veth redirects to. An IFB without an alias names its network only as part of a hash, so
+/// GC looks for filters of any network that use it.
 fn unused(socket: &mut Socket, mut links: Vec<Link>) -> Result<Vec<Link>, CniError> {
     for look in 0..2 {
         if links.is_empty() {
             break;
         }
         if look > 0 {
-            thread::sleep(MOMENT);
+            thread::sleep(UNUSED_TIME);
         }
         let used = used(socket)?;
         links.retain(|link| !used.contains(&link.index));
@@ -62,12 +62,14 @@ fn unused(socket: &mut Socket, mut links: Vec<Link>) -> Result<Vec<Link>, CniErr
     Ok(links)
 }
 
-/// The indices of all links that a veth's filters lead to.
+/// The indices of all links that a filter of a veth redirects to.
 fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
     let mut used = Vec::new();
     for veth in socket.links(Some("veth")).step(|| "list the veth devices")? {
-        let hook = state::veth(socket, veth.index)?.and_then(|host| host.hook);
-        used.extend(hook.iter().flat_map(|hook| &hook.filters).filter_map(|filter| filter.redirect));
+        let ingress_qdisc = state::veth(socket, veth.index)?.and_then(|host| host.ingress_qdisc);
+        used.extend(
+            ingress_qdisc.iter().flat_map(|qdisc| &qdisc.filters).filter_map(|filter| filter.redirect),
+        );
     }
     Ok(used)
 }
@@ -75,21 +77,25 @@ fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::Hook;
+    use crate::owner::QdiscOrigin;
 
     #[test]
-    fn only_this_networks_lost_ones_are_gone_for() {
+    fn only_invalid_attachments_of_this_network_are_removed() {
         let owner = |network, container_id| Attachment { network, container_id, ifname: "eth0" };
         let link = |name: String, alias: String| Link { name, alias, ..Link::default() };
-        let signed = |owner: Attachment<'_>| {
-            link(owner::shared_name(&owner), owner::alias(&owner, 3, Hook::Made).to_string())
+        let with_alias = |owner: Attachment<'_>| {
+            link(owner::shared_name(&owner), owner::alias(&owner, 3, QdiscOrigin::Made).to_string())
         };
         let valid = [owner("pods", "one")];
-        assert!(is_alive(&signed(owner("pods", "one")), "pods", &valid));
-        assert!(!is_alive(&signed(owner("pods", "two")), "pods", &valid));
-        assert!(is_alive(&signed(owner("other", "two")), "pods", &valid));
-        assert!(is_alive(&link(owner::shared_name(&valid[0]), String::new()), "pods", &valid));
-        assert!(!is_alive(&link(owner::shared_name(&owner("pods", "two")), String::new()), "pods", &valid));
-        assert!(is_alive(&link("bwp000000000000".to_owned(), "somebody's".to_owned()), "pods", &valid));
+        assert!(must_stay(&with_alias(owner("pods", "one")), "pods", &valid));
+        assert!(!must_stay(&with_alias(owner("pods", "two")), "pods", &valid));
+        assert!(must_stay(&with_alias(owner("other", "two")), "pods", &valid));
+        assert!(must_stay(&link(owner::shared_name(&valid[0]), String::new()), "pods", &valid));
+        assert!(!must_stay(&link(owner::shared_name(&owner("pods", "two")), String::new()), "pods", &valid));
+        assert!(must_stay(
+            &link("bwp000000000000".to_owned(), "another program's".to_owned()),
+            "pods",
+            &valid
+        ));
     }
 }

@@ -1,9 +1,11 @@
-//! The `bandwidth` CNI plugin: limits what a container receives and sends, behind any plugin that gives it a veth.
+//! The `bandwidth` CNI plugin: limits the traffic to and from a container, behind any plugin that gives it a
+//! veth.
 //!
-//! What it receives is shaped where the host's link sends it, what it sends at an IFB that it is sent to first. [`config`] reads
-//! what is asked for, [`shape`] makes the kernel's numbers of it, [`owner`] tells whose an IFB is, and [`plan`] what to do; all
-//! four without the kernel. [`state`] looks, [`steps`] sends; [`add`], [`check`], [`del`], [`gc`] and [`status`] tell each verb's
-//! story.
+//! Traffic to the container is shaped by a qdisc on the host's veth. Traffic from the container is redirected
+//! to an IFB and shaped there. [`config`] decodes the limits, [`shape`] computes the kernel's parameters,
+//! [`owner`] tells which attachment an IFB belongs to, and [`plan`] decides what ADD does; these four do not
+//! touch the kernel. [`state`] reads the kernel's state and [`steps`] sends requests. [`add`], [`check`],
+//! [`del`], [`gc`] and [`status`] hold the steps of each verb.
 
 pub mod config;
 pub mod owner;
@@ -29,7 +31,7 @@ impl Plugin for Bandwidth {
         "bandwidth"
     }
 
-    // There are no chains before 0.3.0, and no interfaces in results.
+    // Versions before 0.3.0 have neither chains nor interfaces in results.
     fn spec_versions(&self) -> &'static [SpecVersion] {
         &[
             SpecVersion::V0_3_0,

@@ -1,4 +1,4 @@
-//! What ADD is to do, given what there is. Nothing here touches the kernel.
+//! Decides what ADD does in a given state. Nothing here touches the kernel.
 
 use cni_common::netlink::filter::Filter;
 use cni_common::netlink::qdisc::{FIRST, Qdisc, Tbf};
@@ -8,70 +8,71 @@ use cni_common::spec::CniError;
 use crate::config::{Conf, Limit};
 use crate::owner::{self, Claim};
 use crate::shape::{self, Sizes};
-use crate::state::{Hook, Host, Ifbs};
+use crate::state::{Host, Ifbs, IngressQdisc};
 use cni_common::plugin::Attachment;
 
-/// The place of the filter at a hook of our own, as the reference has it. Nowhere else is it used, so a filter of ours there
-/// tells that the hook is ours too.
+/// The preference of our filter in an ingress qdisc that ADD created; the reference uses the same. No other
+/// filter of ours has it, so a filter of ours with this preference shows that the qdisc is ours.
 pub const FIRST_PREFERENCE: u16 = 1;
-/// The place at a hook that somebody else made and has put nothing at yet: far behind whatever may follow.
+/// The preference of our filter in an ingress qdisc of another program that has no filters yet. It is high,
+/// so that the program's own filters precede ours.
 const LATE_PREFERENCE: u16 = 0xc000;
 
-/// What to do to the host's link and beside it.
+/// The changes that ADD makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The index of the host's link.
     pub host: u32,
-    /// Towards the container.
+    /// The root qdisc for traffic to the container.
     pub ingress: Option<Root>,
-    /// From the container.
+    /// The IFB and filter for traffic from the container.
     pub egress: Option<Egress>,
 }
 
-/// What to do to the discipline of what the host's link sends.
+/// The change of the host link's root qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// Make it.
+    /// Create it.
     Create(Tbf),
-    /// Give it new numbers, and these back if something fails.
+    /// Change its parameters.
     Change {
-        /// The numbers it shall have.
+        /// The new parameters.
         to: Tbf,
-        /// The numbers it has.
+        /// The current parameters, restored if a later step fails.
         from: Tbf,
     },
 }
 
-/// What to do about the traffic from the container.
+/// The changes for the traffic from the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Egress {
     /// The IFB's name.
     pub name: String,
-    /// The IFB's index, if it is there.
+    /// The IFB's index, if it exists.
     pub existing: Option<u32>,
     /// The IFB's MTU in bytes.
     pub mtu: u32,
-    /// What to write down at the IFB.
+    /// The IFB's new alias.
     pub alias: owner::Alias,
-    /// What is written down there now; nothing at one that is not there.
+    /// The IFB's current alias; empty if the IFB does not exist.
     pub former_alias: String,
-    /// The numbers of the IFB's discipline.
+    /// The parameters of the IFB's qdisc.
     pub tbf: Tbf,
-    /// Whether there is no hook yet.
-    pub makes_hook: bool,
-    /// The parent of the filter.
+    /// Whether ADD must create the ingress qdisc.
+    pub creates_ingress_qdisc: bool,
+    /// The filter's parent.
     pub parent: u32,
-    /// Filters of ours that lead nowhere and have to go: preference and handle.
+    /// Preference and handle of our filters that redirect to a deleted link. ADD deletes them.
     pub stale: Vec<(u16, u32)>,
-    /// The place of the filter, `None` if it is there.
+    /// The new filter's preference; `None` if the filter exists.
     pub preference: Option<u16>,
 }
 
 impl Plan {
-    /// Works it out.
+    /// Plans an ADD.
     ///
     /// # Errors
-    /// A discipline of somebody else where ours belongs, an IFB's name that is taken, no place for the filter.
+    /// The root qdisc is not ours, both IFB names are in use, or no preference is left for the filter.
     pub fn new(
         conf: &Conf,
         owner: &Attachment<'_>,
@@ -89,24 +90,24 @@ impl Plan {
     }
 }
 
-/// What may come along between the two links, in bytes.
+/// The maximum packet sizes between the two links, in bytes.
 pub fn sizes(container: &Link, host: &Host) -> Sizes {
     Sizes::new(container.mtu.max(host.link.mtu), container.gso_max.max(host.link.gso_max))
 }
 
-/// Our token bucket filter's numbers, if the discipline is one: ours or the reference's, by its handle.
+/// The parameters of our root qdisc, or of the reference's: a token bucket filter with handle `1:`.
 pub fn ours(root: Option<&Qdisc>) -> Option<Tbf> {
     root.filter(|root| root.handle == FIRST).and_then(|root| root.tbf)
 }
 
 fn root(host: &Host, to: Tbf) -> Result<Root, CniError> {
     match &host.root {
-        // The kernel's own choice has no handle.
+        // A qdisc that the kernel attached by default has no handle.
         None => Ok(Root::Create(to)),
         Some(root) if root.handle == 0 => Ok(Root::Create(to)),
         Some(root) => ours(Some(root)).map(|from| Root::Change { to, from }).ok_or_else(|| {
             CniError::internal(format!(
-                "create qdisc: {:?} has a root qdisc of somebody else: {} {:x}:",
+                "create qdisc: {:?} already has a root qdisc: {} {:x}:",
                 host.link.name,
                 root.kind,
                 root.handle >> 16
@@ -116,25 +117,25 @@ fn root(host: &Host, to: Tbf) -> Result<Root, CniError> {
 }
 
 fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<Egress, CniError> {
-    let hook = host.hook.as_ref();
-    let filters = hook.map(|hook| hook.filters.as_slice()).unwrap_or_default();
-    let (name, ifb) = choose(owner, ifbs, filters)?;
+    let ingress_qdisc = host.ingress_qdisc.as_ref();
+    let filters = ingress_qdisc.map(|qdisc| qdisc.filters.as_slice()).unwrap_or_default();
+    let (name, ifb) = choose_ifb(owner, ifbs, filters)?;
     let to = |filter: &&Filter| filter.redirect.is_some() && filter.redirect == ifb.map(|ifb| ifb.index);
     let stale: Vec<(u16, u32)> = dangling(filters).map(|filter| (filter.preference, filter.handle)).collect();
     let origin = match ifb.map(|ifb| owner::claim(owner, ifb)) {
-        Some(Claim::Own(alias)) if hook.is_some() => alias.hook,
-        _ if hook.is_none() => owner::Hook::Made,
+        Some(Claim::Own(alias)) if ingress_qdisc.is_some() => alias.origin,
+        _ if ingress_qdisc.is_none() => owner::QdiscOrigin::Made,
         _ if filters.iter().any(|filter| {
             filter.preference == FIRST_PREFERENCE && (to(&filter) || filter.redirect == Some(0))
         }) =>
         {
-            owner::Hook::Made
+            owner::QdiscOrigin::Made
         }
-        _ => owner::Hook::Found,
+        _ => owner::QdiscOrigin::Found,
     };
     let preference = match filters.iter().find(to) {
         Some(_) => None,
-        None => Some(place(hook, origin, &stale)?),
+        None => Some(filter_preference(ingress_qdisc, origin, &stale)?),
     };
     Ok(Egress {
         name,
@@ -143,35 +144,36 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
         alias: owner::alias(owner, host.link.index, origin),
         former_alias: ifb.map(|ifb| ifb.alias.clone()).unwrap_or_default(),
         tbf,
-        makes_hook: hook.is_none(),
-        parent: hook.map_or(cni_common::netlink::filter::AT_INGRESS, Hook::parent),
+        creates_ingress_qdisc: ingress_qdisc.is_none(),
+        parent: ingress_qdisc.map_or(cni_common::netlink::filter::AT_INGRESS, IngressQdisc::parent),
         stale,
         preference,
     })
 }
 
-/// The filters that lead to a link which is gone: of ours, since it takes a redirection of everything.
+/// The filters that redirect to a deleted ifindex. They are ours, because only match-all redirects are
+/// reported.
 pub fn dangling(filters: &[Filter]) -> impl Iterator<Item = &Filter> {
     filters.iter().filter(|filter| filter.redirect == Some(0))
 }
 
-/// Which IFB the attachment has, or is to have.
+/// The name of the attachment's IFB, and the IFB if it exists.
 ///
 /// # Errors
-/// Both names are taken by somebody else.
-fn choose<'l>(
+/// Other attachments or programs use both names.
+fn choose_ifb<'l>(
     owner: &Attachment<'_>,
     ifbs: &'l Ifbs,
     filters: &[Filter],
 ) -> Result<(String, Option<&'l Link>), CniError> {
-    let leads_to = |link: &Link| filters.iter().any(|filter| filter.redirect == Some(link.index));
+    let redirects_to = |link: &Link| filters.iter().any(|filter| filter.redirect == Some(link.index));
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
-    // Its name is no other attachment's, so no alias is as good as the right one.
-    let is_own = |link: &&Link| owner::claim(owner, link) != Claim::Anothers;
+    // Only this attachment uses this name, so an IFB without an alias is its own too.
+    let is_own = |link: &&Link| owner::claim(owner, link) != Claim::Other;
     let is_own_shared = |link: &&Link| match owner::claim(owner, link) {
         Claim::Own(_) => true,
-        Claim::Nobodys => leads_to(link),
-        Claim::Anothers => false,
+        Claim::Unclaimed => redirects_to(link),
+        Claim::Other => false,
     };
     if let Some(link) = ifbs.own.as_ref().filter(is_ifb).filter(is_own) {
         return Ok((owner::own_name(owner), Some(link)));
@@ -183,34 +185,39 @@ fn choose<'l>(
         (None, _) => Ok((owner::shared_name(owner), None)),
         (Some(_), None) => Ok((owner::own_name(owner), None)),
         (Some(shared), Some(own)) => Err(CniError::internal(format!(
-            "adding link: {:?} and {:?} exist already and belong to somebody else ({:?}, {:?})",
+            "adding link: the ifb names {:?} and {:?} are in use (aliases {:?}, {:?})",
             shared.name, own.name, shared.alias, own.alias
         ))),
     }
 }
 
-/// The place for the filter. At a hook of our own it is the reference's; at somebody else's it comes last, for a packet that
-/// is sent to an IFB is not shown to any filter behind, and these may guard the container.
-fn place(hook: Option<&Hook>, origin: owner::Hook, stale: &[(u16, u32)]) -> Result<u16, CniError> {
-    let Some(hook) = hook else { return Ok(FIRST_PREFERENCE) };
-    let others = hook.filters.iter().filter(|filter| {
+/// The new filter's preference. In our own qdisc it is the reference's. In another program's qdisc the filter
+/// comes last: the kernel does not pass a redirected packet to later filters, and those may protect the
+/// container.
+fn filter_preference(
+    ingress_qdisc: Option<&IngressQdisc>,
+    origin: owner::QdiscOrigin,
+    stale: &[(u16, u32)],
+) -> Result<u16, CniError> {
+    let Some(ingress_qdisc) = ingress_qdisc else { return Ok(FIRST_PREFERENCE) };
+    let others = ingress_qdisc.filters.iter().filter(|filter| {
         !filter.is_table && filter.handle != 0 && !stale.contains(&(filter.preference, filter.handle))
     });
     match others.map(|filter| filter.preference).max() {
         Some(last) => last.max(LATE_PREFERENCE).checked_add(1).ok_or_else(|| {
             CniError::internal(format!(
-                "add filter: no place is left behind the last filter of the {} hook",
-                hook.kind
+                "add filter: no preference is left after the last filter of the {} qdisc",
+                ingress_qdisc.kind
             ))
         }),
-        None if origin == owner::Hook::Made => Ok(FIRST_PREFERENCE),
+        None if origin == owner::QdiscOrigin::Made => Ok(FIRST_PREFERENCE),
         None => Ok(LATE_PREFERENCE),
     }
 }
 
-/// The IFB that an attachment has, given what there is: what CHECK looks at.
+/// The attachment's IFB, if it exists; for CHECK.
 pub fn existing<'l>(owner: &Attachment<'_>, ifbs: &'l Ifbs, filters: &[Filter]) -> Option<&'l Link> {
-    choose(owner, ifbs, filters).ok().and_then(|(_, link)| link)
+    choose_ifb(owner, ifbs, filters).ok().and_then(|(_, link)| link)
 }
 
 #[cfg(test)]
@@ -225,8 +232,12 @@ mod tests {
     }
 
     fn host(kind: &str, filters: &[Filter]) -> Host {
-        let hook = Hook { kind: kind.to_owned(), filters: filters.to_vec() };
-        Host { link: Link { index: 7, mtu: 1500, ..Link::default() }, root: None, hook: Some(hook) }
+        let ingress_qdisc = IngressQdisc { kind: kind.to_owned(), filters: filters.to_vec() };
+        Host {
+            link: Link { index: 7, mtu: 1500, ..Link::default() },
+            root: None,
+            ingress_qdisc: Some(ingress_qdisc),
+        }
     }
 
     fn ifb(name: String, alias: String) -> Option<Link> {
@@ -238,68 +249,77 @@ mod tests {
     }
 
     #[test]
-    fn the_first_interface_gets_the_references_name_and_place() {
-        let bare = Host { hook: None, ..host("", &[]) };
+    fn first_interface_gets_the_references_name_and_preference() {
+        let bare = Host { ingress_qdisc: None, ..host("", &[]) };
         let egress = plan(&bare, &Ifbs::default());
         assert_eq!((egress.name, egress.existing, egress.mtu), (owner::shared_name(&OWNER), None, 1500));
-        assert_eq!((egress.makes_hook, egress.preference), (true, Some(1)));
-        assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::Hook::Made));
+        assert_eq!((egress.creates_ingress_qdisc, egress.preference), (true, Some(1)));
+        assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::QdiscOrigin::Made));
     }
 
     #[test]
-    fn at_somebody_elses_hook_the_filter_comes_last() {
-        for (filters, place) in [
+    fn filter_comes_last_in_another_programs_qdisc() {
+        for (filters, expected) in [
             (vec![], 0xc000),
             (vec![filter("bpf", 1, None)], 0xc001),
             (vec![filter("bpf", 1, None), filter("u32", 0xc000, Some(4))], 0xc001),
             (vec![filter("bpf", 0xfffe, None)], 0xffff),
         ] {
             let egress = plan(&host("clsact", &filters), &Ifbs::default());
-            assert_eq!((egress.makes_hook, egress.preference), (false, Some(place)), "{filters:?}");
-            assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::Hook::Found));
+            assert_eq!(
+                (egress.creates_ingress_qdisc, egress.preference),
+                (false, Some(expected)),
+                "{filters:?}"
+            );
+            assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::QdiscOrigin::Found));
         }
         let full = host("clsact", &[filter("bpf", 0xffff, None)]);
         assert!(
-            super::egress(&OWNER, &full, &Ifbs::default(), TBF).unwrap_err().msg.contains("no place is left")
+            super::egress(&OWNER, &full, &Ifbs::default(), TBF)
+                .unwrap_err()
+                .msg
+                .contains("no preference is left")
         );
     }
 
     #[test]
-    fn an_ifb_is_taken_for_ones_own_by_its_alias_or_by_what_leads_there() {
+    fn own_ifb_is_known_by_its_alias_or_by_a_filter() {
         let (shared, own) = (owner::shared_name(&OWNER), owner::own_name(&OWNER));
-        let mine = owner::alias(&OWNER, 7, owner::Hook::Made).to_string();
-        let other = owner::alias(&Attachment { ifname: "net1", ..OWNER }, 8, owner::Hook::Made).to_string();
-        let leads = host("ingress", &[filter("u32", 1, Some(9))]);
+        let mine = owner::alias(&OWNER, 7, owner::QdiscOrigin::Made).to_string();
+        let other =
+            owner::alias(&Attachment { ifname: "net1", ..OWNER }, 8, owner::QdiscOrigin::Made).to_string();
+        let redirecting = host("ingress", &[filter("u32", 1, Some(9))]);
         let empty = host("ingress", &[]);
         let name = |host: &Host, alias: &str| {
             let egress = plan(host, &Ifbs { shared: ifb(shared.clone(), alias.to_owned()), own: None });
             (egress.name, egress.existing)
         };
         assert_eq!(name(&empty, &mine), (shared.clone(), Some(9)));
-        assert_eq!(name(&leads, ""), (shared.clone(), Some(9)));
+        assert_eq!(name(&redirecting, ""), (shared.clone(), Some(9)));
         assert_eq!(name(&empty, ""), (own.clone(), None));
         assert_eq!(name(&empty, &other), (own.clone(), None));
         let both = Ifbs { shared: ifb(shared, other.clone()), own: ifb(own, other) };
-        assert!(
-            super::egress(&OWNER, &empty, &both, TBF).unwrap_err().msg.contains("belong to somebody else")
-        );
+        assert!(super::egress(&OWNER, &empty, &both, TBF).unwrap_err().msg.contains("are in use"));
     }
 
     #[test]
-    fn what_is_there_is_not_made_again() {
+    fn existing_filter_is_kept_and_a_stale_one_replaced() {
         let ifbs = Ifbs {
-            shared: ifb(owner::shared_name(&OWNER), owner::alias(&OWNER, 7, owner::Hook::Made).to_string()),
+            shared: ifb(
+                owner::shared_name(&OWNER),
+                owner::alias(&OWNER, 7, owner::QdiscOrigin::Made).to_string(),
+            ),
             own: None,
         };
-        let leads = host("ingress", &[filter("u32", 1, Some(9))]);
-        assert_eq!(plan(&leads, &ifbs).preference, None);
+        let redirecting = host("ingress", &[filter("u32", 1, Some(9))]);
+        assert_eq!(plan(&redirecting, &ifbs).preference, None);
         let dangling = host("ingress", &[filter("u32", 1, Some(0))]);
         let egress = plan(&dangling, &Ifbs::default());
         assert_eq!((egress.stale, egress.preference), (vec![(1, 0x8000_0800)], Some(1)));
     }
 
     #[test]
-    fn only_a_tbf_by_the_right_handle_is_changed() {
+    fn only_a_tbf_with_handle_1_is_changed() {
         let with = |kind: &str, handle, tbf| Host {
             root: Some(Qdisc { kind: kind.to_owned(), handle, tbf }),
             ..host("", &[])

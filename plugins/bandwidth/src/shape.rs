@@ -1,18 +1,20 @@
-//! From a rate and a burst to the numbers of a token bucket filter.
+//! Computes the parameters of a token bucket filter (tbf) from a rate and a burst.
 //!
-//! The bucket is the burst. The queue holds 25 ms of the rate and the burst, as the reference has it: what does not fit is
-//! dropped, so its length is the delay of a busy container. Three things go wrong with that in the field, and are put right:
+//! The bucket holds the burst. As in the reference, the queue holds 25 ms of the rate plus the burst. The
+//! queue drops what does not fit, so its length is the delay of a busy container. Three problems of this in
+//! the field are corrected:
 //!
-//! * Kubernetes has no way to ask for a burst, so runtimes send the largest number they know. Hundreds of megabytes would
-//!   pass unshaped, and then as many be queued; or the sum wraps, and nothing passes at all. [`UNLIMITED`] bursts become
-//!   [`BURST_MS`] worth of the rate, and no burst makes the queue longer than [`QUEUE_MS`] does.
-//! * A bucket smaller than a frame never lets one through, and a very short one is full before the kernel comes to look:
-//!   [`MIN_BURST_MS`].
-//! * TCP hands over up to 64 KiB at once. A bucket that holds less makes the kernel cut that into frames; a larger one
-//!   lets it pass as it is, but a queue that does not hold it drops it each time. So the queue has room for two of them, or
-//!   for [`MIN_FRAMES`] frames where they are cut.
+//! * Kubernetes has no setting for the burst, so runtimes send the largest number they can. With the
+//!   reference, hundreds of megabytes pass unshaped, and as many are queued; or the sum wraps, and nothing
+//!   passes. Here [`UNLIMITED`] bursts become [`BURST_MS`] of the rate, and any burst adds at most
+//!   [`QUEUE_MS`] of the rate to the queue.
+//! * A bucket smaller than a frame never passes one, and a very small bucket is full before the kernel's next
+//!   timer. The bucket holds at least one frame and [`MIN_BURST_MS`] of the rate.
+//! * TCP sends packets of up to 64 KiB to the device (GSO). The kernel segments a packet that is larger than
+//!   the bucket, and passes others whole; a queue that is shorter than such a packet always drops it. So the
+//!   queue holds at least two GSO packets, or [`MIN_FRAMES`] frames if the kernel segments.
 //!
-//! [`reference()`] gives the reference's numbers instead, for who has reasons to want them.
+//! [`reference()`] computes the reference's parameters instead.
 //!
 //! # References
 //! net/sched/sch_tbf.c; meta/bandwidth/ifb_creator.go of the reference.
@@ -21,46 +23,49 @@ use cni_common::netlink::qdisc::{LONGEST_BUCKET, TICK, Tbf};
 
 use crate::config::{Limit, Numbers};
 
-/// Bursts in bits that runtimes send for lack of one: 2^31-1 (the kubelet, once), 2^32-1 (containerd), and the largest that
-/// the reference accepts (CRI-O).
+/// The bursts in bits that runtimes send if they have none: 2^31-1 (older kubelets), 2^32-1 (containerd), and
+/// the reference's maximum (CRI-O).
 pub const UNLIMITED: [u64; 3] = [2_147_483_647, 4_294_967_295, 34_359_738_359];
 
-/// What an [`UNLIMITED`] burst becomes: this many milliseconds of the rate.
+/// The burst that replaces an [`UNLIMITED`] one, in milliseconds of the rate.
 pub const BURST_MS: u64 = 25;
-/// The smallest bucket, in milliseconds of the rate: below it, a busy machine does not deliver the rate.
+/// The smallest bucket, in milliseconds of the rate. With a smaller one a busy machine does not deliver the
+/// rate.
 pub const MIN_BURST_MS: u64 = 5;
-/// The queue beside the burst, in milliseconds of the rate: the reference's number.
+/// The queue without the burst, in milliseconds of the rate; the reference's value.
 pub const LATENCY_MS: u64 = 25;
-/// How much of a burst the queue follows, in milliseconds of the rate; with [`LATENCY_MS`] the longest delay.
+/// The maximum that a burst adds to the queue, in milliseconds of the rate. With [`LATENCY_MS`] this is the
+/// longest delay.
 pub const QUEUE_MS: u64 = 100;
-/// The shortest queue in frames where the kernel cuts what TCP hands over: the ten that TCP starts with.
+/// The shortest queue in frames if the kernel segments: TCP's initial window of ten.
 pub const MIN_FRAMES: u64 = 10;
 
-/// What a frame has beyond the MTU in bytes: the Ethernet header, two VLAN tags, and a margin for the tick.
+/// What a frame has beyond the MTU, in bytes: the Ethernet header, two VLAN tags, and a margin for rounding
+/// to ticks.
 const FRAME_EXTRA: u32 = 32;
-/// The most that TCP hands over at once in bytes (`GSO_LEGACY_MAX_SIZE`), unless a link says more.
+/// The largest GSO packet in bytes (`GSO_LEGACY_MAX_SIZE`), unless a link allows more.
 const GSO_MAX: u32 = 65_536;
-/// The longest time in nanoseconds that the kernel reckons with when it derives a bucket's largest packet.
+/// The limit in nanoseconds of the bucket time from which the kernel derives its largest packet.
 const LONGEST_NS: u64 = 1 << 32;
 
-/// What a link lets through at once, in bytes.
+/// The largest packets on a link, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// The longest frame.
     pub frame: u32,
-    /// The longest packet that is not cut into frames yet.
+    /// The largest GSO packet.
     pub gso: u32,
 }
 
 impl Sizes {
-    /// From an MTU and the largest packet to be cut up later, in bytes.
+    /// Computes the sizes from an MTU and a link's `gso_max_size`, both in bytes.
     pub fn new(mtu: u32, gso_max: u32) -> Self {
         let frame = mtu.saturating_add(FRAME_EXTRA);
         Sizes { frame, gso: gso_max.max(GSO_MAX).max(frame) }
     }
 }
 
-/// The numbers for a limit on a link of these sizes.
+/// The parameters for a limit on a link with these sizes.
 pub fn tbf(limit: Limit, numbers: Numbers, sizes: Sizes) -> Tbf {
     match numbers {
         Numbers::Delivering => delivering(limit, sizes),
@@ -68,36 +73,36 @@ pub fn tbf(limit: Limit, numbers: Numbers, sizes: Sizes) -> Tbf {
     }
 }
 
-/// The filter that delivers the rate. Where the limit is sound these are the reference's numbers.
+/// Parameters that deliver the rate. For a sound limit they equal the reference's.
 fn delivering(limit: Limit, sizes: Sizes) -> Tbf {
     let rate = limit.rate / 8;
     let frame = u64::from(sizes.frame);
-    let asked = if UNLIMITED.contains(&limit.burst) { worth(rate, BURST_MS) } else { limit.burst / 8 };
-    let burst = asked.max(worth(rate, MIN_BURST_MS)).max(frame).min(u64::from(u32::MAX));
+    let requested = if UNLIMITED.contains(&limit.burst) { worth(rate, BURST_MS) } else { limit.burst / 8 };
+    let burst = requested.max(worth(rate, MIN_BURST_MS)).max(frame).min(u64::from(u32::MAX));
 
-    // The kernel takes the largest packet from the bucket's time, up to 4.3 s. Where not even a frame takes so little, the
-    // bucket has to be told in bytes.
+    // The kernel derives its largest packet from the bucket's time, but uses at most 4.3 s of it. If a
+    // frame takes longer than that, the bucket must be given in bytes.
     let within_longest = u128::from(rate) * u128::from(LONGEST_NS) / 1_000_000_000;
-    let in_bytes = within_longest < u128::from(frame);
-    let largest_packet = if in_bytes { u128::from(burst) } else { u128::from(burst).min(within_longest) };
-    let is_cut = largest_packet < u128::from(sizes.gso);
-    let room = if is_cut { MIN_FRAMES * frame } else { 2 * u64::from(sizes.gso) };
+    let needs_bytes = within_longest < u128::from(frame);
+    let largest_packet = if needs_bytes { u128::from(burst) } else { u128::from(burst).min(within_longest) };
+    let is_segmented = largest_packet < u128::from(sizes.gso);
+    let room = if is_segmented { MIN_FRAMES * frame } else { 2 * u64::from(sizes.gso) };
     let queue = worth(rate, LATENCY_MS).saturating_add(burst.min(worth(rate, QUEUE_MS))).max(room);
 
     Tbf {
         rate,
         limit: saturate(queue.into()),
         buffer: ticks(rate, burst),
-        burst: in_bytes.then(|| saturate(burst.into())),
+        burst: needs_bytes.then(|| saturate(burst.into())),
     }
 }
 
-/// The reference's numbers as its amd64 builds have them: floating point, and every conversion keeps the low 32 bits.
+/// The reference's parameters in its amd64 builds: floating point, and each conversion keeps the low 32 bits.
 pub fn reference(limit: Limit) -> Tbf {
     reference_with(limit, |number| number as i64 as u32)
 }
 
-/// The same as its arm64 builds have them, where a number that does not fit becomes the largest one that does.
+/// The reference's parameters in its arm64 builds: conversions saturate.
 pub fn reference_saturating(limit: Limit) -> Tbf {
     reference_with(limit, |number| number as u32)
 }
@@ -110,12 +115,12 @@ fn reference_with(limit: Limit, to_u32: fn(f64) -> u32) -> Tbf {
     Tbf { rate, limit: to_u32(rate as f64 * 25_000.0 / 1e6).wrapping_add(burst), buffer, burst: None }
 }
 
-/// The bytes that pass at `rate` bytes per second in a number of milliseconds.
+/// The bytes that pass in this time at `rate` bytes per second.
 fn worth(rate: u64, milliseconds: u64) -> u64 {
     u64::try_from(u128::from(rate) * u128::from(milliseconds) / 1000).unwrap_or(u64::MAX)
 }
 
-/// The time in ticks that `burst` bytes take, by way of whole microseconds as in the reference.
+/// The time in ticks that `burst` bytes take, rounded to microseconds like the reference.
 fn ticks(rate: u64, burst: u64) -> u32 {
     let microseconds = u128::from(burst) * 1_000_000 / u128::from(rate.max(1));
     saturate(microseconds * 1000 / u128::from(TICK)).max(1)
@@ -125,19 +130,21 @@ fn saturate(number: u128) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Whether the kernel's numbers are those that were asked for. A bucket told in bytes comes back as time, rounded.
-pub fn is_as_asked(found: &Tbf, asked: &Tbf) -> Result<(), &'static str> {
-    let buffer_is_right = match asked.burst {
-        None => found.buffer == asked.buffer,
+/// Compares the kernel's parameters with the requested ones. The kernel reports a bucket given in bytes as a
+/// rounded time.
+pub fn compare(found: &Tbf, requested: &Tbf) -> Result<(), &'static str> {
+    let buffer_is_right = match requested.burst {
+        None => found.buffer == requested.buffer,
         Some(burst) => {
-            let ticks = u128::from(burst) * u128::from(1_000_000_000 / TICK) / u128::from(asked.rate.max(1));
-            // The kernel's own arithmetic is good to better than one in a thousand, and keeps the low 32 bits.
+            let ticks =
+                u128::from(burst) * u128::from(1_000_000_000 / TICK) / u128::from(requested.rate.max(1));
+            // The kernel's arithmetic is off by less than one in a thousand, and keeps the low 32 bits.
             (ticks as u32).abs_diff(found.buffer) <= (ticks as u32) / 1000 + 1
         }
     };
     match () {
-        () if found.rate != asked.rate => Err("Rate doesn't match"),
-        () if found.limit != asked.limit => Err("Limit doesn't match"),
+        () if found.rate != requested.rate => Err("Rate doesn't match"),
+        () if found.limit != requested.limit => Err("Limit doesn't match"),
         () if !buffer_is_right => Err("Buffer doesn't match"),
         () => Ok(()),
     }
@@ -155,7 +162,7 @@ mod tests {
         Limit { rate, burst }
     }
 
-    /// Rate and burst in bits, limit in bytes, buffer in ticks: measured with the reference on amd64.
+    /// Rate and burst in bits, limit in bytes, buffer in ticks; measured with the reference on amd64.
     const VECTORS: [(u64, u64, u32, u32); 14] = [
         (8, 8, 1, 15_625_000),
         (16, 8, 1, 7_812_500),
@@ -174,7 +181,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_vector_of_the_reference() {
+    fn parameters_of_the_reference() {
         for (rate, burst, queue, buffer) in VECTORS {
             let expected = Tbf { rate: rate / 8, limit: queue, buffer, burst: None };
             assert_eq!(tbf(limit(rate, burst), Numbers::Reference, SIZES), expected, "{rate} {burst}");
@@ -182,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_limits_get_the_references_numbers() {
+    fn sound_limits_get_the_references_parameters() {
         for (rate, burst) in [
             (10_000_000, 1_000_000),
             (123_456_789, 987_654),
@@ -196,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn saturating_and_wrapping_agree_until_something_overflows() {
+    fn reference_builds_agree_without_overflow() {
         assert_eq!(
             reference(limit(10_000_000, 1_000_000)),
             reference_saturating(limit(10_000_000, 1_000_000))
@@ -205,27 +212,27 @@ mod tests {
     }
 
     #[test]
-    fn what_runtimes_send_for_lack_of_a_burst_becomes_25_milliseconds() {
+    fn unlimited_bursts_become_25_milliseconds() {
         for burst in UNLIMITED {
             let shaped = tbf(limit(100_000_000, burst), Numbers::Delivering, SIZES);
             let expected = Tbf { rate: 12_500_000, limit: 625_000, buffer: 390_625, burst: None };
             assert_eq!(shaped, expected, "{burst}");
             assert_eq!(shaped, reference(limit(100_000_000, 2_500_000)));
         }
-        // One bit more or less is somebody's choice.
+        // One bit less is an explicit burst.
         let chosen = tbf(limit(100_000_000, 4_294_967_294), Numbers::Delivering, SIZES);
         assert_eq!(chosen.buffer, reference(limit(100_000_000, 4_294_967_294)).buffer);
     }
 
     #[test]
-    fn a_chosen_burst_does_not_make_the_queue_longer_than_an_eighth_of_a_second() {
+    fn explicit_burst_limits_the_queue_to_125_milliseconds() {
         let shaped = tbf(limit(10_000_000, 80_000_000), Numbers::Delivering, SIZES);
         assert_eq!(shaped.limit, 1_250_000 / 8);
         assert_eq!(shaped.buffer, 125_000_000);
     }
 
     #[test]
-    fn nothing_is_a_black_hole() {
+    fn frames_fit_bucket_and_queue_for_all_limits() {
         for rate in
             [8, 1000, 3000, 8_000, 64_000, 1_000_000, 5_300_000, 21_000_000, 1_000_000_000, 1 << 45, u64::MAX]
         {
@@ -236,22 +243,25 @@ mod tests {
                     let ns = (u128::from(shaped.buffer) * 64).min(u128::from(u32::MAX));
                     let largest =
                         shaped.burst.map_or(u128::from(shaped.rate) * ns / 1_000_000_000, u128::from);
-                    let case = format!("{rate} {burst} {sizes:?} {shaped:?}");
+                    let input = format!("{rate} {burst} {sizes:?} {shaped:?}");
                     assert!(
                         largest >= u128::from(sizes.frame) - 12,
-                        "a frame does not fit the bucket: {case}"
+                        "a frame does not fit the bucket: {input}"
                     );
                     if largest >= u128::from(sizes.gso) {
-                        assert!(shaped.limit >= 2 * sizes.gso, "GSO packets do not fit the queue: {case}");
+                        assert!(
+                            shaped.limit >= 2 * sizes.gso,
+                            "two GSO packets do not fit the queue: {input}"
+                        );
                     }
-                    assert!(shaped.limit >= 10 * sizes.frame, "ten frames do not fit the queue: {case}");
+                    assert!(shaped.limit >= 10 * sizes.frame, "ten frames do not fit the queue: {input}");
                 }
             }
         }
     }
 
     #[test]
-    fn the_replaced_burst_never_needs_room_for_gso_packets() {
+    fn replaced_burst_needs_no_room_for_gso_packets() {
         for megabits in 1..=100 {
             let shaped = tbf(limit(megabits * 1_000_000, UNLIMITED[1]), Numbers::Delivering, SIZES);
             let bound = (megabits * 1_000_000 / 8 / 20).max(15_320);
@@ -260,26 +270,26 @@ mod tests {
     }
 
     #[test]
-    fn rates_so_low_that_a_frame_takes_many_seconds() {
+    fn rates_at_which_a_frame_takes_seconds() {
         let shaped = tbf(limit(1000, 4_294_967_295), Numbers::Delivering, SIZES);
         assert_eq!((shaped.rate, shaped.burst, shaped.limit), (125, Some(1532), 15_320));
-        assert_eq!(is_as_asked(&Tbf { burst: None, buffer: 191_500_100, ..shaped }, &shaped), Ok(()));
+        assert_eq!(compare(&Tbf { burst: None, buffer: 191_500_100, ..shaped }, &shaped), Ok(()));
         assert_eq!(
-            is_as_asked(&Tbf { burst: None, buffer: 191_900_100, ..shaped }, &shaped),
+            compare(&Tbf { burst: None, buffer: 191_900_100, ..shaped }, &shaped),
             Err("Buffer doesn't match")
         );
     }
 
     #[test]
-    fn differences_are_named_as_in_the_reference() {
-        let asked = reference(limit(10_000_000, 1_000_000));
-        assert_eq!(is_as_asked(&asked, &asked), Ok(()));
+    fn differences_have_the_references_texts() {
+        let requested = reference(limit(10_000_000, 1_000_000));
+        assert_eq!(compare(&requested, &requested), Ok(()));
         for (found, text) in [
-            (Tbf { rate: 1, ..asked }, "Rate doesn't match"),
-            (Tbf { limit: 1, ..asked }, "Limit doesn't match"),
-            (Tbf { buffer: 1, ..asked }, "Buffer doesn't match"),
+            (Tbf { rate: 1, ..requested }, "Rate doesn't match"),
+            (Tbf { limit: 1, ..requested }, "Limit doesn't match"),
+            (Tbf { buffer: 1, ..requested }, "Buffer doesn't match"),
         ] {
-            assert_eq!(is_as_asked(&found, &asked), Err(text));
+            assert_eq!(compare(&found, &requested), Err(text));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What there is: the container's link, its peer on the host, and what hangs on that.
+//! Reads the kernel's state: the container's link, its peer on the host, and the qdiscs and filters of that
+//! peer.
 
 use cni_common::netlink::filter::{AT_CLSACT_INGRESS, AT_INGRESS, Filter};
 use cni_common::netlink::link::{self, Link, LinkId};
@@ -10,51 +11,51 @@ use cni_common::spec::{CniError, Step};
 use crate::owner;
 use cni_common::plugin::Attachment;
 
-/// The kind of link that has a peer.
+/// The link type of a veth.
 const VETH: &str = "veth";
-/// The kind of hook that a filter can share with filters on what the link sends.
+/// The kind of a qdisc that has both ingress and egress filters.
 const CLSACT: &str = "clsact";
 
-/// The hook for filters on what a link receives.
+/// An ingress or clsact qdisc: where the filters for received packets are attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hook {
-    /// Its kind, `ingress` or `clsact`.
+pub struct IngressQdisc {
+    /// `ingress` or `clsact`.
     pub kind: String,
-    /// What is at it, in order.
+    /// Its ingress filters, in order.
     pub filters: Vec<Filter>,
 }
 
-impl Hook {
-    /// The parent that its filters have.
+impl IngressQdisc {
+    /// The parent handle of its ingress filters.
     pub fn parent(&self) -> u32 {
         if self.kind == CLSACT { AT_CLSACT_INGRESS } else { AT_INGRESS }
     }
 }
 
-/// The container's peer on the host, and what hangs on it.
+/// The host's end of the veth, with its qdiscs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// The link.
     pub link: Link,
-    /// The discipline of what it sends.
+    /// The root qdisc.
     pub root: Option<Qdisc>,
-    /// The hook for what it receives.
-    pub hook: Option<Hook>,
+    /// The ingress or clsact qdisc.
+    pub ingress_qdisc: Option<IngressQdisc>,
 }
 
-/// The links that have the names of the attachment's IFB.
+/// The links with the possible names of the attachment's IFB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ifbs {
-    /// By the name that the reference knows.
+    /// The link with the reference's name.
     pub shared: Option<Link>,
-    /// By the name that no other interface has.
+    /// The link with the name that is unique to the interface.
     pub own: Option<Link>,
 }
 
-/// Looks up the container's link, in its namespace.
+/// Looks the container's link up in its namespace.
 ///
 /// # Errors
-/// The reference's, if there is none or if it is no veth; what the kernel said.
+/// The reference's texts if the link does not exist or is not a veth, or the kernel's error.
 pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
@@ -69,13 +70,14 @@ pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     Ok(link)
 }
 
-/// Reads everything about an attachment at once; the filters in a second round, if there can be any and `with_filters`.
+/// Reads the state of an attachment in one batch, and the filters in a second one if `with_filters` is set
+/// and there is an ingress qdisc.
 ///
-/// The kernel itself proves that the host's link is the container's peer: it names the container's link as its own peer, in
-/// the namespace that CNI_NETNS is. So it does not matter whether a plugin before this one reported it.
+/// The kernel proves that the host's link is the container's peer: its peer index is the container's link,
+/// and its peer namespace is CNI_NETNS. Whether an earlier plugin reported it does not matter.
 ///
 /// # Errors
-/// `veth peer with index N is not in host ns`, or what the kernel said.
+/// `veth peer with index N is not in host ns`, or the kernel's error.
 pub fn read(
     socket: &mut Socket,
     netns: &Netns,
@@ -85,12 +87,13 @@ pub fn read(
 ) -> Result<(Host, Ifbs), CniError> {
     let index = container.peer.unwrap_or_default();
     let lookup = || format!("look up the host's end of {:?}", container.name);
-    // The link before its namespace's number: looking at the link makes sure that there is one.
+    // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
     let mut requests = host_requests(index);
     requests.push(nsid::get(netns));
     requests.extend(ifb_requests(owner));
     let answers = socket.requests(requests);
-    let [link, root, hook, nsid, shared, own] = <[Answer; 6]>::try_from(answers).map_err(|_| cut_short())?;
+    let [link, root, ingress_qdisc, nsid, shared, own] =
+        <[Answer; 6]>::try_from(answers).map_err(|_| missing_answers())?;
 
     let is_peer = |link: &Link, number: Option<i32>| {
         link.kind == VETH
@@ -102,29 +105,25 @@ pub fn read(
     let link = link::read(link).step(lookup)?.filter(|link| is_peer(link, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
-    let host = read_host(socket, link, root, hook, with_filters)?;
+    let host = read_host(socket, link, root, ingress_qdisc, with_filters)?;
     Ok((host, read_ifbs(owner, shared, own)?))
 }
 
-/// Reads the attachment's IFBs alone.
-///
-/// # Errors
-/// What the kernel said.
+/// Reads only the attachment's IFBs.
 pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniError> {
     let answers = socket.requests(ifb_requests(owner).into());
-    let [shared, own] = <[Answer; 2]>::try_from(answers).map_err(|_| cut_short())?;
+    let [shared, own] = <[Answer; 2]>::try_from(answers).map_err(|_| missing_answers())?;
     read_ifbs(owner, shared, own)
 }
 
-/// Reads a veth on the host by its index, `None` if there is none.
-///
-/// # Errors
-/// What the kernel said.
+/// Reads the veth with this index on the host; `None` if there is no such veth.
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let answers = socket.requests(host_requests(index));
-    let [link, root, hook] = <[Answer; 3]>::try_from(answers).map_err(|_| cut_short())?;
+    let [link, root, ingress_qdisc] = <[Answer; 3]>::try_from(answers).map_err(|_| missing_answers())?;
     let link = link::read(link).step(|| format!("look up link {index}"))?;
-    link.filter(|link| link.kind == VETH).map(|link| read_host(socket, link, root, hook, true)).transpose()
+    link.filter(|link| link.kind == VETH)
+        .map(|link| read_host(socket, link, root, ingress_qdisc, true))
+        .transpose()
 }
 
 fn host_requests(index: u32) -> Vec<Message> {
@@ -146,21 +145,23 @@ fn read_host(
     socket: &mut Socket,
     link: Link,
     root: Answer,
-    hook: Answer,
+    ingress_qdisc: Answer,
     filters: bool,
 ) -> Result<Host, CniError> {
     let list = || format!("look up the qdiscs of {:?}", link.name);
     let root = qdisc::read(root).step(list)?;
-    let hook = qdisc::read(hook).step(list)?.map(|qdisc| Hook { kind: qdisc.kind, filters: Vec::new() });
-    let mut host = Host { link, root, hook };
-    if let Some(hook) = host.hook.as_mut().filter(|_| filters) {
-        let found: Result<_, Error> = socket.filters(host.link.index, hook.parent());
-        hook.filters = found.step(|| format!("list the filters of {:?}", host.link.name))?;
+    let ingress_qdisc = qdisc::read(ingress_qdisc)
+        .step(list)?
+        .map(|qdisc| IngressQdisc { kind: qdisc.kind, filters: Vec::new() });
+    let mut host = Host { link, root, ingress_qdisc };
+    if let Some(ingress_qdisc) = host.ingress_qdisc.as_mut().filter(|_| filters) {
+        let found: Result<_, Error> = socket.filters(host.link.index, ingress_qdisc.parent());
+        ingress_qdisc.filters = found.step(|| format!("list the filters of {:?}", host.link.name))?;
     }
     Ok(host)
 }
 
-/// Only if a socket were to lose answers, which it reports as errors.
-fn cut_short() -> CniError {
-    CniError::internal("the kernel's answer was cut short")
+/// Cannot happen: a socket that loses answers returns an error for each.
+fn missing_answers() -> CniError {
+    CniError::internal("netlink answers are missing")
 }

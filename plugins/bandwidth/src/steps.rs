@@ -1,10 +1,10 @@
-//! Requests that are sent together, and undone together if one of them fails.
+//! Requests that are sent in one batch and undone together if one of them fails.
 
 use cni_common::netlink::{Answer, Message, Socket};
 use cni_common::spec::CniError;
 use nix::errno::Errno;
 
-/// A request with what is said if it fails, and what undoes it.
+/// A request, its description for errors, and the request that undoes it.
 pub struct Step {
     what: String,
     request: Message,
@@ -12,12 +12,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// A request that needs no undoing.
+    /// A request that need not be undone.
     pub fn new(what: impl Into<String>, request: Message) -> Step {
         Step { what: what.into(), request, undo: None }
     }
 
-    /// The same request, undone by another.
+    /// Adds the request that undoes this one.
     #[must_use]
     pub fn undone_by(self, undo: Message) -> Step {
         Step { undo: Some(undo), ..self }
@@ -27,9 +27,10 @@ impl Step {
 /// Why an ADD failed.
 #[derive(Debug)]
 pub struct Failed {
-    /// What to tell the runtime.
+    /// The error for the runtime.
     pub error: CniError,
-    /// Whether something was there that had not been a moment before, so that another try may find a way around it.
+    /// Whether an object existed that had not existed when the state was read (EEXIST). Another attempt may
+    /// succeed.
     pub is_race: bool,
 }
 
@@ -39,16 +40,16 @@ impl From<CniError> for Failed {
     }
 }
 
-/// What has been done so far.
+/// The requests that undo the steps done so far.
 #[derive(Default)]
 pub struct Done(Vec<Message>);
 
 impl Done {
-    /// Sends all requests at once and returns their answers. If one fails everything is undone, the last first, what was done
-    /// before included.
+    /// Sends all requests in one batch and returns their answers. If one fails, undoes all steps of this and
+    /// earlier calls, the last one first.
     ///
     /// # Errors
-    /// The first that failed. A failure to undo goes to standard error.
+    /// The first request that failed. Failures to undo go to stderr.
     pub fn run(&mut self, socket: &mut Socket, steps: Vec<Step>) -> Result<Vec<Answer>, Failed> {
         let (mut requests, mut rest) = (Vec::new(), Vec::new());
         for Step { what, request, undo } in steps {
@@ -76,14 +77,14 @@ impl Done {
         }
     }
 
-    /// Undoes everything, the last first.
+    /// Undoes all steps, the last one first.
     pub fn undo(&mut self, socket: &mut Socket) {
         let undo: Vec<Message> = self.0.drain(..).rev().collect();
         if undo.is_empty() {
             return;
         }
         for error in socket.requests(undo).into_iter().filter_map(Result::err) {
-            eprintln!("undoing the failed ADD: {error}");
+            eprintln!("failed to undo a step of a failed ADD: {error}");
         }
     }
 }

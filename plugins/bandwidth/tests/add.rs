@@ -1,4 +1,4 @@
-//! ADD: in a chain, for what is asked, again, refused, and failing at every step.
+//! ADD: in a chain, with one or both limits, repeated, refused, and failing at each step.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -8,13 +8,13 @@ use cni_common::netlink::Socket;
 use cni_common::netlink::filter::AT_INGRESS;
 use cni_common::netlink::qdisc::Tbf;
 use common::{
-    Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits, look,
-    network, owner, qdiscs, shaped, succeed,
+    Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits,
+    network, owner, qdiscs, shaped, snapshot, succeed,
 };
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
 use ferrule_bandwidth::add::execute;
-use ferrule_bandwidth::owner::{Hook, alias, shared_name};
+use ferrule_bandwidth::owner::{QdiscOrigin, alias, shared_name};
 use ferrule_bandwidth::plan::Egress;
 use ferrule_bandwidth::plan::Plan;
 use ferrule_bandwidth::plan::Root;
@@ -22,16 +22,16 @@ use serde_json::Value;
 use serde_json::json;
 
 #[test]
-fn a_chain_shapes_both_directions_and_leaves_nothing() {
+fn chain_limits_both_directions_and_leaves_nothing() {
     for bridge in [By::Us, By::Go] {
         let bins = Bins::new(bridge, By::Us);
         for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
             if (bridge, version) == (By::Go, "1.1.0") {
-                continue; // Debian's does not know it
+                continue; // Debian's bridge does not support 1.1.0
             }
             let node = Node::new().unwrap();
             let pod = node.pod("one").unwrap();
-            let before = look(&node);
+            let before = snapshot(&node);
             let network = network(version, json!({}));
             let attachment = shaped(&pod, "eth0", both(100_000_000, CONTAINERD));
             let runtime = bins.runtime(&node);
@@ -75,17 +75,17 @@ fn a_chain_shapes_both_directions_and_leaves_nothing() {
             }
             runtime.del(&network, &attachment).unwrap();
             runtime.del(&network, &attachment).unwrap();
-            assert_eq!(before.diff(&look(&node)), "", "{bridge:?} {version}");
+            assert_eq!(before.diff(&snapshot(&node)), "", "{bridge:?} {version}");
         }
     }
 }
 
 #[test]
-fn only_what_is_asked_for_is_made() {
+fn only_requested_limits_are_set() {
     let (node, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
     let veth = host_veth(&result);
-    let before = look(&node);
+    let before = snapshot(&node);
     for (limits, expected) in [
         (limits((0, 0), (0, 0)), ""),
         (json!(null), ""),
@@ -101,49 +101,49 @@ fn only_what_is_asked_for_is_made() {
         assert_eq!(kinds.trim(), expected);
         assert_eq!(ifbs(&node).len(), added);
         succeed(&node, &call(By::Us, "DEL", &attachment, &config));
-        assert_eq!(before.diff(&look(&node)), "", "{config}");
+        assert_eq!(before.diff(&snapshot(&node)), "", "{config}");
     }
 }
 
 #[test]
-fn a_second_add_leads_to_the_same() {
+fn second_add_leads_to_the_same_state() {
     let (node, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
     let add = call(By::Us, "ADD", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&result)));
     let first = succeed(&node, &add).document().unwrap();
-    let state = look(&node);
+    let state = snapshot(&node);
     assert_eq!(succeed(&node, &add).document().unwrap(), first);
-    assert_eq!(state.diff(&look(&node)), "");
+    assert_eq!(state.diff(&snapshot(&node)), "");
 
-    // Other limits replace the first.
+    // Other limits replace the first ones.
     let other = call(By::Us, "ADD", &attachment, &config("1.0.0", both(80_000_000, CRIO), Some(&result)));
     assert_eq!(succeed(&node, &other).document().unwrap(), first);
     for link in [host_veth(&result), shared_name(&owner("one", "eth0"))] {
         assert_eq!(qdiscs(&node, &link)[0]["options"]["rate"], 10_000_000);
     }
 
-    // What is missing is made again: a filter that leads nowhere is replaced, an IFB that is down set up.
+    // ADD repairs: it replaces a filter that redirects to a deleted link, and sets up an IFB that is down.
     let veth = host_veth(&result);
     node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap();
-    assert!(pod.sh("ping -c 1 -W 1 10.1.0.1").is_err(), "the filter should be a black hole");
+    assert!(pod.sh("ping -c 1 -W 1 10.1.0.1").is_err(), "without its IFB the filter drops all packets");
     succeed(&node, &add);
-    assert_eq!(state.diff(&look(&node)), "");
+    assert_eq!(state.diff(&snapshot(&node)), "");
     node.sh(&format!(
         "tc filter del dev {veth} ingress; ip link set {} down",
         shared_name(&owner("one", "eth0"))
     ))
     .unwrap();
     succeed(&node, &add);
-    assert_eq!(state.diff(&look(&node)), "");
+    assert_eq!(state.diff(&snapshot(&node)), "");
     pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
 }
 
-/// Each step of ADD fails once, in the kernel, and everything before it is undone.
+/// Each step of ADD is made to fail in the kernel. Every earlier step must be undone.
 #[test]
-fn a_failure_at_any_step_leaves_nothing() {
+fn failure_at_any_step_leaves_nothing() {
     let (node, _pod, result) = attached("one");
     let veth = host_veth(&result);
-    let before = look(&node);
+    let before = snapshot(&node);
     let found = node.run(|| Socket::route().unwrap().link(LinkId::Name(&veth)).unwrap().unwrap()).unwrap();
     let tbf = Tbf { rate: 125_000, limit: 100_000, buffer: 1_000_000, burst: None };
     let broken = Tbf { buffer: 0, ..tbf };
@@ -151,10 +151,10 @@ fn a_failure_at_any_step_leaves_nothing() {
         name: shared_name(&owner("one", "eth0")),
         existing: None,
         mtu: 1500,
-        alias: alias(&owner("one", "eth0"), found.index, Hook::Made),
+        alias: alias(&owner("one", "eth0"), found.index, QdiscOrigin::Made),
         former_alias: String::new(),
         tbf,
-        makes_hook: true,
+        creates_ingress_qdisc: true,
         parent: AT_INGRESS,
         stale: Vec::new(),
         preference: Some(1),
@@ -174,10 +174,10 @@ fn a_failure_at_any_step_leaves_nothing() {
     ] {
         let error = execute(&plan).unwrap_err().error;
         assert!(error.msg.starts_with(what), "{what}: {error}");
-        assert_eq!(before.diff(&look(&node)), "", "{what}");
+        assert_eq!(before.diff(&snapshot(&node)), "", "{what}");
     }
 
-    // What was written down at an IFB that was there already is there again.
+    // The alias of an IFB that existed before is restored.
     let name = &egress.name;
     node.sh(&format!("ip link add {name} type ifb && ip link set {name} up alias mine")).unwrap();
     let ifb = node.run(|| Socket::route().unwrap().link(LinkId::Name(name)).unwrap().unwrap()).unwrap();
@@ -185,31 +185,31 @@ fn a_failure_at_any_step_leaves_nothing() {
     execute(&with(taken)).unwrap_err();
     assert!(node.sh(&format!("ip link show {name}")).unwrap().contains("alias mine"));
     node.sh(&format!("ip link del {name}")).unwrap();
-    assert_eq!(before.diff(&look(&node)), "");
+    assert_eq!(before.diff(&snapshot(&node)), "");
 
-    // A hook that turned up in the meantime is a race, and stays.
+    // An ingress qdisc that another program created in the meantime is a race, and stays.
     node.sh(&format!("tc qdisc add dev {veth} clsact")).unwrap();
-    let with_hook = look(&node);
+    let with_hook = snapshot(&node);
     let failed = execute(&plan).unwrap_err();
     assert!(failed.is_race && failed.error.msg.starts_with("create ingress qdisc"), "{failed:?}");
-    assert_eq!(with_hook.diff(&look(&node)), "");
+    assert_eq!(with_hook.diff(&snapshot(&node)), "");
     node.sh(&format!("tc qdisc del dev {veth} clsact")).unwrap();
 
-    // Numbers that were there before come back.
+    // The former parameters are restored.
     execute(&Plan { egress: None, ..plan.clone() }).unwrap();
-    let shaped = look(&node);
+    let shaped = snapshot(&node);
     let to = Tbf { rate: 250_000, ..tbf };
     let change =
         Plan { ingress: Some(Root::Change { to, from: tbf }), ..with(Egress { tbf: broken, ..egress }) };
     execute(&change).unwrap_err();
-    assert_eq!(shaped.diff(&look(&node)), "");
+    assert_eq!(shaped.diff(&snapshot(&node)), "");
 }
 
 #[test]
-fn requests_that_make_no_sense() {
+fn invalid_requests() {
     let (node, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
-    let before = look(&node);
+    let before = snapshot(&node);
     let error_of = |verb: &str, limits: Value, previous: Option<&Value>| {
         fail(&node, &call(By::Us, verb, &attachment, &config("1.0.0", limits, previous)))
     };
@@ -226,12 +226,12 @@ fn requests_that_make_no_sense() {
         let error = fail(&node, &call(By::Us, "ADD", &attachment, &config(version, some(), None)));
         assert!(error.contains("incompatible CNI versions"), "{error}");
     }
-    assert_eq!(before.diff(&look(&node)), "");
+    assert_eq!(before.diff(&snapshot(&node)), "");
 }
 
-/// A rate of 1 kbit/s, the least that Kubernetes allows: a frame takes twelve seconds, and yet one fits the bucket.
+/// 1 kbit/s is the minimum that Kubernetes allows. A frame takes twelve seconds, but the bucket holds one.
 #[test]
-fn the_slowest_container_is_not_cut_off() {
+fn slowest_container_can_still_send() {
     let (node, pod, result) = attached("one");
     let config = config("1.0.0", both(1_000, CONTAINERD), Some(&result));
     succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));

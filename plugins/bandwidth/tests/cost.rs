@@ -1,18 +1,18 @@
-//! What a call costs: processes, round trips; and many at once.
+//! Processes and round trips of each verb, and concurrent calls.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use common::{
-    BANDWIDTH, Bins, By, CONTAINERD, CRIO, attached, both, call, config, ifbs, limits, look, network, shaped,
-    succeed,
+    BANDWIDTH, Bins, By, CONTAINERD, CRIO, attached, both, call, config, ifbs, limits, network, shaped,
+    snapshot, succeed,
 };
 use conformance::fixture::{Node, PATIENCE, Place as _, Pod, eventually};
 use conformance::runner::Exec;
 use serde_json::Value;
 use serde_json::json;
 
-/// No process is started, by any verb.
+/// No verb starts a process.
 #[test]
 fn no_helper_processes() {
     let (node, pod, result) = attached("one");
@@ -26,7 +26,7 @@ fn no_helper_processes() {
     }
 }
 
-/// The number of netlink requests that are waited for, per verb.
+/// The number of netlink round trips of each verb.
 #[test]
 fn round_trips() {
     let trips = |calls: &str| {
@@ -59,7 +59,7 @@ fn round_trips() {
     assert_eq!((gc, status), (1, 2));
 }
 
-/// The system calls of one call that concern processes and sockets.
+/// Runs one call under strace. Returns its system calls that start processes or send to sockets.
 fn trace(node: &Node, verb: &str, pod: &Pod, config: &Value) -> String {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
@@ -80,12 +80,12 @@ fn trace(node: &Node, verb: &str, pod: &Pod, config: &Value) -> String {
 }
 
 #[test]
-fn thirty_two_at_once_leave_nothing() {
+fn thirty_two_concurrent_pods_leave_nothing() {
     let node = Node::new().unwrap();
     let bins = Bins::new(By::Us, By::Us);
     let network = network("1.0.0", json!({}));
     let pods: Vec<Pod> = (0..32).map(|n| node.pod(&format!("pod{n}")).unwrap()).collect();
-    let before = look(&node);
+    let before = snapshot(&node);
     for _ in 0..2 {
         std::thread::scope(|scope| {
             for pod in &pods {
@@ -106,9 +106,9 @@ fn thirty_two_at_once_leave_nothing() {
             }
         });
         assert!(
-            eventually(PATIENCE, || before.diff(&look(&node)).is_empty()),
+            eventually(PATIENCE, || before.diff(&snapshot(&node)).is_empty()),
             "{}",
-            before.diff(&look(&node))
+            before.diff(&snapshot(&node))
         );
     }
 }

@@ -1,9 +1,9 @@
-//! DEL in every state, and of a container that lives on.
+//! DEL from every intermediate state, and DEL of a container that keeps running.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, look, owner, succeed};
+use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, owner, snapshot, succeed};
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
 use conformance::fixture::Pod;
@@ -16,7 +16,7 @@ use std::time::Duration;
 fn del_in_every_state() {
     let named = |result: &Value| config("1.0.0", both(10_000_000, CRIO), Some(result));
     let bare = config("1.0.0", json!(null), None);
-    // Limits that ADD would refuse, and a result that cannot be read.
+    // Limits that ADD refuses, and a prevResult that cannot be decoded.
     let mut broken = config("1.0.0", json!({"ingressRate": 7}), None);
     broken["prevResult"] = json!("x");
     type Prepare = fn(&Node, &Pod, &str);
@@ -26,7 +26,7 @@ fn del_in_every_state() {
             drop(node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap())
         }),
         ("filter gone", |node, _, veth| drop(node.sh(&format!("tc filter del dev {veth} ingress")).unwrap())),
-        ("hook and root gone", |node, _, veth| {
+        ("ingress and root qdisc gone", |node, _, veth| {
             drop(node.sh(&format!("tc qdisc del dev {veth} ingress; tc qdisc del dev {veth} root")).unwrap());
         }),
         ("interface gone", |_, pod, _| drop(pod.sh("ip link del eth0").unwrap())),
@@ -37,7 +37,7 @@ fn del_in_every_state() {
             [("all", true), ("all", false), ("bare", true), ("bare", false), ("broken", true)]
         {
             let (node, pod, result) = attached("one");
-            let before = look(&node);
+            let before = snapshot(&node);
             let veth = host_veth(&result);
             let add = call(By::Us, "ADD", &pod.attachment("eth0"), &named(&result));
             let added = succeed(&node, &add).document().unwrap();
@@ -54,23 +54,24 @@ fn del_in_every_state() {
             for _ in 0..2 {
                 succeed(&node, &call(By::Us, "DEL", &attachment, &config));
             }
-            let case = format!("{state}, {given}, netns {with_netns}");
-            assert_eq!(ifbs(&node), Vec::<String>::new(), "{case}");
+            let input = format!("{state}, {given}, netns {with_netns}");
+            assert_eq!(ifbs(&node), Vec::<String>::new(), "{input}");
             let is_there = node.sh(&format!("ip link show {veth}")).is_ok();
-            // Without namespace and IFB nothing tells which link it was; what is left there dies with it.
+            // Without namespace and IFB, DEL cannot find the host's link. The kernel deletes the rest with
+            // that link.
             let untraceable =
-                !with_netns && matches!(state, "IFB gone" | "filter gone" | "hook and root gone");
+                !with_netns && matches!(state, "IFB gone" | "filter gone" | "ingress and root qdisc gone");
             if is_there && !matches!(state, "namespace gone" | "interface gone") && !untraceable {
-                assert_eq!(before.diff(&look(&node)), "", "{case}");
+                assert_eq!(before.diff(&snapshot(&node)), "", "{input}");
                 pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
             }
         }
     }
 }
 
-/// A container that lives on loses no more than what was in the queues when its limits are taken away.
+/// A running container loses at most the packets that are queued when DEL removes its limits.
 #[test]
-fn del_is_no_black_hole() {
+fn del_does_not_cut_off_a_running_container() {
     for with_netns in [true, false] {
         let (node, pod, result) = attached("one");
         let config = config("1.0.0", both(1_000_000_000, CRIO), Some(&result));
@@ -82,14 +83,14 @@ fn del_is_no_black_hole() {
             if !with_netns {
                 attachment.netns.clear();
             }
-            let said = std::thread::scope(|scope| {
+            let report = std::thread::scope(|scope| {
                 let ping = scope.spawn(|| pod.sh("ping -q -i 0.002 -c 150 10.1.0.1").unwrap());
                 std::thread::sleep(Duration::from_millis(120));
                 succeed(&node, &call(By::Us, "DEL", &attachment, &config));
                 ping.join().unwrap()
             });
-            let received = said.split(" received").next().unwrap().rsplit(' ').next().unwrap();
-            assert!(received.parse::<u32>().unwrap() >= 147, "{said}");
+            let received = report.split(" received").next().unwrap().rsplit(' ').next().unwrap();
+            assert!(received.parse::<u32>().unwrap() >= 147, "{report}");
         }
     }
 }

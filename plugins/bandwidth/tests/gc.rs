@@ -24,7 +24,7 @@ fn gc(node: &Node, network: &str, valid: &[(&str, &str)]) {
 }
 
 #[test]
-fn gc_removes_what_a_lost_del_left() {
+fn gc_removes_ifbs_after_a_lost_del() {
     let node = Node::new().unwrap();
     let bridge = Bins::new(By::Go, By::Us);
     let add = |name: &str, by: By| {
@@ -48,11 +48,12 @@ fn gc_removes_what_a_lost_del_left() {
     for pod in &lost {
         pod.delete().unwrap();
     }
-    // Not ours to touch: another plugin's IFB, and one with our kind of name but somebody's words at it.
+    // GC must not touch another plugin's IFB, nor one whose name has our form but whose alias does not.
     node.sh("ip link add ifb7 type ifb; ip link add bwp0123456789ab type ifb; ip link set bwp0123456789ab alias mine").unwrap();
     assert_eq!(ifbs(&node).len(), 7);
-    // A third network's GC takes what leads nowhere, and leaves what has another network's signature.
-    let signed = shared_name(&owner("lost", "eth0"));
+    // GC of another network removes an unused IFB without an alias, and keeps IFBs whose alias names another
+    // network.
+    let with_alias = shared_name(&owner("lost", "eth0"));
     let wait = || {
         eventually(PATIENCE, || {
             !node.sh("ip -o link show type veth").unwrap().contains("nobody")
@@ -60,18 +61,19 @@ fn gc_removes_what_a_lost_del_left() {
         })
     };
     assert!(wait());
-    gc(&node, "elsewhere", &[]);
+    gc(&node, "other-network", &[]);
     assert_eq!(ifbs(&node).len(), 6);
-    assert!(ifbs(&node).contains(&signed));
+    assert!(ifbs(&node).contains(&with_alias));
     gc(&node, NETWORK, &[("alive", "eth0"), ("alive-go", "eth0"), ("lost", "net1")]);
-    let left = ifbs(&node);
-    assert!(!left.contains(&signed), "{left:?}");
-    assert_eq!(left.len(), 5, "{left:?}");
+    let remaining = ifbs(&node);
+    assert!(!remaining.contains(&with_alias), "{remaining:?}");
+    assert_eq!(remaining.len(), 5, "{remaining:?}");
     for pod in [&alive, &alive_by_go, &unlisted_by_go] {
-        assert!(left.contains(&shared_name(&owner(pod.name(), "eth0"))));
+        assert!(remaining.contains(&shared_name(&owner(pod.name(), "eth0"))));
         pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
     }
-    // Once the runtime says that nothing is alive, ours go; what a live container sends through stays.
+    // Without valid attachments, GC removes our IFBs. It keeps an IFB of the reference that a running
+    // container uses.
     gc(&node, NETWORK, &[]);
     assert!(!ifbs(&node).contains(&shared_name(&owner("alive", "eth0"))));
     assert!(ifbs(&node).contains(&shared_name(&owner("unlisted-go", "eth0"))));
@@ -95,7 +97,7 @@ fn gc_through_a_runtime() {
 }
 
 #[test]
-fn status_says_what_the_kernel_lacks() {
+fn status_names_what_the_kernel_lacks() {
     let node = Node::new().unwrap();
     let before = Snapshot::take(&node).unwrap();
     let config = json!({"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth"});
@@ -103,7 +105,7 @@ fn status_says_what_the_kernel_lacks() {
     assert_eq!(succeed(&node, &status).stdout_text(), "");
     assert_eq!(before.diff(&Snapshot::take(&node).unwrap()), "");
 
-    // A kernel that lacks something, played by one that is asked for what no kernel has.
+    // Stands for a kernel that lacks a kind: no kernel has these.
     use cni_common::netlink::Socket;
     use ferrule_bandwidth::status::{KINDS, Kinds, missing};
     let lacks =

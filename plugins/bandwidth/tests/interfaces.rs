@@ -1,11 +1,11 @@
-//! Several interfaces and names, and host sides that are not reported.
+//! Several interfaces of a container, colliding names, and host interfaces that no result reports.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use common::{
-    Bins, By, CONTAINERD, CRIO, attached, both, bridge_only, call, config, fail, host_veth, ifbs, look,
-    network, owner, qdiscs, shaped, succeed,
+    Bins, By, CONTAINERD, CRIO, attached, both, bridge_only, call, config, fail, host_veth, ifbs, network,
+    owner, qdiscs, shaped, snapshot, succeed,
 };
 use conformance::fixture::Node;
 use conformance::fixture::Place as _;
@@ -22,34 +22,34 @@ fn two_interfaces_of_one_container() {
             let runtime = bins.runtime(&node);
             let network = network("1.0.0", json!({}));
             let second = if first == "eth0" { "net1" } else { "eth0" };
-            let before = look(&node);
+            let before = snapshot(&node);
             let attachments =
                 [first, second].map(|ifname| shaped(&pod, ifname, both(10_000_000, CONTAINERD)));
             for attachment in &attachments {
                 runtime.add(&network, attachment).unwrap();
             }
-            let both_of_them = ifbs(&node);
-            assert_eq!(both_of_them, [shared_name(&owner("one", first)), own_name(&owner("one", second))]);
+            let both_names = ifbs(&node);
+            assert_eq!(both_names, [shared_name(&owner("one", first)), own_name(&owner("one", second))]);
             for attachment in &attachments {
                 runtime.check(&network, attachment).unwrap();
             }
             runtime.del(&network, &attachments[0]).unwrap();
             runtime.del(&network, &attachments[0]).unwrap();
-            assert_eq!(ifbs(&node), both_of_them[1..]);
+            assert_eq!(ifbs(&node), both_names[1..]);
             runtime.check(&network, &attachments[1]).unwrap();
             runtime.del(&network, &attachments[1]).unwrap();
-            assert_eq!(before.diff(&look(&node)), "");
+            assert_eq!(before.diff(&snapshot(&node)), "");
         }
     }
 }
 
-/// Both want the reference's name for their IFB; the loser finds another one.
+/// Both ADDs try the reference's IFB name; the loser of the race uses its own name.
 #[test]
-fn two_interfaces_at_the_same_moment() {
+fn two_interfaces_concurrently() {
     let (node, pod, result) = attached("one");
     let bridge = Bins::new(By::Go, By::Us);
     let second = bridge.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("net1")).unwrap();
-    let before = look(&node);
+    let before = snapshot(&node);
     for _ in 0..20 {
         for verb in ["ADD", "DEL"] {
             std::thread::scope(|scope| {
@@ -62,12 +62,13 @@ fn two_interfaces_at_the_same_moment() {
             assert_eq!(ifbs(&node).len(), if verb == "ADD" { 2 } else { 0 });
         }
     }
-    assert_eq!(before.diff(&look(&node)), "");
+    assert_eq!(before.diff(&snapshot(&node)), "");
 }
 
-/// Network "ab" and container "c", network "a" and container "bc": the reference gives both one name.
+/// Network "ab" with container "c" and network "a" with container "bc": the reference gives both IFBs the
+/// same name.
 #[test]
-fn names_that_run_into_each_other() {
+fn colliding_names_of_the_reference() {
     let node = Node::new().unwrap();
     let bins = Bins::new(By::Go, By::Us);
     let runtime = bins.runtime(&node);
@@ -88,14 +89,14 @@ fn names_that_run_into_each_other() {
     assert_eq!(ifbs(&node), Vec::<String>::new());
 }
 
-/// Results that say nothing of the host's side, or lie: the kernel knows.
+/// The kernel tells the host's veth, even if the result reports no or wrong interfaces.
 #[test]
-fn the_host_side_is_found_without_being_reported() {
+fn unreported_host_veth_is_found() {
     for interfaces in
         [json!([]), json!([{"name": "eth0", "sandbox": "/run/netns/one"}]), json!([{"name": "lo"}])]
     {
         let (node, pod, result) = attached("one");
-        let before = look(&node);
+        let before = snapshot(&node);
         let mut reported = result.clone();
         reported["interfaces"] = interfaces;
         let config = config("1.0.0", both(10_000_000, CRIO), Some(&reported));
@@ -105,25 +106,25 @@ fn the_host_side_is_found_without_being_reported() {
         let check = self::config("1.0.0", both(10_000_000, CRIO), Some(&added));
         succeed(&node, &call(By::Us, "CHECK", &pod.attachment("eth0"), &check));
         succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-        assert_eq!(before.diff(&look(&node)), "");
+        assert_eq!(before.diff(&snapshot(&node)), "");
     }
 }
 
 #[test]
-fn a_container_without_a_peer_on_the_host_is_an_error() {
+fn container_without_a_peer_on_the_host_is_an_error() {
     let node = Node::new().unwrap();
     let (pod, other) = (node.pod("one").unwrap(), node.pod("other").unwrap());
     node.sh("ip link add uplink type bridge && ip link set uplink up").unwrap();
     let result =
         json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/one"}]});
     let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
-    let before = look(&node);
+    let before = snapshot(&node);
     let error_now = || {
         let errors =
             ["ADD", "CHECK"].map(|verb| fail(&node, &call(By::Us, verb, &pod.attachment("eth0"), &config)));
         assert_eq!(errors[0], errors[1]);
         succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-        assert_eq!(before.diff(&look(&node)), "");
+        assert_eq!(before.diff(&snapshot(&node)), "");
         errors[0].clone()
     };
     let error = error_now();
@@ -138,7 +139,7 @@ fn a_container_without_a_peer_on_the_host_is_an_error() {
     assert!(error.contains("interface \"eth0\" was not a veth interface"), "{error}");
     pod.sh("ip link del eth0").unwrap();
 
-    // The peer is in a third namespace, and on the host a veth of another container has its index.
+    // The peer is in a third namespace; the host may have a veth of another container with the same index.
     pod.sh("ip link add eth0 type veth peer name x netns other && ip link set eth0 up").unwrap();
     let peer: u32 = other
         .sh("cat /sys/class/net/x/ifindex")
@@ -149,15 +150,15 @@ fn a_container_without_a_peer_on_the_host_is_an_error() {
         .unwrap();
     let error = error_now();
     assert!(error.contains(&format!("veth peer with index {peer} is not in host ns")), "{error}");
-    // The namespaces stay as they are, the host gets the veth.
+    // The peer stays where it is; the host gets a veth with its index.
     let third = node.pod("third").unwrap();
     node.sh(&format!(
         "ip link add decoy index {peer} type veth peer name eth0 netns {} || ip link show",
         third.name()
     ))
     .unwrap();
-    let before = look(&node);
+    let before = snapshot(&node);
     let error = fail(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
     assert!(error.contains("is not in host ns"), "{error}");
-    assert_eq!(before.diff(&look(&node)), "");
+    assert_eq!(before.diff(&snapshot(&node)), "");
 }

@@ -1,53 +1,56 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. The DEL after that removes everything, and
-//! so does a GC for a DEL that never came. They need `strace`.
+//! A runtime may kill the plugin with SIGKILL at any time. DEL after that must remove everything, and so must
+//! GC if DEL is lost. These tests kill it before each system call that is visible outside the process, which
+//! needs `strace`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{Bins, By, CONTAINERD, NETWORK, attached, both, bridge_only, call, config, ifbs, look, succeed};
+use common::{
+    Bins, By, CONTAINERD, NETWORK, attached, both, bridge_only, call, config, ifbs, snapshot, succeed,
+};
 use conformance::fixture::{Moment, Node, PATIENCE, Place as _, eventually};
 use conformance::runner::Exec;
 use serde_json::{Value, json};
 
 #[test]
-fn del_removes_what_killed_calls_left() {
+fn del_cleans_up_after_killed_calls() {
     let (node, pod, result) = attached("one");
     let exec = |verb: &str, previous: &Value| {
         let config = config("1.0.0", both(10_000_000, CONTAINERD), Some(previous));
         call(By::Us, verb, &pod.attachment("eth0"), &config)
     };
     let [add, del] = ["ADD", "DEL"].map(|verb| exec(verb, &result));
-    let before = look(&node);
+    let before = snapshot(&node);
     let adds = Moment::all(&node, &add).unwrap();
-    for moment in Moment::all(&node, &del).unwrap() {
+    for kill_point in Moment::all(&node, &del).unwrap() {
         succeed(&node, &add);
-        moment.kill(&node, &del).unwrap();
+        kill_point.kill(&node, &del).unwrap();
         succeed(&node, &del);
-        assert_eq!(before.diff(&look(&node)), "", "DEL killed {moment}");
+        assert_eq!(before.diff(&snapshot(&node)), "", "DEL killed {kill_point}");
     }
-    for moment in adds {
-        moment.kill(&node, &add).unwrap();
+    for kill_point in adds {
+        kill_point.kill(&node, &add).unwrap();
         succeed(&node, &del);
-        assert_eq!(before.diff(&look(&node)), "", "ADD killed {moment}");
-        // Some runtimes try again without a DEL before it.
-        moment.kill(&node, &add).unwrap();
-        let whole = succeed(&node, &add).document().unwrap();
-        succeed(&node, &exec("CHECK", &whole));
+        assert_eq!(before.diff(&snapshot(&node)), "", "ADD killed {kill_point}");
+        // Some runtimes repeat a failed ADD without a DEL.
+        kill_point.kill(&node, &add).unwrap();
+        let added = succeed(&node, &add).document().unwrap();
+        succeed(&node, &exec("CHECK", &added));
         pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
         succeed(&node, &del);
-        assert_eq!(before.diff(&look(&node)), "", "ADD killed {moment} and tried again");
+        assert_eq!(before.diff(&snapshot(&node)), "", "ADD killed {kill_point} and tried again");
     }
 }
 
 #[test]
-fn gc_removes_what_killed_calls_left() {
+fn gc_cleans_up_after_killed_calls() {
     let node = Node::new().unwrap();
     let bridge = Bins::new(By::Go, By::Us);
     let runtime = bridge.runtime(&node);
     let gc = json!({"cniVersion": "1.1.0", "name": NETWORK, "type": "bandwidth",
         "cni.dev/valid-attachments": [], "cni.dev/attachments": []});
     let gc = Exec::new(common::BANDWIDTH, "GC").stdin(gc.to_string());
-    let call_and_lose_the_pod = |verb: &str, make: &mut dyn FnMut(&Exec)| {
+    let call_and_delete_the_pod = |verb: &str, make: &mut dyn FnMut(&Exec)| {
         let pod = node.pod("lost").unwrap();
         let result = runtime.add(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         let config = config("1.0.0", both(10_000_000, CONTAINERD), Some(&result));
@@ -61,12 +64,12 @@ fn gc_removes_what_killed_calls_left() {
         assert!(eventually(PATIENCE, || node.sh("ip -o link show type veth").unwrap().is_empty()));
     };
     for verb in ["ADD", "DEL"] {
-        let mut moments = Vec::new();
-        call_and_lose_the_pod(verb, &mut |exec| moments = Moment::all(&node, exec).unwrap());
-        for moment in moments {
-            call_and_lose_the_pod(verb, &mut |exec| moment.kill(&node, exec).unwrap());
+        let mut kill_points = Vec::new();
+        call_and_delete_the_pod(verb, &mut |exec| kill_points = Moment::all(&node, exec).unwrap());
+        for kill_point in kill_points {
+            call_and_delete_the_pod(verb, &mut |exec| kill_point.kill(&node, exec).unwrap());
             succeed(&node, &gc);
-            assert_eq!(ifbs(&node), Vec::<String>::new(), "{verb} killed {moment}");
+            assert_eq!(ifbs(&node), Vec::<String>::new(), "{verb} killed {kill_point}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Taking turns with the reference.
+//! Our plugin and the reference's used alternately.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use common::{
     Bins, By, CONTAINERD, CRIO, KUBELET, attached, both, bridge_only, call, config, filters, host_veth, ifbs,
-    limits, look, owner, qdiscs, succeed,
+    limits, owner, qdiscs, snapshot, succeed,
 };
 use conformance::fixture::Place as _;
 use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::Value;
 use serde_json::json;
 
-/// Limits of which neither implementation thinks that something has to be put right.
+/// Limits that give the same parameters in both implementations.
 fn sound() -> Value {
     both(100_000_000, 10_000_000)
 }
 
 #[test]
-fn sound_limits_look_the_same_by_either() {
+fn sound_limits_give_equal_state() {
     for limits in [sound(), limits((40_000_000_000, 4_000_000_000), (123_456_789, 987_654))] {
         let made = [By::Go, By::Us].map(|by| {
             let (node, pod, result) = attached("one");
@@ -39,9 +39,9 @@ fn sound_limits_look_the_same_by_either() {
     }
 }
 
-/// The reference's numbers for each burst that runtimes send, with the key and in the kernel.
+/// With `referenceNumbers`, the kernel's parameters equal the reference's for every burst that runtimes send.
 #[test]
-fn opting_out_gives_the_references_numbers() {
+fn reference_numbers_equal_the_references() {
     for (rate, burst) in [
         (10_000_000, CONTAINERD),
         (1_000_000, CONTAINERD),
@@ -66,23 +66,23 @@ fn opting_out_gives_the_references_numbers() {
 }
 
 #[test]
-fn what_the_reference_made_is_checked_adopted_and_removed() {
+fn state_of_the_reference_is_checked_adopted_and_removed() {
     for limits in [sound(), both(10_000_000, CONTAINERD), both(1_000_000, CRIO)] {
         let (node, pod, result) = attached("one");
         let attachment = pod.attachment("eth0");
-        let before = look(&node);
+        let before = snapshot(&node);
         let add = config("1.0.0", limits.clone(), Some(&result));
         let added = succeed(&node, &call(By::Go, "ADD", &attachment, &add)).document().unwrap();
         let then = config("1.0.0", limits.clone(), Some(&added));
         succeed(&node, &call(By::Us, "CHECK", &attachment, &then));
-        // Adopted: the same IFB, now signed.
+        // ADD adopts the reference's IFB and sets its alias.
         let again = succeed(&node, &call(By::Us, "ADD", &attachment, &add)).document().unwrap();
         assert_eq!(again["interfaces"], added["interfaces"]);
         assert_eq!(ifbs(&node).len(), 1);
         succeed(&node, &call(By::Us, "CHECK", &attachment, &then));
         succeed(&node, &call(By::Us, "DEL", &attachment, &then));
-        assert_eq!(before.diff(&look(&node)), "");
-        // Removed as the reference left it, with the namespace or without.
+        assert_eq!(before.diff(&snapshot(&node)), "");
+        // DEL removes the reference's IFB, with and without the namespace.
         for netns in [attachment.netns.clone(), String::new()] {
             succeed(&node, &call(By::Go, "ADD", &attachment, &add));
             let mut attachment = attachment.clone();
@@ -99,7 +99,7 @@ fn what_the_reference_made_is_checked_adopted_and_removed() {
 }
 
 #[test]
-fn what_we_made_the_reference_checks_and_removes() {
+fn reference_checks_and_removes_our_state() {
     let (node, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
     let added = succeed(&node, &call(By::Us, "ADD", &attachment, &config("1.0.0", sound(), Some(&result))));
@@ -111,24 +111,24 @@ fn what_we_made_the_reference_checks_and_removes() {
     pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
 }
 
-/// The reference shaped the first interface, before the plugins were replaced; the second is ours.
+/// The reference made the first interface, before the plugins were replaced. Ours makes the second.
 #[test]
-fn a_second_interface_beside_one_of_the_reference() {
+fn second_interface_beside_the_references_first() {
     let (node, pod, result) = attached("one");
     let bridge = Bins::new(By::Go, By::Us);
     let second = bridge.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("net1")).unwrap();
-    let before = look(&node);
+    let before = snapshot(&node);
     let config_of = |result: &Value| config("1.0.0", both(10_000_000, CRIO), Some(result));
     succeed(&node, &call(By::Go, "ADD", &pod.attachment("eth0"), &config_of(&result)));
-    let first_only = look(&node);
+    let first_only = snapshot(&node);
     for _ in 0..2 {
         succeed(&node, &call(By::Us, "ADD", &pod.attachment("net1"), &config_of(&second)));
     }
     assert_eq!(ifbs(&node), [shared_name(&owner("one", "eth0")), own_name(&owner("one", "net1"))]);
     for _ in 0..2 {
         succeed(&node, &call(By::Us, "DEL", &pod.attachment("net1"), &config("1.0.0", json!(null), None)));
-        assert_eq!(first_only.diff(&look(&node)), "");
+        assert_eq!(first_only.diff(&snapshot(&node)), "");
     }
     succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config("1.0.0", json!(null), None)));
-    assert_eq!(before.diff(&look(&node)), "");
+    assert_eq!(before.diff(&snapshot(&node)), "");
 }

@@ -1,7 +1,7 @@
-//! What a container really gets: rate, first second, and delay, measured with iperf3 and ping.
+//! The traffic that a container gets: rate, first second and delay, measured with iperf3 and ping.
 //!
-//! A tbf counts whole frames, as the reference's does, and iperf3 what TCP carries: 1448 of each 1514 bytes. So what iperf3
-//! says is multiplied by 1514/1448 before it is compared.
+//! A tbf counts whole frames, iperf3 counts TCP's payload: 1448 of each 1514 bytes. So iperf3's figures are
+//! multiplied by 1514/1448 before they are compared.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -16,29 +16,29 @@ use ferrule_bandwidth::config::{Limit, Numbers};
 use ferrule_bandwidth::shape::{self, Sizes};
 use serde_json::{Value, json};
 
-/// One measurement at a time, apart from those that are meant to run together.
+/// Held during a measurement, so that only measurements of the same test run concurrently.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 const MBIT: u64 = 1_000_000;
 const FRAME_PER_PAYLOAD: f64 = 1514.0 / 1448.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Direction {
     ToPod,
     FromPod,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct TestInput {
     by: By,
     rate: u64,
     burst: (&'static str, u64),
-    way: Way,
+    direction: Direction,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    /// Bits per second on the link, the first second left out.
+    /// Bits per second on the link, without the first second.
     steady: f64,
     /// Bits on the link in the first second.
     first: f64,
@@ -47,7 +47,7 @@ struct Measured {
     rtt_longest: f64,
 }
 
-/// A container with an iperf3 server.
+/// A container that runs an iperf3 server.
 struct Server {
     _pod: Pod,
     address: String,
@@ -62,7 +62,7 @@ impl Server {
             bins.runtime(node).add(&network("1.0.0", json!({})), &shaped(&pod, "eth0", limits)).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let mut command = Command::new("iperf3");
-        // In JSON, so that clients can ask for its report.
+        // With JSON output, so that clients can fetch the server's report.
         command.args(["-s", "-J"]);
         let iperf = pod
             .spawn(command)
@@ -72,34 +72,34 @@ impl Server {
         Server { _pod: pod, address, _iperf: iperf }
     }
 
-    /// The intervals that the receiver counted: seconds and bits on the link. None if iperf3 could not finish, or has nothing
-    /// to tell.
-    fn iperf(&self, node: &Node, way: Way, seconds: u32, options: &str) -> Vec<(f64, f64)> {
-        let reverse = if way == Way::FromPod { "-R" } else { "--get-server-output" };
-        let said = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
-        let said: Value = match said {
-            Ok(said) => serde_json::from_str(&said).unwrap(),
+    /// Runs an iperf3 client. Returns the receiver's intervals in seconds and bits on the link; empty if
+    /// iperf3 fails or reports none.
+    fn iperf(&self, node: &Node, direction: Direction, seconds: u32, options: &str) -> Vec<(f64, f64)> {
+        let reverse = if direction == Direction::FromPod { "-R" } else { "--get-server-output" };
+        let report = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
+        let report: Value = match report {
+            Ok(report) => serde_json::from_str(&report).unwrap(),
             Err(error) => {
                 println!("{error}");
                 return Vec::new();
             }
         };
-        let receiver = if way == Way::FromPod { &said } else { &said["server_output_json"] };
-        let of = |interval: &Value| {
+        let receiver = if direction == Direction::FromPod { &report } else { &report["server_output_json"] };
+        let interval_of = |interval: &Value| {
             let sum = &interval["sum"];
             let (length, bytes) = (sum["seconds"].as_f64().unwrap(), sum["bytes"].as_f64().unwrap());
             (length, bytes * 8.0 * FRAME_PER_PAYLOAD)
         };
-        receiver["intervals"].as_array().into_iter().flatten().map(of).collect()
+        receiver["intervals"].as_array().into_iter().flatten().map(interval_of).collect()
     }
 
-    /// Nothing if iperf3 did not tell of the first second and more.
-    fn measure(&self, node: &Node, case: &Case, seconds: u32) -> Option<Measured> {
-        // iperf3 counts by the block, and its usual 128 KiB are a whole second of one Mbit/s.
-        let options = if case.rate <= 10 * MBIT { "-l 4K" } else { "" };
+    /// Measures once. `None` unless iperf3 reports the first second and a later one.
+    fn measure(&self, node: &Node, input: &TestInput, seconds: u32) -> Option<Measured> {
+        // iperf3 counts whole blocks, and its default of 128 KiB takes a whole second at 1 Mbit/s.
+        let options = if input.rate <= 10 * MBIT { "-l 4K" } else { "" };
         let count = (seconds - 1) * 10;
         let (intervals, ping) = std::thread::scope(|scope| {
-            let iperf = scope.spawn(|| self.iperf(node, case.way, seconds, options));
+            let iperf = scope.spawn(|| self.iperf(node, input.direction, seconds, options));
             std::thread::sleep(Duration::from_millis(800));
             let ping = node.sh(&format!("ping -q -i 0.1 -c {count} {} || true", self.address)).unwrap();
             (iperf.join().unwrap(), ping)
@@ -121,14 +121,16 @@ impl Server {
     }
 }
 
-impl Case {
+impl TestInput {
     fn server(&self, node: &Node, number: usize, bins: &Bins) -> Server {
         let limit = (self.rate, self.burst.1);
-        let limits = if self.way == Way::ToPod { limits(limit, (0, 0)) } else { limits((0, 0), limit) };
+        let limits =
+            if self.direction == Direction::ToPod { limits(limit, (0, 0)) } else { limits((0, 0), limit) };
         Server::new(node, &format!("pod{number}"), bins, limits)
     }
 
-    /// What the documentation promises: the first second's share above the rate, and the longest delay in milliseconds.
+    /// The documented bounds: the excess over the rate in the first second as a share, and the longest delay
+    /// in milliseconds.
     fn bounds(&self) -> (f64, f64) {
         let tbf = shape::tbf(
             Limit { rate: self.rate, burst: self.burst.1 },
@@ -138,26 +140,26 @@ impl Case {
         (f64::from(tbf.buffer) * 64e-9, f64::from(tbf.limit) / tbf.rate as f64 * 1000.0)
     }
 
-    fn faults(&self, measured: &Measured) -> Vec<String> {
+    fn defects(&self, measured: &Measured) -> Vec<String> {
         let rate = self.rate as f64;
         let tolerance = if self.rate >= 1000 * MBIT { 0.10 } else { 0.05 };
         let (burst, delay) = self.bounds();
-        let mut faults = Vec::new();
+        let mut defects = Vec::new();
         let off = measured.steady / rate - 1.0;
         if off.abs() > tolerance {
-            faults.push(format!("the steady rate is off by {:.1} %", off * 100.0));
+            defects.push(format!("the steady rate is off by {:.1} %", off * 100.0));
         }
-        // What iperf3 counts late or early when the second ends: two percent, or four frames.
+        // iperf3 may attribute two percent or four frames to the wrong second.
         let granted = burst + 0.02_f64.max(4.0 * 1514.0 * 8.0 / rate);
         if measured.first / rate > 1.0 + granted {
-            faults.push(format!("{:.1} % of the rate in the first second", measured.first / rate * 100.0));
+            defects.push(format!("{:.1} % of the rate in the first second", measured.first / rate * 100.0));
         }
-        // A frame is sent when all of it may be, and this machine has other work: 20 ms.
+        // A frame is sent when the bucket holds all of it. 20 ms allow for other work on the machine.
         if measured.rtt_longest.is_nan() || measured.rtt_longest > delay + 2.0 * 1514.0 * 8000.0 / rate + 20.0
         {
-            faults.push(format!("a delay of {:.0} ms, {delay:.0} are documented", measured.rtt_longest));
+            defects.push(format!("a delay of {:.0} ms, {delay:.0} are documented", measured.rtt_longest));
         }
-        faults
+        defects
     }
 
     fn row(&self, measured: &Measured) -> String {
@@ -165,7 +167,7 @@ impl Case {
             "{:?} {:>5} Mbit/s {:?} burst {:<10} steady {:>9.3} Mbit/s ({:>6.1} %), first second {:>9.3} Mbit, rtt {:>6.1} ms, longest {:>6.1} ms",
             self.by,
             self.rate / MBIT,
-            self.way,
+            self.direction,
             self.burst.0,
             measured.steady / 1e6,
             measured.steady / self.rate as f64 * 100.0,
@@ -180,77 +182,82 @@ fn bursts(rate: u64) -> [(&'static str, u64); 5] {
     [("containerd", CONTAINERD), ("CRI-O", CRIO), ("kubelet", KUBELET), ("100 ms", rate / 10), ("minimum", 8)]
 }
 
-fn cases(rates: &[u64], ways: &[Way]) -> Vec<Case> {
-    let of = |rate: u64, way: Way| bursts(rate).map(|burst| Case { by: By::Us, rate, burst, way });
-    rates.iter().flat_map(|rate| ways.iter().flat_map(move |way| of(*rate, *way))).collect()
+fn inputs(rates: &[u64], directions: &[Direction]) -> Vec<TestInput> {
+    let inputs_of = |rate: u64, direction: Direction| {
+        bursts(rate).map(|burst| TestInput { by: By::Us, rate, burst, direction })
+    };
+    rates
+        .iter()
+        .flat_map(|rate| directions.iter().flat_map(move |direction| inputs_of(*rate, *direction)))
+        .collect()
 }
 
-/// How often a case is measured again by itself. What takes the processor away from the sender, the receiver or the kernel in
-/// between can only make one measurement worse, while a filter that is wrong makes all of them wrong.
-const TRIES_AGAIN: u32 = 6;
-/// How long that is waited for: what takes the processor away seldom does so for a moment only.
+/// How often a failed measurement is repeated, one input at a time. Other work on the machine makes single
+/// measurements worse; wrong parameters make all of them wrong.
+const RETRIES: u32 = 6;
+/// The pause before a repetition: other work on the machine seldom takes only a moment.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Shows a measurement and tells what is wrong with it.
-fn look(case: &Case, measured: Option<Measured>) -> Vec<String> {
-    let Some(measured) = measured else { return vec!["iperf3 having nothing to tell".to_owned()] };
-    println!("{}", case.row(&measured));
-    case.faults(&measured)
+/// Prints a measurement and returns its defects.
+fn check(input: &TestInput, measured: Option<Measured>) -> Vec<String> {
+    let Some(measured) = measured else { return vec!["iperf3 reported no intervals".to_owned()] };
+    println!("{}", input.row(&measured));
+    input.defects(&measured)
 }
 
-/// Measures cases at the same time, then those that failed by themselves.
-fn measure(cases: &[Case], seconds: u32) {
+/// Measures all inputs concurrently, then repeats those that failed one at a time.
+fn measure(inputs: &[TestInput], seconds: u32) {
     let node = Node::new().unwrap();
     let bins = Bins::new(By::Go, By::Us);
     let servers: Vec<Server> =
-        cases.iter().zip(0..).map(|(case, number)| case.server(&node, number, &bins)).collect();
+        inputs.iter().zip(0..).map(|(input, number)| input.server(&node, number, &bins)).collect();
     let measured: Vec<Option<Measured>> = std::thread::scope(|scope| {
         let node = &node;
         let threads: Vec<_> = servers
             .iter()
-            .zip(cases)
-            .map(|(server, case)| scope.spawn(move || server.measure(node, case, seconds)))
+            .zip(inputs)
+            .map(|(server, input)| scope.spawn(move || server.measure(node, input, seconds)))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    for ((case, server), measured) in cases.iter().zip(&servers).zip(measured) {
-        let mut faults = look(case, measured);
-        for _ in 0..TRIES_AGAIN {
-            if !faults.is_empty() {
-                println!("    again, because of {}", faults.join(", "));
+    for ((input, server), measured) in inputs.iter().zip(&servers).zip(measured) {
+        let mut defects = check(input, measured);
+        for _ in 0..RETRIES {
+            if !defects.is_empty() {
+                println!("    repeated, because of: {}", defects.join(", "));
                 std::thread::sleep(PAUSE);
-                faults = look(case, server.measure(&node, case, seconds.min(6)));
+                defects = check(input, server.measure(&node, input, seconds.min(6)));
             }
         }
-        assert!(faults.is_empty(), "{case:?}: {}", faults.join(", "));
+        assert!(defects.is_empty(), "{input:?}: {}", defects.join(", "));
     }
 }
 
 #[test]
 fn low_rates_are_delivered() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    measure(&cases(&[MBIT, 10 * MBIT], &[Way::ToPod, Way::FromPod]), 9);
+    measure(&inputs(&[MBIT, 10 * MBIT], &[Direction::ToPod, Direction::FromPod]), 9);
 }
 
 #[test]
-fn a_hundred_megabits_are_delivered() {
+fn hundred_megabits_are_delivered() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for way in [Way::ToPod, Way::FromPod] {
-        measure(&cases(&[100 * MBIT], &[way]), 4);
+    for direction in [Direction::ToPod, Direction::FromPod] {
+        measure(&inputs(&[100 * MBIT], &[direction]), 4);
     }
 }
 
 #[test]
-fn a_gigabit_is_delivered() {
+fn gigabit_is_delivered() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for case in cases(&[1000 * MBIT], &[Way::ToPod, Way::FromPod]) {
-        measure(&[case], 3);
+    for input in inputs(&[1000 * MBIT], &[Direction::ToPod, Direction::FromPod]) {
+        measure(&[input], 3);
     }
 }
 
-/// For comparison only; nothing of it is asserted but that the reference does worse where it is known to.
+/// Measures the reference for comparison. Asserts only that it misses the rate where its defects are known.
 #[test]
-fn the_reference_beside_it() {
+fn reference_misses_the_rate_where_known() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     for (rate, burst) in [
         (10 * MBIT, ("CRI-O", CRIO)),
@@ -261,52 +268,53 @@ fn the_reference_beside_it() {
     ] {
         let mut delivered = Vec::new();
         for by in [By::Go, By::Us] {
-            let case = Case { by, rate, burst, way: Way::ToPod };
+            let input = TestInput { by, rate, burst, direction: Direction::ToPod };
             let node = Node::new().unwrap();
-            let server = case.server(&node, 0, &Bins::new(By::Go, by));
-            let measured = server.measure(&node, &case, 3).unwrap();
-            println!("{}", case.row(&measured));
+            let server = input.server(&node, 0, &Bins::new(By::Go, by));
+            let measured = server.measure(&node, &input, 3).unwrap();
+            println!("{}", input.row(&measured));
             delivered.push(measured);
         }
         let off = |measured: &Measured| (measured.steady.max(measured.first) / rate as f64 - 1.0).abs();
-        // With CRI-O's burst it depends on how large the packets happen to be.
+        // With CRI-O's burst the reference's rate depends on the packet sizes.
         if matches!(burst.0, "containerd" | "minimum") {
             assert!(off(&delivered[0]) > 0.2, "the reference delivers {rate} with the burst of {}", burst.0);
         }
     }
 }
 
-/// A limit on one direction or one container leaves the others alone.
+/// A limit of one direction or one container does not slow the others.
 #[test]
-fn what_is_not_limited_is_not_slowed() {
+fn unlimited_traffic_is_not_slowed() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let node = Node::new().unwrap();
     let bins = Bins::new(By::Go, By::Us);
     let free = Server::new(&node, "free", &bins, both(0, 0));
     let to_limited = Server::new(&node, "to-limited", &bins, limits((100 * MBIT, CONTAINERD), (0, 0)));
     let from_limited = Server::new(&node, "from-limited", &bins, limits((0, 0), (100 * MBIT, CONTAINERD)));
-    // The best second of several, taken in turns: other processes can only make it worse.
-    let once = |server: &Server, way: Way| {
-        server.iperf(&node, way, 1, "").first().map_or(0.0, |(time, bits)| bits / time / 1e9)
+    // The best of four alternating seconds: other work on the machine can only slow a second down.
+    let once = |server: &Server, direction: Direction| {
+        server.iperf(&node, direction, 1, "").first().map_or(0.0, |(time, bits)| bits / time / 1e9)
     };
-    let compare = |one: &Server, other: &Server, way: Way| {
+    let compare = |one: &Server, other: &Server, direction: Direction| {
         let best = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
-        (0..4).map(|_| (once(one, way), once(other, way))).fold((0.0, 0.0), best)
+        (0..4).map(|_| (once(one, direction), once(other, direction))).fold((0.0, 0.0), best)
     };
-    for (what, server, way) in [("received", &from_limited, Way::ToPod), ("sent", &to_limited, Way::FromPod)]
+    for (what, server, direction) in
+        [("received", &from_limited, Direction::ToPod), ("sent", &to_limited, Direction::FromPod)]
     {
-        let (base, other) = compare(&free, server, way);
+        let (base, other) = compare(&free, server, direction);
         println!(
             "{what} without limits {base:.2} Gbit/s, with the other direction limited {other:.2} Gbit/s"
         );
         assert!(other > base / 2.0 && other > 1.0, "{what}: {other} of {base} Gbit/s");
     }
     let (beside, base) = std::thread::scope(|scope| {
-        let busy = scope.spawn(|| to_limited.iperf(&node, Way::ToPod, 5, ""));
+        let busy = scope.spawn(|| to_limited.iperf(&node, Direction::ToPod, 5, ""));
         std::thread::sleep(Duration::from_millis(500));
-        let beside = (0..4).map(|_| once(&free, Way::ToPod)).fold(0.0, f64::max);
+        let beside = (0..4).map(|_| once(&free, Direction::ToPod)).fold(0.0, f64::max);
         busy.join().unwrap();
-        (beside, (0..3).map(|_| once(&free, Way::ToPod)).fold(0.0, f64::max))
+        (beside, (0..3).map(|_| once(&free, Direction::ToPod)).fold(0.0, f64::max))
     });
     println!("received without limits {base:.2} Gbit/s, beside a busy limited container {beside:.2} Gbit/s");
     assert!(beside > base / 2.0, "{beside} of {base} Gbit/s");

@@ -1,6 +1,7 @@
-//! ADD: address, bridge, veth pair, container, gateway, masquerading; undone in reverse order if a step fails.
+//! ADD: address, bridge, veth pair, container, gateway, masquerading.
 //!
-//! What is shared stays even then: the bridge, its addresses, forwarding. Another ADD may rely on it already.
+//! A failed ADD undoes its steps in reverse order. The bridge, its addresses and forwarding stay: another ADD
+//! may already rely on them.
 
 use cni_common::netlink::{Link, Socket};
 use cni_common::netns::Netns;
@@ -18,17 +19,17 @@ use crate::solicited;
 use crate::veth;
 use cni_common::plugin::Attachment;
 
-/// The links of a finished attachment.
+/// The links of a finished attachment, as they are after ADD.
 struct Links {
     bridge: Link,
     port: Link,
     container: Link,
 }
 
-/// Attaches the container.
+/// Attaches the container to the bridge.
 ///
 /// # Errors
-/// The first step that failed. What it and the steps before it made for this attachment is gone then.
+/// The error of the first step that failed, after everything made for this attachment has been removed.
 pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = Delegate::ipam(call.env, call.config)?;
@@ -41,7 +42,8 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let attachment = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let mut container = Container::open(netns, call.ifname)?;
-    // Before IPAM: a second ADD must fail without a DEL to IPAM, which would release the first one's address.
+    // Check before IPAM ADD: a second ADD must fail without IPAM DEL, which would release the address of the
+    // first ADD.
     if container.interface()?.is_some() {
         let host = veth::host_ends(&attachment).next().map_or(String::new(), |end| end.name);
         return Err(veth::name_taken(call.ifname, &host));
@@ -104,7 +106,7 @@ fn connect(
     Ok(Links { bridge, port, container: end })
 }
 
-/// The result: what the plugins before this one made, if there were any, and the attachment.
+/// The result: `prevResult`, if there is one, plus this attachment.
 fn describe(call: &Attach<'_>, conf: &Conf, links: Links, plan: Plan, ipam: AddResult) -> AddResult {
     let mut result = call.prev_result.clone().unwrap_or_default();
     let interface = |link: &Link, sandbox: &str| Interface {

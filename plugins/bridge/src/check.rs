@@ -1,6 +1,6 @@
-//! CHECK: whether the attachment is still what the result says and the configuration asks for.
+//! CHECK: compares the attachment in the kernel with `prevResult` and the configuration.
 //!
-//! Only what this plugin made is looked at; what other plugins of the chain added or changed is theirs to check.
+//! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
 use cni_common::netlink::route::{Entry, MAIN_TABLE};
 use cni_common::netlink::{Link, LinkId, Socket};
@@ -20,7 +20,7 @@ use cni_common::plugin::Attachment;
 /// Compares the attachment with `prevResult` and the configuration.
 ///
 /// # Errors
-/// The first thing that is missing or altered, IPAM's complaints included.
+/// The first object that is missing or altered; the IPAM plugin's error if its CHECK fails.
 pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let netns = call.sandbox.netns()?;
@@ -49,7 +49,8 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     Ok(())
 }
 
-/// The container's interface in the result. Its sandbox is CNI_NETNS, by that path or another.
+/// The container's interface in `prevResult`. Its sandbox must be CNI_NETNS: the same path, or the same
+/// device and inode.
 fn container_interface<'a>(
     call: &Attach<'_>,
     netns: &Netns,
@@ -71,7 +72,7 @@ fn container_interface<'a>(
     Ok(reported)
 }
 
-/// The addresses of the interface that this plugin made: with its index, or without any.
+/// The addresses of the interface that this plugin made: those with its index or without an index.
 fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
     let is_own = |ip: &&IpConfig| {
         ip.interface.is_none()
@@ -83,7 +84,7 @@ fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
 fn check_container(inside: &mut Container<'_>, ifname: &str, reported: &Interface) -> Result<Link, CniError> {
     let link = inside
         .interface()?
-        .ok_or_else(|| CniError::internal(format!("the container has lost its interface {ifname:?}")))?;
+        .ok_or_else(|| CniError::internal(format!("interface {ifname:?} not found in the container")))?;
     if link.kind != veth::KIND {
         return Err(CniError::internal(format!("interface {ifname:?} of the container is not of type veth")));
     }
@@ -108,13 +109,14 @@ fn check_addresses(socket: &mut Socket, container: &Link, ips: &[IpConfig]) -> R
     match ips.iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
         None => Ok(()),
         Some(ip) => Err(CniError::internal(format!(
-            "interface {:?} has lost its address {}",
+            "interface {:?} does not have address {}",
             container.name, ip.address
         ))),
     }
 }
 
-/// Every route of the result is in its table, with its next hop if it names one.
+/// Checks that every route of the result is in its table, with its next hop and priority if the result has
+/// them.
 fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<(), CniError> {
     let mut routes = result.routes.clone();
     plan::restore_attributes(&mut routes, &conf.ipam_routes);
@@ -134,7 +136,7 @@ fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
             if !present.iter().any(is_it) {
                 let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
                 return Err(CniError::internal(format!(
-                    "the container has lost its route {}{via}",
+                    "route {}{via} not found in the container",
                     route.dst
                 )));
             }
@@ -150,9 +152,9 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
     let reported =
         reported.ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
     let bridge = socket.link(LinkId::Name(name)).step(|| format!("look up bridge {name:?}"))?;
-    let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} is gone")))?;
+    let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
     if bridge.kind != device::KIND {
-        return Err(CniError::internal(format!("{name:?} is not a bridge any more")));
+        return Err(CniError::internal(format!("{name:?} is not a bridge")));
     }
     check_mac(&bridge, reported)?;
     if !bridge.is_up() {
@@ -166,7 +168,7 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
     Ok(bridge)
 }
 
-/// One of the host's interfaces in the result is the container's peer, a port of the bridge, and up.
+/// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up.
 fn check_port(
     socket: &mut Socket,
     conf: &Conf,
@@ -182,18 +184,21 @@ fn check_port(
             continue;
         };
         let name = &port.name;
-        let fault = if container.peer != Some(port.index) {
+        let defect = if container.peer != Some(port.index) {
             continue;
         } else if port.master != Some(bridge.index) {
-            format!("{name:?} is not a port of bridge {:?} any more", bridge.name)
+            format!("{name:?} is not a port of bridge {:?}", bridge.name)
         } else if !port.is_up() {
-            format!("{name:?} is down")
+            format!("bridge port {name:?} is down")
         } else if port.hairpin != conf.hairpin {
-            format!("{name:?} has hairpin mode {}, configured is {}", port.hairpin, conf.hairpin)
+            format!(
+                "bridge port {name:?} has hairpin mode {}, configuration says {}",
+                port.hairpin, conf.hairpin
+            )
         } else {
             return check_mac(&port, reported);
         };
-        return Err(CniError::internal(fault));
+        return Err(CniError::internal(defect));
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))
 }
@@ -206,7 +211,7 @@ fn check_gateways(socket: &mut Socket, bridge: &Link, ips: &[IpConfig]) -> Resul
     match gateways.iter().find(|gateway| !present.iter().any(|address| address.network == **gateway)) {
         None => Ok(()),
         Some(gateway) => {
-            Err(CniError::internal(format!("bridge {:?} has lost its address {gateway}", bridge.name)))
+            Err(CniError::internal(format!("bridge {:?} does not have address {gateway}", bridge.name)))
         }
     }
 }
@@ -227,8 +232,6 @@ fn check_masquerading(attachment: &Attachment<'_>, addresses: &[IpNetwork]) -> R
     let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
     match masquerade::check(&mut netfilter, attachment, addresses)?.first() {
         None => Ok(()),
-        Some(address) => {
-            Err(CniError::internal(format!("what comes from {address} is not masqueraded any more")))
-        }
+        Some(address) => Err(CniError::internal(format!("address {address} is not masqueraded"))),
     }
 }

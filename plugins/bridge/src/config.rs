@@ -1,4 +1,4 @@
-//! The plugin's configuration: read, checked, and told apart from what it does not do (yet).
+//! Decodes and checks the network configuration.
 
 use cni_common::netlink::Mac;
 use cni_common::spec::args::bad_pair;
@@ -7,10 +7,10 @@ use cni_common::spec::wire::WireRoute;
 use cni_common::spec::{CniArgs, CniError, Code, Dns, Json, NetConf, Route};
 use serde::Deserialize;
 
-/// The bridge's name where the configuration gives none.
+/// The bridge's name if the configuration has none.
 const DEFAULT_BRIDGE: &str = "cni0";
 
-/// What the kernel accepts as the MTU of a bridge and of a veth, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
+/// The MTU range in bytes that the kernel accepts for a bridge and a veth (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
 const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 
 /// A checked configuration.
@@ -18,25 +18,25 @@ const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 pub struct Conf {
     /// The bridge's name.
     pub bridge: String,
-    /// Give the bridge the address of each subnet's gateway, and forward between links.
+    /// Add each subnet's gateway address to the bridge, and enable forwarding.
     pub is_gateway: bool,
-    /// Have a default route through that gateway; implies `is_gateway`.
+    /// Add a default route through that gateway; implies `is_gateway`.
     pub is_default_gateway: bool,
-    /// Replace an address of the bridge that overlaps a gateway's subnet.
+    /// Replace a bridge address whose subnet overlaps a gateway's subnet.
     pub force_address: bool,
-    /// Masquerade what leaves the container's subnet.
+    /// Masquerade traffic that leaves the container's subnet.
     pub ip_masq: bool,
-    /// MTU in bytes of the veth pair, and of the bridge when it is made; 0 for the kernel's choice.
+    /// MTU in bytes of the veth pair and of a new bridge; 0 for the kernel's default.
     pub mtu: u32,
-    /// Let frames leave through the port that they came in through.
+    /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin: bool,
-    /// Have the bridge take in every frame.
+    /// Set the bridge to promiscuous mode.
     pub promiscuous: bool,
-    /// The container's hardware address, if one is asked for.
+    /// The container's MAC address, if the configuration or CNI_ARGS asks for one.
     pub mac: Option<Mac>,
-    /// Replaces IPAM's name resolution.
+    /// Replaces the `dns` of IPAM's result.
     pub dns: Option<Dns>,
-    /// The routes in IPAM's configuration. Results before 1.1.0 cannot carry the attributes that these have.
+    /// The routes of the `ipam` section. Results before version 1.1.0 cannot carry all of their attributes.
     pub ipam_routes: Vec<Route>,
 }
 
@@ -84,7 +84,7 @@ struct Ipam {
     routes: Vec<WireRoute>,
 }
 
-/// An empty list that is there replaces IPAM's, one that is absent does not.
+/// An empty list replaces IPAM's list; an absent one does not.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireDns {
@@ -95,9 +95,9 @@ struct WireDns {
 }
 
 impl Wire {
-    /// The keys of the reference that this plugin does not serve, each with its value here and the one value that asks for
-    /// nothing (besides absence, `null`, `""` and `[]`).
-    fn unserved(&self) -> [(&'static str, &Option<Json>, &'static str); 8] {
+    /// The reference's keys that this plugin does not support: name, configured value, and the value that
+    /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 8] {
         [
             ("ipMasqBackend", &self.ip_masq_backend, "\"nftables\""),
             ("vlan", &self.vlan, "0"),
@@ -110,11 +110,11 @@ impl Wire {
         ]
     }
 
-    fn refuse_unserved(&self) -> Result<(), CniError> {
-        for (key, value, neutral) in self.unserved() {
+    fn refuse_unsupported(&self) -> Result<(), CniError> {
+        for (key, value, off) in self.unsupported() {
             let Some(value) = value else { continue };
             let text = serde_json::to_string(value).unwrap_or_default();
-            if text != neutral && text != "\"\"" && text != "[]" {
+            if text != off && text != "\"\"" && text != "[]" {
                 let msg = format!("unsupported field {key:?} with value {text}");
                 return Err(CniError::new(Code::UnsupportedField, msg));
             }
@@ -124,14 +124,16 @@ impl Wire {
 }
 
 impl Conf {
-    /// Reads the configuration.
+    /// Reads the configuration and CNI_ARGS.
     ///
     /// # Errors
-    /// Code 2 for a key of the reference that is not served, 4 for CNI_ARGS, 6 for what cannot be decoded, 7 for what is
-    /// decoded but makes no sense.
+    /// - Code 2: an unsupported key of the reference has a value that enables it.
+    /// - Code 4: CNI_ARGS is invalid.
+    /// - Code 6: the configuration cannot be decoded.
+    /// - Code 7: a decoded value is invalid.
     pub fn read(config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
-        wire.refuse_unserved()?;
+        wire.refuse_unsupported()?;
         let invalid = CniError::invalid_config;
         let bridge = if wire.bridge.is_empty() { DEFAULT_BRIDGE } else { &wire.bridge };
         check_ifname(bridge)
@@ -162,14 +164,14 @@ impl Conf {
             hairpin: wire.hairpin_mode,
             promiscuous: wire.promisc_mode,
             mac: read_mac(&wire, cni_args)?,
-            // A route that the IPAM plugin refuses is for the IPAM plugin to complain about.
+            // Skip invalid routes: the IPAM plugin reports them.
             ipam_routes: routes.filter_map(Result::ok).collect(),
             dns: wire.dns.into_override(),
         })
     }
 }
 
-/// The container's hardware address: `runtimeConfig.mac` over `args.cni.mac` over CNI_ARGS.
+/// The container's MAC address. Precedence: `runtimeConfig.mac`, `args.cni.mac`, `MAC` of CNI_ARGS.
 fn read_mac(wire: &Wire, cni_args: &str) -> Result<Option<Mac>, CniError> {
     let args = CniArgs::parse(cni_args, &["MAC"])?;
     let sources = [
@@ -181,11 +183,7 @@ fn read_mac(wire: &Wire, cni_args: &str) -> Result<Option<Mac>, CniError> {
         return Ok(None);
     };
     let mac = text.parse::<Mac>().and_then(|mac| {
-        if mac.is_unicast() {
-            Ok(mac)
-        } else {
-            Err(format!("address {text}: not the address of one interface"))
-        }
+        if mac.is_unicast() { Ok(mac) } else { Err(format!("address {text}: not a unicast address")) }
     });
     mac.map(Some).map_err(|why| match source {
         "MAC" => bad_pair(&format!("MAC={text}"), &why),
@@ -229,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn default_gateway_is_a_gateway() {
+    fn is_default_gateway_implies_is_gateway() {
         assert!(read(r#","isDefaultGateway":true"#).unwrap().is_gateway);
     }
 
     #[test]
-    fn keys_of_the_reference_that_are_not_served_are_refused_by_name() {
+    fn unsupported_keys_are_refused_by_name() {
         for (key, value) in [
             ("vlan", "100"),
             ("vlanTrunk", r#"[{"id":1}]"#),
@@ -249,16 +247,16 @@ mod tests {
         ] {
             let error = read(&format!(r#","{key}":{value}"#)).unwrap_err();
             assert_eq!(error.code, Code::UnsupportedField, "{key}");
-            let named = error.msg.to_lowercase();
-            assert!(named.contains(&key.to_lowercase()) && error.msg.contains(value), "{}", error.msg);
+            let lowercase = error.msg.to_lowercase();
+            assert!(lowercase.contains(&key.to_lowercase()) && error.msg.contains(value), "{}", error.msg);
         }
     }
 
     #[test]
-    fn values_that_ask_for_nothing_are_fine() {
-        let neutral = r#","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
+    fn unsupported_keys_may_be_off() {
+        let off = r#","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
             "disableContainerInterface":false,"portIsolation":null,"ipMasqBackend":"nftables""#;
-        assert!(read(neutral).is_ok());
+        assert!(read(off).is_ok());
         assert!(read(r#","ipMasqBackend":"","vlanTrunk":null"#).is_ok());
     }
 
@@ -277,7 +275,7 @@ mod tests {
             (r#","runtimeConfig":{"mac":"x"}"#, "runtimeConfig.mac: address x: invalid MAC address"),
             (
                 r#","args":{"cni":{"mac":"01:00:00:00:00:01"}}"#,
-                "args.cni.mac: address 01:00:00:00:00:01: not the",
+                "args.cni.mac: address 01:00:00:00:00:01: not a unicast",
             ),
         ] {
             let error = read(keys).unwrap_err();
@@ -301,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn dns_replaces_if_any_part_is_there() {
+    fn dns_replaces_ipams_if_any_key_is_set() {
         assert!(read(r#","dns":{"nameservers":null}"#).unwrap().dns.is_none());
         assert!(read(r#","dns":{"search":[]}"#).unwrap().dns.unwrap().is_empty());
         assert_eq!(read(r#","dns":{"domain":"x"}"#).unwrap().dns.unwrap().domain, "x");

@@ -1,4 +1,4 @@
-//! The container's side: settings, addresses and routes of its interface.
+//! The container's interface: sysctls, addresses and routes.
 
 use cni_common::netlink::LinkId;
 use cni_common::netlink::link::{self, IFF_UP};
@@ -8,7 +8,7 @@ use cni_common::spec::{CniError, Route, Step};
 use cni_common::sysctl;
 use ipnetwork::IpNetwork;
 
-/// What the interface gets.
+/// The addresses and routes of the interface.
 #[derive(Debug, Default)]
 pub struct Setup {
     /// Addresses with their prefix lengths.
@@ -17,19 +17,19 @@ pub struct Setup {
     pub routes: Vec<Route>,
 }
 
-/// One interface of a container, whether it exists or not, with a socket in the container's namespace.
+/// One interface of a container, which need not exist yet, and a netlink socket in the container's namespace.
 pub struct Container<'a> {
     netns: &'a Netns,
     ifname: &'a str,
-    /// The socket.
+    /// A route netlink socket in the container's namespace.
     pub socket: Socket,
 }
 
 impl<'a> Container<'a> {
-    /// Opens the socket.
+    /// Opens the netlink socket in the namespace.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
         let socket = netns.enter(|| Socket::route().step(|| "open a netlink socket in the container"))?;
         Ok(Container { netns, ifname, socket })
@@ -38,25 +38,25 @@ impl<'a> Container<'a> {
     /// The interface, if it exists.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel rejected the lookup for another reason than a missing interface.
     pub fn interface(&mut self) -> Result<Option<Link>, CniError> {
         let found = self.socket.link(LinkId::Name(self.ifname));
         found.step(|| format!("look up {:?} in the container", self.ifname))
     }
 
-    /// Configures the interface, whose index is known, sets it up, and returns it as it is then.
+    /// Configures the interface with this ifindex, sets it up, and reads it back.
     ///
-    /// The addresses come before the link is set up: then the kernel announces them (`arp_notify`). The routes come after
-    /// it, since their next hops are on the link.
+    /// Addresses are added before the link is set up, so that the kernel announces them (`arp_notify`).
+    /// Routes are added after that: their next hops are reachable through the link only once it is up.
     ///
     /// # Errors
-    /// Which address or route failed, and what the kernel said.
+    /// The step that failed, with its address or route, and the kernel's error.
     pub fn configure(&mut self, index: u32, setup: &Setup) -> Result<Link, CniError> {
         let ifname = self.ifname;
         self.netns.enter(|| set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
         let mut steps: Vec<(String, Message)> = Vec::new();
         for address in &setup.addresses {
-            // Nobody but the IPAM plugin gives out addresses here, and waiting for others to object takes seconds.
+            // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
             let add = addr::add(index, *address, addr::NODAD);
             steps.push((format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
@@ -75,22 +75,23 @@ impl<'a> Container<'a> {
             last = answer.step(|| step)?;
         }
         let found = link::read(Ok(last)).step(|| "read the container's interface")?;
-        found.ok_or_else(|| CniError::internal(format!("{ifname:?} is gone from the container")))
+        found
+            .ok_or_else(|| CniError::internal(format!("interface {ifname:?} disappeared from the container")))
     }
 }
 
-/// Settings of the interface, in the calling thread's namespace. A kernel without IPv6 lacks those of IPv6, which matters
-/// only if there is an IPv6 address.
+/// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 lacks the IPv6
+/// ones; that is an error only if there is an IPv6 address.
 fn set_sysctls(ifname: &str, has_ipv6: bool) -> Result<(), CniError> {
-    let of_ipv6 = |link: &str, setting: &str| format!("net/ipv6/conf/{link}/{setting}");
-    let _ = sysctl::write(&of_ipv6(ifname, "accept_dad"), "0");
+    let ipv6 = |link: &str, setting: &str| format!("net/ipv6/conf/{link}/{setting}");
+    let _ = sysctl::write(&ipv6(ifname, "accept_dad"), "0");
     let _ = sysctl::write(&format!("net/ipv4/conf/{ifname}/arp_notify"), "1");
     if !has_ipv6 {
         return Ok(());
     }
     for link in ["lo", ifname] {
-        sysctl::ensure(&of_ipv6(link, "disable_ipv6"), "0").step(|| "failed to enable IPv6")?;
+        sysctl::ensure(&ipv6(link, "disable_ipv6"), "0").step(|| "failed to enable IPv6")?;
     }
-    sysctl::write(&of_ipv6(ifname, "keep_addr_on_down"), "1")
+    sysctl::write(&ipv6(ifname, "keep_addr_on_down"), "1")
         .step(|| "failed to keep IPv6 addresses on link down")
 }

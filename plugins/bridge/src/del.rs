@@ -1,5 +1,5 @@
-//! DEL: everything that belongs to the attachment, found by its identity alone; each step is taken whatever becomes of the
-//! others.
+//! DEL: removes everything that belongs to the attachment. Network, container ID and ifname suffice to find
+//! it. A failed step does not stop the next one.
 
 use cni_common::netlink::Socket;
 use cni_common::plugin::{Delegate, Detach, Verb};
@@ -8,21 +8,21 @@ use cni_common::spec::{CniError, Failures, Step};
 use crate::{delegate, masquerade, veth};
 use cni_common::plugin::Attachment;
 
-/// Detaches the container.
+/// Detaches the container from the bridge.
 ///
 /// # Errors
-/// What could not be removed.
+/// The errors of all steps that failed.
 pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
     let mut failures = Failures::default();
-    // The kernel waits for a grace period before it lets go of a rule, and again for a link. Rules go first and their
-    // socket is closed last, so that the first wait is over when the second one is.
+    // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
+    // Deleting the rules first and closing their socket last makes the two waits overlap.
     let mut netfilter = failures.keep(Socket::netfilter().step(|| "open a netfilter socket"));
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
     }
     failures.keep(veth::delete(call.netns, attachment, call.prev_result.as_ref()));
-    // After the link: an address that is given out again must not be in use any more.
+    // After the link: IPAM may give the address to another container at once, so no link may still have it.
     failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Del));
     drop(netfilter);
     failures.into_result()

@@ -1,4 +1,4 @@
-//! The bridge itself, which all attachments of a network (and perhaps other networks) share. It is made once and stays.
+//! The bridge device. All attachments of a network, and perhaps other networks, share it; no verb deletes it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -11,15 +11,16 @@ use nix::errno::Errno;
 
 use crate::config::Conf;
 
-/// The kind of link.
+/// The kernel's link type.
 pub const KIND: &str = "bridge";
-/// `RT_SCOPE_LINK`: the scope of the addresses that IPv6 gives every link.
+/// `RT_SCOPE_LINK`: the scope of the link-local addresses that the kernel adds to every IPv6 link.
 const SCOPE_LINK: u8 = 253;
 
-/// The bridge of the configuration; it is made if it does not exist, and mended if it is down or has no hardware address.
+/// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
+/// MAC address if it has none.
 ///
 /// # Errors
-/// `"x" already exists but is not a bridge`, or what the kernel said.
+/// `"x" already exists but is not a bridge`, or the kernel's error.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let lookup = || format!("look up bridge {name:?}");
@@ -36,7 +37,8 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     }
     let mut bridge = bridge;
     if bridge.mac.is_zero() {
-        // What the reference leaves when the last port goes from a bridge whose address followed its ports.
+        // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
+        // port is deleted.
         bridge.mac = random_mac();
         repairs.push(link::set_mac(bridge.index, bridge.mac));
     }
@@ -56,36 +58,39 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let [made, found] = two(socket.requests(vec![request, link::get(LinkId::Name(name))])).step(step)?;
     match made {
         Err(error) if error.errno != Errno::EEXIST => return Err(error).step(step),
-        // Another ADD was faster.
+        // A concurrent ADD created the bridge first.
         _ => {}
     }
     let bridge = link::read(found).step(step)?.filter(|bridge| bridge.kind == KIND);
     let bridge =
         bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
     ignore_router_advertisements(name);
-    // The bridge gets its link-local address with its first port. The host solicits containers from there, which it could not
-    // do for the first second or two if it waited for others to object. A kernel without IPv6 has nothing to set.
+    // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
+    // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
+    // IPv6 has no such sysctl.
     let _ = sysctl::write(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
     Ok(bridge)
 }
 
-/// The two answers to two requests.
+/// Exactly two answers, for two requests; `EPROTO` for any other number.
 pub fn two<T>(answers: Vec<T>) -> Result<[T; 2], Errno> {
     answers.try_into().map_err(|_| Errno::EPROTO)
 }
 
-/// Routers in containers shall not configure the host. A kernel without IPv6 has nothing to set.
+/// Keeps routers in containers from configuring the host. A kernel without IPv6 has no such sysctl.
 pub fn ignore_router_advertisements(link: &str) {
     let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
 }
 
-/// Gives the bridge the gateways' addresses, and keeps its hardware address what it is. Nobody is asked whether an IPv6
-/// address is free (DAD): the first container would be without its gateway for the second or two that this takes.
+/// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
+/// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
+/// would have no gateway for one or two seconds.
 ///
-/// An address whose subnet overlaps a gateway's is in the way: with `forceAddress` it is removed, else it is an error.
+/// An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
+/// it is an error.
 ///
 /// # Errors
-/// `"cni0" already has an IP address different from 10.1.2.1/24`, or what the kernel said.
+/// `"cni0" already has an IP address different from 10.1.2.1/24`, or the kernel's error.
 pub fn ensure_gateways(
     socket: &mut Socket,
     bridge: &Link,
@@ -98,51 +103,54 @@ pub fn ensure_gateways(
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
     {
-        let in_the_way = |address: &&addr::Address| {
+        let conflicts = |address: &&addr::Address| {
             address.scope != SCOPE_LINK
                 && overlap(address.network, *gateway)
                 && !gateways.contains(&address.network)
         };
-        for address in present.iter().filter(in_the_way) {
+        for address in present.iter().filter(conflicts) {
             if !force {
                 let msg = format!("{name:?} already has an IP address different from {gateway}");
-                return Err(CniError::internal(msg).with_details(format!("it has {}", address.network)));
+                return Err(
+                    CniError::internal(msg).with_details(format!("existing address: {}", address.network))
+                );
             }
-            let step = link_change("remove", address.network);
+            let step = address_change("remove", address.network);
             changes.push((step, Some(Errno::EADDRNOTAVAIL), addr::delete(bridge.index, address.network)));
         }
-        let step = link_change("add", *gateway);
+        let step = address_change("add", *gateway);
         changes.push((step, Some(Errno::EEXIST), addr::add(bridge.index, *gateway, addr::NODAD)));
     }
     if changes.is_empty() {
         return Ok(());
     }
-    changes.push(("pin the hardware address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
+    changes.push(("set the MAC address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
     let (steps, requests): (Vec<_>, Vec<_>) =
         changes.into_iter().map(|(step, done, request)| ((step, done), request)).unzip();
     for ((step, done), answer) in steps.into_iter().zip(socket.requests(requests)) {
         match answer {
-            // Another ADD was faster. What says so differs: an address that cannot be added at all is "not available" too.
+            // A concurrent ADD has already made this change. EADDRNOTAVAIL says so only for a removal: for an
+            // addition it means that the kernel refuses the address.
             Err(error) if Some(error.errno) == done => {}
-            answer => drop(answer.step(|| format!("{name:?}: {step}"))?),
+            answer => drop(answer.step(|| format!("bridge {name:?}: {step}"))?),
         }
     }
     Ok(())
 }
 
-fn link_change(what: &str, network: IpNetwork) -> String {
+fn address_change(what: &str, network: IpNetwork) -> String {
     format!("{what} address {network}")
 }
 
-/// Whether the subnets have an address in common.
+/// Whether the two subnets overlap.
 fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Lets the host forward between its links, for the families of these addresses.
+/// Enables forwarding on the host for the families of these addresses.
 ///
 /// # Errors
-/// What the kernel said.
+/// The sysctl cannot be written.
 pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     for (is_ipv4, setting) in FORWARDING {
         if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
@@ -152,13 +160,13 @@ pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     Ok(())
 }
 
-/// The setting that lets each family (true is IPv4) be forwarded.
+/// The forwarding sysctl of each family; `true` is IPv4.
 pub const FORWARDING: [(bool, &str); 2] =
     [(true, "net/ipv4/ip_forward"), (false, "net/ipv6/conf/all/forwarding")];
 
-/// A locally administered address that no other link here is likely to have.
+/// A random locally administered unicast address.
 fn random_mac() -> Mac {
-    // The standard library's hasher is seeded by the kernel's random numbers.
+    // The standard library seeds this hasher from the kernel's random number generator.
     let [a, b, c, d, e, f, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     Mac::local([a, b, c, d, e, f])
 }
@@ -168,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_overlap_if_one_holds_the_other() {
+    fn subnets_overlap_if_one_contains_the_other() {
         let net = |text: &str| text.parse::<IpNetwork>().unwrap();
         assert!(overlap(net("10.1.2.1/24"), net("10.1.2.9/16")));
         assert!(overlap(net("10.1.2.9/16"), net("10.1.2.1/24")));
@@ -177,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn random_addresses_are_local_and_differ() {
+    fn random_macs_are_local_and_differ() {
         let (a, b) = (random_mac(), random_mac());
         assert_ne!(a, b);
         assert!(a.is_unicast() && a.0[0] & 2 == 2);

@@ -1,8 +1,9 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
-//! [`config`] reads what is asked for and [`plan`] works out what that means for the addresses that IPAM assigned, both
-//! without the kernel. [`add`], [`check`] and [`del`] tell each verb's story; [`device`] (the bridge), [`veth`] (the pair),
-//! [`container`] (the container's end) and [`masquerade`] (the rules) carry it out.
+//! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
+//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] (the bridge),
+//! [`veth`] (the pair), [`container`] (the container's end) and [`masquerade`] (the nftables rules) carry the
+//! steps out.
 
 #![deny(missing_docs)]
 
@@ -43,8 +44,8 @@ impl Plugin for Bridge {
         del::del(call)
     }
 
-    /// Removes the masquerading of attachments that are no more, and lets IPAM release their addresses. Their links went
-    /// with their namespaces.
+    /// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has
+    /// already removed their links with their namespaces.
     fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
         let mut failures = Failures::default();
         let collected = Socket::netfilter()
@@ -55,14 +56,16 @@ impl Plugin for Bridge {
         failures.into_result()
     }
 
-    /// Whether the configuration can be served: it is valid, nothing else has the bridge's name, the kernel can masquerade,
-    /// and IPAM is ready.
+    /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
+    /// kernel can masquerade, and that IPAM is ready.
     fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
         let mut socket = Socket::route().step(|| "open a netlink socket").map_err(unavailable)?;
-        let found =
-            socket.link(LinkId::Name(&conf.bridge)).step(|| "look up the bridge").map_err(unavailable)?;
+        let found = socket
+            .link(LinkId::Name(&conf.bridge))
+            .step(|| format!("look up bridge {:?}", conf.bridge))
+            .map_err(unavailable)?;
         if found.is_some_and(|link| link.kind != device::KIND) {
             let msg = format!("{:?} already exists but is not a bridge", conf.bridge);
             return Err(CniError::new(Code::NotAvailable, msg));
@@ -70,7 +73,7 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::status()?;
         }
-        // Without its IPAM plugin no ADD can be served.
+        // ADD cannot work without the IPAM plugin.
         let missing = |error: CniError| match error.code {
             Code::Internal => CniError { code: Code::NotAvailable, ..error },
             _ => error,
@@ -79,7 +82,7 @@ impl Plugin for Bridge {
     }
 }
 
-/// Passes a verb on to the IPAM plugin, if the network has one.
+/// Calls the IPAM plugin, if the network has one.
 fn delegate(ipam: Result<Option<Delegate<'_>>, CniError>, verb: Verb) -> Result<(), CniError> {
     ipam?.map_or(Ok(()), |ipam| ipam.call(verb))
 }

@@ -1,4 +1,5 @@
-//! What an attachment is to look like, worked out without the kernel.
+//! The container's addresses and routes, from IPAM's result and the configuration. Nothing here touches the
+//! kernel.
 
 use std::net::IpAddr;
 
@@ -8,24 +9,24 @@ use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 
-/// `RT_SCOPE_LINK` (linux/rtnetlink.h): such a route, and one of a narrower scope, has no next hop.
+/// `RT_SCOPE_LINK` (linux/rtnetlink.h). Routes of this scope or a narrower one have no next hop.
 const SCOPE_LINK: u32 = 253;
 
-/// What IPAM assigned, completed by the configuration.
+/// IPAM's result, completed by the configuration.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The container's addresses, each with the gateway of its subnet.
     pub ips: Vec<IpConfig>,
-    /// The routes as the result tells them: without a next hop where IPAM gave none.
+    /// The routes as the result reports them: without a next hop if IPAM gave none.
     pub routes: Vec<Route>,
 }
 
 impl Plan {
-    /// Completes `assigned`: gateways where the bridge is one, the default route where it is asked for, and the attributes of
-    /// routes that an older result could not carry.
+    /// Completes `assigned`: a gateway for each address if `isGateway`, default routes if `isDefaultGateway`,
+    /// and the route attributes that a result before version 1.1.0 cannot carry.
     ///
     /// # Errors
-    /// The reference's `IPAM plugin returned missing IP config` if there is no address.
+    /// The reference's `IPAM plugin returned missing IP config` if `assigned` has no address.
     pub fn new(conf: &Conf, assigned: AddResult) -> Result<Self, CniError> {
         if assigned.ips.is_empty() {
             return Err(CniError::internal("IPAM plugin returned missing IP config"));
@@ -49,7 +50,8 @@ impl Plan {
         Ok(Plan { ips, routes })
     }
 
-    /// The addresses that the bridge has as a gateway, each once.
+    /// The gateway addresses that the bridge gets, with the prefix lengths of their subnets, without
+    /// duplicates.
     pub fn gateways(&self) -> Vec<IpNetwork> {
         let mut gateways = Vec::new();
         for ip in &self.ips {
@@ -59,13 +61,13 @@ impl Plan {
         gateways
     }
 
-    /// The routes to install.
+    /// The routes to install in the container; see [`installed`].
     pub fn installed_routes(&self) -> Vec<Route> {
         installed(&self.routes, &self.ips)
     }
 }
 
-/// The routes to install for `routes`: each with its next hop, and none of them twice, which the kernel would refuse.
+/// Gives each route its next hop and drops duplicates, which the kernel would refuse.
 pub fn installed(routes: &[Route], ips: &[IpConfig]) -> Vec<Route> {
     let gateway =
         |dst: IpAddr| ips.iter().filter_map(|ip| ip.gateway).find(|gw| gw.is_ipv4() == dst.is_ipv4());
@@ -86,8 +88,8 @@ pub fn installed(routes: &[Route], ips: &[IpConfig]) -> Vec<Route> {
     installed
 }
 
-/// Gives routes back the attributes that they have in IPAM's configuration and lost on the way through a result of a version
-/// before 1.1.0.
+/// Restores the attributes that routes have in the `ipam` section and that a result before version 1.1.0
+/// dropped.
 pub fn restore_attributes(routes: &mut [Route], configured: &[Route]) {
     for route in routes {
         let bare = Route::new(route.dst, route.gw);
@@ -99,7 +101,7 @@ pub fn restore_attributes(routes: &mut [Route], configured: &[Route]) {
     }
 }
 
-/// The first address of the subnet behind the network's own.
+/// The first address after the network address.
 fn first_host(address: IpNetwork) -> Option<IpAddr> {
     match address {
         IpNetwork::V4(v4) => u32::from(v4.network()).checked_add(1).map(|ip| IpAddr::from(ip.to_be_bytes())),
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn gateway_is_the_first_host_unless_given() {
+    fn gateway_defaults_to_the_first_host() {
         let assigned = assigned(&[ip("10.1.2.9/24", None), ip("fd00::9/64", Some("fd00::5"))], &[]);
         let plan = Plan::new(&gateway_conf(), assigned.clone()).unwrap();
         let gateways: Vec<String> = plan.gateways().iter().map(ToString::to_string).collect();
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn default_route_of_ipam_is_not_doubled() {
+    fn ipams_default_route_is_not_added_twice() {
         let assigned = assigned(&[ip("10.1.2.9/24", None)], &[route("0.0.0.0/0", None)]);
         let plan = Plan::new(&gateway_conf(), assigned).unwrap();
         assert_eq!(plan.routes, [route("0.0.0.0/0", None)]);
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_subnet_of_a_family_has_no_second_default_route() {
+    fn one_default_route_per_family() {
         let assigned =
             assigned(&[ip("10.1.2.9/24", None), ip("10.1.3.9/24", None), ip("10.1.2.10/24", None)], &[]);
         let plan = Plan::new(&gateway_conf(), assigned).unwrap();
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn same_routes_are_installed_once_and_link_routes_have_no_next_hop() {
+    fn duplicate_routes_are_installed_once_and_link_routes_have_no_next_hop() {
         let mut on_link = route("10.9.0.0/16", None);
         on_link.scope = Some(SCOPE_LINK);
         let mut other_metric = route("10.8.0.0/16", None);
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_come_back_from_the_configuration() {
+    fn attributes_are_restored_from_the_configuration() {
         let full = Route { priority: 7, table: Some(100), mtu: 1400, ..route("10.8.0.0/16", None) };
         let mut routes = [route("10.8.0.0/16", None), route("10.8.0.0/16", Some("10.1.2.3"))];
         restore_attributes(&mut routes, std::slice::from_ref(&full));

@@ -1,8 +1,9 @@
-//! IPv6 addresses that are there and do not answer yet.
+//! Waits until the kernel answers neighbour solicitations for new IPv6 addresses.
 //!
-//! Neighbours ask for an address by a multicast group that follows from it. The kernel joins that group in a work queue, which
-//! shares a lock with all that is done to links anywhere on the machine: at once on an idle one, milliseconds later on one
-//! that starts and stops containers. A question that comes in between is lost, and asked again after a whole second.
+//! Neighbours solicit an address through its solicited-node multicast group. The kernel joins that group in a
+//! work queue that takes the RTNL lock: at once on an idle machine, milliseconds later on one that starts and
+//! stops containers. A solicitation that arrives earlier is lost, and the neighbour repeats it after one
+//! second.
 
 use std::net::Ipv6Addr;
 use std::thread;
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 use cni_common::netlink::Socket;
 use ipnetwork::IpNetwork;
 
-/// After this the address will answer a little late, which is no reason to fail.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// After this time ADD goes on: the address will answer a little later.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Waits until the link answers for those of its addresses that are of IPv6.
+/// Waits until the link has joined the groups of all IPv6 addresses in `addresses`.
 pub fn wait(socket: &mut Socket, link: u32, addresses: &[IpNetwork]) {
     let wanted: Vec<Ipv6Addr> = addresses.iter().filter_map(group).collect();
     if wanted.is_empty() {
         return;
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut pause = Duration::from_micros(50);
     while let Ok(joined) = socket.groups(link) {
         if wanted.iter().all(|group| joined.contains(group)) || Instant::now() >= end {
@@ -31,7 +32,7 @@ pub fn wait(socket: &mut Socket, link: u32, addresses: &[IpNetwork]) {
     }
 }
 
-/// The solicited-node group (RFC 4291, section 2.7.1).
+/// The address's solicited-node group (RFC 4291, section 2.7.1); `None` for IPv4.
 fn group(address: &IpNetwork) -> Option<Ipv6Addr> {
     let IpNetwork::V6(v6) = address else { return None };
     let [.., high, low] = v6.ip().segments();
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_has_the_last_three_bytes() {
+    fn group_ends_in_the_addresss_last_three_bytes() {
         let group = |text: &str| group(&text.parse().unwrap()).map(|group| group.to_string());
         assert_eq!(group("2001:db8::12ab:3456/64").as_deref(), Some("ff02::1:ffab:3456"));
         assert_eq!(group("10.1.2.3/24"), None);

@@ -15,26 +15,27 @@ use crate::container::Container;
 use crate::device::{ignore_router_advertisements, two};
 use cni_common::plugin::Attachment;
 
-/// The kind of link.
+/// The kernel's link type.
 pub const KIND: &str = "veth";
-/// How many names the host's end may have, should the end of an earlier attachment of the same identity not be gone yet.
+/// How many names are tried for the host's end. The kernel may not have removed the end of an earlier
+/// attachment with the same identity yet.
 const CANDIDATES: u8 = 4;
-/// How long the bridge's port may take to become ready; the reference waits as long.
-const PORT_PATIENCE: Duration = Duration::from_millis(2550);
+/// How long the bridge port may take to become operational; the reference waits as long.
+const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
 
-/// The name and hardware address of the host's end. They follow from the attachment's identity, so that a DEL which is told
-/// neither the namespace nor the result finds the link, and together they tell it from a stranger's.
+/// Name and MAC address of the host's end. Both are derived from network, container ID and ifname: a DEL
+/// without namespace and result can find the link, and both together tell it from another plugin's link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEnd {
-    /// `veth` and eight hexadecimal digits, as the reference has it.
+    /// `veth` and eight hexadecimal digits, like the reference's names.
     pub name: String,
-    /// A locally administered address.
+    /// A locally administered unicast address.
     pub mac: Mac,
 }
 
-/// The host's ends that the attachment may have, in the order in which they are tried.
+/// The possible host ends of the attachment, in the order in which ADD tries them.
 pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
-    // No part of an identity holds a zero.
+    // A NUL byte separates the parts, which cannot contain one.
     let identity = Sha512::new()
         .chain_update(attachment.network)
         .chain_update("\0")
@@ -48,10 +49,11 @@ pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> +
     })
 }
 
-/// Makes the pair: the host's end up and a port of the bridge, the container's end in its namespace and down.
+/// Creates the pair. The host's end is up and a port of the bridge; the container's end is in its namespace
+/// and down.
 ///
 /// # Errors
-/// `container veth name ("eth0") ...` if the container has such an interface already, or what the kernel said.
+/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error.
 pub fn create(
     socket: &mut Socket,
     bridge: &Link,
@@ -70,19 +72,22 @@ pub fn create(
         let found = link::read(found).step(failed)?;
         match (made, found) {
             (Ok(_), Some(port)) => return finish(socket, port, conf),
-            // The host's name is taken, by the end of an earlier attachment that the kernel has not removed yet.
+            // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
+            // yet.
             (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
             (Err(error), None) if error.errno == Errno::EEXIST => return Err(name_taken(ifname, &host.name)),
             (Err(error), _) => return Err(error).step(failed),
-            (Ok(_), None) => return Err(CniError::internal(format!("{}: it is gone again", failed()))),
+            (Ok(_), None) => {
+                return Err(CniError::internal(format!("{}: the new link disappeared", failed())));
+            }
         }
     }
     Err(CniError::internal(format!(
-        "failed to make veth pair for {ifname:?}: every name for the host's end is taken"
+        "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
     )))
 }
 
-/// The error for an interface name that the container uses already.
+/// The reference's error for an interface name that already exists in the container.
 pub fn name_taken(ifname: &str, host: &str) -> CniError {
     CniError::internal(format!("container veth name ({ifname:?}) peer provided ({host:?}) already exists"))
 }
@@ -96,19 +101,19 @@ fn finish(socket: &mut Socket, port: Link, conf: &Conf) -> Result<Link, CniError
     Ok(port)
 }
 
-/// Removes the pair after a failure, of which its own outcome is not to distract.
+/// Removes the pair after a failed ADD. A failure to remove it goes to stderr: ADD reports the first error.
 pub fn remove(socket: &mut Socket, port: &Link) {
     if let Err(error) = socket.request(link::delete(LinkId::Index(port.index))) {
-        eprintln!("removing {:?} after the failed ADD: {error}", port.name);
+        eprintln!("failed to remove {:?} after a failed ADD: {error}", port.name);
     }
 }
 
-/// Waits for the port to be ready, and returns it and the bridge as they are then.
+/// Waits until the port is operational. Returns the port and the bridge, read again.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
 pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
-    let end = Instant::now() + PORT_PATIENCE;
+    let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
     loop {
         let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
@@ -117,7 +122,7 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
         let (port_now, bridge_now) =
             (link::read(port_now).step(lookup)?, link::read(bridge_now).step(lookup)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
-            return Err(CniError::internal(format!("{}: gone while the container was attached", lookup())));
+            return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
         if port_now.operstate == OPER_UP {
             return Ok((port_now, bridge_now));
@@ -131,10 +136,11 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
     }
 }
 
-/// Removes the pair of an attachment: through the container's end if that can be had, else through the host's.
+/// Removes the attachment's pair: by the container's end if the namespace is known and has it, else by the
+/// host's end.
 ///
 /// # Errors
-/// What the kernel said; a link that is gone is none.
+/// The kernel's error. A missing link is success.
 pub fn delete(
     netns: Option<&Netns>,
     attachment: Attachment<'_>,
@@ -151,8 +157,8 @@ pub fn delete(
     delete_host_end(attachment, result)
 }
 
-/// Removes the host's end: the one in the result, or those that the attachment's identity stands for. Usually there is none,
-/// since the kernel removes it with the container's end or its namespace.
+/// Removes the host's end that `result` reports, and those derived from the attachment's identity. Usually
+/// the kernel has already removed it together with the container's end or its namespace.
 fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
     let mut ends: Vec<HostEnd> = host_ends(&attachment).collect();
     let reported = result.map(|result| result.interfaces.as_slice()).unwrap_or_default();
@@ -167,7 +173,8 @@ fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Re
     for (end, answer) in ends.iter().zip(answers) {
         let step = || format!("remove {:?}", end.name);
         let Some(Some(link)) = failures.keep(link::read(answer).step(step)) else { continue };
-        // Only a veth with the very address: a name alone may have passed to another attachment, or be the bridge's.
+        // Compare kind and MAC address: another attachment may have got the name, and the result also reports
+        // the bridge.
         if link.kind == KIND && link.mac == end.mac {
             failures.keep(delete_link(&mut socket, LinkId::Index(link.index)).step(step));
         }
@@ -175,7 +182,7 @@ fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Re
     failures.into_result()
 }
 
-/// Whether there was such a link, which is gone now.
+/// Deletes the link; false if it does not exist.
 fn delete_link(socket: &mut Socket, id: LinkId<'_>) -> Result<bool, netlink::Error> {
     match socket.request(link::delete(id)) {
         Ok(_) => Ok(true),
@@ -189,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_ends_follow_from_the_identity() {
+    fn host_ends_are_derived_from_the_identity() {
         let ends = |network, container_id, ifname| {
             host_ends(&Attachment { network, container_id, ifname }).collect::<Vec<_>>()
         };
@@ -198,7 +205,7 @@ mod tests {
         assert_eq!(own.len(), usize::from(CANDIDATES));
         assert!(own.iter().all(|end| end.name.len() == 12 && end.mac.is_unicast()));
         assert_ne!(own[0].name, own[1].name);
-        // Parts do not run into each other.
+        // The separators keep neighbouring parts apart.
         assert_ne!(own, ends("neti", "d", "eth0"));
         assert_ne!(own, ends("net", "ideth", "0"));
     }

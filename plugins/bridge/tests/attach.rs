@@ -1,4 +1,4 @@
-//! ADD, and the whole life of an attachment, in every version and for every mix of address families.
+//! ADD, and the whole sequence from ADD to DEL, in every specification version and mix of address families.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,20 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::{
-    Lab, Stub, VERSIONS, addresses, after, assert_shape, config, flags, has_check, host_local, is_per_family,
-    link, mac, overlay, ports, routes, settled, sysctl, try_link, unchanged, with_prev,
+    Stub, TestContext, VERSIONS, addresses, assert_layout, assert_only_shared_changed, assert_unchanged,
+    config, flags, has_check, host_local, is_per_family, link, mac, overlay, ports, routes, sysctl, try_link,
+    wait_for_dad, with_prev,
 };
 use conformance::fixture::{Node, Place, Pod, Snapshot};
 use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
-/// ADD, CHECK, DEL, DEL; the IPAM plugin gives out these addresses.
-fn life(version: &str, assigned: &[&str]) {
+/// Makes ADD, CHECK and two DELs. The stub IPAM plugin assigns these addresses.
+fn add_check_del(version: &str, assigned: &[&str]) {
     let stub = Stub::assigning(version, assigned);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let attachment = pod.attachment("eth0");
-    let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
+    let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     let keys = if assigned.is_empty() {
         json!({})
     } else {
@@ -31,16 +32,16 @@ fn life(version: &str, assigned: &[&str]) {
     };
     let conf = config(version, &keys);
 
-    let result = lab.add(&attachment, &conf);
-    assert_shape(version, &result);
+    let result = ctx.add(&attachment, &conf);
+    assert_layout(version, &result);
     let mut expected: Vec<&str> = assigned.to_vec();
     expected.sort_unstable();
     assert_eq!(addresses(&pod, "eth0"), expected, "{version}");
     assert_eq!(reported_addresses(version, &result), expected, "{version}");
-    assert_eq!(ports(&lab.node, "br0").len(), 1);
+    assert_eq!(ports(&ctx.node, "br0").len(), 1);
     assert!(flags(&pod, "eth0").contains(&"UP".to_owned()), "{version}");
     if !is_per_family(version) {
-        assert_interfaces(&lab, &pod, &attachment, &result);
+        assert_interfaces(&ctx, &pod, &attachment, &result);
     }
     if assigned.iter().any(|address| address.contains('.')) {
         assert_eq!(routes(&pod, "default")[0]["gateway"], "10.1.0.1", "{version}");
@@ -50,20 +51,20 @@ fn life(version: &str, assigned: &[&str]) {
     }
 
     if has_check(version) {
-        let checked = (lab.snapshot(), Snapshot::take(&pod).unwrap());
-        lab.check(&attachment, &with_prev(&conf, &result));
-        unchanged(&lab.node, &checked.0, "CHECK has changed the node");
-        unchanged(&pod, &checked.1, "CHECK has changed the pod");
+        let checked = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
+        ctx.check(&attachment, &with_prev(&conf, &result));
+        assert_unchanged(&ctx.node, &checked.0, "CHECK has changed the node");
+        assert_unchanged(&pod, &checked.1, "CHECK has changed the pod");
     } else {
-        let refusal = lab.refused("CHECK", &attachment, &with_prev(&conf, &result));
-        refusal.expect(1, "config version does not allow CHECK");
+        let failure = ctx.fail("CHECK", &attachment, &with_prev(&conf, &result));
+        failure.expect(1, "config version does not allow CHECK");
     }
-    // Runtimes hand the result to DEL since 0.4.0.
+    // Since 0.4.0 runtimes pass the result to DEL.
     let conf = if has_check(version) { with_prev(&conf, &result) } else { conf };
-    lab.del(&attachment, &conf);
-    unchanged(&pod, &pod_before, "DEL has left something in the pod");
-    after(&lab, &before, "DEL has left something on the node");
-    lab.del(&attachment, &conf);
+    ctx.del(&attachment, &conf);
+    assert_unchanged(&pod, &pod_before, "DEL has left something in the pod");
+    assert_only_shared_changed(&ctx, &before, "DEL has left something on the node");
+    ctx.del(&attachment, &conf);
     if !assigned.is_empty() {
         let checks: &[&str] = if has_check(version) { &["CHECK"] } else { &[] };
         assert_eq!(stub.calls(), [&["ADD"], checks, &["DEL", "DEL"]].concat(), "{version}");
@@ -83,16 +84,17 @@ fn reported_addresses(version: &str, result: &Value) -> Vec<String> {
     reported
 }
 
-/// The interfaces are bridge, host's end, container's end, and what is said about them is so.
-fn assert_interfaces(lab: &Lab, pod: &Pod, attachment: &Attachment, result: &Value) {
+/// Checks that the result reports the bridge, the host's end and the container's end as they are in the
+/// kernel.
+fn assert_interfaces(ctx: &TestContext, pod: &Pod, attachment: &Attachment, result: &Value) {
     let is_newest = result["cniVersion"] == "1.1.0";
     let interfaces = result["interfaces"].as_array().unwrap();
     assert_eq!(interfaces.len(), 3, "{result}");
     let port = interfaces[1]["name"].as_str().unwrap();
     assert_eq!(interfaces[0]["name"], "br0");
     assert_eq!(interfaces[2]["name"], "eth0");
-    assert_eq!(ports(&lab.node, "br0"), [port]);
-    let real = [link(&lab.node, "br0"), link(&lab.node, port), link(pod, "eth0")];
+    assert_eq!(ports(&ctx.node, "br0"), [port]);
+    let real = [link(&ctx.node, "br0"), link(&ctx.node, port), link(pod, "eth0")];
     for (reported, real) in interfaces.iter().zip(&real) {
         assert_eq!(reported["mac"], real["address"], "{result}");
         assert_eq!(reported.get("mtu"), is_newest.then_some(&real["mtu"]), "{result}");
@@ -109,105 +111,106 @@ fn assert_interfaces(lab: &Lab, pod: &Pod, attachment: &Attachment, result: &Val
 
 #[test]
 fn ipv4_in_every_version() {
-    VERSIONS.iter().for_each(|version| life(version, &["10.1.0.2/24"]));
+    VERSIONS.iter().for_each(|version| add_check_del(version, &["10.1.0.2/24"]));
 }
 
 #[test]
 fn ipv6_in_every_version() {
-    VERSIONS.iter().for_each(|version| life(version, &["fd00:1::2/64"]));
+    VERSIONS.iter().for_each(|version| add_check_del(version, &["fd00:1::2/64"]));
 }
 
 #[test]
 fn dual_stack_in_every_version() {
-    VERSIONS.iter().for_each(|version| life(version, &["10.1.0.2/24", "fd00:1::2/64"]));
+    VERSIONS.iter().for_each(|version| add_check_del(version, &["10.1.0.2/24", "fd00:1::2/64"]));
 }
 
 #[test]
-fn layer_2_since_0_3_0() {
-    VERSIONS.iter().filter(|version| !is_per_family(version)).for_each(|version| life(version, &[]));
+fn without_ipam_since_0_3_0() {
+    VERSIONS.iter().filter(|version| !is_per_family(version)).for_each(|version| add_check_del(version, &[]));
 }
 
 #[test]
-fn layer_2_before_0_3_0_is_refused_before_anything_is_made() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
-    let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
+fn without_ipam_before_0_3_0_is_refused_before_anything_is_created() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
+    let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     for version in ["", "0.1.0", "0.2.0"] {
-        let refusal = lab.refused("ADD", &pod.attachment("eth0"), &config(version, &json!({})));
-        refusal.expect(7, "cannot convert: no valid IP addresses");
+        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &config(version, &json!({})));
+        failure.expect(7, "cannot convert: no valid IP addresses");
     }
-    unchanged(&lab.node, &before, "the node after a refusal");
-    unchanged(&pod, &pod_before, "the pod after a refusal");
+    assert_unchanged(&ctx.node, &before, "the node after a refusal");
+    assert_unchanged(&pod, &pod_before, "the pod after a refusal");
 }
 
-/// With the host-local that is there, in the versions that it has.
+/// With our host-local, in every version that it supports.
 #[test]
 fn host_local_in_its_versions() {
-    let lab = Lab::new();
-    let answer = lab.node.call(&Exec::new(lab.bins.join("host-local"), "VERSION")).unwrap();
+    let ctx = TestContext::new();
+    let answer = ctx.node.call(&Exec::new(ctx.bins.join("host-local"), "VERSION")).unwrap();
     let versions = answer.document().unwrap()["supportedVersions"].as_array().unwrap().clone();
     assert!(versions.contains(&json!("1.0.0")));
     for version in versions.iter().map(|version| version.as_str().unwrap()) {
-        let pod = lab.pod(&format!("pod-{version}"));
+        let pod = ctx.pod(&format!("pod-{version}"));
         let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
         let conf = config(version, &json!({"isDefaultGateway": true, "ipam": ipam}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_shape(version, &result);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_layout(version, &result);
         assert_eq!(addresses(&pod, "eth0"), reported_addresses(version, &result));
-        assert_eq!(lab.reservations().len(), 2);
+        assert_eq!(ctx.reservations().len(), 2);
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -c 1 -W 2 fd00:1::1").unwrap();
         let prev = with_prev(&conf, &result);
         if has_check(version) {
-            lab.check(&pod.attachment("eth0"), &prev);
+            ctx.check(&pod.attachment("eth0"), &prev);
         }
-        lab.del(&pod.attachment("eth0"), &conf);
-        assert!(lab.reservations().is_empty(), "{version}");
+        ctx.del(&pod.attachment("eth0"), &conf);
+        assert!(ctx.reservations().is_empty(), "{version}");
     }
 }
 
-/// No version is the first one, whichever way it is left out.
+/// A missing, empty or null `cniVersion` means 0.1.0.
 #[test]
-fn no_version_is_0_1_0() {
+fn empty_version_means_0_1_0() {
     let stub = Stub::assigning("0.1.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
+    let ctx = TestContext::with_stub(&stub);
     for (name, version) in [("empty", json!("")), ("null", json!(null))] {
-        let pod = lab.pod(name);
+        let pod = ctx.pod(name);
         let conf = config("", &json!({"cniVersion": version, "ipam": {"type": "stub"}}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_shape("0.1.0", &result);
-        lab.del(&pod.attachment("eth0"), &conf);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_layout("0.1.0", &result);
+        ctx.del(&pod.attachment("eth0"), &conf);
     }
 }
 
-/// Without duplicate address detection on either side the very first packet gets through, on a new bridge as well. The limit
-/// leaves no room for a second try, which comes after a second.
+/// Without duplicate address detection the first packet gets through, also on a new bridge. The timeout is
+/// shorter than the one second after which a neighbour repeats its solicitation.
 #[test]
-fn ipv6_works_at_once() {
+fn first_ipv6_packet_gets_through() {
     for round in 0..5 {
-        let lab = Lab::new();
+        let ctx = TestContext::new();
         let ipam = host_local(&["fd00:1::/64", "10.1.0.0/24"]);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
         for (name, target) in [("one", "fd00:1::1"), ("two", "fd00:1::1"), ("three", "fd00:1::2")] {
-            let pod = lab.pod(name);
-            lab.add(&pod.attachment("eth0"), &conf);
+            let pod = ctx.pod(name);
+            ctx.add(&pod.attachment("eth0"), &conf);
             let ping = pod.sh(&format!("ping -6 -c 1 -W 0.8 {target}"));
             ping.unwrap_or_else(|error| panic!("round {round}, {name} to {target}: {error:#}"));
             assert_eq!(pod.sh("ip -6 address show tentative scope global").unwrap(), "");
         }
-        assert_eq!(lab.node.sh("ip -6 address show dev br0 tentative scope global").unwrap(), "");
+        assert_eq!(ctx.node.sh("ip -6 address show dev br0 tentative scope global").unwrap(), "");
     }
 }
 
-/// The kernel joins the multicast group by which neighbours ask for an address when it finds the time, which on a busy
-/// machine is milliseconds later. A question before that is lost.
+/// The kernel joins an address's solicited-node group asynchronously; on a busy machine that takes
+/// milliseconds. ADD must wait for it, because earlier solicitations are lost.
 #[test]
-fn ipv6_addresses_answer_when_add_returns_on_a_busy_machine() {
+fn add_waits_for_ipv6_addresses_on_a_busy_machine() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    // It goes again with all its links, under the lock that the kernel's work waits for.
+                    // Dropping the node deletes its links under the RTNL lock, which the kernel's work queue
+                    // needs.
                     let node = Node::new().unwrap();
                     node.sh("for i in 1 2 3 4 5 6 7 8; do ip link add a$i type veth peer name b$i; done")
                         .unwrap();
@@ -216,14 +219,14 @@ fn ipv6_addresses_answer_when_add_returns_on_a_busy_machine() {
         }
         let rounds = || {
             for _ in 0..4 {
-                let lab = Lab::new();
+                let ctx = TestContext::new();
                 let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
                 for number in 2..7 {
-                    let pod = lab.pod(&format!("pod{number}"));
-                    lab.add(&pod.attachment("eth0"), &conf);
+                    let pod = ctx.pod(&format!("pod{number}"));
+                    ctx.add(&pod.attachment("eth0"), &conf);
                     assert!(has_joined(&pod, "eth0", number), "fd00:1::{number} does not answer");
                 }
-                assert!(has_joined(&lab.node, "br0", 1), "the gateway does not answer");
+                assert!(has_joined(&ctx.node, "br0", 1), "the gateway does not answer");
             }
         };
         let outcome = catch_unwind(rounds);
@@ -232,7 +235,7 @@ fn ipv6_addresses_answer_when_add_returns_on_a_busy_machine() {
     });
 }
 
-/// Whether the link is in the solicited-node group of an address that ends in this number.
+/// Whether the link has joined the solicited-node group of an address that ends in `last`.
 fn has_joined<P: Place>(place: &P, name: &str, last: u8) -> bool {
     let groups = place.read_file("/proc/thread-self/net/igmp6").unwrap();
     let group = format!("ff0200000000000000000001ff0000{last:02x}");
@@ -240,22 +243,22 @@ fn has_joined<P: Place>(place: &P, name: &str, last: u8) -> bool {
 }
 
 #[test]
-fn pods_reach_their_gateway_each_other_and_the_world() {
-    let lab = Lab::new();
-    let client = lab.node.outside_client("192.0.2.0/24").unwrap();
-    let client6 = lab.node.outside_client("2001:db8::/64").unwrap();
-    settled(&lab, &client6);
+fn pods_reach_gateways_other_pods_and_outside() {
+    let ctx = TestContext::new();
+    let client = ctx.node.outside_client("192.0.2.0/24").unwrap();
+    let client6 = ctx.node.outside_client("2001:db8::/64").unwrap();
+    wait_for_dad(&ctx, &client6);
     let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
     let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
-    let pods: Vec<Pod> = (0..3).map(|n| lab.pod(&format!("pod{n}"))).collect();
-    let results: Vec<Value> = pods.iter().map(|pod| lab.add(&pod.attachment("eth0"), &conf)).collect();
+    let pods: Vec<Pod> = (0..3).map(|n| ctx.pod(&format!("pod{n}"))).collect();
+    let results: Vec<Value> = pods.iter().map(|pod| ctx.add(&pod.attachment("eth0"), &conf)).collect();
     for pod in &pods {
         let outside = [client.address().to_string(), client6.address().to_string()];
         let gateways = ["10.1.0.1".to_owned(), "fd00:1::1".to_owned()];
         let others = results.iter().flat_map(|result| reported_addresses("1.0.0", result));
         let others = others.map(|address| address.split('/').next().unwrap().to_owned());
         for target in outside.into_iter().chain(gateways).chain(others) {
-            // A pod's own address is among the targets; its lo is down, as the loopback plugin has not been called.
+            // Skip the pod's own address: lo is down, because the loopback plugin was not called.
             let own = addresses(pod, "eth0").iter().any(|own| own.split('/').next() == Some(&target));
             if !own {
                 pod.sh(&format!("ping -c 1 -W 2 {target}")).unwrap();
@@ -264,49 +267,49 @@ fn pods_reach_their_gateway_each_other_and_the_world() {
     }
 }
 
-/// The host, too, can speak first: its solicitation comes from the bridge's link-local address.
+/// The host can send the first packet: it solicits from the bridge's link-local address.
 #[test]
-fn ipv6_works_at_once_from_outside() {
+fn first_ipv6_packet_from_outside_gets_through() {
     for _ in 0..3 {
-        let lab = Lab::new();
-        let client = lab.node.outside_client("2001:db8::/64").unwrap();
-        settled(&lab, &client);
+        let ctx = TestContext::new();
+        let client = ctx.node.outside_client("2001:db8::/64").unwrap();
+        wait_for_dad(&ctx, &client);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
-        let pod = lab.pod("pod1");
-        lab.add(&pod.attachment("eth0"), &conf);
+        let pod = ctx.pod("pod1");
+        ctx.add(&pod.attachment("eth0"), &conf);
         client.sh("ping -6 -c 1 -W 0.8 fd00:1::2").unwrap();
     }
 }
 
 #[test]
-fn sandbox_is_cni_netns_to_the_letter() {
-    let lab = Lab::new();
+fn sandbox_equals_cni_netns() {
+    let ctx = TestContext::new();
     let conf = config("1.0.0", &json!({}));
-    lab.node.sh("ln -s /run/netns /run/elsewhere").unwrap();
-    let pod = lab.pod("pod1");
+    ctx.node.sh("ln -s /run/netns /run/elsewhere").unwrap();
+    let pod = ctx.pod("pod1");
     let mut sleep = Command::new("sleep");
     sleep.arg("60");
     let mut process = pod.spawn(sleep).unwrap();
     let of_process = format!("/proc/{}/ns/net", process.child().id());
-    // setpriv becomes sleep; both are in the pod from the start.
+    // `spawn` starts setpriv, which becomes sleep; both run in the pod's namespace from the start.
     for netns in ["/run/netns/../netns/pod1", "/run/elsewhere/pod1", "//run/netns/pod1", &of_process] {
         let attachment = Attachment::new("pod1", netns, "eth0");
-        let result = lab.add(&attachment, &conf);
+        let result = ctx.add(&attachment, &conf);
         assert_eq!(result["interfaces"][2]["sandbox"], netns);
         assert!(try_link(&pod, "eth0").is_some(), "{netns}");
-        lab.check(&attachment, &with_prev(&conf, &result));
-        lab.del(&attachment, &with_prev(&conf, &result));
+        ctx.check(&attachment, &with_prev(&conf, &result));
+        ctx.del(&attachment, &with_prev(&conf, &result));
         assert!(try_link(&pod, "eth0").is_none(), "{netns}");
     }
 }
 
-/// What the plugins before this one made stays in the result, in front.
+/// The result begins with what earlier plugins of the chain made.
 #[test]
 fn prev_result_is_passed_on() {
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let stub = Stub::assigning(version, &["10.1.0.2/24"]);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let mut earlier = json!({
             "cniVersion": version,
             "interfaces": [{"name": "first0", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/pod1"}],
@@ -318,8 +321,8 @@ fn prev_result_is_passed_on() {
         }
         let conf = config(version, &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
         let conf = with_prev(&conf, &earlier);
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_shape(version, &result);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_layout(version, &result);
         let names: Vec<&Value> =
             result["interfaces"].as_array().unwrap().iter().map(|interface| &interface["name"]).collect();
         assert_eq!([names[0], names[1], names[3]], ["first0", "br0", "eth0"]);
@@ -328,28 +331,28 @@ fn prev_result_is_passed_on() {
         assert_eq!(result["ips"][1]["interface"], 3);
         assert_eq!(result["routes"], json!([earlier["routes"][0], {"dst": "0.0.0.0/0", "gw": "10.1.0.1"}]));
         assert_eq!(result["dns"], earlier["dns"]);
-        // Only its own part is made.
+        // The plugin configures only its own interface.
         assert_eq!(addresses(&pod, "eth0"), ["10.1.0.2/24"]);
         assert!(routes(&pod, "198.51.100.0/24").is_empty());
         if has_check(version) {
-            // Which the other plugin checks, but what the result says of it must not confuse this one.
+            // Another plugin's route is not in this namespace; it must not make this CHECK fail.
             let tolerant = overlay(&result, &json!({"routes": [result["routes"][1]]}));
-            lab.check(&pod.attachment("eth0"), &with_prev(&conf, &tolerant));
+            ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &tolerant));
         }
-        lab.del(&pod.attachment("eth0"), &with_prev(&conf, &result));
+        ctx.del(&pod.attachment("eth0"), &with_prev(&conf, &result));
     }
 }
 
 #[test]
-fn the_ipam_plugin_sees_what_the_plugin_sees() {
+fn ipam_gets_the_unchanged_input() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
-    let attachment = lab.pod("pod1").attachment("eth0").with_args("IgnoreUnknown=1;K8S_POD_NAME=x");
-    // Neither order nor blanks nor unknown keys may change on the way.
+    let ctx = TestContext::with_stub(&stub);
+    let attachment = ctx.pod("pod1").attachment("eth0").with_args("IgnoreUnknown=1;K8S_POD_NAME=x");
+    // Key order, white space and unknown keys must not change.
     let conf = r#" {"zzz": [1e3, "é<&>"], "type":"bridge","name":"net",  "ipam":{"type":"stub","x":{}},
         "cniVersion":"1.0.0","bridge":"br0"}"#;
     for verb in ["ADD", "DEL"] {
-        let output = lab.node.call(&lab.exec(verb, &attachment, &json!({})).stdin(conf)).unwrap();
+        let output = ctx.node.call(&ctx.exec(verb, &attachment, &json!({})).stdin(conf)).unwrap();
         assert!(output.success(), "{}", output.stdout_text());
         assert_eq!(stub.stdin(verb), conf);
         let expected = [
@@ -358,7 +361,7 @@ fn the_ipam_plugin_sees_what_the_plugin_sees() {
             "CNI_CONTAINERID=pod1",
             "CNI_IFNAME=eth0",
             "CNI_NETNS=/run/netns/pod1",
-            &format!("CNI_PATH={}", lab.path),
+            &format!("CNI_PATH={}", ctx.path),
         ];
         assert_eq!(stub.env(verb), expected);
     }
@@ -366,58 +369,58 @@ fn the_ipam_plugin_sees_what_the_plugin_sees() {
 
 #[test]
 fn two_interfaces_of_a_container_on_one_network() {
-    let lab = Lab::new();
+    let ctx = TestContext::new();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &conf);
-    let second = lab.add(&pod.attachment("eth1"), &conf);
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &conf);
+    let second = ctx.add(&pod.attachment("eth1"), &conf);
     assert_eq!(addresses(&pod, "eth1"), ["10.1.0.3/24"]);
-    assert_eq!(ports(&lab.node, "br0").len(), 2);
-    lab.del(&pod.attachment("eth0"), &conf);
+    assert_eq!(ports(&ctx.node, "br0").len(), 2);
+    ctx.del(&pod.attachment("eth0"), &conf);
     assert_eq!(addresses(&pod, "eth1"), ["10.1.0.3/24"]);
-    assert_eq!(lab.reservations(), ["10.1.0.3"]);
-    lab.check(&pod.attachment("eth1"), &with_prev(&conf, &second));
-    lab.del(&pod.attachment("eth1"), &conf);
-    assert!(ports(&lab.node, "br0").is_empty());
+    assert_eq!(ctx.reservations(), ["10.1.0.3"]);
+    ctx.check(&pod.attachment("eth1"), &with_prev(&conf, &second));
+    ctx.del(&pod.attachment("eth1"), &conf);
+    assert!(ports(&ctx.node, "br0").is_empty());
 }
 
-/// The bridge keeps its hardware address, whichever ports come and go: neighbours have cached it.
+/// The bridge keeps its MAC address while ports are added and removed: neighbours have cached it.
 #[test]
-fn the_bridge_keeps_its_address() {
-    let lab = Lab::new();
+fn bridge_keeps_its_mac_address() {
+    let ctx = TestContext::new();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
-    let pods: Vec<Pod> = (0..4).map(|n| lab.pod(&format!("pod{n}"))).collect();
-    lab.add(&pods[0].attachment("eth0"), &conf);
-    let address = mac(&lab.node, "br0");
+    let pods: Vec<Pod> = (0..4).map(|n| ctx.pod(&format!("pod{n}"))).collect();
+    ctx.add(&pods[0].attachment("eth0"), &conf);
+    let address = mac(&ctx.node, "br0");
     for pod in &pods[1..] {
         let with_lowest = overlay(&conf, &json!({"runtimeConfig": {"mac": "02:00:00:00:00:01"}}));
-        lab.add(&pod.attachment("eth0"), &with_lowest);
-        assert_eq!(mac(&lab.node, "br0"), address);
-        lab.del(&pod.attachment("eth0"), &conf);
-        assert_eq!(mac(&lab.node, "br0"), address);
+        ctx.add(&pod.attachment("eth0"), &with_lowest);
+        assert_eq!(mac(&ctx.node, "br0"), address);
+        ctx.del(&pod.attachment("eth0"), &conf);
+        assert_eq!(mac(&ctx.node, "br0"), address);
     }
-    lab.del(&pods[0].attachment("eth0"), &conf);
-    assert_eq!(mac(&lab.node, "br0"), address);
+    ctx.del(&pods[0].attachment("eth0"), &conf);
+    assert_eq!(mac(&ctx.node, "br0"), address);
 }
 
 #[test]
 fn routers_in_containers_do_not_configure_the_host() {
-    let lab = Lab::new();
-    let result = lab.add(&lab.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({})));
+    let ctx = TestContext::new();
+    let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({})));
     for interface in &result["interfaces"].as_array().unwrap()[..2] {
         let name = interface["name"].as_str().unwrap();
-        assert_eq!(sysctl(&lab.node, &format!("ipv6/conf/{name}/accept_ra")), "0", "{name}");
+        assert_eq!(sysctl(&ctx.node, &format!("ipv6/conf/{name}/accept_ra")), "0", "{name}");
     }
 }
 
-/// As in images that switch IPv6 off in the container by default.
+/// Some container images disable IPv6 by default.
 #[test]
-fn ipv6_is_switched_on_where_an_address_needs_it() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
+fn ipv6_is_enabled_if_an_address_needs_it() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
     pod.sh("for i in default lo; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done").unwrap();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
-    lab.add(&pod.attachment("eth0"), &conf);
+    ctx.add(&pod.attachment("eth0"), &conf);
     assert_eq!(addresses(&pod, "eth0"), ["fd00:1::2/64"]);
     for name in ["lo", "eth0"] {
         assert_eq!(sysctl(&pod, &format!("ipv6/conf/{name}/disable_ipv6")), "0");
@@ -426,12 +429,13 @@ fn ipv6_is_switched_on_where_an_address_needs_it() {
     pod.sh("ping -6 -c 1 -W 1 fd00:1::1").unwrap();
 }
 
-/// Neighbours learn a new hardware address at once: the kernel announces an address when the link comes up.
+/// With `arp_notify` the kernel announces an address when the link comes up, so neighbours learn the new MAC
+/// at once.
 #[test]
 fn addresses_are_announced() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"ipam": host_local(&["10.1.0.0/24"])})));
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"ipam": host_local(&["10.1.0.0/24"])})));
     assert_eq!(sysctl(&pod, "ipv4/conf/eth0/arp_notify"), "1");
     assert_eq!(link(&pod, "eth0")["addr_info"][0]["broadcast"], "10.1.0.255");
 }

@@ -1,16 +1,16 @@
-//! Whatever cannot be served is refused: one error object, status 1, the right code, and nothing is different afterwards.
+//! Invalid input fails with one error object, status 1 and the right code, and changes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{Lab, Refusal, Stub, config, overlay, unchanged};
+use common::{Failure, Stub, TestContext, assert_unchanged, config, overlay};
 use conformance::fixture::{Place, Snapshot};
 use conformance::runner::Exec;
 use serde_json::{Value, json};
 
-/// What is wrong, and what is said to it.
-struct Bad {
+/// One invalid input and the expected error.
+struct BadInput {
     name: &'static str,
     keys: Value,
     change: fn(Exec) -> Exec,
@@ -18,12 +18,12 @@ struct Bad {
     text: &'static str,
 }
 
-fn keys(name: &'static str, keys: Value, code: u64, text: &'static str) -> Bad {
-    Bad { name, keys, change: |exec| exec, code, text }
+fn keys(name: &'static str, keys: Value, code: u64, text: &'static str) -> BadInput {
+    BadInput { name, keys, change: |exec| exec, code, text }
 }
 
-fn call(name: &'static str, change: fn(Exec) -> Exec, code: u64, text: &'static str) -> Bad {
-    Bad { name, keys: json!({}), change, code, text }
+fn call(name: &'static str, change: fn(Exec) -> Exec, code: u64, text: &'static str) -> BadInput {
+    BadInput { name, keys: json!({}), change, code, text }
 }
 
 fn netns(mut exec: Exec, path: &str) -> Exec {
@@ -41,15 +41,25 @@ fn args(mut exec: Exec, args: &str) -> Exec {
     exec
 }
 
-fn calls() -> Vec<Bad> {
+fn calls() -> Vec<BadInput> {
     vec![
-        call("a namespace that is not there", |exec| netns(exec, "/run/netns/none"), 4, "/run/netns/none"),
+        call("a missing namespace", |exec| netns(exec, "/run/netns/none"), 4, "/run/netns/none"),
         call("a path below a file", |exec| netns(exec, "/etc/passwd/x"), 4, "/etc/passwd/x"),
-        call("a file that is no namespace", |exec| netns(exec, "/etc/passwd"), 4, "unknown FS magic"),
+        call("a file that is not a namespace", |exec| netns(exec, "/etc/passwd"), 4, "unknown FS magic"),
         call("a folder", |exec| netns(exec, "/tmp"), 4, "/tmp"),
-        call("a file of /proc that is no namespace", |exec| netns(exec, "/proc/version"), 999, "namespace"),
+        call(
+            "a file of /proc that is not a namespace",
+            |exec| netns(exec, "/proc/version"),
+            999,
+            "namespace",
+        ),
         call("a namespace of another kind", |exec| netns(exec, "/proc/self/ns/mnt"), 999, "namespace"),
-        call("the own namespace", |exec| netns(exec, "/proc/self/ns/net"), 8, "should not be the same"),
+        call(
+            "the plugin's own namespace",
+            |exec| netns(exec, "/proc/self/ns/net"),
+            8,
+            "should not be the same",
+        ),
         call("no namespace", |exec| netns(exec, ""), 4, "CNI_NETNS"),
         call("a template as a name", |exec| ifname(exec, "a%d"), 4, "CNI_IFNAME=a%d"),
         call("a reserved name", |exec| ifname(exec, "all"), 999, "all"),
@@ -77,7 +87,7 @@ fn calls() -> Vec<Bad> {
     ]
 }
 
-fn configurations() -> Vec<Bad> {
+fn configurations() -> Vec<BadInput> {
     let mac = |value: &str| json!({"runtimeConfig": {"mac": value}});
     let earlier = |version: &str| json!({"prevResult": {"cniVersion": version, "ips": []}});
     vec![
@@ -94,20 +104,20 @@ fn configurations() -> Vec<Bad> {
         keys("a small mtu", json!({"mtu": 67}), 7, "invalid mtu 67"),
         keys("a large mtu", json!({"mtu": 65536}), 7, "invalid mtu 65536"),
         keys("a huge mtu", json!({"mtu": 4_294_968_796_u64}), 7, "invalid mtu 4294968796"),
-        keys("an mtu in words", json!({"mtu": "1500"}), 6, ""),
-        keys("half a byte of mtu", json!({"mtu": 1500.5}), 6, ""),
+        keys("an mtu as text", json!({"mtu": "1500"}), 6, ""),
+        keys("a fractional mtu", json!({"mtu": 1500.5}), 6, ""),
         keys(
             "hairpin and promiscuous",
             json!({"hairpinMode": true, "promiscMode": true}),
             7,
             "cannot set hairpin mode",
         ),
-        keys("a truth that is a word", json!({"isGateway": "true"}), 6, ""),
-        keys("a mac that is none", mac("nonsense"), 7, "nonsense"),
+        keys("a boolean as text", json!({"isGateway": "true"}), 6, ""),
+        keys("an invalid mac", mac("nonsense"), 7, "nonsense"),
         keys("a mac that is short", mac("02:00:00:00:00"), 7, "02:00:00:00:00"),
         keys("a mac that is long", mac("02:00:00:00:00:00:00:01"), 7, "02:00:00:00:00:00:00:01"),
-        keys("a mac of a group", mac("01:00:5e:00:00:01"), 7, "01:00:5e:00:00:01"),
-        keys("a mac of nobody", mac("00:00:00:00:00:00"), 7, "00:00:00:00:00:00"),
+        keys("a multicast mac", mac("01:00:5e:00:00:01"), 7, "01:00:5e:00:00:01"),
+        keys("an all-zero mac", mac("00:00:00:00:00:00"), 7, "00:00:00:00:00:00"),
         keys("a bad mac in args", json!({"args": {"cni": {"mac": "x"}}}), 7, "args.cni.mac"),
         keys("ipam that is a path", json!({"ipam": {"type": "../stub"}}), 7, "invalid plugin name: ../stub"),
         keys(
@@ -123,48 +133,49 @@ fn configurations() -> Vec<Bad> {
             "failed to find plugin \"folder\"",
         ),
         keys("ipam that is text", json!({"ipam": "stub"}), 6, ""),
-        keys("an older result", earlier("0.4.0"), 7, "0.4.0"),
-        keys("a much older result", earlier("0.2.0"), 7, "0.2.0"),
-        keys("a result that is text", json!({"prevResult": "x"}), 7, "prevResult"),
+        keys("a prevResult of 0.4.0", earlier("0.4.0"), 7, "0.4.0"),
+        keys("a prevResult of 0.2.0", earlier("0.2.0"), 7, "0.2.0"),
+        keys("a prevResult that is text", json!({"prevResult": "x"}), 7, "prevResult"),
     ]
 }
 
-/// On a node where the bridge stands already, and on one where it does not.
+/// On a node with the bridge and on one without it.
 #[test]
-fn everything_bad_is_refused_and_nothing_is_made() {
+fn invalid_input_fails_and_changes_nothing() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
     std::fs::create_dir(stub.dir().join("folder")).unwrap();
     for has_bridge in [false, true] {
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let base = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
         if has_bridge {
-            lab.add(&lab.pod("first").attachment("eth0"), &base);
+            ctx.add(&ctx.pod("first").attachment("eth0"), &base);
         }
-        let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
-        let links_before = (links(&lab.node), links(&pod));
+        let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
+        let links_before = (links(&ctx.node), links(&pod));
         stub.calls();
         for bad in calls().into_iter().chain(configurations()) {
             println!("{}", bad.name);
-            let exec = lab.exec("ADD", &pod.attachment("eth0"), &overlay(&base, &bad.keys));
-            let output = lab.node.call(&(bad.change)(exec)).unwrap();
-            Refusal::of(&output).expect(bad.code, bad.text);
-            assert_eq!(output.stderr_text(), "", "what matters is on standard output");
-            // Some names only the kernel can refuse, and by then there is a bridge.
+            let exec = ctx.exec("ADD", &pod.attachment("eth0"), &overlay(&base, &bad.keys));
+            let output = ctx.node.call(&(bad.change)(exec)).unwrap();
+            Failure::of(&output).expect(bad.code, bad.text);
+            assert_eq!(output.stderr_text(), "", "stderr");
+            // Only the kernel refuses the reserved names, after the bridge has been made.
             if bad.name.contains("reserved") && !has_bridge {
-                lab.node.sh("ip link del br0").unwrap();
+                ctx.node.sh("ip link del br0").unwrap();
             }
-            // All of it is compared once for every case, beside a working attachment, and the links always.
+            // Compare the whole node once for each input, beside a working attachment; compare the links
+            // always.
             if has_bridge {
-                unchanged(&lab.node, &before, bad.name);
+                assert_unchanged(&ctx.node, &before, bad.name);
             }
-            assert_eq!((links(&lab.node), links(&pod)), links_before, "{}", bad.name);
-            // Whatever IPAM gave out, it has got back.
+            assert_eq!((links(&ctx.node), links(&pod)), links_before, "{}", bad.name);
+            // IPAM must get back every address that it assigned.
             let calls = stub.calls();
             assert!(calls.is_empty() || calls == ["ADD", "DEL"], "{}: {calls:?}", bad.name);
         }
-        unchanged(&lab.node, &before, "the node after bad input");
-        unchanged(&pod, &pod_before, "the pod after bad input");
+        assert_unchanged(&ctx.node, &before, "the node after bad input");
+        assert_unchanged(&pod, &pod_before, "the pod after bad input");
     }
 }
 
@@ -173,35 +184,35 @@ fn links<P: Place>(place: &P) -> String {
 }
 
 #[test]
-fn without_cni_command_it_says_what_it_is() {
-    let lab = Lab::new();
-    let output = lab.node.call(&Exec::new(lab.bins.join("bridge"), "")).unwrap();
+fn without_cni_command_it_prints_its_name() {
+    let ctx = TestContext::new();
+    let output = ctx.node.call(&Exec::new(ctx.bins.join("bridge"), "")).unwrap();
     assert!(output.success());
     assert_eq!(output.stdout_text(), "");
     assert!(output.stderr_text().starts_with("CNI bridge plugin v"), "{}", output.stderr_text());
 }
 
 #[test]
-fn verbs_that_do_not_exist() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
+fn unknown_verbs() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
     for verb in ["add", "NOPE", "ADD "] {
-        let refusal = lab.refused(verb, &pod.attachment("eth0"), &config("1.0.0", &json!({})));
-        refusal.expect(4, &format!("unknown CNI_COMMAND: {verb}"));
+        let failure = ctx.fail(verb, &pod.attachment("eth0"), &config("1.0.0", &json!({})));
+        failure.expect(4, &format!("unknown CNI_COMMAND: {verb}"));
     }
 }
 
-/// Input may come in pieces, and late.
+/// Standard input may arrive in pieces.
 #[test]
-fn slow_input_is_read_to_its_end() {
-    let lab = Lab::new();
-    lab.pod("pod1");
+fn slow_input_is_read_to_the_end() {
+    let ctx = TestContext::new();
+    ctx.pod("pod1");
     let script = format!(
         "(printf '{{\"cniVersion\": \"1.0.0\", \"name\"'; sleep 0.2; printf ': \"net\", \"type\": \"bridge\"}}') | \
          CNI_COMMAND=ADD CNI_CONTAINERID=pod1 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/pod1 CNI_PATH={} {}/bridge",
-        lab.path,
-        lab.bins.display()
+        ctx.path,
+        ctx.bins.display()
     );
-    let result: Value = serde_json::from_str(&lab.node.sh(&script).unwrap()).unwrap();
+    let result: Value = serde_json::from_str(&ctx.node.sh(&script).unwrap()).unwrap();
     assert_eq!(result["interfaces"][0]["name"], "cni0");
 }

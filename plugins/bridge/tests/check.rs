@@ -1,4 +1,5 @@
-//! CHECK is content with what ADD has made, whatever others have added since, and notices every single loss.
+//! CHECK succeeds after ADD even if other programs have added things, and fails for every lost or altered
+//! object.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -6,14 +7,14 @@ mod common;
 
 use std::process::Command;
 
-use common::{Lab, Stub, config, host_local, overlay, try_link, unchanged, with_prev};
+use common::{Stub, TestContext, assert_unchanged, config, host_local, overlay, try_link, with_prev};
 use conformance::fixture::{Place as _, Pod, Snapshot};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
-/// An attachment with everything that can be lost.
+/// An attachment with every object that CHECK looks at.
 struct Attached {
-    lab: Lab,
+    ctx: TestContext,
     pod: Pod,
     conf: Value,
     result: Value,
@@ -21,15 +22,15 @@ struct Attached {
 
 impl Attached {
     fn new(version: &str, keys: &Value) -> Attached {
-        let lab = Lab::new();
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::new();
+        let pod = ctx.pod("pod1");
         let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.50.0.0/16", "table": 123}, {"dst": "::/0"}]);
         let ipam = overlay(&host_local(&["10.1.0.0/24", "fd00:1::/64"]), &json!({"routes": routes}));
         let base = json!({"isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam": ipam});
         let conf = config(version, &overlay(&base, keys));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        let attached = Attached { lab, pod, conf, result };
-        attached.passes(&attached.result);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        let attached = Attached { ctx, pod, conf, result };
+        attached.assert_check_passes(&attached.result);
         attached
     }
 
@@ -37,34 +38,34 @@ impl Attached {
         self.result["interfaces"][1]["name"].as_str().unwrap()
     }
 
-    fn passes(&self, result: &Value) {
-        self.lab.check(&self.pod.attachment("eth0"), &with_prev(&self.conf, result));
+    fn assert_check_passes(&self, result: &Value) {
+        self.ctx.check(&self.pod.attachment("eth0"), &with_prev(&self.conf, result));
     }
 
-    fn fails(&self, text: &str) {
+    fn assert_check_fails(&self, text: &str) {
         let conf = with_prev(&self.conf, &self.result);
-        let refusal = self.lab.refused("CHECK", &self.pod.attachment("eth0"), &conf);
-        refusal.expect(999, text);
+        let failure = self.ctx.fail("CHECK", &self.pod.attachment("eth0"), &conf);
+        failure.expect(999, text);
     }
 }
 
-/// CRI-O does exactly this for every pod: a false alarm would mean that no pod starts.
+/// CRI-O calls CHECK after every ADD: a wrong failure would keep every pod from starting.
 #[test]
-fn straight_after_add_fifty_times() {
+fn check_passes_right_after_add_fifty_times() {
     for keys in [json!({}), json!({"ipMasq": false, "isDefaultGateway": true})] {
-        let it = Attached::new("1.0.0", &keys);
+        let attached = Attached::new("1.0.0", &keys);
         for round in 0..25 {
-            let pod = it.lab.pod(&format!("round{round}"));
-            let result = it.lab.add(&pod.attachment("eth0"), &it.conf);
-            it.lab.check(&pod.attachment("eth0"), &with_prev(&it.conf, &result));
-            it.lab.del(&pod.attachment("eth0"), &with_prev(&it.conf, &result));
+            let pod = attached.ctx.pod(&format!("round{round}"));
+            let result = attached.ctx.add(&pod.attachment("eth0"), &attached.conf);
+            attached.ctx.check(&pod.attachment("eth0"), &with_prev(&attached.conf, &result));
+            attached.ctx.del(&pod.attachment("eth0"), &with_prev(&attached.conf, &result));
         }
     }
 }
 
-/// The first CHECK on a bridge that has just been made.
+/// The first ADD has just made the bridge.
 #[test]
-fn straight_after_the_very_first_add() {
+fn check_passes_right_after_the_first_add() {
     for _ in 0..5 {
         Attached::new("1.1.0", &json!({}));
     }
@@ -73,19 +74,19 @@ fn straight_after_the_very_first_add() {
 #[test]
 fn without_ipam() {
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
-        let lab = Lab::new();
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::new();
+        let pod = ctx.pod("pod1");
         let conf = config(version, &json!({"ipMasq": true, "isGateway": true}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
         pod.sh("ip link set eth0 down").unwrap();
-        lab.refused("CHECK", &pod.attachment("eth0"), &with_prev(&conf, &result)).expect(999, "down");
+        ctx.fail("CHECK", &pod.attachment("eth0"), &with_prev(&conf, &result)).expect(999, "down");
     }
 }
 
 #[test]
-fn what_others_have_added_is_tolerated() {
-    let it = Attached::new("1.0.0", &json!({}));
+fn additions_of_other_programs_are_tolerated() {
+    let attached = Attached::new("1.0.0", &json!({}));
     for script in [
         "ip address add 10.77.0.1/24 dev eth0",
         "ip address add 10.1.0.200/24 dev eth0",
@@ -96,8 +97,8 @@ fn what_others_have_added_is_tolerated() {
         "ip link add extra type veth peer name extra-peer",
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 10kb latency 25ms",
     ] {
-        it.pod.sh(script).unwrap();
-        it.passes(&it.result);
+        attached.pod.sh(script).unwrap();
+        attached.assert_check_passes(&attached.result);
     }
     for script in [
         "ip link set br0 mtu 1400",
@@ -106,50 +107,50 @@ fn what_others_have_added_is_tolerated() {
         "nft 'add rule inet cni_plugins_masquerade masq_checks ip saddr 10.99.0.1 masquerade'",
         "nft add table inet stranger",
     ] {
-        it.lab.node.sh(script).unwrap();
-        it.passes(&it.result);
+        attached.ctx.node.sh(script).unwrap();
+        attached.assert_check_passes(&attached.result);
     }
-    // A later plugin of the chain has made a second interface, with an address and a route.
-    let mut result = it.result.clone();
+    // A later plugin of the chain has added a second interface with an address.
+    let mut result = attached.result.clone();
     result["interfaces"]
         .as_array_mut()
         .unwrap()
         .push(json!({"name": "eth7", "mac": "02:00:00:00:00:07", "sandbox": "/run/netns/pod1"}));
     result["interfaces"].as_array_mut().unwrap().push(json!({"name": "ifb7", "mac": "02:00:00:00:00:08"}));
     result["ips"].as_array_mut().unwrap().push(json!({"address": "10.70.0.2/24", "interface": 3}));
-    it.passes(&result);
-    // And an earlier one, in front.
-    let mut result = it.result.clone();
+    attached.assert_check_passes(&result);
+    // An earlier plugin's interface precedes ours in the result.
+    let mut result = attached.result.clone();
     let earlier = json!({"name": "eth7", "mac": "02:00:00:00:00:07", "sandbox": "/run/netns/pod1"});
     result["interfaces"].as_array_mut().unwrap().insert(0, earlier);
     for ip in result["ips"].as_array_mut().unwrap() {
         ip["interface"] = json!(3);
     }
     result["ips"].as_array_mut().unwrap().push(json!({"address": "10.70.0.2/24", "interface": 0}));
-    it.passes(&result);
+    attached.assert_check_passes(&result);
 }
 
 #[test]
-fn a_result_without_hardware_addresses_is_enough() {
-    let it = Attached::new("1.0.0", &json!({}));
-    let mut result = it.result.clone();
+fn mac_addresses_in_the_result_are_optional_and_case_insensitive() {
+    let attached = Attached::new("1.0.0", &json!({}));
+    let mut result = attached.result.clone();
     for interface in result["interfaces"].as_array_mut().unwrap() {
         interface.as_object_mut().unwrap().remove("mac");
     }
-    it.passes(&result);
-    // In upper case they are the same.
-    let mut result = it.result.clone();
+    attached.assert_check_passes(&result);
+    // MAC addresses are compared case-insensitively.
+    let mut result = attached.result.clone();
     for interface in result["interfaces"].as_array_mut().unwrap() {
         interface["mac"] = json!(interface["mac"].as_str().unwrap().to_uppercase());
     }
-    it.passes(&result);
+    attached.assert_check_passes(&result);
 }
 
 #[test]
-fn every_loss_in_the_container_is_noticed() {
+fn every_change_in_the_container_is_detected() {
     for (script, text) in [
-        ("ip link del eth0", "lost its interface \"eth0\""),
-        ("ip link set eth0 down; ip link set eth0 name net7", "lost its interface \"eth0\""),
+        ("ip link del eth0", "interface \"eth0\" not found"),
+        ("ip link set eth0 down; ip link set eth0 name net7", "interface \"eth0\" not found"),
         ("ip link del eth0; ip link add eth0 type bridge", "\"eth0\""),
         ("ip link del eth0; ip link add eth0 type veth peer name x0; ip link set eth0 up", "\"eth0\""),
         ("ip link set eth0 down", "is down"),
@@ -163,14 +164,14 @@ fn every_loss_in_the_container_is_noticed() {
         ("ip route flush table 123; ip route add 10.50.0.0/16 via 10.1.0.1", "10.50.0.0/16"),
     ] {
         println!("{script}");
-        let it = Attached::new("1.0.0", &json!({}));
-        it.pod.sh(script).unwrap();
-        it.fails(text);
+        let attached = Attached::new("1.0.0", &json!({}));
+        attached.pod.sh(script).unwrap();
+        attached.assert_check_fails(text);
     }
 }
 
 #[test]
-fn every_loss_on_the_host_is_noticed() {
+fn every_change_on_the_host_is_detected() {
     for (script, text) in [
         ("ip link del br0", "br0"),
         ("ip link del br0; ip link add br0 type veth peer name x0", "br0"),
@@ -195,127 +196,132 @@ fn every_loss_on_the_host_is_noticed() {
         ),
     ] {
         println!("{script}");
-        let it = Attached::new("1.0.0", &json!({}));
-        it.lab.node.sh(&script.replace("$PORT", it.port())).unwrap();
-        it.fails(text);
+        let attached = Attached::new("1.0.0", &json!({}));
+        attached.ctx.node.sh(&script.replace("$PORT", attached.port())).unwrap();
+        attached.assert_check_fails(text);
     }
-    let it = Attached::new("1.0.0", &json!({"hairpinMode": false}));
-    it.lab.node.sh(&format!("ip link set {} type bridge_slave hairpin on", it.port())).unwrap();
-    it.fails("hairpin");
-    let it = Attached::new("1.0.0", &json!({"hairpinMode": false, "promiscMode": true}));
-    it.lab.node.sh("ip link set br0 promisc off").unwrap();
-    it.fails("Promisc");
+    let attached = Attached::new("1.0.0", &json!({"hairpinMode": false}));
+    attached.ctx.node.sh(&format!("ip link set {} type bridge_slave hairpin on", attached.port())).unwrap();
+    attached.assert_check_fails("hairpin");
+    let attached = Attached::new("1.0.0", &json!({"hairpinMode": false, "promiscMode": true}));
+    attached.ctx.node.sh("ip link set br0 promisc off").unwrap();
+    attached.assert_check_fails("Promisc");
 }
 
-/// Only one rule of two: the other family is still masqueraded.
+/// One of the two rules is deleted; the other family is still masqueraded.
 #[test]
-fn one_rule_of_two_is_noticed() {
+fn missing_rule_of_one_family_is_detected() {
     for family in ["ip", "ip6"] {
-        let it = Attached::new("1.0.0", &json!({}));
+        let attached = Attached::new("1.0.0", &json!({}));
         let delete = format!(
             "handle=$(nft -a list chain inet cni_plugins_masquerade masq_checks |
                 sed -n '/{family} saddr/s/.*# handle //p') &&
             nft delete rule inet cni_plugins_masquerade masq_checks handle $handle"
         );
-        it.lab.node.sh(&delete).unwrap();
-        it.fails(if family == "ip" { "10.1.0.2" } else { "fd00:1::2" });
+        attached.ctx.node.sh(&delete).unwrap();
+        attached.assert_check_fails(if family == "ip" { "10.1.0.2" } else { "fd00:1::2" });
     }
 }
 
 #[test]
-fn what_is_not_asked_for_is_not_missed() {
-    let it = Attached::new(
+fn unrequested_features_are_not_checked() {
+    let attached = Attached::new(
         "1.0.0",
         &json!({"ipMasq": false, "isGateway": false, "ipam": {
         "type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}}),
     );
-    it.lab
+    attached
+        .ctx
         .node
         .sh("echo 0 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding;
             ip address flush dev br0 scope global")
         .unwrap();
-    it.passes(&it.result);
+    attached.assert_check_passes(&attached.result);
     // An IPv4 network does not need IPv6 forwarding.
-    let it = Attached::new(
+    let attached = Attached::new(
         "1.0.0",
         &json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}}),
     );
-    it.lab.node.sh("echo 0 > /proc/sys/net/ipv6/conf/all/forwarding").unwrap();
-    it.passes(&it.result);
+    attached.ctx.node.sh("echo 0 > /proc/sys/net/ipv6/conf/all/forwarding").unwrap();
+    attached.assert_check_passes(&attached.result);
 }
 
 #[test]
 fn prev_result_is_required_and_its_sandbox_must_be_the_namespace() {
-    let it = Attached::new("1.0.0", &json!({}));
-    let attachment = it.pod.attachment("eth0");
-    for conf in [it.conf.clone(), with_prev(&it.conf, &json!(null))] {
-        it.lab.refused("CHECK", &attachment, &conf).expect(7, "Required prevResult missing");
+    let attached = Attached::new("1.0.0", &json!({}));
+    let attachment = attached.pod.attachment("eth0");
+    for conf in [attached.conf.clone(), with_prev(&attached.conf, &json!(null))] {
+        attached.ctx.fail("CHECK", &attachment, &conf).expect(7, "Required prevResult missing");
     }
-    it.lab.pod("pod2");
-    let mut result = it.result.clone();
+    attached.ctx.pod("pod2");
+    let mut result = attached.result.clone();
     result["interfaces"][2]["sandbox"] = json!("/run/netns/pod2");
-    let refusal = it.lab.refused("CHECK", &attachment, &with_prev(&it.conf, &result));
-    refusal
+    let failure = attached.ctx.fail("CHECK", &attachment, &with_prev(&attached.conf, &result));
+    failure
         .expect(999, "Sandbox in prevResult /run/netns/pod2 doesn't match configured netns: /run/netns/pod1");
     result["interfaces"][2]["sandbox"] = json!("/run/netns/gone");
-    let refusal = it.lab.refused("CHECK", &attachment, &with_prev(&it.conf, &result));
-    refusal.expect(999, "doesn't match configured netns");
-    // A result that knows no interface of the container, and one that knows no bridge.
-    let mut result = it.result.clone();
+    let failure = attached.ctx.fail("CHECK", &attachment, &with_prev(&attached.conf, &result));
+    failure.expect(999, "doesn't match configured netns");
+    // A result without the container's interface, and one without the bridge.
+    let mut result = attached.result.clone();
     result["interfaces"].as_array_mut().unwrap().pop();
     for ip in result["ips"].as_array_mut().unwrap() {
         ip.as_object_mut().unwrap().remove("interface");
     }
-    it.lab.refused("CHECK", &attachment, &with_prev(&it.conf, &result)).expect(999, "eth0");
-    let mut result = it.result.clone();
+    attached.ctx.fail("CHECK", &attachment, &with_prev(&attached.conf, &result)).expect(999, "eth0");
+    let mut result = attached.result.clone();
     result["interfaces"][0]["name"] = json!("br7");
-    it.lab.refused("CHECK", &attachment, &with_prev(&it.conf, &result)).expect(999, "br0");
+    attached.ctx.fail("CHECK", &attachment, &with_prev(&attached.conf, &result)).expect(999, "br0");
 }
 
-/// The same namespace by another path is the same.
+/// `sandbox` may be another path of the same namespace.
 #[test]
-fn another_path_to_the_namespace_is_fine() {
-    let it = Attached::new("1.0.0", &json!({}));
+fn another_path_of_the_namespace_is_accepted() {
+    let attached = Attached::new("1.0.0", &json!({}));
     let mut sleep = Command::new("sleep");
     sleep.arg("60");
-    let mut process = it.pod.spawn(sleep).unwrap();
-    let conf = with_prev(&it.conf, &it.result);
+    let mut process = attached.pod.spawn(sleep).unwrap();
+    let conf = with_prev(&attached.conf, &attached.result);
     for netns in ["//run/netns/pod1".to_owned(), format!("/proc/{}/ns/net", process.child().id())] {
-        it.lab.check(&Attachment::new("pod1", netns, "eth0"), &conf);
+        attached.ctx.check(&Attachment::new("pod1", netns, "eth0"), &conf);
     }
 }
 
 #[test]
-fn ipam_has_its_say() {
+fn ipams_check_error_is_reported() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
-    let prev = with_prev(&conf, &lab.add(&pod.attachment("eth0"), &conf));
-    let before = lab.snapshot();
+    let prev = with_prev(&conf, &ctx.add(&pod.attachment("eth0"), &conf));
+    let before = ctx.snapshot();
     stub.fail("CHECK", 117, "that is not mine");
-    let refusal = lab.refused("CHECK", &pod.attachment("eth0"), &prev);
-    refusal.expect(117, "that is not mine");
+    let failure = ctx.fail("CHECK", &pod.attachment("eth0"), &prev);
+    failure.expect(117, "that is not mine");
     assert_eq!(stub.calls(), ["ADD", "CHECK"]);
     assert_eq!(stub.stdin("CHECK"), prev.to_string());
-    unchanged(&lab.node, &before, "CHECK");
+    assert_unchanged(&ctx.node, &before, "CHECK");
 }
 
 #[test]
-fn a_failing_check_changes_nothing_either() {
-    let it = Attached::new("1.0.0", &json!({}));
-    it.lab.node.sh("ip address del 10.1.0.1/24 dev br0; echo 0 > /proc/sys/net/ipv4/ip_forward").unwrap();
-    it.pod.sh("ip link set eth0 down").unwrap();
-    let (before, pod_before) = (it.lab.snapshot(), Snapshot::take(&it.pod).unwrap());
-    it.fails("");
-    unchanged(&it.lab.node, &before, "CHECK");
-    unchanged(&it.pod, &pod_before, "CHECK");
-    // In a namespace where nothing is, or that is gone.
-    let empty = it.lab.pod("empty");
-    let conf = with_prev(&it.conf, &it.result);
-    it.lab.refused("CHECK", &empty.attachment("eth0"), &conf);
+fn failing_check_changes_nothing() {
+    let attached = Attached::new("1.0.0", &json!({}));
+    attached
+        .ctx
+        .node
+        .sh("ip address del 10.1.0.1/24 dev br0; echo 0 > /proc/sys/net/ipv4/ip_forward")
+        .unwrap();
+    attached.pod.sh("ip link set eth0 down").unwrap();
+    let (before, pod_before) = (attached.ctx.snapshot(), Snapshot::take(&attached.pod).unwrap());
+    attached.assert_check_fails("");
+    assert_unchanged(&attached.ctx.node, &before, "CHECK");
+    assert_unchanged(&attached.pod, &pod_before, "CHECK");
+    // In a namespace without the interface, and with a missing namespace.
+    let empty = attached.ctx.pod("empty");
+    let conf = with_prev(&attached.conf, &attached.result);
+    attached.ctx.fail("CHECK", &empty.attachment("eth0"), &conf);
     assert!(try_link(&empty, "eth0").is_none());
     let gone = Attachment::new("pod1", "/run/netns/gone", "eth0");
-    it.lab.refused("CHECK", &gone, &conf).expect(4, "/run/netns/gone");
-    unchanged(&it.lab.node, &before, "CHECK");
+    attached.ctx.fail("CHECK", &gone, &conf).expect(4, "/run/netns/gone");
+    assert_unchanged(&attached.ctx.node, &before, "CHECK");
 }

@@ -1,19 +1,20 @@
-//! DEL removes everything that can be removed, whatever is missing, broken or gone already.
+//! DEL removes everything that belongs to the attachment, even if other things are missing or broken.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use common::{
-    Lab, SHARED, Stub, after, config, host_local, mac, overlay, ports, try_link, unchanged, with_prev,
+    SHARED, Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, mac,
+    overlay, ports, try_link, with_prev,
 };
 use conformance::fixture::{PATIENCE, Place as _, Pod, Snapshot, eventually};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
-/// A node, a pod on it with an address of host-local and masquerading, and the node as it was before.
+/// A pod with host-local addresses and masquerading, and snapshots from before its ADD.
 struct Attached {
-    lab: Lab,
+    ctx: TestContext,
     pod: Pod,
     conf: Value,
     result: Value,
@@ -23,147 +24,165 @@ struct Attached {
 
 impl Attached {
     fn new() -> Attached {
-        let lab = Lab::new();
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::new();
+        let pod = ctx.pod("pod1");
         let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}));
-        // The masquerading table stays, with its base chains: so it has to be there before.
-        let other = lab.pod("other");
-        lab.add(&other.attachment("eth0"), &conf);
-        let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_eq!((ports(&lab.node, "br0").len(), lab.reservations().len()), (2, 4));
-        Attached { lab, pod, conf, result, before, pod_before }
+        // The first ADD leaves the masquerading table for good, so it must exist before the snapshot.
+        let other = ctx.pod("other");
+        ctx.add(&other.attachment("eth0"), &conf);
+        let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!((ports(&ctx.node, "br0").len(), ctx.reservations().len()), (2, 4));
+        Attached { ctx, pod, conf, result, before, pod_before }
     }
 
     fn port(&self) -> &str {
         self.result["interfaces"][1]["name"].as_str().unwrap()
     }
 
-    /// DEL succeeds, twice, and has left nothing on the node.
+    /// Makes DEL twice. Both must succeed and leave nothing on the node.
     fn del(&self, attachment: &Attachment, conf: &Value, what: &str) {
-        self.lab.del(attachment, conf);
-        self.is_gone(what);
-        self.lab.del(attachment, conf);
-        self.is_gone(what);
+        self.ctx.del(attachment, conf);
+        self.assert_gone(what);
+        self.ctx.del(attachment, conf);
+        self.assert_gone(what);
     }
 
-    fn is_gone(&self, what: &str) {
-        // The kernel may still be busy with a namespace that is going.
-        eventually(PATIENCE, || try_link(&self.lab.node, self.port()).is_none());
-        after(&self.lab, &self.before, what);
-        assert_eq!(self.lab.reservations().len(), 2, "{what}");
+    fn assert_gone(&self, what: &str) {
+        // The kernel may still be tearing the namespace down.
+        eventually(PATIENCE, || try_link(&self.ctx.node, self.port()).is_none());
+        assert_only_shared_changed(&self.ctx, &self.before, what);
+        assert_eq!(self.ctx.reservations().len(), 2, "{what}");
     }
 }
 
 #[test]
 fn with_everything_in_place() {
     for with_result in [true, false] {
-        let it = Attached::new();
-        let conf = if with_result { with_prev(&it.conf, &it.result) } else { it.conf.clone() };
-        it.del(&it.pod.attachment("eth0"), &conf, "DEL");
-        unchanged(&it.pod, &it.pod_before, "DEL has left something in the pod");
+        let attached = Attached::new();
+        let conf =
+            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        attached.del(&attached.pod.attachment("eth0"), &conf, "DEL");
+        assert_unchanged(&attached.pod, &attached.pod_before, "DEL has left something in the pod");
     }
 }
 
 #[test]
 fn without_a_namespace_path_the_link_is_found_by_identity() {
     for with_result in [true, false] {
-        let it = Attached::new();
-        let conf = if with_result { with_prev(&it.conf, &it.result) } else { it.conf.clone() };
-        it.del(&Attachment::new("pod1", "", "eth0"), &conf, "DEL without CNI_NETNS");
-        unchanged(&it.pod, &it.pod_before, "DEL has left something in the living pod");
+        let attached = Attached::new();
+        let conf =
+            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        attached.del(&Attachment::new("pod1", "", "eth0"), &conf, "DEL without CNI_NETNS");
+        assert_unchanged(&attached.pod, &attached.pod_before, "DEL has left something in the living pod");
     }
 }
 
 #[test]
-fn with_a_path_that_leads_nowhere() {
-    let it = Attached::new();
-    it.del(&Attachment::new("pod1", "/run/netns/nobody", "eth0"), &it.conf, "DEL with a wrong path");
-    assert!(it.lab.node.list_dir("/run/netns").unwrap().iter().all(|name| name != "nobody"));
-    let it = Attached::new();
-    it.del(&Attachment::new("pod1", "/run/netns/pod1/x", "eth0"), &it.conf, "DEL with a path below a file");
+fn with_a_missing_namespace_path() {
+    let attached = Attached::new();
+    attached.del(
+        &Attachment::new("pod1", "/run/netns/nobody", "eth0"),
+        &attached.conf,
+        "DEL with a wrong path",
+    );
+    assert!(attached.ctx.node.list_dir("/run/netns").unwrap().iter().all(|name| name != "nobody"));
+    let attached = Attached::new();
+    attached.del(
+        &Attachment::new("pod1", "/run/netns/pod1/x", "eth0"),
+        &attached.conf,
+        "DEL with a path below a file",
+    );
 }
 
 #[test]
 fn after_the_namespace_has_gone() {
     for with_result in [true, false] {
-        let it = Attached::new();
-        let conf = if with_result { with_prev(&it.conf, &it.result) } else { it.conf.clone() };
-        it.pod.delete().unwrap();
-        it.del(&it.pod.attachment("eth0"), &conf, "DEL after the namespace has gone");
-        assert!(!it.lab.node.list_dir("/run/netns").unwrap().contains(&"pod1".to_owned()));
+        let attached = Attached::new();
+        let conf =
+            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        attached.pod.delete().unwrap();
+        attached.del(&attached.pod.attachment("eth0"), &conf, "DEL after the namespace has gone");
+        assert!(!attached.ctx.node.list_dir("/run/netns").unwrap().contains(&"pod1".to_owned()));
     }
 }
 
 #[test]
 fn with_an_ordinary_file_where_the_namespace_was() {
-    let it = Attached::new();
-    it.pod.unmount_only().unwrap();
-    it.del(&it.pod.attachment("eth0"), &it.conf, "DEL with a file in place of the namespace");
+    let attached = Attached::new();
+    attached.pod.unmount_only().unwrap();
+    attached.del(
+        &attached.pod.attachment("eth0"),
+        &attached.conf,
+        "DEL with a file in place of the namespace",
+    );
 }
 
 #[test]
 fn after_the_interface_was_renamed() {
-    let it = Attached::new();
-    it.pod.sh("ip link set eth0 down && ip link set eth0 name net7").unwrap();
-    it.del(&it.pod.attachment("eth0"), &it.conf, "DEL after a rename");
-    unchanged(&it.pod, &it.pod_before, "DEL has left the renamed interface");
+    let attached = Attached::new();
+    attached.pod.sh("ip link set eth0 down && ip link set eth0 name net7").unwrap();
+    attached.del(&attached.pod.attachment("eth0"), &attached.conf, "DEL after a rename");
+    assert_unchanged(&attached.pod, &attached.pod_before, "DEL has left the renamed interface");
 }
 
 #[test]
 fn after_the_interface_was_deleted() {
-    let it = Attached::new();
-    it.pod.sh("ip link del eth0").unwrap();
-    it.del(&it.pod.attachment("eth0"), &it.conf, "DEL after the link was deleted");
+    let attached = Attached::new();
+    attached.pod.sh("ip link del eth0").unwrap();
+    attached.del(&attached.pod.attachment("eth0"), &attached.conf, "DEL after the link was deleted");
 }
 
 #[test]
 fn after_the_bridge_was_deleted() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
-    let before = lab.snapshot();
-    let result = lab.add(&pod.attachment("eth0"), &conf);
-    lab.node.sh("ip link del br0").unwrap();
-    lab.del(&pod.attachment("eth0"), &with_prev(&conf, &result));
-    after(&lab, &before, "DEL without the bridge");
-    assert!(lab.reservations().is_empty());
+    let before = ctx.snapshot();
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    ctx.node.sh("ip link del br0").unwrap();
+    ctx.del(&pod.attachment("eth0"), &with_prev(&conf, &result));
+    assert_only_shared_changed(&ctx, &before, "DEL without the bridge");
+    assert!(ctx.reservations().is_empty());
 }
 
-/// CNI_NETNS can lead to the host when a process ID is used again. Then nothing of the host's may go.
+/// CNI_NETNS can name the host's namespace if a process ID was reused. DEL must not delete anything of the
+/// host then.
 #[test]
-fn with_the_host_s_own_namespace() {
-    let it = Attached::new();
-    it.lab.node.sh("ip link add eth0 type veth peer name uplink").unwrap();
+fn with_the_hosts_namespace() {
+    let attached = Attached::new();
+    attached.ctx.node.sh("ip link add eth0 type veth peer name uplink").unwrap();
     let attachment = Attachment::new("pod1", "/proc/self/ns/net", "eth0");
-    let refusal = it.lab.refused("DEL", &attachment, &it.conf);
-    refusal.expect(8, "plugin's netns and netns from CNI_NETNS should not be the same");
-    assert!(try_link(&it.lab.node, "eth0").is_some() && try_link(&it.lab.node, "uplink").is_some());
-    it.lab.node.sh("ip link del eth0").unwrap();
-    it.is_gone("DEL with the host's namespace");
+    let failure = attached.ctx.fail("DEL", &attachment, &attached.conf);
+    failure.expect(8, "plugin's netns and netns from CNI_NETNS should not be the same");
+    assert!(
+        try_link(&attached.ctx.node, "eth0").is_some() && try_link(&attached.ctx.node, "uplink").is_some()
+    );
+    attached.ctx.node.sh("ip link del eth0").unwrap();
+    attached.assert_gone("DEL with the host's namespace");
 }
 
 #[test]
-fn of_what_was_never_added() {
+fn without_a_previous_add() {
     let stub = Stub::new();
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
-    let before = lab.snapshot();
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
+    let before = ctx.snapshot();
     let conf = config("1.0.0", &json!({"ipMasq": true, "isGateway": true, "ipam": {"type": "stub"}}));
-    lab.del(&pod.attachment("eth0"), &conf);
-    lab.del(&Attachment::new("nobody", "", "eth0"), &conf);
-    lab.del(&Attachment::new("nobody", "/run/netns/nobody", "eth0"), &conf);
-    unchanged(&lab.node, &before, "DEL has made something");
+    ctx.del(&pod.attachment("eth0"), &conf);
+    ctx.del(&Attachment::new("nobody", "", "eth0"), &conf);
+    ctx.del(&Attachment::new("nobody", "/run/netns/nobody", "eth0"), &conf);
+    assert_unchanged(&ctx.node, &before, "DEL created something");
     assert_eq!(stub.calls(), ["DEL", "DEL", "DEL"]);
     let plain = config("1.0.0", &json!({"ipMasq": true}));
-    lab.del(&pod.attachment("eth0"), &plain);
-    unchanged(&lab.node, &before, "DEL has made something");
+    ctx.del(&pod.attachment("eth0"), &plain);
+    assert_unchanged(&ctx.node, &before, "DEL created something");
 }
 
-/// There may be no other chance: what ADD would refuse does not keep DEL from its work.
+/// A configuration error that makes ADD fail must not stop DEL: there may be no second DEL.
 #[test]
-fn with_a_configuration_that_has_become_invalid() {
+fn with_an_invalid_configuration() {
     for keys in [
         json!({"vlan": 100}),
         json!({"vlan": "x", "vlanTrunk": 5, "macspoofchk": true, "ipMasqBackend": "iptables"}),
@@ -181,73 +200,79 @@ fn with_a_configuration_that_has_become_invalid() {
         json!({"prevResult": {"cniVersion": "1.0.0", "interfaces": [null, {}]}}),
     ] {
         let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
-        lab.add(&lab.pod("other").attachment("eth0"), &conf);
-        let before = lab.snapshot();
-        lab.add(&pod.attachment("eth0"), &conf);
+        ctx.add(&ctx.pod("other").attachment("eth0"), &conf);
+        let before = ctx.snapshot();
+        ctx.add(&pod.attachment("eth0"), &conf);
         stub.calls();
-        lab.del(&pod.attachment("eth0"), &overlay(&conf, &keys));
-        unchanged(&lab.node, &before, &keys.to_string());
+        ctx.del(&pod.attachment("eth0"), &overlay(&conf, &keys));
+        assert_unchanged(&ctx.node, &before, &keys.to_string());
         assert_eq!(stub.calls(), ["DEL"], "{keys}");
         assert!(try_link(&pod, "eth0").is_none());
     }
 }
 
 #[test]
-fn with_arguments_that_add_would_refuse() {
+fn with_invalid_cni_args() {
     for args in ["K8S_POD_NAME=x", "MAC=nonsense", "A=B=C", ";;", "nonsense", "IgnoreUnknown=perhaps"] {
         let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}}));
-        lab.add(&pod.attachment("eth0"), &conf);
-        lab.del(&pod.attachment("eth0").with_args(args), &conf);
+        ctx.add(&pod.attachment("eth0"), &conf);
+        ctx.del(&pod.attachment("eth0").with_args(args), &conf);
         assert!(try_link(&pod, "eth0").is_none(), "{args}");
         assert_eq!(stub.calls(), ["ADD", "DEL"], "{args}");
     }
-    // And with the real host-local behind it.
-    let it = Attached::new();
-    it.del(&it.pod.attachment("eth0").with_args("K8S_POD_NAME=x"), &it.conf, "DEL with unknown CNI_ARGS");
+    // And with the real host-local.
+    let attached = Attached::new();
+    attached.del(
+        &attached.pod.attachment("eth0").with_args("K8S_POD_NAME=x"),
+        &attached.conf,
+        "DEL with unknown CNI_ARGS",
+    );
 }
 
 #[test]
-fn an_ipam_plugin_that_is_missing_is_an_error_after_everything_else() {
-    let it = Attached::new();
-    let exec = it.lab.exec("DEL", &it.pod.attachment("eth0"), &it.conf).path("/nonexistent");
-    let refusal = common::Refusal::of(&it.lab.node.call(&exec).unwrap());
-    refusal.expect(999, "failed to find plugin \"host-local\" in path [/nonexistent]");
-    // containerd takes these words for "nothing to do".
+fn missing_ipam_plugin_is_reported_after_all_other_steps() {
+    let attached = Attached::new();
+    let exec =
+        attached.ctx.exec("DEL", &attached.pod.attachment("eth0"), &attached.conf).path("/nonexistent");
+    let failure = common::Failure::of(&attached.ctx.node.call(&exec).unwrap());
+    failure.expect(999, "failed to find plugin \"host-local\" in path [/nonexistent]");
+    // containerd reads these words as "nothing to delete".
     for words in ["not found", "no such file or directory"] {
-        assert!(!refusal.msg.contains(words) && !refusal.details.contains(words), "{refusal:?}");
+        assert!(!failure.msg.contains(words) && !failure.details.contains(words), "{failure:?}");
     }
     let ignored = [&SHARED[..], &["/var/lib/cni/networks/"]].concat();
-    let difference = it.before.clone().ignoring(&ignored).diff(&it.lab.snapshot().ignoring(&ignored));
+    let difference =
+        attached.before.clone().ignoring(&ignored).diff(&attached.ctx.snapshot().ignoring(&ignored));
     assert_eq!(difference, "", "DEL without the IPAM plugin");
-    unchanged(&it.pod, &it.pod_before, "DEL without the IPAM plugin");
-    it.del(&it.pod.attachment("eth0"), &it.conf, "DEL when the IPAM plugin is back");
+    assert_unchanged(&attached.pod, &attached.pod_before, "DEL without the IPAM plugin");
+    attached.del(&attached.pod.attachment("eth0"), &attached.conf, "DEL with the IPAM plugin again");
 }
 
 #[test]
-fn an_error_of_ipam_is_passed_on_after_everything_else() {
+fn ipam_error_is_reported_after_all_other_steps() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
-    let before = lab.snapshot();
-    lab.add(&pod.attachment("eth0"), &conf);
+    let before = ctx.snapshot();
+    ctx.add(&pod.attachment("eth0"), &conf);
     stub.fail("DEL", 123, "I will not");
-    let refusal = lab.refused("DEL", &pod.attachment("eth0"), &conf);
-    refusal.expect(123, "I will not");
-    assert_eq!(refusal.details, "by the test");
-    after(&lab, &before, "DEL with an error of IPAM");
+    let failure = ctx.fail("DEL", &pod.attachment("eth0"), &conf);
+    failure.expect(123, "I will not");
+    assert_eq!(failure.details, "by the test");
+    assert_only_shared_changed(&ctx, &before, "DEL with an error of IPAM");
     assert!(try_link(&pod, "eth0").is_none());
 }
 
-/// The address is given back when nobody uses it any more, not before.
+/// IPAM may give a released address to another container at once, so the link must be deleted first.
 #[test]
-fn the_link_goes_before_the_address() {
+fn link_is_deleted_before_the_address_is_released() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
     let look =
         "nsenter --net=/run/netns/pod1 ip link show eth0 >/dev/null 2>&1 && echo there >> \"$dir/notes\"
@@ -256,72 +281,77 @@ fn the_link_goes_before_the_address() {
         true";
     stub.answer("DEL", look);
     stub.answer("CHECK", look);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
-    let result = lab.add(&pod.attachment("eth0"), &conf);
-    lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
-    assert_eq!(stub.notes(), ["there", "port", "rule"], "that the stub can see them");
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+    assert_eq!(
+        stub.notes(),
+        ["there", "port", "rule"],
+        "the stub sees the link, the port and the rule before DEL"
+    );
     for netns in ["/run/netns/pod1", ""] {
-        lab.del(&Attachment::new("pod1", netns, "eth0"), &conf);
+        ctx.del(&Attachment::new("pod1", netns, "eth0"), &conf);
         assert!(stub.notes().is_empty(), "{netns:?}");
-        lab.add(&pod.attachment("eth0"), &conf);
+        ctx.add(&pod.attachment("eth0"), &conf);
     }
 }
 
-/// A name may have passed to somebody else: what is not this attachment's stays.
+/// Another attachment may have got the name. DEL must not delete its link.
 #[test]
-fn strangers_links_stay() {
-    let it = Attached::new();
-    it.lab.del(&it.pod.attachment("eth0"), &it.conf);
-    // The same name, another link; and a bridge and a veth that prevResult names without having made them.
-    let port = it.port();
-    it.lab
+fn links_of_others_stay() {
+    let attached = Attached::new();
+    attached.ctx.del(&attached.pod.attachment("eth0"), &attached.conf);
+    // A link with our port's name, and in prevResult a bridge and a veth that this attachment did not make.
+    let port = attached.port();
+    attached
+        .ctx
         .node
         .sh(&format!(
             "ip link add {port} type veth peer name peer0; ip link add uplink type veth peer name peer1"
         ))
         .unwrap();
-    let mut result = it.result.clone();
+    let mut result = attached.result.clone();
     let stranger = json!({"name": "uplink", "mac": "02:00:00:00:00:01"});
     result["interfaces"].as_array_mut().unwrap().push(stranger);
     for netns in ["", "/run/netns/nobody", "/run/netns/pod1"] {
-        it.lab.del(&Attachment::new("pod1", netns, "eth0"), &with_prev(&it.conf, &result));
+        attached.ctx.del(&Attachment::new("pod1", netns, "eth0"), &with_prev(&attached.conf, &result));
         for name in [port, "uplink", "br0"] {
-            assert!(try_link(&it.lab.node, name).is_some(), "{name} with CNI_NETNS={netns:?}");
+            assert!(try_link(&attached.ctx.node, name).is_some(), "{name} with CNI_NETNS={netns:?}");
         }
     }
 }
 
-/// In the result of a chain are interfaces of other plugins, on the host as well. They remove theirs themselves.
+/// The result of a chain also reports other plugins' interfaces on the host. Those plugins delete them.
 #[test]
 fn interfaces_that_other_plugins_made_stay() {
-    let it = Attached::new();
-    it.lab.node.sh("ip link add ifb9 type ifb").unwrap();
-    let mut result = it.result.clone();
-    let address = mac(&it.lab.node, "ifb9");
+    let attached = Attached::new();
+    attached.ctx.node.sh("ip link add ifb9 type ifb").unwrap();
+    let mut result = attached.result.clone();
+    let address = mac(&attached.ctx.node, "ifb9");
     result["interfaces"].as_array_mut().unwrap().push(json!({"name": "ifb9", "mac": address}));
-    it.lab.del(&Attachment::new("pod1", "", "eth0"), &with_prev(&it.conf, &result));
-    assert!(try_link(&it.lab.node, "ifb9").is_some());
+    attached.ctx.del(&Attachment::new("pod1", "", "eth0"), &with_prev(&attached.conf, &result));
+    assert!(try_link(&attached.ctx.node, "ifb9").is_some());
 }
 
-/// The Go plugin gives the host's end a random name, which only its result tells.
+/// The Go plugin gives the host's end a random name, which only the result reports.
 #[test]
-fn what_the_reference_attached_is_detached_by_its_result() {
+fn attachments_of_the_reference_are_removed_by_their_result() {
     let go = conformance::fixture::go_bin_dir().unwrap();
     for netns in ["/run/netns/pod1", ""] {
-        let lab = Lab::new();
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::new();
+        let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
-        let before = lab.snapshot();
-        let mut exec = lab.exec("ADD", &pod.attachment("eth0"), &conf);
+        let before = ctx.snapshot();
+        let mut exec = ctx.exec("ADD", &pod.attachment("eth0"), &conf);
         exec.binary = go.join("bridge");
-        let output = lab.node.call(&exec).unwrap();
+        let output = ctx.node.call(&exec).unwrap();
         assert!(output.success(), "{}", output.stdout_text());
         let result = output.document().unwrap();
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
-        lab.del(&Attachment::new("pod1", netns, "eth0"), &with_prev(&conf, &result));
-        after(&lab, &before, "DEL of what the reference attached");
-        assert!(try_link(&pod, "eth0").is_none() && lab.reservations().is_empty(), "{netns:?}");
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+        ctx.del(&Attachment::new("pod1", netns, "eth0"), &with_prev(&conf, &result));
+        assert_only_shared_changed(&ctx, &before, "DEL of the reference's attachment");
+        assert!(try_link(&pod, "eth0").is_none() && ctx.reservations().is_empty(), "{netns:?}");
     }
 }

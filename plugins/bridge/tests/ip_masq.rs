@@ -1,19 +1,21 @@
-//! `ipMasq`: what a pod sends out of its network leaves with the node's address, as long as the pod is there.
+//! `ipMasq`: traffic from a pod to outside its network has the node's address, from ADD until DEL.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{Lab, Stub, config, host_local, overlay, settled, sysctl, unchanged, with_prev};
+use common::{
+    Stub, TestContext, assert_unchanged, config, host_local, overlay, sysctl, wait_for_dad, with_prev,
+};
 use conformance::fixture::{Client, PATIENCE, Place as _, eventually};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 const TABLE: &str = "inet cni_plugins_masquerade";
 
-/// The rules that name the attachment, or all of them.
-fn rules(lab: &Lab, id: &str) -> usize {
-    let list = lab.node.sh(&format!("nft list chain {TABLE} masq_checks 2>/dev/null || true")).unwrap();
+/// The number of masquerading rules whose line contains `id`; all of them if it is empty.
+fn rules(ctx: &TestContext, id: &str) -> usize {
+    let list = ctx.node.sh(&format!("nft list chain {TABLE} masq_checks 2>/dev/null || true")).unwrap();
     list.lines().filter(|line| line.contains("masquerade comment") && line.contains(id)).count()
 }
 
@@ -23,157 +25,157 @@ fn conf(keys: &Value) -> Value {
     overlay(&base, keys)
 }
 
-/// An outside client that has no way back to the pods, only to the node.
-fn secluded(lab: &Lab, subnet: &str, family: &str) -> Client {
-    let client = lab.node.outside_client(subnet).unwrap();
+/// An outside client with a route to the node but none to the pods.
+fn client_without_route(ctx: &TestContext, subnet: &str, family: &str) -> Client {
+    let client = ctx.node.outside_client(subnet).unwrap();
     client.sh(&format!("ip {family} route del default")).unwrap();
-    settled(lab, &client);
+    wait_for_dad(ctx, &client);
     client
 }
 
 #[test]
-fn the_world_sees_the_node() {
-    let lab = Lab::new();
-    let client = secluded(&lab, "192.0.2.0/24", "-4");
-    let client6 = secluded(&lab, "2001:db8::/64", "-6");
-    let (pod, plain) = (lab.pod("pod1"), lab.pod("plain"));
-    lab.add(&pod.attachment("eth0"), &conf(&json!({})));
-    lab.add(&plain.attachment("eth0"), &conf(&json!({"ipMasq": false})));
+fn outside_sees_the_nodes_address() {
+    let ctx = TestContext::new();
+    let client = client_without_route(&ctx, "192.0.2.0/24", "-4");
+    let client6 = client_without_route(&ctx, "2001:db8::/64", "-6");
+    let (pod, plain) = (ctx.pod("pod1"), ctx.pod("plain"));
+    ctx.add(&pod.attachment("eth0"), &conf(&json!({})));
+    ctx.add(&plain.attachment("eth0"), &conf(&json!({"ipMasq": false})));
     for target in [client.address(), client6.address()] {
         pod.sh(&format!("ping -c 1 -W 2 {target}")).unwrap();
-        // That the client would not answer a pod's own address.
+        // Without masquerading the client cannot answer.
         assert!(plain.sh(&format!("ping -c 1 -W 1 {target}")).is_err());
     }
-    // Within the network addresses stay what they are.
-    lab.node
+    // Traffic within the network keeps its source address.
+    ctx.node
         .sh("nft 'add table ip watch; add chain ip watch in { type filter hook input priority 0 ; };
         add rule ip watch in ip saddr 10.1.0.2 icmp type echo-request counter'")
         .unwrap();
     pod.sh("ping -c 1 -W 2 10.1.0.1").unwrap();
-    assert!(lab.node.sh("nft list table ip watch").unwrap().contains("packets 1"));
-    assert_eq!((rules(&lab, "pod1"), rules(&lab, "plain")), (2, 0));
+    assert!(ctx.node.sh("nft list table ip watch").unwrap().contains("packets 1"));
+    assert_eq!((rules(&ctx, "pod1"), rules(&ctx, "plain")), (2, 0));
 }
 
 #[test]
-fn each_family_has_its_rule() {
+fn each_address_has_a_rule() {
     for (assigned, expected) in [
         (&["10.1.0.2/24"][..], 1),
         (&["fd00:1::2/64"], 1),
         (&["10.1.0.2/24", "10.1.0.3/24", "fd00:1::2/64"], 3),
     ] {
         let stub = Stub::assigning("1.0.0", assigned);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let conf = conf(&json!({"ipam": {"type": "stub"}}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_eq!(rules(&lab, "pod1"), expected);
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
-        lab.del(&pod.attachment("eth0"), &conf);
-        assert_eq!(rules(&lab, ""), 0);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!(rules(&ctx, "pod1"), expected);
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+        ctx.del(&pod.attachment("eth0"), &conf);
+        assert_eq!(rules(&ctx, ""), 0);
     }
 }
 
-/// Without `isGateway` there is nothing to forward through, and forwarding is not ours to switch on.
+/// Without `isGateway` the plugin does not enable forwarding.
 #[test]
-fn masquerading_does_not_switch_forwarding_on() {
-    let lab = Lab::new();
+fn masquerading_does_not_enable_forwarding() {
+    let ctx = TestContext::new();
     let keys = json!({"isDefaultGateway": false});
-    lab.add(&lab.pod("pod1").attachment("eth0"), &conf(&keys));
-    assert_eq!(rules(&lab, "pod1"), 2);
-    assert_eq!(sysctl(&lab.node, "ipv4/ip_forward"), "0");
+    ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf(&keys));
+    assert_eq!(rules(&ctx, "pod1"), 2);
+    assert_eq!(sysctl(&ctx.node, "ipv4/ip_forward"), "0");
 }
 
 #[test]
-fn rules_go_with_every_kind_of_del() {
+fn every_kind_of_del_removes_the_rules() {
     for kind in
         ["plain", "no namespace path", "namespace gone", "file in its place", "ipMasq off", "interface gone"]
     {
-        let lab = Lab::new();
-        let (pod, other) = (lab.pod("pod1"), lab.pod("other"));
+        let ctx = TestContext::new();
+        let (pod, other) = (ctx.pod("pod1"), ctx.pod("other"));
         let conf = conf(&json!({}));
-        lab.add(&other.attachment("eth0"), &conf);
-        let before = lab.snapshot();
-        lab.add(&pod.attachment("eth0"), &conf);
-        assert_eq!((rules(&lab, "pod1"), rules(&lab, "other")), (2, 2), "{kind}");
+        ctx.add(&other.attachment("eth0"), &conf);
+        let before = ctx.snapshot();
+        ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!((rules(&ctx, "pod1"), rules(&ctx, "other")), (2, 2), "{kind}");
         let attachment = pod.attachment("eth0");
         match kind {
-            "no namespace path" => lab.del(&Attachment::new("pod1", "", "eth0"), &conf),
+            "no namespace path" => ctx.del(&Attachment::new("pod1", "", "eth0"), &conf),
             "namespace gone" => {
                 pod.delete().unwrap();
-                lab.del(&attachment, &conf);
+                ctx.del(&attachment, &conf);
             }
             "file in its place" => {
                 pod.unmount_only().unwrap();
-                lab.del(&attachment, &conf);
+                ctx.del(&attachment, &conf);
             }
-            "ipMasq off" => lab.del(&attachment, &overlay(&conf, &json!({"ipMasq": false}))),
+            "ipMasq off" => ctx.del(&attachment, &overlay(&conf, &json!({"ipMasq": false}))),
             "interface gone" => {
                 pod.sh("ip link del eth0").unwrap();
-                lab.del(&attachment, &conf);
+                ctx.del(&attachment, &conf);
             }
-            _ => lab.del(&attachment, &conf),
+            _ => ctx.del(&attachment, &conf),
         }
-        assert_eq!((rules(&lab, "pod1"), rules(&lab, "other")), (0, 2), "{kind}");
-        eventually(PATIENCE, || common::ports(&lab.node, "br0").len() == 1);
-        common::after(&lab, &before, kind);
+        assert_eq!((rules(&ctx, "pod1"), rules(&ctx, "other")), (0, 2), "{kind}");
+        eventually(PATIENCE, || common::ports(&ctx.node, "br0").len() == 1);
+        common::assert_only_shared_changed(&ctx, &before, kind);
     }
 }
 
 /// Each interface of a container has its own rules.
 #[test]
-fn the_other_interface_keeps_its_rules() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
+fn other_interface_keeps_its_rules() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
     let conf = conf(&json!({}));
-    lab.add(&pod.attachment("eth0"), &conf);
-    let result = lab.add(&pod.attachment("eth1"), &conf);
-    lab.del(&pod.attachment("eth0"), &conf);
-    assert_eq!(rules(&lab, "if: eth1, id: pod1"), 2);
-    assert_eq!(rules(&lab, ""), 2);
+    ctx.add(&pod.attachment("eth0"), &conf);
+    let result = ctx.add(&pod.attachment("eth1"), &conf);
+    ctx.del(&pod.attachment("eth0"), &conf);
+    assert_eq!(rules(&ctx, "if: eth1, id: pod1"), 2);
+    assert_eq!(rules(&ctx, ""), 2);
     let routes = json!({"routes": []});
-    lab.check(&pod.attachment("eth1"), &with_prev(&conf, &overlay(&result, &routes)));
+    ctx.check(&pod.attachment("eth1"), &with_prev(&conf, &overlay(&result, &routes)));
 }
 
 #[test]
-fn without_ip_masq_no_table_is_made() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &conf(&json!({"ipMasq": false})));
-    assert_eq!(lab.node.sh("nft list tables").unwrap(), "");
-    let before = lab.snapshot();
-    // Layer 2 has no addresses to masquerade.
-    let two = lab.pod("two");
-    lab.add(&two.attachment("eth0"), &config("1.0.0", &json!({"ipMasq": true})));
-    assert_eq!(lab.node.sh("nft list tables").unwrap(), "");
-    lab.del(&two.attachment("eth0"), &config("1.0.0", &json!({"ipMasq": true})));
-    unchanged(&lab.node, &before, "a layer 2 network with ipMasq");
+fn no_table_without_ip_masq() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &conf(&json!({"ipMasq": false})));
+    assert_eq!(ctx.node.sh("nft list tables").unwrap(), "");
+    let before = ctx.snapshot();
+    // A layer 2 network has no addresses to masquerade.
+    let two = ctx.pod("two");
+    ctx.add(&two.attachment("eth0"), &config("1.0.0", &json!({"ipMasq": true})));
+    assert_eq!(ctx.node.sh("nft list tables").unwrap(), "");
+    ctx.del(&two.attachment("eth0"), &config("1.0.0", &json!({"ipMasq": true})));
+    assert_unchanged(&ctx.node, &before, "a layer 2 network with ipMasq");
 }
 
 #[test]
 fn the_backend_is_nftables() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
-    let before = lab.snapshot();
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
+    let before = ctx.snapshot();
     let iptables = conf(&json!({"ipMasqBackend": "iptables"}));
-    lab.refused("ADD", &pod.attachment("eth0"), &iptables).expect(2, "iptables");
-    unchanged(&lab.node, &before, "a refused backend");
+    ctx.fail("ADD", &pod.attachment("eth0"), &iptables).expect(2, "iptables");
+    assert_unchanged(&ctx.node, &before, "a refused backend");
     for backend in [json!("nftables"), json!(""), json!(null)] {
         let conf = conf(&json!({"ipMasqBackend": backend}));
-        lab.add(&pod.attachment("eth0"), &conf);
-        assert_eq!(rules(&lab, "pod1"), 2, "{backend}");
-        lab.del(&pod.attachment("eth0"), &conf);
+        ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!(rules(&ctx, "pod1"), 2, "{backend}");
+        ctx.del(&pod.attachment("eth0"), &conf);
     }
 }
 
-/// Somebody has flushed the base chain, as careless firewalls do: the next ADD mends it, for all.
+/// A firewall may have flushed the base chain. The next ADD restores it for all attachments.
 #[test]
-fn a_flushed_chain_is_mended_by_the_next_add() {
-    let lab = Lab::new();
-    let client = secluded(&lab, "192.0.2.0/24", "-4");
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &conf(&json!({})));
-    lab.node.sh(&format!("nft flush chain {TABLE} postrouting")).unwrap();
+fn next_add_restores_a_flushed_chain() {
+    let ctx = TestContext::new();
+    let client = client_without_route(&ctx, "192.0.2.0/24", "-4");
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &conf(&json!({})));
+    ctx.node.sh(&format!("nft flush chain {TABLE} postrouting")).unwrap();
     assert!(pod.sh(&format!("ping -c 1 -W 0.5 {}", client.address())).is_err());
-    lab.add(&lab.pod("pod2").attachment("eth0"), &conf(&json!({})));
+    ctx.add(&ctx.pod("pod2").attachment("eth0"), &conf(&json!({})));
     pod.sh(&format!("ping -c 1 -W 2 {}", client.address())).unwrap();
 }

@@ -1,12 +1,12 @@
-//! Every key of the configuration does what it says, to the kernel and not only to the result.
+//! Every configuration key takes effect in the kernel and in the result.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use common::{
-    Lab, Stub, addresses, assert_shape, config, flags, host_local, link, mac, overlay, ports, routes, sysctl,
-    try_link, unchanged, with_prev,
+    Stub, TestContext, addresses, assert_layout, assert_unchanged, config, flags, host_local, link, mac,
+    overlay, ports, routes, sysctl, try_link, with_prev,
 };
 use conformance::fixture::{Place as _, Snapshot};
 use serde_json::{Value, json};
@@ -18,32 +18,32 @@ fn port_of(result: &Value) -> &str {
 }
 
 #[test]
-fn the_bridge_is_called_cni0_unless_named() {
-    let lab = Lab::new();
+fn bridge_name_defaults_to_cni0() {
+    let ctx = TestContext::new();
     for (number, name) in [json!(null), json!("")].iter().enumerate() {
-        let pod = lab.pod(&format!("pod{number}"));
-        let result = lab.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"bridge": name})));
+        let pod = ctx.pod(&format!("pod{number}"));
+        let result = ctx.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"bridge": name})));
         assert_eq!(result["interfaces"][0]["name"], "cni0");
     }
-    assert_eq!(ports(&lab.node, "cni0").len(), 2);
-    let named = lab.add(&lab.pod("pod9").attachment("eth0"), &config("1.0.0", &json!({"bridge": "a.b-c_d"})));
-    assert_eq!(ports(&lab.node, "a.b-c_d"), [port_of(&named)]);
+    assert_eq!(ports(&ctx.node, "cni0").len(), 2);
+    let named = ctx.add(&ctx.pod("pod9").attachment("eth0"), &config("1.0.0", &json!({"bridge": "a.b-c_d"})));
+    assert_eq!(ports(&ctx.node, "a.b-c_d"), [port_of(&named)]);
 }
 
-/// Configurations are written by people and by Go programs; Go does not mind the case.
+/// People and Go programs write configurations. Go's JSON decoder ignores the case of keys.
 #[test]
-fn the_case_of_keys_does_not_matter() {
-    let lab = Lab::new();
+fn keys_are_case_insensitive() {
+    let ctx = TestContext::new();
     let conf = json!({"CNIVersion": "1.0.0", "Name": "net", "Type": "bridge", "BRIDGE": "br7", "isgateway": true,
         "IPAM": {"Type": "host-local", "SubNet": "10.1.0.0/24"}, "HairPinMode": true});
-    let result = lab.add(&lab.pod("pod1").attachment("eth0"), &conf);
-    assert_shape("1.0.0", &result);
-    assert_eq!(addresses(&lab.node, "br7"), ["10.1.0.1/24"]);
-    assert_eq!(link(&lab.node, port_of(&result))["linkinfo"]["info_slave_data"]["hairpin"], true);
+    let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
+    assert_layout("1.0.0", &result);
+    assert_eq!(addresses(&ctx.node, "br7"), ["10.1.0.1/24"]);
+    assert_eq!(link(&ctx.node, port_of(&result))["linkinfo"]["info_slave_data"]["hairpin"], true);
 }
 
 #[test]
-fn is_gateway_gives_the_bridge_the_first_address() {
+fn is_gateway_adds_the_first_address_to_the_bridge() {
     for (keys, expected, forwarding) in [
         (json!({}), vec![], ["0", "0"]),
         (json!({"isGateway": true}), vec!["10.1.0.1/24"], ["1", "0"]),
@@ -51,15 +51,15 @@ fn is_gateway_gives_the_bridge_the_first_address() {
         (json!({"isGateway": false, "isDefaultGateway": null}), vec![], ["0", "0"]),
     ] {
         let stub = Stub::assigning("1.0.0", &["10.1.0.77/24"]);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let conf = overlay(&config("1.0.0", &keys), &json!({"ipam": {"type": "stub"}}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_eq!(addresses(&lab.node, "br0"), expected, "{keys}");
-        assert_eq!(FORWARDING.map(|name| sysctl(&lab.node, name)), forwarding, "{keys}");
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!(addresses(&ctx.node, "br0"), expected, "{keys}");
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), forwarding, "{keys}");
         let gateway = (!expected.is_empty()).then(|| json!("10.1.0.1"));
         assert_eq!(result["ips"][0].get("gateway"), gateway.as_ref(), "{keys}");
-        // A gateway is information; a route needs to be asked for.
+        // The gateway is always reported; a default route needs `isDefaultGateway`.
         let has_default = !routes(&pod, "default").is_empty();
         assert_eq!(has_default, keys["isDefaultGateway"] == true, "{keys}");
         assert_eq!(result.get("routes").is_some(), has_default, "{keys}");
@@ -67,68 +67,68 @@ fn is_gateway_gives_the_bridge_the_first_address() {
 }
 
 #[test]
-fn the_gateway_of_ipam_comes_first() {
+fn ipams_gateway_takes_precedence() {
     let stub = Stub::new();
     stub.result(
         &json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.77/24", "gateway": "10.1.0.254"}]}),
     );
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
-    let result = lab.add(&pod.attachment("eth0"), &conf);
-    assert_eq!(addresses(&lab.node, "br0"), ["10.1.0.254/24"]);
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.254/24"]);
     assert_eq!(routes(&pod, "default")[0]["gateway"], "10.1.0.254");
     assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.254"}]));
 }
 
 #[test]
-fn forwarding_is_switched_on_for_the_families_that_need_it() {
+fn forwarding_is_enabled_for_assigned_families() {
     for (assigned, expected) in [
         (&["10.1.0.2/24"][..], ["1", "0"]),
         (&["fd00:1::2/64"], ["0", "1"]),
         (&["10.1.0.2/24", "fd00:1::2/64"], ["1", "1"]),
     ] {
         let stub = Stub::assigning("1.0.0", assigned);
-        let lab = Lab::with_stub(&stub);
-        assert_eq!(FORWARDING.map(|name| sysctl(&lab.node, name)), ["0", "0"]);
+        let ctx = TestContext::with_stub(&stub);
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), ["0", "0"]);
         let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
-        lab.add(&lab.pod("pod1").attachment("eth0"), &conf);
-        assert_eq!(FORWARDING.map(|name| sysctl(&lab.node, name)), expected, "{assigned:?}");
+        ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), expected, "{assigned:?}");
     }
 }
 
 #[test]
-fn an_address_in_the_way_is_an_error_or_replaced() {
+fn conflicting_address_is_an_error_or_replaced() {
     for (existing, assigned, wanted) in
         [("10.1.0.9/24", "10.1.0.77/24", "10.1.0.1/24"), ("fd00:1::9/64", "fd00:1::77/64", "fd00:1::1/64")]
     {
         let stub = Stub::assigning("1.0.0", &[assigned]);
-        let lab = Lab::with_stub(&stub);
-        lab.node.sh(&format!("ip link add br0 type bridge && ip addr add {existing} dev br0")).unwrap();
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        ctx.node.sh(&format!("ip link add br0 type bridge && ip addr add {existing} dev br0")).unwrap();
+        let pod = ctx.pod("pod1");
         let keys = json!({"isGateway": true, "ipam": {"type": "stub"}});
         let conf = config("1.0.0", &keys);
-        let refusal = lab.refused("ADD", &pod.attachment("eth0"), &conf);
-        refusal.expect(999, &format!("\"br0\" already has an IP address different from {wanted}"));
-        assert_eq!(addresses(&lab.node, "br0"), [existing]);
-        lab.add(&pod.attachment("eth0"), &overlay(&conf, &json!({"forceAddress": true})));
-        assert_eq!(addresses(&lab.node, "br0"), [wanted]);
+        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
+        failure.expect(999, &format!("\"br0\" already has an IP address different from {wanted}"));
+        assert_eq!(addresses(&ctx.node, "br0"), [existing]);
+        ctx.add(&pod.attachment("eth0"), &overlay(&conf, &json!({"forceAddress": true})));
+        assert_eq!(addresses(&ctx.node, "br0"), [wanted]);
     }
 }
 
-/// Networks that share a bridge, and other people's addresses on it, are left alone.
+/// Addresses of other networks and of other programs on a shared bridge stay.
 #[test]
-fn addresses_that_are_not_in_the_way_stay() {
+fn addresses_without_conflict_stay() {
     for force in [false, true] {
         let stub = Stub::assigning("1.0.0", &["10.1.0.77/24", "fd00:1::77/64"]);
-        let lab = Lab::with_stub(&stub);
-        lab.node
+        let ctx = TestContext::with_stub(&stub);
+        ctx.node
             .sh("ip link add br0 type bridge && ip addr add 10.2.0.9/24 dev br0 && ip addr add fd00:2::9/64 dev br0")
             .unwrap();
         let keys = json!({"isGateway": true, "forceAddress": force, "ipam": {"type": "stub"}});
-        lab.add(&lab.pod("pod1").attachment("eth0"), &config("1.0.0", &keys));
+        ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &keys));
         assert_eq!(
-            addresses(&lab.node, "br0"),
+            addresses(&ctx.node, "br0"),
             ["10.1.0.1/24", "10.2.0.9/24", "fd00:1::1/64", "fd00:2::9/64"],
             "forceAddress {force}"
         );
@@ -136,83 +136,84 @@ fn addresses_that_are_not_in_the_way_stay() {
 }
 
 #[test]
-fn mtu_is_that_of_both_ends_and_of_a_new_bridge() {
+fn mtu_applies_to_both_ends_and_a_new_bridge() {
     for mtu in [1280, 9000, 65535] {
-        let lab = Lab::new();
-        let pod = lab.pod("pod1");
-        let result = lab.add(&pod.attachment("eth0"), &config("1.1.0", &json!({"mtu": mtu})));
+        let ctx = TestContext::new();
+        let pod = ctx.pod("pod1");
+        let result = ctx.add(&pod.attachment("eth0"), &config("1.1.0", &json!({"mtu": mtu})));
         for (number, real) in
-            [link(&lab.node, "br0"), link(&lab.node, port_of(&result)), link(&pod, "eth0")].iter().enumerate()
+            [link(&ctx.node, "br0"), link(&ctx.node, port_of(&result)), link(&pod, "eth0")].iter().enumerate()
         {
             assert_eq!(real["mtu"], mtu, "{real}");
             assert_eq!(result["interfaces"][number]["mtu"], mtu, "{result}");
         }
     }
-    let lab = Lab::new();
-    lab.node.sh("ip link add br0 type bridge").unwrap();
-    lab.node.sh("ip link set br0 mtu 4000 up").unwrap();
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"mtu": 1300})));
+    let ctx = TestContext::new();
+    ctx.node.sh("ip link add br0 type bridge").unwrap();
+    ctx.node.sh("ip link set br0 mtu 4000 up").unwrap();
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"mtu": 1300})));
     assert_eq!(link(&pod, "eth0")["mtu"], 1300);
-    assert_eq!(link(&lab.node, "br0")["mtu"], 4000, "a bridge that exists keeps its own");
+    assert_eq!(link(&ctx.node, "br0")["mtu"], 4000, "an existing bridge keeps its MTU");
 }
 
 #[test]
-fn without_mtu_it_is_the_kernel_s() {
-    let lab = Lab::new();
+fn mtu_defaults_to_the_kernels() {
+    let ctx = TestContext::new();
     for (name, keys) in [("one", json!({})), ("two", json!({"mtu": 0})), ("three", json!({"mtu": null}))] {
-        let pod = lab.pod(name);
-        lab.add(&pod.attachment("eth0"), &config("1.0.0", &keys));
+        let pod = ctx.pod(name);
+        ctx.add(&pod.attachment("eth0"), &config("1.0.0", &keys));
         assert_eq!(link(&pod, "eth0")["mtu"], 1500);
     }
 }
 
-/// Hairpin mode is what lets a pod reach itself through an address that leads back to it.
+/// A pod needs hairpin mode to reach itself through an address that is translated back to it, such as a
+/// service's.
 #[test]
-fn hairpin_mode_is_that_of_the_port() {
+fn hairpin_mode_applies_to_the_port() {
     for mode in [true, false] {
-        let lab = Lab::new();
+        let ctx = TestContext::new();
         let result =
-            lab.add(&lab.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({"hairpinMode": mode})));
-        assert_eq!(link(&lab.node, port_of(&result))["linkinfo"]["info_slave_data"]["hairpin"], mode);
+            ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({"hairpinMode": mode})));
+        assert_eq!(link(&ctx.node, port_of(&result))["linkinfo"]["info_slave_data"]["hairpin"], mode);
     }
 }
 
 #[test]
-fn promiscuous_mode_is_that_of_the_bridge_new_or_not() {
-    let lab = Lab::new();
+fn promiscuous_mode_applies_to_new_and_existing_bridges() {
+    let ctx = TestContext::new();
     let promiscuous = config("1.0.0", &json!({"promiscMode": true}));
     let plain = config("1.0.0", &json!({}));
-    let is_promiscuous = || flags(&lab.node, "br0").contains(&"PROMISC".to_owned());
-    lab.add(&lab.pod("pod1").attachment("eth0"), &plain);
+    let is_promiscuous = || flags(&ctx.node, "br0").contains(&"PROMISC".to_owned());
+    ctx.add(&ctx.pod("pod1").attachment("eth0"), &plain);
     assert!(!is_promiscuous());
-    lab.add(&lab.pod("pod2").attachment("eth0"), &promiscuous);
-    assert!(is_promiscuous(), "on a bridge that exists");
-    // Whoever else has asked for it still needs it.
-    lab.add(&lab.pod("pod3").attachment("eth0"), &plain);
+    ctx.add(&ctx.pod("pod2").attachment("eth0"), &promiscuous);
+    assert!(is_promiscuous(), "on an existing bridge");
+    // Another network on the bridge may still need promiscuous mode.
+    ctx.add(&ctx.pod("pod3").attachment("eth0"), &plain);
     assert!(is_promiscuous());
 
-    let lab = Lab::new();
-    lab.add(&lab.pod("pod1").attachment("eth0"), &promiscuous);
-    assert!(flags(&lab.node, "br0").contains(&"PROMISC".to_owned()), "on a new bridge");
+    let ctx = TestContext::new();
+    ctx.add(&ctx.pod("pod1").attachment("eth0"), &promiscuous);
+    assert!(flags(&ctx.node, "br0").contains(&"PROMISC".to_owned()), "on a new bridge");
 }
 
 #[test]
-fn mac_comes_from_the_capability_then_args_then_cni_args() {
-    let lab = Lab::new();
+fn mac_precedence() {
+    let ctx = TestContext::new();
     let args = "IgnoreUnknown=1;MAC=02:00:00:00:00:01";
     let cni = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
     let capability = json!({"runtimeConfig": {"mac": "02:00:00:00:00:03"}});
-    // As the reference's own tests spell it.
-    let spelt = json!({"RuntimeConfig": {"Mac": "02:00:00:00:00:04"}});
-    let cases = [
+    // The spelling of the reference's own tests.
+    let capitalized = json!({"RuntimeConfig": {"Mac": "02:00:00:00:00:04"}});
+    let inputs = [
         ("", json!({}), None),
         (args, json!({}), Some("02:00:00:00:00:01")),
         ("MAC=02:00:00:00:00:09", json!({}), Some("02:00:00:00:00:09")),
         (args, cni.clone(), Some("02:00:00:00:00:02")),
         (args, overlay(&cni, &capability), Some("02:00:00:00:00:03")),
         ("", capability.clone(), Some("02:00:00:00:00:03")),
-        (args, overlay(&cni, &spelt), Some("02:00:00:00:00:04")),
+        (args, overlay(&cni, &capitalized), Some("02:00:00:00:00:04")),
         (
             args,
             json!({"runtimeConfig": {"mac": ""}, "args": {"cni": {"mac": null}}}),
@@ -220,22 +221,22 @@ fn mac_comes_from_the_capability_then_args_then_cni_args() {
         ),
         ("", json!({"runtimeConfig": {"mac": "02-AB-00-00-00-05"}}), Some("02:ab:00:00:00:05")),
     ];
-    for (number, (args, keys, expected)) in cases.into_iter().enumerate() {
-        let pod = lab.pod(&format!("pod{number}"));
+    for (number, (args, keys, expected)) in inputs.into_iter().enumerate() {
+        let pod = ctx.pod(&format!("pod{number}"));
         let attachment = pod.attachment("eth0").with_args(args);
-        let result = lab.add(&attachment, &config("1.0.0", &keys));
+        let result = ctx.add(&attachment, &config("1.0.0", &keys));
         let real = mac(&pod, "eth0");
         assert_eq!(result["interfaces"][2]["mac"], real, "{keys}");
         if let Some(expected) = expected {
             assert_eq!(real, expected, "{args} {keys}");
         }
-        assert_ne!(mac(&lab.node, port_of(&result)), real, "the ends are two stations");
-        lab.check(&attachment, &with_prev(&config("1.0.0", &keys), &result));
+        assert_ne!(mac(&ctx.node, port_of(&result)), real, "both ends of the pair have the same MAC address");
+        ctx.check(&attachment, &with_prev(&config("1.0.0", &keys), &result));
     }
 }
 
 #[test]
-fn dns_of_the_configuration_replaces_that_of_ipam() {
+fn dns_of_the_configuration_replaces_ipams() {
     let ipam_dns =
         json!({"nameservers": ["192.0.2.53"], "domain": "ipam", "search": ["a.ipam"], "options": ["x"]});
     let none = json!({});
@@ -246,7 +247,7 @@ fn dns_of_the_configuration_replaces_that_of_ipam() {
         (json!({"nameservers": []}), &none),
         (json!({"options": []}), &none),
         (json!({"domain": "conf"}), &json!({"domain": "conf"})),
-        // As go-cni writes it.
+        // The keys that go-cni writes.
         (
             json!({"Servers": ["192.0.2.1"], "Nameservers": ["192.0.2.54"], "Search": ["b"], "Options": ["y"]}),
             &json!({"nameservers": ["192.0.2.54"], "search": ["b"], "options": ["y"]}),
@@ -260,37 +261,37 @@ fn dns_of_the_configuration_replaces_that_of_ipam() {
                 _ => json!({"ips": [{"address": "10.1.0.2/24"}]}),
             };
             stub.result(&overlay(&ips, &json!({"cniVersion": version, "dns": ipam_dns})));
-            let lab = Lab::with_stub(&stub);
+            let ctx = TestContext::with_stub(&stub);
             let conf = config(version, &json!({"dns": dns, "ipam": {"type": "stub"}}));
-            let result = lab.add(&lab.pod("pod1").attachment("eth0"), &conf);
-            assert_shape(version, &result);
+            let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
+            assert_layout(version, &result);
             assert_eq!(result.get("dns").unwrap_or(&none), expected, "{version} {dns}");
         }
     }
 }
 
 #[test]
-fn no_ipam_in_all_its_spellings() {
-    let lab = Lab::new();
+fn no_ipam_in_all_spellings() {
+    let ctx = TestContext::new();
     for (number, ipam) in
         [json!(null), json!({}), json!({"type": ""}), json!({"type": null})].iter().enumerate()
     {
-        let pod = lab.pod(&format!("pod{number}"));
-        // CNI_PATH is of no use then, and need not be there.
+        let pod = ctx.pod(&format!("pod{number}"));
+        // CNI_PATH is not needed then and may be empty.
         let conf = config("1.0.0", &json!({"isGateway": true, "isDefaultGateway": true, "ipam": ipam}));
-        let exec = lab.exec("ADD", &pod.attachment("eth0"), &conf).path("");
-        let output = lab.node.call(&exec).unwrap();
+        let exec = ctx.exec("ADD", &pod.attachment("eth0"), &conf).path("");
+        let output = ctx.node.call(&exec).unwrap();
         assert!(output.success(), "{ipam}: {}", output.stdout_text());
         let result = output.document().unwrap();
-        assert_shape("1.0.0", &result);
+        assert_layout("1.0.0", &result);
         assert!(result.get("ips").is_none() && result.get("routes").is_none(), "{result}");
-        assert!(addresses(&pod, "eth0").is_empty() && addresses(&lab.node, "br0").is_empty());
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+        assert!(addresses(&pod, "eth0").is_empty() && addresses(&ctx.node, "br0").is_empty());
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
     }
-    assert_eq!(sysctl(&lab.node, FORWARDING[0]), "0");
+    assert_eq!(sysctl(&ctx.node, FORWARDING[0]), "0");
 }
 
-/// Routes as the kernel shows them, with every attribute that the specification has since 1.1.0.
+/// Routes in the kernel have every attribute of specification 1.1.0, also in older versions.
 #[test]
 fn route_attributes_reach_the_kernel_in_every_version() {
     let configured = json!([
@@ -307,7 +308,7 @@ fn route_attributes_reach_the_kernel_in_every_version() {
             overlay(&json!({"address": "10.1.0.2/24"}), &four),
             overlay(&json!({"address": "fd00:1::2/64"}), &six)]});
         if version != "1.1.0" {
-            // What an IPAM plugin that is true to the older version can say.
+            // A result of an older version can carry only dst and gw.
             let bare = |route: &Value| match route.get("gw") {
                 Some(gw) => json!({"dst": route["dst"], "gw": gw}),
                 None => json!({"dst": route["dst"]}),
@@ -315,12 +316,12 @@ fn route_attributes_reach_the_kernel_in_every_version() {
             result["routes"] = configured.as_array().unwrap().iter().map(bare).collect();
         }
         stub.result(&result);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("pod1");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("pod1");
         let conf =
             config(version, &json!({"isGateway": true, "ipam": {"type": "stub", "routes": configured}}));
-        let result = lab.add(&pod.attachment("eth0"), &conf);
-        assert_shape(version, &result);
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_layout(version, &result);
         assert_eq!(result["routes"].as_array().unwrap().len(), 5, "{version}");
 
         let one = |arguments: &str| {
@@ -341,21 +342,21 @@ fn route_attributes_reach_the_kernel_in_every_version() {
         assert_eq!(one("default")["metric"], 300, "{version}");
 
         if version >= "0.4.0" {
-            lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+            ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
             pod.sh("ip route flush table 123").unwrap();
-            let refusal = lab.refused("CHECK", &pod.attachment("eth0"), &with_prev(&conf, &result));
-            refusal.expect(999, "10.51.0.0/16");
+            let failure = ctx.fail("CHECK", &pod.attachment("eth0"), &with_prev(&conf, &result));
+            failure.expect(999, "10.51.0.0/16");
         }
     }
 }
 
-/// What the reference has and we have not (yet) must not be taken for done.
+/// Keys of the reference that this plugin does not support must be errors, not ignored.
 #[test]
-fn keys_that_are_not_served_are_refused_before_anything_is_made() {
+fn unsupported_keys_are_refused_before_anything_is_created() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
-    let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
+    let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     for (key, value) in [
         ("vlan", json!(100)),
         ("Vlan", json!(100)),
@@ -368,21 +369,21 @@ fn keys_that_are_not_served_are_refused_before_anything_is_made() {
         ("ipMasqBackend", json!("iptables")),
     ] {
         let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}, key: value}));
-        let refusal = lab.refused("ADD", &pod.attachment("eth0"), &conf);
-        assert_eq!(refusal.code, 2, "{key}");
-        // The specification wants the key and the value in the message.
-        assert!(refusal.msg.to_lowercase().contains(&key.to_lowercase()), "{refusal:?}");
-        assert!(refusal.msg.contains(&value.to_string()), "{refusal:?}");
+        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
+        assert_eq!(failure.code, 2, "{key}");
+        // The specification requires the key and the value in the message.
+        assert!(failure.msg.to_lowercase().contains(&key.to_lowercase()), "{failure:?}");
+        assert!(failure.msg.contains(&value.to_string()), "{failure:?}");
     }
-    unchanged(&lab.node, &before, "the node after refusals");
-    unchanged(&pod, &pod_before, "the pod after refusals");
+    assert_unchanged(&ctx.node, &before, "the node after refusals");
+    assert_unchanged(&pod, &pod_before, "the pod after refusals");
     assert!(stub.calls().is_empty());
 }
 
 #[test]
-fn values_that_ask_for_nothing_are_welcome() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
+fn values_that_disable_a_feature_are_accepted() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
     let conf = config(
         "1.0.0",
         &json!({"vlan": 0, "vlanTrunk": [], "preserveDefaultVlan": false, "macspoofchk": false, "enabledad": false,
@@ -390,24 +391,25 @@ fn values_that_ask_for_nothing_are_welcome() {
             "capabilities": {"mac": true}, "cni.dev/zzz": 1, "args": {"labels": {"a": "b"}, "cni": {"zzz": 1}},
             "runtimeConfig": null, "dns": null, "prevResult": null}),
     );
-    lab.add(&pod.attachment("eth0"), &conf);
+    ctx.add(&pod.attachment("eth0"), &conf);
     assert!(try_link(&pod, "eth0").is_some());
-    lab.del(&pod.attachment("eth0"), &conf);
+    ctx.del(&pod.attachment("eth0"), &conf);
 }
 
 #[test]
 fn two_networks_share_a_bridge() {
-    let lab = Lab::new();
+    let ctx = TestContext::new();
     let conf = |name: &str, subnet: &str| {
         config("1.0.0", &json!({"name": name, "isGateway": true, "ipam": host_local(&[subnet])}))
     };
     let (one, two) = (conf("net", "10.1.0.0/24"), conf("other", "10.2.0.0/24"));
-    let pod = lab.pod("pod1");
-    lab.add(&pod.attachment("eth0"), &one);
-    lab.add(&pod.attachment("eth1"), &two);
-    assert_eq!(addresses(&lab.node, "br0"), ["10.1.0.1/24", "10.2.0.1/24"]);
-    // The same container and interface name on another network is another attachment: nothing of it may go.
-    lab.del(&pod.attachment("eth9"), &two);
-    lab.del(&pod.attachment("eth0"), &one);
+    let pod = ctx.pod("pod1");
+    ctx.add(&pod.attachment("eth0"), &one);
+    ctx.add(&pod.attachment("eth1"), &two);
+    assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.1/24", "10.2.0.1/24"]);
+    // The same container and ifname on another network is another attachment; deleting one must not affect
+    // the other.
+    ctx.del(&pod.attachment("eth9"), &two);
+    ctx.del(&pod.attachment("eth0"), &one);
     assert_eq!(addresses(&pod, "eth1"), ["10.2.0.2/24"]);
 }

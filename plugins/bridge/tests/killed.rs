@@ -1,11 +1,14 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that removes everything.
-//! They need `strace`.
+//! A runtime may kill the plugin with SIGKILL at any time. DEL or GC after that must remove everything. These
+//! tests kill it before each system call that is visible outside the process, which needs `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{Lab, Stub, after, config, host_local, overlay, ports, try_link, unchanged};
+use common::{
+    Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, overlay, ports,
+    try_link,
+};
 use conformance::fixture::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
 use conformance::runner::Attachment;
 use serde_json::{Value, json};
@@ -15,150 +18,157 @@ fn conf() -> Value {
     config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// The moments of a call, which is made for that.
-fn moments(lab: &Lab, verb: &str, pod: &Pod, conf: &Value) -> Vec<Moment> {
-    let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
-    Moment::all(&lab.node, &exec).unwrap()
+/// The kill points of a call. Makes the call to find them.
+fn kill_points(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value) -> Vec<Moment> {
+    let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
+    Moment::all(&ctx.node, &exec).unwrap()
 }
 
-fn kill(lab: &Lab, verb: &str, pod: &Pod, conf: &Value, moment: &Moment) {
-    let exec = lab.exec(verb, &pod.attachment("eth0"), conf);
-    moment.kill(&lab.node, &exec).unwrap();
+fn kill(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value, kill_point: &Moment) {
+    let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
+    kill_point.kill(&ctx.node, &exec).unwrap();
 }
 
-/// A node where everything shared is there already, so that nothing at all may be different afterwards.
-fn lab() -> (Lab, Snapshot) {
-    let lab = Lab::new();
-    lab.add(&lab.pod("first").attachment("eth0"), &conf());
-    let before = lab.snapshot();
-    (lab, before)
+/// A node with everything shared in place, so that nothing at all may differ afterwards.
+fn ctx() -> (TestContext, Snapshot) {
+    let ctx = TestContext::new();
+    ctx.add(&ctx.pod("first").attachment("eth0"), &conf());
+    let before = ctx.snapshot();
+    (ctx, before)
 }
 
 #[test]
-fn add_killed_at_any_moment() {
-    let (lab, before) = lab();
-    let measured = lab.pod("measured");
-    let moments = moments(&lab, "ADD", &measured, &conf());
-    lab.del(&measured.attachment("eth0"), &conf());
-    for (moment, is_pod_gone) in moments.iter().flat_map(|moment| [(moment, false), (moment, true)]) {
-        let pod = lab.pod("killed");
-        kill(&lab, "ADD", &pod, &conf(), moment);
+fn del_cleans_up_after_a_killed_add() {
+    let (ctx, before) = ctx();
+    let measured = ctx.pod("measured");
+    let kill_points = kill_points(&ctx, "ADD", &measured, &conf());
+    ctx.del(&measured.attachment("eth0"), &conf());
+    for (kill_point, is_pod_gone) in
+        kill_points.iter().flat_map(|kill_point| [(kill_point, false), (kill_point, true)])
+    {
+        let pod = ctx.pod("killed");
+        kill(&ctx, "ADD", &pod, &conf(), kill_point);
         let attachment = pod.attachment("eth0");
         if is_pod_gone {
-            // The namespace goes with its pod, and what was in it.
+            // Deleting the namespace deletes its links too.
             pod.delete().unwrap();
         }
-        lab.del(&attachment, &conf());
+        ctx.del(&attachment, &conf());
         if !is_pod_gone {
-            assert!(try_link(&pod, "eth0").is_none(), "killed {moment}");
+            assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
             pod.delete().unwrap();
         }
-        assert!(eventually(PATIENCE, || ports(&lab.node, "br0").len() == 1), "killed {moment}");
-        assert_eq!(lab.reservations().len(), 2, "killed {moment}");
-        let rules = lab.node.sh("nft list ruleset").unwrap();
-        assert!(!rules.contains("killed"), "killed {moment}\n{rules}");
+        assert!(eventually(PATIENCE, || ports(&ctx.node, "br0").len() == 1), "killed {kill_point}");
+        assert_eq!(ctx.reservations().len(), 2, "killed {kill_point}");
+        let rules = ctx.node.sh("nft list ruleset").unwrap();
+        assert!(!rules.contains("killed"), "killed {kill_point}\n{rules}");
     }
-    after(&lab, &before, "killed ADDs");
+    assert_only_shared_changed(&ctx, &before, "killed ADDs");
 }
 
 #[test]
-fn a_killed_add_can_be_tried_again_after_del() {
-    let (lab, _) = lab();
-    let pod = lab.pod("again");
+fn add_succeeds_after_a_killed_add_and_del() {
+    let (ctx, _) = ctx();
+    let pod = ctx.pod("again");
     let attachment = pod.attachment("eth0");
-    let moments = moments(&lab, "ADD", &pod, &conf());
-    lab.del(&attachment, &conf());
-    for moment in moments {
-        kill(&lab, "ADD", &pod, &conf(), &moment);
-        lab.del(&attachment, &conf());
-        lab.add(&attachment, &conf());
+    let kill_points = kill_points(&ctx, "ADD", &pod, &conf());
+    ctx.del(&attachment, &conf());
+    for kill_point in kill_points {
+        kill(&ctx, "ADD", &pod, &conf(), &kill_point);
+        ctx.del(&attachment, &conf());
+        ctx.add(&attachment, &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1").unwrap();
-        lab.del(&attachment, &conf());
+        ctx.del(&attachment, &conf());
     }
 }
 
-/// The first ADD of all, when the bridge is being made: whatever state it is left in, the next ADD goes on from there.
+/// The first ADD on a node, which also makes the bridge. The next ADD must succeed from any intermediate
+/// state.
 #[test]
-fn the_first_add_killed_at_any_moment() {
-    let measured = Lab::new();
-    for moment in moments(&measured, "ADD", &measured.pod("first"), &conf()) {
-        let lab = Lab::new();
-        let pod = lab.pod("first");
-        kill(&lab, "ADD", &pod, &conf(), &moment);
-        lab.del(&pod.attachment("eth0"), &conf());
-        let result = lab.add(&pod.attachment("eth0"), &conf());
+fn add_succeeds_after_a_killed_first_add() {
+    let measured = TestContext::new();
+    for kill_point in kill_points(&measured, "ADD", &measured.pod("first"), &conf()) {
+        let ctx = TestContext::new();
+        let pod = ctx.pod("first");
+        kill(&ctx, "ADD", &pod, &conf(), &kill_point);
+        ctx.del(&pod.attachment("eth0"), &conf());
+        let result = ctx.add(&pod.attachment("eth0"), &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -6 -c 1 -W 2 fd00:1::1").unwrap();
-        lab.check(&pod.attachment("eth0"), &common::with_prev(&conf(), &result));
+        ctx.check(&pod.attachment("eth0"), &common::with_prev(&conf(), &result));
     }
 }
 
 #[test]
-fn del_killed_at_any_moment() {
-    let (lab, before) = lab();
-    let measured = lab.pod("measured");
-    lab.add(&measured.attachment("eth0"), &conf());
-    for moment in moments(&lab, "DEL", &measured, &conf()) {
-        let pod = lab.pod("killed");
-        lab.add(&pod.attachment("eth0"), &conf());
-        kill(&lab, "DEL", &pod, &conf(), &moment);
-        lab.del(&pod.attachment("eth0"), &conf());
-        assert!(try_link(&pod, "eth0").is_none(), "killed {moment}");
-        assert_eq!((ports(&lab.node, "br0").len(), lab.reservations().len()), (1, 2), "killed {moment}");
+fn del_succeeds_after_a_killed_del() {
+    let (ctx, before) = ctx();
+    let measured = ctx.pod("measured");
+    ctx.add(&measured.attachment("eth0"), &conf());
+    for kill_point in kill_points(&ctx, "DEL", &measured, &conf()) {
+        let pod = ctx.pod("killed");
+        ctx.add(&pod.attachment("eth0"), &conf());
+        kill(&ctx, "DEL", &pod, &conf(), &kill_point);
+        ctx.del(&pod.attachment("eth0"), &conf());
+        assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
+        assert_eq!((ports(&ctx.node, "br0").len(), ctx.reservations().len()), (1, 2), "killed {kill_point}");
         pod.delete().unwrap();
     }
-    after(&lab, &before, "killed DELs");
+    assert_only_shared_changed(&ctx, &before, "killed DELs");
 }
 
-/// The DEL never comes: the pod is gone, and GC finds what the killed call left.
+/// No DEL follows: the pod is deleted, and GC removes what the killed call left.
 #[test]
-fn gc_after_an_add_or_del_killed_at_any_moment() {
-    let (lab, before) = lab();
+fn gc_cleans_up_after_killed_add_and_del() {
+    let (ctx, before) = ctx();
     let valid = json!({"cniVersion": "1.1.0",
         "cni.dev/valid-attachments": [{"containerID": "first", "ifname": "eth0"}]});
-    let measured = lab.pod("measured");
-    for (verb, moments) in ["ADD", "DEL"].map(|verb| (verb, moments(&lab, verb, &measured, &conf()))) {
-        for moment in moments {
-            let pod = lab.pod("lost");
+    let measured = ctx.pod("measured");
+    for (verb, kill_points) in ["ADD", "DEL"].map(|verb| (verb, kill_points(&ctx, verb, &measured, &conf())))
+    {
+        for kill_point in kill_points {
+            let pod = ctx.pod("lost");
             if verb == "DEL" {
-                lab.add(&pod.attachment("eth0"), &conf());
+                ctx.add(&pod.attachment("eth0"), &conf());
             }
-            kill(&lab, verb, &pod, &conf(), &moment);
+            kill(&ctx, verb, &pod, &conf(), &kill_point);
             pod.delete().unwrap();
-            lab.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
-            assert!(eventually(PATIENCE, || ports(&lab.node, "br0").len() == 1), "{verb} killed {moment}");
-            assert_eq!(lab.reservations().len(), 2, "{verb} killed {moment}");
-            let rules = lab.node.sh("nft list ruleset").unwrap();
-            assert!(!rules.contains("lost"), "{verb} killed {moment}\n{rules}");
+            ctx.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
+            assert!(
+                eventually(PATIENCE, || ports(&ctx.node, "br0").len() == 1),
+                "{verb} killed {kill_point}"
+            );
+            assert_eq!(ctx.reservations().len(), 2, "{verb} killed {kill_point}");
+            let rules = ctx.node.sh("nft list ruleset").unwrap();
+            assert!(!rules.contains("lost"), "{verb} killed {kill_point}\n{rules}");
         }
     }
-    after(&lab, &before, "GC after killed calls");
+    assert_only_shared_changed(&ctx, &before, "GC after killed calls");
 }
 
-/// IPAM as a process of its own works on when bridge is killed: the order of the steps is such that the DEL finds what
-/// there is.
+/// An external IPAM plugin keeps running after the bridge plugin is killed. The order of ADD's steps lets DEL
+/// find all state.
 #[test]
-fn killed_while_ipam_works() {
+fn killed_while_ipam_runs() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let lab = Lab::with_stub(&stub);
+    let ctx = TestContext::with_stub(&stub);
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
-    lab.add(&lab.pod("first").attachment("eth0"), &conf);
-    let before = lab.snapshot();
-    // Long enough to be at work when bridge is killed before it waits for the answer.
+    ctx.add(&ctx.pod("first").attachment("eth0"), &conf);
+    let before = ctx.snapshot();
+    // Slow enough that it still runs when the bridge plugin is killed before it reads the answer.
     stub.answer(
         "ADD",
         "sleep 0.1; echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.3/24\"}]}'",
     );
-    let pod = lab.pod("slow");
-    let moments = moments(&lab, "ADD", &pod, &conf);
-    lab.del(&pod.attachment("eth0"), &conf);
+    let pod = ctx.pod("slow");
+    let kill_points = kill_points(&ctx, "ADD", &pod, &conf);
+    ctx.del(&pod.attachment("eth0"), &conf);
     let mut orphans = 0;
-    for moment in moments {
+    for kill_point in kill_points {
         stub.calls();
-        kill(&lab, "ADD", &pod, &conf, &moment);
+        kill(&ctx, "ADD", &pod, &conf, &kill_point);
         orphans += usize::from(stub.calls() == ["ADD"]);
-        lab.del(&pod.attachment("eth0"), &conf);
-        assert_eq!(stub.calls(), ["DEL"], "killed {moment}");
-        unchanged(&lab.node, &before, &format!("killed {moment}"));
+        ctx.del(&pod.attachment("eth0"), &conf);
+        assert_eq!(stub.calls(), ["DEL"], "killed {kill_point}");
+        assert_unchanged(&ctx.node, &before, &format!("killed {kill_point}"));
     }
-    assert!(orphans > 0, "the IPAM plugin has never been called");
+    assert!(orphans > 0, "no kill point left an IPAM plugin running");
 }

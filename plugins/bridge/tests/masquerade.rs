@@ -1,4 +1,4 @@
-//! Masquerading against the kernel, each test in a network namespace of its own. They need root, `nft` and `iptables`.
+//! Masquerading in the kernel, each test in its own network namespace. Needs root, `nft` and `iptables`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,7 +26,7 @@ fn chain(of: &Attachment<'_>) -> String {
     chain_of(of.network, of.container_id)
 }
 
-/// What the reference plugin (1.6 and later) gives to `nft -f -` on its first ADD.
+/// The input of `nft -f -` on the first ADD of the reference plugin (1.6 and later).
 const REFERENCE: &str = r#"
 add table inet cni_plugins_masquerade { comment "Masquerading for plugins from github.com/containernetworking/plugins" ; }
 add chain inet cni_plugins_masquerade masq_checks { comment "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet" ; }
@@ -79,7 +79,7 @@ fn valid(container_id: &str) -> ValidAttachment {
     ValidAttachment { container_id: container_id.to_owned(), ifname: "eth0".to_owned() }
 }
 
-/// Adds what the reference's iptables backend does, by the commands that it starts.
+/// Makes the state of the reference's iptables backend, with the commands that it runs.
 fn reference_iptables(program: &str, key: &Attachment<'_>, address: &str) {
     let net: IpNetwork = address.parse().unwrap();
     let (ip, subnet) = (net.ip().to_string(), format!("{}/{}", net.network(), net.prefix()));
@@ -106,7 +106,7 @@ fn saved(program: &str) -> String {
 }
 
 #[test]
-fn the_state_is_the_references() {
+fn state_equals_the_references() {
     let addresses = nets(&["10.0.0.2/24", "fd00:1::2/60"]);
     let wanted = isolated(|| {
         run("nft", &[REFERENCE]);
@@ -119,7 +119,7 @@ fn the_state_is_the_references() {
         assert_eq!(kernel_rules(&mut socket), wanted);
         assert!(run("nft", &["-j", "list", "ruleset"]).contains("\"masquerade\""));
         assert_eq!(check(&mut socket, &ONE, &addresses).unwrap(), []);
-        // A second attachment finds the table, and nothing is made twice.
+        // A second attachment finds the table and adds only its rule.
         add(&mut socket, &TWO, &nets(&["10.0.0.3/20"])).unwrap();
         assert_eq!(kernel_rules(&mut socket).len(), wanted.len() + 1);
         delete(&mut socket, &TWO).unwrap();
@@ -128,7 +128,7 @@ fn the_state_is_the_references() {
 }
 
 #[test]
-fn the_references_own_state_is_taken_over() {
+fn reference_state_is_recognized_and_extended() {
     isolated(|| {
         run("nft", &[REFERENCE]);
         let mut socket = socket();
@@ -138,7 +138,7 @@ fn the_references_own_state_is_taken_over() {
         delete(&mut socket, &ONE).unwrap();
         assert_eq!(check(&mut socket, &ONE, &addresses).unwrap(), addresses);
         assert_eq!(check(&mut socket, &TWO, &nets(&["10.0.0.3/24"])).unwrap(), []);
-        // And the reference adds to ours.
+        // The reference adds its rules to ours.
         run("nft", &[REFERENCE]);
         assert_eq!(check(&mut socket, &ONE, &addresses).unwrap(), []);
         assert_eq!(rules(&mut socket, TABLE, POSTROUTING).unwrap().len(), 3);
@@ -146,7 +146,7 @@ fn the_references_own_state_is_taken_over() {
 }
 
 #[test]
-fn first_adds_at_the_same_time_make_the_base_chain_once() {
+fn concurrent_first_adds_make_the_base_chain_once() {
     for _ in 0..5 {
         isolated(|| {
             let here = Namespace::current();
@@ -173,7 +173,7 @@ fn first_adds_at_the_same_time_make_the_base_chain_once() {
 }
 
 #[test]
-fn dels_of_one_key_at_the_same_time_all_succeed() {
+fn concurrent_dels_of_one_attachment_succeed() {
     for _ in 0..5 {
         isolated(|| {
             add(&mut socket(), &ONE, &nets(&["10.0.0.2/24", "fd00::2/64"])).unwrap();
@@ -198,9 +198,9 @@ fn dels_of_one_key_at_the_same_time_all_succeed() {
 }
 
 #[test]
-fn a_del_misses_nothing_while_others_come_and_go() {
+fn del_misses_no_rule_during_concurrent_changes() {
     isolated(|| {
-        // More rules than one datagram of a dump holds, so that it can be interrupted.
+        // More rules than one datagram of a dump holds, so that a change can interrupt the dump.
         let steady: Vec<_> =
             (0..120_u8).map(|n| IpNetwork::new(IpAddr::from([10, 9, 0, n]), 24).unwrap()).collect();
         add(&mut socket(), &OTHER, &steady).unwrap();
@@ -227,7 +227,7 @@ fn a_del_misses_nothing_while_others_come_and_go() {
 }
 
 #[test]
-fn del_without_anything_makes_nothing() {
+fn del_and_gc_create_nothing() {
     isolated(|| {
         delete(&mut socket(), &ONE).unwrap();
         gc(&mut socket(), "unit-test", &[]).unwrap();
@@ -238,7 +238,7 @@ fn del_without_anything_makes_nothing() {
 }
 
 #[test]
-fn what_somebody_broke_is_mended() {
+fn add_repairs_a_broken_table() {
     isolated(|| {
         let mut socket = socket();
         let one = nets(&["10.0.0.2/24"]);
@@ -261,7 +261,7 @@ fn what_somebody_broke_is_mended() {
             delete(&mut socket, &ONE).unwrap();
             delete(&mut socket, &TWO).unwrap();
         }
-        // CHECK says so, if nobody ADDs.
+        // CHECK reports the broken chain if no ADD has repaired it.
         add(&mut socket, &ONE, &one).unwrap();
         run("nft", &[&format!("flush chain {table} postrouting")]);
         assert_eq!(check(&mut socket, &ONE, &one).unwrap(), one);
@@ -269,7 +269,7 @@ fn what_somebody_broke_is_mended() {
 }
 
 #[test]
-fn gc_keeps_the_valid_and_other_networks() {
+fn gc_keeps_valid_attachments_and_other_networks() {
     isolated(|| {
         let mut socket = socket();
         for (key, address) in [(ONE, "10.0.0.2/24"), (TWO, "10.0.0.3/24"), (OTHER, "10.1.0.2/24")] {
@@ -278,7 +278,7 @@ fn gc_keeps_the_valid_and_other_networks() {
                 reference_iptables(program, &key, address);
             }
         }
-        // More than one batch holds, and more than the socket's buffer could answer.
+        // More rules than one batch holds, and more than the socket's buffer could acknowledge.
         let many: Vec<_> =
             (0..300_u32).map(|n| IpNetwork::new(IpAddr::from(n.to_be_bytes()), 8).unwrap()).collect();
         for part in many.chunks(100) {
@@ -300,7 +300,8 @@ fn gc_keeps_the_valid_and_other_networks() {
     });
 }
 
-/// The reference's layout, made by the real programs, is seen by CHECK and gone after DEL; what strangers have stays.
+/// CHECK recognizes rules that the iptables programs made in the reference's layout, DEL removes them, and
+/// chains of other programs stay.
 fn reference_layout(v4: &'static str, v6: &'static str) {
     isolated(move || {
         let families = [(v4, "10.0.0.2/24"), (v6, "fd00::2/64")];
@@ -316,7 +317,7 @@ fn reference_layout(v4: &'static str, v6: &'static str) {
         let before = families.map(|(program, _)| saved(program));
         for (program, address) in families {
             reference_iptables(program, &ONE, address);
-            // Before 2019 the whole network was the source.
+            // Before 2019 the reference used the whole subnet as the source.
             let chain = chain(&ONE);
             run(program, &["-t", "nat", "-A", "POSTROUTING", "-s", address, "-j", &chain]);
         }
@@ -327,7 +328,7 @@ fn reference_layout(v4: &'static str, v6: &'static str) {
         assert_eq!(families.map(|(program, _)| saved(program)), before);
         delete(&mut socket, &ONE).unwrap();
         assert_eq!(check(&mut socket, &TWO, &addresses[..2]).unwrap(), []);
-        // Strangers can still add.
+        // Other programs can still add rules.
         for (program, _) in families {
             run(program, &["-t", "nat", "-A", "KUBE-POSTROUTING", "-j", "RETURN"]);
         }
@@ -335,17 +336,17 @@ fn reference_layout(v4: &'static str, v6: &'static str) {
 }
 
 #[test]
-fn what_the_reference_made_by_iptables_nft_is_recognised_and_removed() {
+fn reference_rules_in_iptables_nft_are_recognized_and_removed() {
     reference_layout("iptables-nft", "ip6tables-nft");
 }
 
 #[test]
-fn what_the_reference_made_by_iptables_legacy_is_recognised_and_removed() {
+fn reference_rules_in_iptables_legacy_are_recognized_and_removed() {
     reference_layout("iptables-legacy", "ip6tables-legacy");
 }
 
 #[test]
-fn a_chain_without_its_jump_goes_too() {
+fn chain_without_a_jump_is_removed() {
     isolated(|| {
         for program in ["iptables-nft", "iptables-legacy"] {
             run(program, &["-t", "nat", "-N", &chain_of("unit-test", "one")]);
@@ -359,20 +360,20 @@ fn a_chain_without_its_jump_goes_too() {
 
 #[test]
 fn no_process_is_started() {
-    let folder = node::watched_programs();
+    let directory = node::watched_programs();
     let this = std::env::current_exe().unwrap();
     let child = std::process::Command::new(this)
         .args(["--ignored", "--exact", "without_programs"])
-        .env("PATH", folder.path())
+        .env("PATH", directory.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(said.contains("1 passed"), "{said}");
-    assert!(!folder.path().join("started").exists());
+    let stdout = String::from_utf8_lossy(&child.stdout);
+    assert!(stdout.contains("1 passed"), "{stdout}");
+    assert!(!directory.path().join("started").exists());
 }
 
 #[test]
-#[ignore = "run by no_process_is_started, in a process with a PATH of its own"]
+#[ignore = "run by no_process_is_started, in a process with its own PATH"]
 fn without_programs() {
     isolated(|| {
         let mut socket = socket();

@@ -1,4 +1,5 @@
-//! Many at a time: runtimes start pods in parallel, and containerd even the plugins of one pod.
+//! Concurrent calls: runtimes start pods in parallel, and containerd also runs the networks of one pod in
+//! parallel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,7 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
-use common::{Lab, addresses, after, config, flags, host_local, mac, overlay, ports, with_prev};
+use common::{
+    TestContext, addresses, assert_only_shared_changed, config, flags, host_local, mac, overlay, ports,
+    with_prev,
+};
 use conformance::fixture::{Place as _, Pod};
 use conformance::runner::{Exec, Output};
 use serde_json::{Value, json};
@@ -20,11 +24,11 @@ fn conf() -> Value {
     config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// Makes all calls at the same moment, and gives back their outcomes in order.
-fn together(lab: &Lab, calls: &[Exec]) -> Vec<Output> {
+/// Starts all calls at the same time. Returns their outcomes in order.
+fn together(ctx: &TestContext, calls: &[Exec]) -> Vec<Output> {
     let start = Barrier::new(calls.len());
     let call = |exec: &Exec| {
-        lab.node
+        ctx.node
             .run(|| {
                 start.wait();
                 exec.run().unwrap()
@@ -37,14 +41,14 @@ fn together(lab: &Lab, calls: &[Exec]) -> Vec<Output> {
     })
 }
 
-fn succeeded(outputs: &[Output]) {
+fn assert_success(outputs: &[Output]) {
     for output in outputs {
         assert!(output.success(), "{}{}", output.stdout_text(), output.stderr_text());
     }
 }
 
-fn rules(lab: &Lab) -> usize {
-    lab.node
+fn rules(ctx: &TestContext) -> usize {
+    ctx.node
         .sh("nft list ruleset")
         .unwrap()
         .lines()
@@ -53,117 +57,117 @@ fn rules(lab: &Lab) -> usize {
 }
 
 #[test]
-fn sixteen_pods_come_mix_and_go() {
-    let lab = Lab::new();
+fn sixteen_pods_add_and_del_concurrently() {
+    let ctx = TestContext::new();
     let conf = conf();
-    let pods: Vec<Pod> = (0..PODS).map(|n| lab.pod(&format!("pod{n}"))).collect();
-    let call = |verb: &str, pod: &Pod| lab.exec(verb, &pod.attachment("eth0"), &conf);
-    // The table with its base chains stays; so it has to be there before.
-    lab.add(
-        &lab.pod("warm").attachment("eth0"),
+    let pods: Vec<Pod> = (0..PODS).map(|n| ctx.pod(&format!("pod{n}"))).collect();
+    let call = |verb: &str, pod: &Pod| ctx.exec(verb, &pod.attachment("eth0"), &conf);
+    // The first ADD leaves the masquerading table for good, so it must exist before the snapshot.
+    ctx.add(
+        &ctx.pod("warm").attachment("eth0"),
         &overlay(
             &conf,
             &json!({"bridge": "br9", "name": "warm",
         "ipam": host_local(&["10.9.0.0/24"])}),
         ),
     );
-    let before = lab.snapshot();
+    let before = ctx.snapshot();
 
     let all_add: Vec<Exec> = pods.iter().map(|pod| call("ADD", pod)).collect();
-    let added = together(&lab, &all_add);
-    succeeded(&added);
+    let added = together(&ctx, &all_add);
+    assert_success(&added);
     let results: Vec<Value> = added.iter().map(|output| output.document().unwrap()).collect();
     let distinct: BTreeSet<String> = pods.iter().flat_map(|pod| addresses(pod, "eth0")).collect();
-    assert_eq!(distinct.len(), 2 * PODS, "an address was given out twice");
-    assert_eq!((ports(&lab.node, "br0").len(), rules(&lab)), (PODS, 2 * PODS + 1));
-    assert_eq!(addresses(&lab.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
-    // All have seen the same bridge, which has kept its address while ports came.
-    let bridge = mac(&lab.node, "br0");
+    assert_eq!(distinct.len(), 2 * PODS, "IPAM assigned an address twice");
+    assert_eq!((ports(&ctx.node, "br0").len(), rules(&ctx)), (PODS, 2 * PODS + 1));
+    assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
+    // All results have the same bridge, which kept its MAC address while ports were added.
+    let bridge = mac(&ctx.node, "br0");
     for (pod, result) in pods.iter().zip(&results) {
         assert_eq!(result["interfaces"][0]["mac"], bridge);
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf, result));
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf, result));
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -c 1 -W 2 fd00:1::1").unwrap();
     }
 
     for _ in 0..2 {
         let (leaving, staying) = pods.split_at(PODS / 2);
         let away: Vec<Exec> = leaving.iter().map(|pod| call("DEL", pod)).collect();
-        succeeded(&together(&lab, &away));
-        // Now the ones come while the others go.
+        assert_success(&together(&ctx, &away));
+        // Half of the pods are added while the other half is deleted.
         let coming = leaving.iter().map(|pod| call("ADD", pod));
         let mixed: Vec<Exec> =
             coming.zip(staying.iter().map(|pod| call("DEL", pod))).flat_map(|(a, b)| [a, b]).collect();
-        succeeded(&together(&lab, &mixed));
-        assert_eq!((ports(&lab.node, "br0").len(), rules(&lab)), (PODS / 2, PODS + 1));
-        assert_eq!(lab.reservations().len(), PODS);
+        assert_success(&together(&ctx, &mixed));
+        assert_eq!((ports(&ctx.node, "br0").len(), rules(&ctx)), (PODS / 2, PODS + 1));
+        assert_eq!(ctx.reservations().len(), PODS);
         let back: Vec<Exec> = staying.iter().map(|pod| call("ADD", pod)).collect();
-        succeeded(&together(&lab, &back));
+        assert_success(&together(&ctx, &back));
         let distinct: BTreeSet<String> = pods.iter().flat_map(|pod| addresses(pod, "eth0")).collect();
-        assert_eq!(distinct.len(), 2 * PODS, "an address was given out twice");
+        assert_eq!(distinct.len(), 2 * PODS, "IPAM assigned an address twice");
     }
 
     let all_del: Vec<Exec> = pods.iter().map(|pod| call("DEL", pod)).collect();
-    succeeded(&together(&lab, &all_del));
-    assert!(lab.reservations().is_empty() && ports(&lab.node, "br0").is_empty());
-    after(&lab, &before, "sixteen pods");
+    assert_success(&together(&ctx, &all_del));
+    assert!(ctx.reservations().is_empty() && ports(&ctx.node, "br0").is_empty());
+    assert_only_shared_changed(&ctx, &before, "sixteen pods");
 }
 
-/// The moment that matters: nothing is there yet, neither bridge nor table.
+/// The first ADDs race to make the bridge and the table.
 #[test]
-fn first_adds_at_the_same_time() {
+fn concurrent_first_adds() {
     for _ in 0..5 {
-        let lab = Lab::new();
-        let pods: Vec<Pod> = (0..8).map(|n| lab.pod(&format!("pod{n}"))).collect();
+        let ctx = TestContext::new();
+        let pods: Vec<Pod> = (0..8).map(|n| ctx.pod(&format!("pod{n}"))).collect();
         let calls: Vec<Exec> =
-            pods.iter().map(|pod| lab.exec("ADD", &pod.attachment("eth0"), &conf())).collect();
-        let outputs = together(&lab, &calls);
-        succeeded(&outputs);
-        assert_eq!((ports(&lab.node, "br0").len(), rules(&lab)), (8, 16));
-        let bridge = mac(&lab.node, "br0");
+            pods.iter().map(|pod| ctx.exec("ADD", &pod.attachment("eth0"), &conf())).collect();
+        let outputs = together(&ctx, &calls);
+        assert_success(&outputs);
+        assert_eq!((ports(&ctx.node, "br0").len(), rules(&ctx)), (8, 16));
+        let bridge = mac(&ctx.node, "br0");
         for (pod, output) in pods.iter().zip(&outputs) {
             assert_eq!(output.document().unwrap()["interfaces"][0]["mac"], bridge);
             pod.sh("ping -6 -c 1 -W 2 fd00:1::1").unwrap();
         }
-        assert!(flags(&lab.node, "br0").contains(&"UP".to_owned()));
+        assert!(flags(&ctx.node, "br0").contains(&"UP".to_owned()));
     }
 }
 
-/// On a bridge that is there but has no address yet all see that it is missing, and all add it.
+/// The bridge exists without addresses, so all ADDs race to add the gateway addresses.
 #[test]
-fn first_gateways_at_the_same_time() {
-    let lab = Lab::new();
-    let pods: Vec<Pod> = (0..PODS).map(|n| lab.pod(&format!("pod{n}"))).collect();
+fn concurrent_adds_of_the_gateway_addresses() {
+    let ctx = TestContext::new();
+    let pods: Vec<Pod> = (0..PODS).map(|n| ctx.pod(&format!("pod{n}"))).collect();
     let calls = |verb: &str| -> Vec<Exec> {
-        pods.iter().map(|pod| lab.exec(verb, &pod.attachment("eth0"), &conf())).collect()
+        pods.iter().map(|pod| ctx.exec(verb, &pod.attachment("eth0"), &conf())).collect()
     };
-    lab.node.sh("ip link add br0 type bridge && ip link set br0 up").unwrap();
+    ctx.node.sh("ip link add br0 type bridge && ip link set br0 up").unwrap();
     for _ in 0..5 {
-        lab.node.sh("ip address flush dev br0 scope global").unwrap();
-        succeeded(&together(&lab, &calls("ADD")));
-        assert_eq!(addresses(&lab.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
-        succeeded(&together(&lab, &calls("DEL")));
+        ctx.node.sh("ip address flush dev br0 scope global").unwrap();
+        assert_success(&together(&ctx, &calls("ADD")));
+        assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
+        assert_success(&together(&ctx, &calls("DEL")));
     }
 }
 
-/// One DEL is enough, but a runtime that restarts sends more.
+/// A runtime that restarts may repeat a DEL.
 #[test]
-fn dels_of_one_attachment_at_the_same_time() {
-    let lab = Lab::new();
-    let pod = lab.pod("pod1");
-    lab.add(&lab.pod("other").attachment("eth0"), &conf());
-    let before = lab.snapshot();
+fn concurrent_dels_of_one_attachment() {
+    let ctx = TestContext::new();
+    let pod = ctx.pod("pod1");
+    ctx.add(&ctx.pod("other").attachment("eth0"), &conf());
+    let before = ctx.snapshot();
     for _ in 0..5 {
-        lab.add(&pod.attachment("eth0"), &conf());
-        let calls: Vec<Exec> = (0..6).map(|_| lab.exec("DEL", &pod.attachment("eth0"), &conf())).collect();
-        succeeded(&together(&lab, &calls));
-        after(&lab, &before, "several DELs");
+        ctx.add(&pod.attachment("eth0"), &conf());
+        let calls: Vec<Exec> = (0..6).map(|_| ctx.exec("DEL", &pod.attachment("eth0"), &conf())).collect();
+        assert_success(&together(&ctx, &calls));
+        assert_only_shared_changed(&ctx, &before, "several DELs");
     }
 }
 
-/// containerd starts loopback and the network of a pod together, in one namespace; this does eth0, eth1 and lo.
+/// containerd adds lo and a pod's networks concurrently in one namespace; this test adds eth0, eth1 and lo.
 #[test]
-fn the_interfaces_of_one_pod_at_the_same_time() {
-    let lab = Lab::new();
+fn concurrent_interfaces_of_one_pod() {
+    let ctx = TestContext::new();
     let second = overlay(
         &conf(),
         &json!({"name": "second", "bridge": "br1", "isDefaultGateway": false, "isGateway": true,
@@ -171,24 +175,24 @@ fn the_interfaces_of_one_pod_at_the_same_time() {
     );
     let loopback = json!({"cniVersion": "1.0.0", "name": "cni-loopback", "type": "loopback"});
     for round in 0..10 {
-        let pod = lab.pod(&format!("pod{round}"));
+        let pod = ctx.pod(&format!("pod{round}"));
         let calls = |verb: &str| {
-            let mut lo = lab.exec(verb, &pod.attachment("lo"), &loopback);
-            lo.binary = lab.bins.join("loopback");
+            let mut lo = ctx.exec(verb, &pod.attachment("lo"), &loopback);
+            lo.binary = ctx.bins.join("loopback");
             [
                 lo,
-                lab.exec(verb, &pod.attachment("eth0"), &conf()),
-                lab.exec(verb, &pod.attachment("eth1"), &second),
+                ctx.exec(verb, &pod.attachment("eth0"), &conf()),
+                ctx.exec(verb, &pod.attachment("eth1"), &second),
             ]
         };
-        let outputs = together(&lab, &calls("ADD"));
-        succeeded(&outputs);
+        let outputs = together(&ctx, &calls("ADD"));
+        assert_success(&outputs);
         assert!(flags(&pod, "lo").contains(&"UP".to_owned()));
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -c 1 -W 2 10.2.0.1 && ping -6 -c 1 -W 2 fd00:2::1").unwrap();
         let first = outputs[1].document().unwrap();
-        lab.check(&pod.attachment("eth0"), &with_prev(&conf(), &first));
-        succeeded(&together(&lab, &calls("DEL")));
-        assert!(ports(&lab.node, "br0").is_empty() && ports(&lab.node, "br1").is_empty());
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf(), &first));
+        assert_success(&together(&ctx, &calls("DEL")));
+        assert!(ports(&ctx.node, "br0").is_empty() && ports(&ctx.node, "br1").is_empty());
     }
-    assert!(lab.reservations().is_empty() && rules(&lab) == 0);
+    assert!(ctx.reservations().is_empty() && rules(&ctx) == 0);
 }

@@ -1,27 +1,30 @@
-//! An ADD that fails leaves nothing of its own, whichever step it was that failed, and a DEL after it is fine.
+//! A failed ADD leaves nothing of its own, regardless of the step that failed, and DEL after it succeeds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{Lab, Refusal, SHARED, Stub, addresses, config, overlay, ports, try_link, unchanged, with_prev};
+use common::{
+    Failure, SHARED, Stub, TestContext, addresses, assert_unchanged, config, overlay, ports, try_link,
+    with_prev,
+};
 use conformance::fixture::{Place as _, Snapshot};
 use serde_json::{Value, json};
 
-/// One way to fail.
+/// A way to make ADD fail.
 struct Failing {
     name: &'static str,
-    /// What IPAM's ADD does, as shell code.
+    /// Shell code of the stub IPAM plugin's ADD.
     ipam: String,
-    /// Keys of the configuration.
+    /// Keys added to the configuration.
     keys: Value,
-    /// Run on the node, or in the pod, beforehand.
+    /// Shell commands run before ADD on the node and in the pod.
     node: &'static str,
     pod: &'static str,
-    /// The error.
+    /// The expected error.
     code: u64,
     text: &'static str,
-    /// What IPAM is called with.
+    /// The expected calls of the IPAM plugin.
     calls: &'static [&'static str],
 }
 
@@ -75,7 +78,7 @@ fn ways_to_fail() -> Vec<Failing> {
         Failing { name: "junk", ipam: "echo hello".to_owned(), text: "stub", ..Failing::default() },
         Failing { name: "nothing", ipam: "true".to_owned(), text: "stub", ..Failing::default() },
         Failing {
-            name: "an address that is none",
+            name: "an invalid address",
             ipam: result(&json!({"ips": [{"address": "10.1.0.9"}]})),
             text: "10.1.0.9",
             ..Failing::default()
@@ -99,13 +102,13 @@ fn ways_to_fail() -> Vec<Failing> {
             ..Failing::default()
         },
         Failing {
-            name: "a route by way of nowhere",
+            name: "a route with an unreachable next hop",
             ipam: result(&json!({"ips": [one], "routes": [{"dst": "10.9.0.0/16", "gw": "10.77.0.1"}]})),
             text: "failed to add route '10.9.0.0/16 via 10.77.0.1",
             ..Failing::default()
         },
         Failing {
-            name: "a gateway in conflict",
+            name: "a conflicting gateway",
             ipam: result(&json!({"ips": [{"address": "10.1.0.9/20"}]})),
             keys: json!({"isGateway": true}),
             text: "already has an IP address different from 10.1.0.1/20",
@@ -119,22 +122,22 @@ fn ways_to_fail() -> Vec<Failing> {
             ..Failing::default()
         },
         Failing {
-            name: "masquerading that the kernel refuses",
+            name: "masquerading rules that the kernel refuses",
             keys: json!({"ipMasq": true}),
-            // A regular chain of the name of the one that is to be hooked.
+            // A chain of the base chain's name, but of another type and hook.
             node: "nft 'add table inet cni_plugins_masquerade { chain postrouting { type filter hook input priority 0 ; } ; }'",
             text: "masquerade",
             ..Failing::default()
         },
         Failing {
-            name: "the name is taken in the container",
+            name: "the interface name exists in the container",
             pod: "ip link add eth0 type veth peer name other0",
             text: "container veth name (\"eth0\") peer provided (",
             calls: &[],
             ..Failing::default()
         },
         Failing {
-            name: "the bridge is none",
+            name: "the bridge is not a bridge",
             keys: json!({"bridge": "notbr"}),
             node: "ip link add notbr type veth peer name notbr-peer",
             text: "\"notbr\" already exists but is not a bridge",
@@ -147,20 +150,20 @@ fn ways_to_fail() -> Vec<Failing> {
             ..Failing::default()
         },
         Failing {
-            name: "the bridge's name is one that the kernel refuses",
+            name: "a bridge name that the kernel refuses",
             keys: json!({"bridge": "all"}),
             text: "\"all\"",
             ..Failing::default()
         },
         Failing {
-            name: "no such IPAM plugin",
+            name: "a missing IPAM plugin",
             keys: json!({"ipam": {"type": "missing"}}),
             text: "failed to find plugin \"missing\" in path [",
             calls: &[],
             ..Failing::default()
         },
         Failing {
-            name: "a configuration that makes no sense",
+            name: "an invalid configuration",
             keys: json!({"mtu": -1}),
             code: 7,
             text: "invalid mtu -1",
@@ -170,155 +173,157 @@ fn ways_to_fail() -> Vec<Failing> {
     ]
 }
 
-/// Beside a working attachment, which makes all that is shared beforehand: so nothing at all may be different afterwards.
+/// A working attachment has already made everything shared, so the failed ADD must not change anything at
+/// all.
 #[test]
 fn every_failure_leaves_everything_as_it_was() {
     for way in ways_to_fail() {
         let name = way.name;
         println!("{name}");
         let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-        let lab = Lab::with_stub(&stub);
-        let (first, second) = (lab.pod("first"), lab.pod("second"));
+        let ctx = TestContext::with_stub(&stub);
+        let (first, second) = (ctx.pod("first"), ctx.pod("second"));
         let base = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
-        let result = lab.add(&first.attachment("eth0"), &base);
-        lab.node.sh(way.node).unwrap();
+        let result = ctx.add(&first.attachment("eth0"), &base);
+        ctx.node.sh(way.node).unwrap();
         second.sh(way.pod).unwrap();
         stub.calls();
 
         stub.answer("ADD", &way.ipam);
         let conf = overlay(&overlay(&base, &json!({"isGateway": false})), &way.keys);
-        let (before, pod_before) = (lab.snapshot(), Snapshot::take(&second).unwrap());
-        lab.refused("ADD", &second.attachment("eth0"), &conf).expect(way.code, way.text);
+        let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&second).unwrap());
+        ctx.fail("ADD", &second.attachment("eth0"), &conf).expect(way.code, way.text);
 
-        unchanged(&lab.node, &before, name);
-        unchanged(&second, &pod_before, name);
+        assert_unchanged(&ctx.node, &before, name);
+        assert_unchanged(&second, &pod_before, name);
         assert_eq!(stub.calls(), way.calls, "{name}");
-        lab.check(&first.attachment("eth0"), &with_prev(&base, &result));
+        ctx.check(&first.attachment("eth0"), &with_prev(&base, &result));
 
-        // A runtime answers a failed ADD with a DEL, or tries again.
+        // A runtime answers a failed ADD with DEL or with another ADD.
         if !way.keys.to_string().contains("missing") && way.pod == "true" {
-            lab.del(&second.attachment("eth0"), &conf);
-            unchanged(&lab.node, &before, name);
+            ctx.del(&second.attachment("eth0"), &conf);
+            assert_unchanged(&ctx.node, &before, name);
         }
         if way.pod == "true" {
             stub.assign("1.0.0", &["10.1.0.9/24"]);
-            lab.add(&second.attachment("eth0"), &base);
+            ctx.add(&second.attachment("eth0"), &base);
             second.sh("ping -c 1 -W 2 10.1.0.1").unwrap();
         }
     }
 }
 
-/// Alone: what is left is shared, or was there before.
+/// On an empty node, a failed first ADD may leave only shared objects.
 #[test]
-fn a_first_add_that_fails_leaves_the_bridge_at_most() {
+fn failed_first_add_leaves_only_shared_objects() {
     for way in ways_to_fail() {
         println!("{}", way.name);
         let stub = Stub::new();
         stub.answer("ADD", &way.ipam);
-        let lab = Lab::with_stub(&stub);
-        let pod = lab.pod("first");
+        let ctx = TestContext::with_stub(&stub);
+        let pod = ctx.pod("first");
         if way.name.contains("conflict") {
-            lab.node.sh("ip link add br0 type bridge && ip address add 10.1.0.1/24 dev br0").unwrap();
+            ctx.node.sh("ip link add br0 type bridge && ip address add 10.1.0.1/24 dev br0").unwrap();
         }
-        lab.node.sh(way.node).unwrap();
+        ctx.node.sh(way.node).unwrap();
         pod.sh(way.pod).unwrap();
         let base = config("1.0.0", &json!({"ipam": {"type": "stub"}}));
         let conf = overlay(&base, &way.keys);
-        let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
-        lab.refused("ADD", &pod.attachment("eth0"), &conf).expect(way.code, way.text);
-        let left = before.ignoring(&SHARED).diff(&lab.snapshot().ignoring(&SHARED));
-        assert_eq!(left, "", "{}", way.name);
-        unchanged(&pod, &pod_before, way.name);
-        assert!(try_link(&lab.node, "br0").is_none() || ports(&lab.node, "br0").is_empty(), "{}", way.name);
+        let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
+        ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(way.code, way.text);
+        let leftover = before.ignoring(&SHARED).diff(&ctx.snapshot().ignoring(&SHARED));
+        assert_eq!(leftover, "", "{}", way.name);
+        assert_unchanged(&pod, &pod_before, way.name);
+        assert!(try_link(&ctx.node, "br0").is_none() || ports(&ctx.node, "br0").is_empty(), "{}", way.name);
         assert_eq!(stub.calls(), way.calls, "{}", way.name);
     }
 }
 
-/// A runtime that has lost count ADDs again. IPAM must not see a DEL then: the address is in use.
+/// A runtime may repeat an ADD. IPAM must not get a DEL then: the first ADD's address is in use.
 #[test]
-fn a_second_add_harms_nothing() {
+fn second_add_changes_nothing() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
-    let result = lab.add(&pod.attachment("eth0"), &conf);
-    let (before, pod_before) = (lab.snapshot(), Snapshot::take(&pod).unwrap());
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     assert_eq!(stub.calls(), ["ADD"]);
     for _ in 0..2 {
-        let refusal = lab.refused("ADD", &pod.attachment("eth0"), &conf);
+        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
         let port = result["interfaces"][1]["name"].as_str().unwrap();
-        refusal.expect(
+        failure.expect(
             999,
             &format!("container veth name (\"eth0\") peer provided (\"{port}\") already exists"),
         );
     }
     assert!(stub.calls().is_empty());
-    unchanged(&lab.node, &before, "the node after a second ADD");
-    unchanged(&pod, &pod_before, "the pod after a second ADD");
-    lab.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+    assert_unchanged(&ctx.node, &before, "the node after a second ADD");
+    assert_unchanged(&pod, &pod_before, "the pod after a second ADD");
+    ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
 }
 
-/// The name can also be taken by somebody who comes between the first look and the making of the pair. The stub is that
-/// somebody.
+/// Another process may create an interface of that name after ADD has checked it. The stub IPAM plugin does
+/// it here.
 #[test]
-fn a_name_that_is_taken_at_the_last_moment() {
+fn name_taken_between_check_and_creation() {
     let stub = Stub::new();
     let answer = result(&json!({"ips": [{"address": "10.1.0.9/24"}]}));
     let take = "nsenter --net=\"$CNI_NETNS\" ip link add eth0 type veth peer name other0 >/dev/null";
     stub.answer("ADD", &format!("{take}\n{answer}"));
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
-    lab.refused("ADD", &pod.attachment("eth0"), &conf).expect(999, "container veth name (\"eth0\")");
+    ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "container veth name (\"eth0\")");
     assert_eq!(stub.calls(), ["ADD", "DEL"]);
-    assert!(ports(&lab.node, "br0").is_empty());
-    assert!(try_link(&pod, "other0").is_some(), "the stranger's link is not ours to remove");
+    assert!(ports(&ctx.node, "br0").is_empty());
+    assert!(try_link(&pod, "other0").is_some(), "another process's link stays");
 }
 
-/// The runtime that should have read the result is gone: the attachment is nobody's.
+/// If the result cannot be written, no runtime knows of the attachment, so ADD must undo it.
 #[test]
-fn a_result_that_nobody_reads_is_a_failed_add() {
+fn unwritable_result_undoes_add() {
     let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
-    lab.add(&lab.pod("first").attachment("eth0"), &conf);
+    ctx.add(&ctx.pod("first").attachment("eth0"), &conf);
     stub.calls();
-    let before = lab.snapshot();
+    let before = ctx.snapshot();
     let script = format!(
         "CNI_COMMAND=ADD CNI_CONTAINERID=pod1 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/pod1 CNI_PATH={} \
          {}/bridge >/dev/full <<'END'\n{conf}\nEND",
-        lab.path,
-        lab.bins.display()
+        ctx.path,
+        ctx.bins.display()
     );
-    assert!(lab.node.sh(&script).is_err());
+    assert!(ctx.node.sh(&script).is_err());
     assert_eq!(stub.calls(), ["ADD", "DEL"]);
-    unchanged(&lab.node, &before, "the node after a result that could not be written");
+    assert_unchanged(&ctx.node, &before, "the node after a result that could not be written");
     assert!(try_link(&pod, "eth0").is_none());
 }
 
-/// 0.2.0 has room for one address of a family. Losing the other without a word would be worse than an error.
+/// A 0.2.0 result has one address for each family. IPAM's empty result must be an error, not an attachment
+/// without address.
 #[test]
-fn a_result_that_the_version_has_no_room_for() {
+fn empty_ipam_result_in_0_2_0() {
     let stub = Stub::assigning("0.2.0", &[]);
-    let lab = Lab::with_stub(&stub);
-    let pod = lab.pod("pod1");
+    let ctx = TestContext::with_stub(&stub);
+    let pod = ctx.pod("pod1");
     let conf = config("0.2.0", &json!({"ipam": {"type": "stub"}}));
-    lab.refused("ADD", &pod.attachment("eth0"), &conf).expect(999, "missing IP config");
+    ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "missing IP config");
     assert_eq!(stub.calls(), ["ADD", "DEL"]);
     assert!(try_link(&pod, "eth0").is_none());
 }
 
-/// What fails in the container is told by name, and by what the kernel said.
+/// The error names the address and interface that failed, and the kernel's reason.
 #[test]
-fn the_message_says_which_step_and_why() {
+fn error_names_the_step_and_the_reason() {
     let stub = Stub::new();
     stub.answer("ADD", &result(&json!({"ips": [{"address": "10.1.0.9/24"}, {"address": "10.1.0.9/24"}]})));
-    let lab = Lab::with_stub(&stub);
+    let ctx = TestContext::with_stub(&stub);
     let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}}));
-    let output = lab.call("ADD", &lab.pod("pod1").attachment("eth0"), &conf);
-    let refusal = Refusal::of(&output);
-    refusal.expect(999, "failed to add IP addr 10.1.0.9/24 to \"eth0\"");
-    assert!(format!("{refusal:?}").contains("exists"), "{refusal:?}");
-    assert!(addresses(&lab.node, "br0").is_empty());
+    let output = ctx.call("ADD", &ctx.pod("pod1").attachment("eth0"), &conf);
+    let failure = Failure::of(&output);
+    failure.expect(999, "failed to add IP addr 10.1.0.9/24 to \"eth0\"");
+    assert!(format!("{failure:?}").contains("exists"), "{failure:?}");
+    assert!(addresses(&ctx.node, "br0").is_empty());
 }

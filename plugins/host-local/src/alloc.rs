@@ -1,4 +1,4 @@
-//! ADD: one address out of every range set, or none at all.
+//! ADD: reserves one address from every range set, or none at all.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -6,29 +6,30 @@ use std::net::IpAddr;
 use cni_common::spec::{CniError, IpConfig};
 
 use super::config::{Config, with_prefix};
-use super::draft::Draft;
-use super::ledger::{Ledger, Reservation};
+use super::draft::PendingFile;
+use super::ledger::{Reservation, Reservations};
 use super::owner::{Holder, Owner};
 use super::set::RangeSet;
 use super::store::Store;
 
-/// How many addresses are tried one by one before the folder is listed. Round robin nearly always hits a free one at
-/// once; where the set is nearly full, or nobody knows whose turn it is, a list is cheaper than a walk.
+/// How many addresses are tried one by one before the directory is listed. Round robin nearly always finds a
+/// free one at once. If the set is nearly full or the last address is unknown, listing is cheaper than trying
+/// all addresses.
 const TRIES: usize = 8;
 
 /// Reserves an address of each set for `owner`. The store must be locked.
 ///
 /// # Errors
-/// In the reference's words, after everything that was reserved here, and nothing else, has been given back.
+/// The reference's texts. All addresses that this call reserved are released first.
 pub fn allocate(
     store: &Store,
-    ledger: &mut Ledger<'_>,
+    reservations: &mut Reservations<'_>,
     owner: &Owner<'_>,
     config: &Config,
 ) -> Result<Vec<IpConfig>, CniError> {
-    let held = ledger.held_by(owner)?;
-    let mut attempt = Attempt { store, ledger, owner, held, made: Vec::new() };
-    let outcome = attempt.all_sets(config);
+    let held = reservations.held_by(owner)?;
+    let mut attempt = Attempt { store, reservations, owner, held, made: Vec::new() };
+    let outcome = attempt.reserve_in_all_sets(config);
     if outcome.is_err() {
         attempt.undo();
     }
@@ -37,20 +38,20 @@ pub fn allocate(
 
 struct Attempt<'a, 'b> {
     store: &'a Store,
-    ledger: &'a mut Ledger<'b>,
+    reservations: &'a mut Reservations<'b>,
     owner: &'a Owner<'a>,
     held: Vec<Reservation>,
     made: Vec<IpAddr>,
 }
 
 impl Attempt<'_, '_> {
-    fn all_sets(&mut self, config: &Config) -> Result<Vec<IpConfig>, CniError> {
+    fn reserve_in_all_sets(&mut self, config: &Config) -> Result<Vec<IpConfig>, CniError> {
         let mut requested = config.requested.clone();
         let mut ips = Vec::with_capacity(config.sets.len());
         for (i, set) in config.sets.iter().enumerate() {
             let position = requested.iter().position(|ip| set.contains(*ip));
             let wanted = position.map(|position| requested.remove(position));
-            let ip = self.one_set(i, set, wanted).map_err(|error| CniError {
+            let ip = self.reserve_in_set(i, set, wanted).map_err(|error| CniError {
                 msg: format!("failed to allocate for range {i}: {}", error.msg),
                 ..error
             })?;
@@ -64,32 +65,38 @@ impl Attempt<'_, '_> {
         }
         let unused: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
         Err(CniError::internal(format!("failed to allocate all requested IPs: {}", unused.join(" ")))
-            .with_details("no range set has room for them: each gives one address"))
+            .with_details("each range set assigns one address, and no range set is left for these"))
     }
 
-    fn one_set(&mut self, i: usize, set: &RangeSet, wanted: Option<IpAddr>) -> Result<IpAddr, CniError> {
+    fn reserve_in_set(
+        &mut self,
+        i: usize,
+        set: &RangeSet,
+        wanted: Option<IpAddr>,
+    ) -> Result<IpAddr, CniError> {
         let is_gateway = |ip: IpAddr| set.range_of(ip).is_some_and(|range| range.gateway() == ip);
         if let Some(ip) = wanted.filter(|ip| is_gateway(*ip)) {
             return Err(CniError::internal(format!("requested ip {ip} is subnet's gateway")));
         }
-        let kept = self.take_over(set)?.filter(|ip| !is_gateway(*ip));
-        let mut draft = self.store.draft(self.owner)?;
+        let kept = self.release_own_of_earlier_boot(set)?.filter(|ip| !is_gateway(*ip));
+        let mut pending = self.store.pending_file(self.owner)?;
         let ip = match wanted.or(kept) {
-            Some(ip) => self.this_one(set, ip, &mut draft)?,
-            None => self.any(i, set, &mut draft)?,
+            Some(ip) => self.reserve_requested(set, ip, &mut pending)?,
+            None => self.reserve_next(i, set, &mut pending)?,
         };
         self.made.push(ip);
-        self.ledger.added(ip, self.owner.holder());
+        self.reservations.added(ip, self.owner.holder());
         self.store.set_last_reserved(i, ip)?;
         Ok(ip)
     }
 
-    /// Gives back what this very attachment had in the set before the machine last started, and names one of these
-    /// addresses, so that it can have it again.
+    /// Releases the addresses that this attachment reserved in the set before the last boot. Returns the
+    /// first of them, which the attachment gets again.
     ///
-    /// The specification does not let an attachment be added twice, so what it has since then is an error. But after
-    /// a crash nobody has called DEL, and the container could never start again.
-    fn take_over(&mut self, set: &RangeSet) -> Result<Option<IpAddr>, CniError> {
+    /// The specification forbids adding an attachment twice, so an address reserved since the last boot is an
+    /// error. After a crash, however, no runtime has called DEL, and the container could otherwise never
+    /// start again.
+    fn release_own_of_earlier_boot(&mut self, set: &RangeSet) -> Result<Option<IpAddr>, CniError> {
         let held: Vec<Reservation> = self.held.iter().filter(|(ip, _)| set.contains(*ip)).cloned().collect();
         if let Some((ip, _)) = held.iter().find(|(ip, _)| !self.store.is_of_earlier_boot(*ip)) {
             let id = self.owner.container_id;
@@ -106,41 +113,53 @@ impl Attempt<'_, '_> {
 
     fn evict(&mut self, ip: IpAddr, holder: Holder) -> Result<(), CniError> {
         self.store.release(ip)?;
-        self.ledger.removed(ip, holder);
+        self.reservations.removed(ip, holder);
         Ok(())
     }
 
-    fn this_one(&mut self, set: &RangeSet, ip: IpAddr, draft: &mut Draft) -> Result<IpAddr, CniError> {
-        if self.store.reserve(draft, ip)? || self.reclaim(&[ip], draft)?.is_some() {
+    fn reserve_requested(
+        &mut self,
+        set: &RangeSet,
+        ip: IpAddr,
+        pending: &mut PendingFile,
+    ) -> Result<IpAddr, CniError> {
+        if self.store.reserve(pending, ip)? || self.reclaim(&[ip], pending)?.is_some() {
             return Ok(ip);
         }
         Err(CniError::internal(format!("requested IP address {ip} is not available in range set {set}")))
     }
 
-    fn any(&mut self, i: usize, set: &RangeSet, draft: &mut Draft) -> Result<IpAddr, CniError> {
+    fn reserve_next(
+        &mut self,
+        i: usize,
+        set: &RangeSet,
+        pending: &mut PendingFile,
+    ) -> Result<IpAddr, CniError> {
         let last = self.store.last_reserved(i);
         let mut candidates = set.candidates(last);
         for ip in candidates.by_ref().take(TRIES) {
-            if self.store.reserve(draft, ip)? {
+            if self.store.reserve(pending, ip)? {
                 return Ok(ip);
             }
         }
         let taken: HashSet<IpAddr> = self.store.addresses()?.into_iter().collect();
         for ip in candidates.filter(|ip| !taken.contains(ip)) {
-            if self.store.reserve(draft, ip)? {
+            if self.store.reserve(pending, ip)? {
                 return Ok(ip);
             }
         }
-        // Everything is taken, so this ends even for IPv6.
+        // Every address of the set has a file now, so this list is no longer than the directory, even for
+        // IPv6.
         let all: Vec<IpAddr> = set.candidates(last).collect();
-        self.reclaim(&all, draft)?
+        self.reclaim(&all, pending)?
             .ok_or_else(|| CniError::internal(format!("no IP addresses available in range set: {set}")))
     }
 
-    /// Where nothing else is left: takes the first of the taken addresses whose container cannot be alive, since the
-    /// machine has started again. Then the first without content, which a power failure leaves of a reservation; but it
-    /// may as well be a placeholder, so this does not go without a word.
-    fn reclaim(&mut self, taken: &[IpAddr], draft: &mut Draft) -> Result<Option<IpAddr>, CniError> {
+    /// The last resort for a full set: takes an address whose container cannot be running, because the
+    /// machine has booted since. Failing that, takes the first address with an empty file from an earlier
+    /// boot. A power failure leaves such files, but an administrator may have made one as a placeholder, so
+    /// this is logged.
+    fn reclaim(&mut self, taken: &[IpAddr], pending: &mut PendingFile) -> Result<Option<IpAddr>, CniError> {
         let mut empty = None;
         for ip in taken {
             match self.store.holder(*ip) {
@@ -148,7 +167,7 @@ impl Attempt<'_, '_> {
                     if self.store.is_of_earlier_boot(*ip) =>
                 {
                     self.evict(*ip, holder)?;
-                    return Ok(self.store.reserve(draft, *ip)?.then_some(*ip));
+                    return Ok(self.store.reserve(pending, *ip)?.then_some(*ip));
                 }
                 Some(Holder::Empty) if empty.is_none() && self.store.is_of_earlier_boot(*ip) => {
                     empty = Some(*ip)
@@ -158,17 +177,19 @@ impl Attempt<'_, '_> {
         }
         let Some(ip) = empty else { return Ok(None) };
         eprintln!(
-            "host-local: no other address is left: {ip} is taken, whose file is empty and of an earlier boot"
+            "host-local: the range set is full: reusing {ip}, whose file is empty and from an earlier boot"
         );
         self.evict(ip, Holder::Empty)?;
-        Ok(self.store.reserve(draft, ip)?.then_some(ip))
+        Ok(self.store.reserve(pending, ip)?.then_some(ip))
     }
 
     fn undo(&mut self) {
         for ip in std::mem::take(&mut self.made) {
             match self.store.release(ip) {
-                Ok(()) => self.ledger.removed(ip, self.owner.holder()),
-                Err(error) => eprintln!("host-local: cleaning up after the failed ADD: {error}"),
+                Ok(()) => self.reservations.removed(ip, self.owner.holder()),
+                Err(error) => {
+                    eprintln!("host-local: failed to release an address after a failed ADD: {error}")
+                }
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Whether a reservation was made before the machine last started. What held it then cannot be alive now.
+//! Tells whether a reservation was made before the last boot. Its container cannot be running then.
 //!
-//! A file of ours carries the kernel's boot ID in an extended attribute, which says it exactly and stays out of the
-//! content. For files without one, made by the reference or on a file system without such attributes, the time of their
-//! last change is compared with the time of the boot.
+//! Our files carry the kernel's boot ID in an extended attribute, which is exact and does not change the
+//! content. Files without the attribute come from the reference or from a file system without extended
+//! attributes; their mtime is compared with the boot time.
 //!
-//! That time is not what it seems. Now less the uptime is later than the boot by as much as the clock was set forward
-//! since: by days on a virtual machine that was paused, by decades on a board without a battery. So it has to agree with
-//! what the kernel wrote down at the boot by the clock of then: the time of `/dev/null`, a node of devtmpfs. The earlier
-//! of the two counts, less a margin; in doubt a reservation is of this boot and stays.
+//! The boot time is uncertain. `now - uptime` is too late if the clock was stepped forward after boot: by
+//! days on a virtual machine that was paused, by decades on a board without a battery-backed clock. The mtime
+//! of `/dev/null` in devtmpfs is the boot time by the clock at that time. The earlier of the two counts,
+//! minus a margin: in doubt a reservation belongs to this boot and stays.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -15,34 +15,35 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
-/// The attribute that holds the boot ID.
+/// The extended attribute with the boot ID.
 const ATTRIBUTE: &str = "user.ferrule.boot";
 
-/// How far the clock may drift or be set back and forth in a boot without a file of it being taken for an earlier one.
+/// How far the clock may drift or be stepped back during a boot before a file of this boot seems to be from
+/// an earlier one.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// The boot that this process runs in.
+/// The current boot.
 #[derive(Clone, Debug)]
 pub struct Boot {
     id: Vec<u8>,
 }
 
 impl Boot {
-    /// Asks the kernel. Where it does not tell its boot ID, files get none.
+    /// Reads the boot ID from the kernel. If that fails, [`Boot::mark`] does nothing.
     pub fn current() -> Self {
         let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Boot { id: id.trim_ascii().to_owned() }
     }
 
-    /// Marks a new file as of this boot, if the file system allows it.
+    /// Marks a new file with the boot ID, if the file system supports extended attributes.
     pub fn mark(&self, file: impl AsFd) {
         if !self.id.is_empty() {
-            // Not every file system has such attributes; the file's time is there in any case.
+            // Without the attribute, `is_after` uses the mtime.
             let _ = fsetxattr(file, ATTRIBUTE, &self.id, XattrFlags::empty());
         }
     }
 
-    /// Whether `file` was certainly made before this boot.
+    /// Whether `file` was certainly made before this boot. False if that is unknown.
     pub fn is_after(&self, file: &File) -> bool {
         let mut value = [0; 64];
         match fgetxattr(file, ATTRIBUTE, &mut value[..]) {
@@ -55,13 +56,14 @@ impl Boot {
     }
 }
 
-/// When the kernel started, by the clock of now or by that of then, whichever is earlier; `None` if it is not known.
+/// The boot time: the earlier of `now - uptime` and the mtime of `/dev/null`; `None` if one of them is
+/// unknown.
 fn start_of_boot() -> Option<SystemTime> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let by_now = SystemTime::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?)?;
-    let by_then = fs::metadata("/dev/null").and_then(|meta| meta.modified()).ok()?;
-    Some(by_now.min(by_then))
+    let from_uptime = SystemTime::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?)?;
+    let from_devtmpfs = fs::metadata("/dev/null").and_then(|meta| meta.modified()).ok()?;
+    Some(from_uptime.min(from_devtmpfs))
 }
 
 fn is_before(time: SystemTime, boot: Option<SystemTime>) -> bool {

@@ -1,34 +1,34 @@
-//! CHECK: whether the addresses of the result are still reserved.
+//! CHECK: compares the reservations with the addresses of the result.
 
 use std::net::IpAddr;
 
 use cni_common::spec::{AddResult, CniError};
 
-use super::ledger::{Ledger, Reservation};
+use super::ledger::{Reservation, Reservations};
 use super::owner::{Holder, Owner};
 use super::set::RangeSet;
 use super::store::Store;
 
-/// Compares the result of the whole chain with the reservations. Writes nothing and takes no lock: nobody else touches what
-/// a live attachment has.
+/// Compares the result of the whole chain with the reservations. Writes nothing and takes no lock: no other
+/// call changes the reservations of a live attachment.
 ///
-/// The result may hold addresses of other plugins and other interfaces, or none where some plugin hides them, so only what
-/// cannot be right is reported.
+/// The result may contain addresses of other plugins and interfaces, and some plugins leave out all
+/// addresses. So only contradictions are errors.
 ///
 /// # Errors
-/// What is missing.
+/// The attachment has no reservation, or an address of the result is not reserved.
 pub fn check(
     store: &Store,
-    ledger: &mut Ledger<'_>,
+    reservations: &mut Reservations<'_>,
     owner: &Owner<'_>,
     sets: &[RangeSet],
     result: &AddResult,
 ) -> Result<(), CniError> {
-    let mut held = ledger.held_by(owner)?;
+    let mut held = reservations.held_by(owner)?;
     if held.is_empty() {
-        // Without the lock, the index may have been caught in the middle of a change. The store decides.
-        ledger.all()?;
-        held = ledger.held_by(owner)?;
+        // Without the lock, this call may have read the index during a change. Read the store instead.
+        reservations.all()?;
+        held = reservations.held_by(owner)?;
     }
     let id = owner.container_id;
     if held.is_empty() {
@@ -42,20 +42,21 @@ pub fn check(
         let list: Vec<String> = held.iter().map(|(ip, _)| ip.to_string()).collect();
         let list = list.join(", ");
         return Err(CniError::internal(format!(
-            "host-local: container {id} has none of the addresses that are reserved for it: {list}"
+            "host-local: prevResult has none of the addresses reserved for container {id}: {list}"
         )));
     }
-    match lost(store, owner, sets, &held, &ips) {
-        Some(ip) => Err(CniError::internal(format!(
-            "host-local: address {ip} of container {id} is not reserved any more"
-        ))),
+    match unreserved(store, owner, sets, &held, &ips) {
+        Some(ip) => {
+            Err(CniError::internal(format!("host-local: address {ip} of container {id} is not reserved")))
+        }
         None => Ok(()),
     }
 }
 
-/// An address out of a set from which the attachment has none reserved, although ADD takes one of each, and that is not
-/// reserved for another interface of the container: anybody can get it.
-fn lost(
+/// Returns an address of the result that another attachment could get: it belongs to a set without any
+/// reservation of this attachment, although ADD reserves one address of each set, and it is not reserved for
+/// another interface of the container.
+fn unreserved(
     store: &Store,
     owner: &Owner<'_>,
     sets: &[RangeSet],
@@ -68,7 +69,8 @@ fn lost(
         }
         _ => false,
     };
-    let bare = sets.iter().filter(|set| !held.iter().any(|(ip, _)| set.contains(*ip)));
-    let mut exposed = bare.flat_map(|set| ips.iter().copied().filter(|ip| set.contains(*ip)));
+    let sets_without_reservation = sets.iter().filter(|set| !held.iter().any(|(ip, _)| set.contains(*ip)));
+    let mut exposed =
+        sets_without_reservation.flat_map(|set| ips.iter().copied().filter(|ip| set.contains(*ip)));
     exposed.find(|ip| !is_the_containers(*ip))
 }

@@ -1,4 +1,4 @@
-//! The configuration: `ipam`, and the addresses that a runtime asks for.
+//! Decodes and checks the configuration: `ipam`, and the addresses that the runtime requests.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,17 +14,18 @@ use serde::Deserialize;
 use super::range::{RangeSpec, SubnetSpec};
 use super::set::RangeSet;
 
-/// Where reservations are unless `dataDir` says otherwise.
+/// The default of `dataDir`.
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// What ADD, CHECK and STATUS need of the configuration, valid.
+/// A checked configuration, for ADD, CHECK and STATUS.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `ipam.dataDir`: the folder with one store per network.
+    /// `ipam.dataDir`: the directory with one store for each network.
     pub data_dir: PathBuf,
-    /// The range sets, at least one: those of `runtimeConfig`, the one of `ipam` itself, those of `ipam.ranges`.
+    /// At least one range set, in this order: `runtimeConfig.ipRanges`, the range of `ipam` itself,
+    /// `ipam.ranges`.
     pub sets: Vec<RangeSet>,
-    /// The addresses asked for, each once: by CNI_ARGS or `args`, and by `runtimeConfig`.
+    /// The requested addresses without duplicates, from CNI_ARGS or `args`, and from `runtimeConfig.ips`.
     pub requested: Vec<IpAddr>,
     /// `ipam.routes`.
     pub routes: Vec<Route>,
@@ -36,7 +37,8 @@ impl Config {
     /// Reads and checks the configuration. `args` is CNI_ARGS.
     ///
     /// # Errors
-    /// Code 6 for a value of a wrong type, 4 for CNI_ARGS, 7 for everything else, in the reference's words.
+    /// Code 6 for a value of the wrong type, 4 for CNI_ARGS, 7 for all other errors, with the reference's
+    /// texts.
     pub fn load(conf: &NetConf, version: SpecVersion, args: &str) -> Result<Self, CniError> {
         let wire: WireConf = conf.decode()?;
         let ipam = wire.ipam.ok_or_else(|| CniError::invalid_config("IPAM config missing 'ipam' key"))?;
@@ -63,8 +65,8 @@ impl Config {
     }
 }
 
-/// The store's folder for DEL and GC, which work with any configuration that ADD may once have accepted: nothing else of
-/// it counts, and without a readable `dataDir` ADD has used the default.
+/// `dataDir` for DEL and GC, which must work with every configuration that ADD may have accepted. Without a
+/// readable `dataDir` this is the default, which ADD used too.
 pub fn data_dir_of(conf: &NetConf) -> PathBuf {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -144,7 +146,7 @@ impl WireRange {
     }
 }
 
-/// A mapped subnet is no error of its text: it is refused where ranges are checked.
+/// Reads a subnet. An IPv4-mapped one is not a syntax error; [`super::range::Range::new`] refuses it.
 fn read_subnet(text: &str) -> Result<SubnetSpec, String> {
     let is_mapped = |text: &str| {
         let ip = text.split_once('/').and_then(|(ip, _)| ip.parse::<IpAddr>().ok());
@@ -161,7 +163,7 @@ fn read_ranges(ranges: Vec<Option<WireRange>>) -> Result<Vec<RangeSpec>, CniErro
     ranges.into_iter().map(|range| range.unwrap_or_default().read()).collect()
 }
 
-/// One element of `runtimeConfig.ipRanges`: a range set, or, as go-cni sends it, a single range.
+/// One element of `runtimeConfig.ipRanges`: a range set, or a single range as go-cni sends it.
 fn range_set_of(json: &Option<Json>) -> Result<Vec<RangeSpec>, CniError> {
     let Some(json) = json else { return Ok(Vec::new()) };
     let ranges = if json.is_object() { json.decode().map(|range| vec![range]) } else { json.decode() };
@@ -171,8 +173,8 @@ fn range_set_of(json: &Option<Json>) -> Result<Vec<RangeSpec>, CniError> {
     read_ranges(ranges)
 }
 
-/// The addresses asked for, each once: by CNI_ARGS, or, if it has any, by `args` (CONVENTIONS: CNI_ARGS is ignored then), and
-/// by `runtimeConfig`.
+/// The requested addresses without duplicates. CNI_ARGS counts only if `args` has no addresses
+/// (CONVENTIONS.md); `runtimeConfig.ips` is added to both.
 fn requested(
     cni_args: &str,
     args: Vec<Option<String>>,
@@ -187,11 +189,11 @@ fn requested(
         listed.push(parse_ip_or_cidr(&text).map_err(CniError::invalid_config)?);
     }
     let cni_args = CniArgs::parse(cni_args, &["IP"])?;
-    let by_args = cni_args
+    let from_cni_args = cni_args
         .get("IP")
         .map(|text| parse_ip_or_cidr(text).map_err(|why| bad_pair(&format!("IP={text}"), &why)));
     let mut requested = Vec::new();
-    for ip in by_args.transpose()?.filter(|_| !has_args).into_iter().chain(listed) {
+    for ip in from_cni_args.transpose()?.filter(|_| !has_args).into_iter().chain(listed) {
         if !requested.contains(&ip) {
             requested.push(ip);
         }
@@ -230,8 +232,8 @@ fn check_sets(
     Ok(sets)
 }
 
-/// The result's address: that of the attachment, with the prefix length of its range's subnet.
+/// `ip` with the prefix length of `subnet`, as the result reports it.
 pub fn with_prefix(ip: IpAddr, subnet: IpNetwork) -> IpNetwork {
-    // The prefix length of a subnet fits the addresses in it.
+    // This cannot fail: the subnet contains the address, so both have the same family.
     IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into())
 }

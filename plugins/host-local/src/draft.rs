@@ -1,5 +1,5 @@
-//! A file that is written but not there yet: it gets its name when it is complete, and only if that name is
-//! free, so that no crash leaves half of one.
+//! A file that gets its name only when its content is complete, and only if the name is free. A crash
+//! therefore never leaves an incomplete file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,53 +10,49 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
 
-/// The name of a draft where files without a name cannot be made. What a crash leaves there the reference takes for
-/// one more file of that attachment, which DEL removes; the next draft removes it as well.
+/// The pending file's name if the file system does not support O_TMPFILE. If a crash leaves this file, the
+/// reference takes it for another reservation of the attachment, which DEL removes; the next pending file
+/// removes it too.
 const NAME: &str = ".ferrule-draft";
 
-/// A file without a name, or with one that is no address. The store must be locked as long as it lives.
+/// A file without a name, or with a temporary one. The store must stay locked while this exists.
 #[derive(Debug)]
-pub struct Draft {
+pub struct PendingFile {
     file: File,
     temporary: Option<PathBuf>,
 }
 
-impl Draft {
-    /// Writes a draft in the folder `dir`.
-    ///
-    /// # Errors
-    /// Whatever keeps the file from being made or written.
+impl PendingFile {
+    /// Creates the file in the directory `dir` and writes its content.
     pub fn new(dir: &Path, content: &str) -> io::Result<Self> {
-        let mut draft = match Draft::nameless(dir) {
-            // What file systems without O_TMPFILE, and kernels without it, answer.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Draft::named(dir)?,
+        let mut pending = match PendingFile::nameless(dir) {
+            // The errors of file systems and kernels without O_TMPFILE.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => PendingFile::named(dir)?,
             outcome => outcome?,
         };
-        draft.file.write_all(content.as_bytes())?;
-        Ok(draft)
+        pending.file.write_all(content.as_bytes())?;
+        Ok(pending)
     }
 
     fn nameless(dir: &Path) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Draft { file: file.into(), temporary: None })
+        Ok(PendingFile { file: file.into(), temporary: None })
     }
 
     fn named(dir: &Path) -> io::Result<Self> {
         let path = dir.join(NAME);
-        // Never truncate a leftover: should it have a second name, that one would lose its content too.
+        // Remove a leftover instead of truncating it: if it has a second hard link, that one must keep its
+        // content.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Draft { file, temporary: Some(path) })
+        Ok(PendingFile { file, temporary: Some(path) })
     }
 
-    /// Gives the draft its name. `false` if that is taken; the draft can then be given another.
-    ///
-    /// # Errors
-    /// Whatever else keeps it from getting the name.
+    /// Gives the file its name. Returns false if the name is taken; the caller may then try another name.
     pub fn publish(&mut self, path: &Path) -> io::Result<bool> {
         let Some(temporary) = &self.temporary else {
             let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -66,7 +62,8 @@ impl Draft {
                 Err(error) => Err(error.into()),
             };
         };
-        // Not every such file system has hard links either. Nobody can come in between: the store is locked.
+        // A file system without O_TMPFILE may lack hard links too. The lock keeps other calls from creating
+        // `path` in between.
         match fs::symlink_metadata(path) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -79,16 +76,16 @@ impl Draft {
     }
 }
 
-impl AsFd for Draft {
+impl AsFd for PendingFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-impl Drop for Draft {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(path) = &self.temporary {
-            // If it stays, the next draft removes it.
+            // If this fails, the next pending file removes the leftover.
             let _ = fs::remove_file(path);
         }
     }
@@ -105,22 +102,22 @@ mod tests {
         names
     }
 
-    /// Both ways of making a draft do the same.
+    /// Files with and without O_TMPFILE behave alike.
     #[test]
-    fn a_name_is_given_once_and_a_failed_draft_leaves_nothing() {
-        let make: [fn(&Path) -> Draft; 2] =
-            [|dir| Draft::nameless(dir).unwrap(), |dir| Draft::named(dir).unwrap()];
+    fn name_is_used_once_and_a_dropped_file_leaves_nothing() {
+        let make: [fn(&Path) -> PendingFile; 2] =
+            [|dir| PendingFile::nameless(dir).unwrap(), |dir| PendingFile::named(dir).unwrap()];
         for make in make {
             let dir = tempfile::tempdir().unwrap();
             let (a, b) = (dir.path().join("10.0.0.1"), dir.path().join("10.0.0.2"));
             fs::write(&a, "other").unwrap();
             fs::write(dir.path().join(NAME), "left by a crash").unwrap();
             fs::hard_link(dir.path().join(NAME), dir.path().join("second-name")).unwrap();
-            let mut draft = make(dir.path());
-            draft.file.write_all(b"mine").unwrap();
-            assert!(!draft.publish(&a).unwrap());
-            assert!(draft.publish(&b).unwrap());
-            drop(draft);
+            let mut pending = make(dir.path());
+            pending.file.write_all(b"mine").unwrap();
+            assert!(!pending.publish(&a).unwrap());
+            assert!(pending.publish(&b).unwrap());
+            drop(pending);
             drop(make(dir.path()));
             let _ = fs::remove_file(dir.path().join(NAME));
             assert_eq!(names(dir.path()), ["10.0.0.1", "10.0.0.2", "second-name"]);

@@ -1,16 +1,17 @@
-//! Which addresses an attachment has, without reading all reservations: beside the stores, out of the reference's sight.
+//! An index from attachments to their addresses, which saves reading all reservations. It lies beside the
+//! stores, where the reference does not look.
 //!
-//! `<dataDir>/.ferrule/<network>/` holds a symbolic link per attachment, `<container ID>:<ifname>`, whose target lists the
-//! addresses. (A link is made in one step, complete, and needs no block on the disk. No network has a name that starts
-//! with a dot.) Nothing is believed because it is in the index: the file of the address decides. So an entry too
-//! many does no harm, and only one that is missing would.
+//! `<dataDir>/.ferrule/<network>/` holds one symbolic link for each attachment, `<container ID>:<ifname>`.
+//! Its target lists the addresses. The kernel creates a symbolic link atomically and usually without a data
+//! block. No network name starts with a dot. The file of an address always decides, so a wrong index entry
+//! does no harm; only a missing entry would.
 //!
-//! None is missing while both folders carry the *seal*: the same time of last change, one that the kernel does not set by
-//! itself, put there as the last act of a command that knew all reservations, with the store locked. Whoever adds a
-//! reservation, this program, the reference or a hand, makes the kernel set the store's time to now, however soon
-//! after and however coarse its clock; whoever changes the index breaks the seal on that side. Hence there is no order of
-//! steps to keep, nothing to be torn by a crash, and no state that could be wrong: without the seal the store is read,
-//! and the index made anew.
+//! The index is complete if and only if both directories have the same mtime with our marker nanoseconds: the
+//! *stamp*. A call that knows all reservations sets it as its last step, with the store locked. Every
+//! creation or removal of a reservation, by this program, by the reference or by hand, makes the kernel set
+//! the store's mtime to the current time, which invalidates the stamp regardless of the clock's resolution.
+//! Every change of the index removes the stamp from the index directory. So no order of steps matters, and a
+//! crash cannot leave a wrong index: without the stamp, the next call reads the store and rebuilds the index.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -24,11 +25,11 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 use super::store::address_of;
 
-/// The folder of all indexes in `dataDir`.
+/// The directory of all indexes in `dataDir`.
 const DIR: &str = ".ferrule";
 
-/// The nanoseconds of a seal's time. The kernel's own times hit them once in a thousand million.
-const SEAL: i64 = 271_828_182;
+/// The nanoseconds of the stamp. The kernel's own times have them with a probability of one in 10^9.
+const STAMP_NANOSECONDS: i64 = 271_828_182;
 
 /// The index of one network.
 #[derive(Debug)]
@@ -38,32 +39,34 @@ pub struct Index {
 }
 
 impl Index {
-    /// The index of the store `<data_dir>/<network>`, whether there is one or not.
+    /// The index of the store `<data_dir>/<network>`. It need not exist.
     pub fn new(data_dir: &Path, network: &str) -> Self {
         Index { dir: data_dir.join(DIR).join(network), store: data_dir.join(network) }
     }
 
-    /// Whether the index knows every reservation.
-    pub fn is_sealed(&self) -> bool {
+    /// Whether the index has the stamp, so that it lists every reservation.
+    pub fn is_stamped(&self) -> bool {
         let time = |dir: &Path| {
             let meta = fs::symlink_metadata(dir).ok().filter(fs::Metadata::is_dir)?;
             Some((meta.mtime(), meta.mtime_nsec()))
         };
-        let sealed = time(&self.dir).filter(|(_, nanoseconds)| *nanoseconds == SEAL);
-        sealed.is_some() && sealed == time(&self.store)
+        let stamped = time(&self.dir).filter(|(_, nanoseconds)| *nanoseconds == STAMP_NANOSECONDS);
+        stamped.is_some() && stamped == time(&self.store)
     }
 
-    /// Declares that the index knows every reservation. The store must have been locked since that was found out.
+    /// Sets the stamp: the index lists every reservation. The store must have been locked since the caller
+    /// read that state.
     ///
     /// # Errors
-    /// Whatever keeps the times from being set; the seal is then broken.
-    pub fn seal(&self) -> io::Result<()> {
+    /// A time cannot be set. The stamp is invalid then.
+    pub fn stamp(&self) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
-        // One second ago: not even a tick that hits the nanoseconds is taken for the seal.
+        // One second ago: even if the kernel's current time has the marker nanoseconds, it differs in the
+        // seconds.
         let seconds = i64::try_from(now.as_secs()).map_err(io::Error::other)? - 1;
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: seconds, tv_nsec: SEAL },
+            last_modification: Timespec { tv_sec: seconds, tv_nsec: STAMP_NANOSECONDS },
         };
         for dir in [&self.dir, &self.store] {
             utimensat(CWD, dir, &times, AtFlags::empty())?;
@@ -71,10 +74,10 @@ impl Index {
         Ok(())
     }
 
-    /// The addresses listed for `key`, none if it has no entry.
+    /// The addresses listed for `key`; empty without an entry.
     ///
     /// # Errors
-    /// Whatever is no answer; the store has to be read then.
+    /// The entry cannot be read or is invalid. The caller must read the store then.
     pub fn get(&self, key: &str) -> io::Result<Vec<IpAddr>> {
         let target = match fs::read_link(self.dir.join(key)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -84,10 +87,7 @@ impl Index {
         addresses.flatten().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Lists `addresses` for `key`, or removes its entry if there are none.
-    ///
-    /// # Errors
-    /// Whatever keeps the entry from being written.
+    /// Lists `addresses` for `key`. An empty list removes the entry.
     pub fn put(&self, key: &str, addresses: &[IpAddr]) -> io::Result<()> {
         let path = self.dir.join(key);
         match fs::remove_file(&path) {
@@ -97,10 +97,7 @@ impl Index {
         if addresses.is_empty() { Ok(()) } else { symlink(target(addresses), path) }
     }
 
-    /// Makes the index list exactly `entries`, and writes only what differs.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being complete.
+    /// Makes the index list exactly `entries`. Writes only the entries that differ.
     pub fn rebuild(&self, entries: &BTreeMap<String, Vec<IpAddr>>) -> io::Result<()> {
         let mut missing: BTreeMap<&str, &[IpAddr]> =
             entries.iter().map(|(key, list)| (key.as_str(), list.as_slice())).collect();
@@ -119,15 +116,12 @@ impl Index {
         missing.into_iter().try_for_each(|(key, list)| symlink(target(list), self.dir.join(key)))
     }
 
-    /// Whether there is an index, sealed or not.
+    /// Whether the index exists, stamped or not.
     pub fn exists(&self) -> bool {
         self.dir.is_dir()
     }
 
-    /// Makes an empty index, for nobody's eyes but the owner's.
-    ///
-    /// # Errors
-    /// Whatever keeps the folder from being made.
+    /// Creates an empty index. Only its owner can read it.
     pub fn create(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
@@ -174,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn rebuilt_index_lists_exactly_what_is_wanted() {
+    fn rebuilt_index_lists_exactly_the_entries() {
         let (dir, index) = new();
         let entries: BTreeMap<String, Vec<IpAddr>> =
             [("a:e".to_owned(), ips(&["10.0.0.2"])), ("b".to_owned(), ips(&["10.0.0.3", "fd00::3"]))].into();
@@ -188,41 +182,42 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join(".ferrule/net")).unwrap().count(), 2);
     }
 
-    /// The seal does not outlive any change of either folder, however soon it comes: there is no tick to wait for.
+    /// Every change of either directory invalidates the stamp, even if it follows within the same clock tick.
     #[test]
-    fn every_change_breaks_the_seal_at_once() {
+    fn every_change_invalidates_the_stamp() {
         let (dir, index) = new();
         let file = dir.path().join("net/10.0.0.2");
-        assert!(!index.is_sealed());
+        assert!(!index.is_stamped());
         for round in 0..200 {
-            index.seal().unwrap();
-            assert!(index.is_sealed());
+            index.stamp().unwrap();
+            assert!(index.is_stamped());
             match round % 4 {
                 0 => drop(File::create(&file).unwrap()),
                 1 => fs::remove_file(&file).unwrap(),
                 2 => index.put("a:e", &ips(&["10.0.0.2"])).unwrap(),
                 _ => index.put("a:e", &[]).unwrap(),
             }
-            assert!(!index.is_sealed(), "round {round}");
+            assert!(!index.is_stamped(), "round {round}");
         }
-        index.seal().unwrap();
+        index.stamp().unwrap();
         fs::remove_dir(dir.path().join("net")).unwrap();
-        assert!(!index.is_sealed());
+        assert!(!index.is_stamped());
         fs::create_dir(dir.path().join("net")).unwrap();
-        assert!(!index.is_sealed());
+        assert!(!index.is_stamped());
     }
 
-    /// A crash between the two steps of sealing, or the kernel giving both folders the same time, is no seal.
+    /// A crash between the two steps of stamping leaves no stamp; neither do equal mtimes that the kernel
+    /// set.
     #[test]
-    fn half_a_seal_is_none() {
+    fn one_stamped_directory_is_not_enough() {
         let (dir, index) = new();
         let store = File::open(dir.path().join("net")).unwrap();
-        index.seal().unwrap();
+        index.stamp().unwrap();
         store.set_modified(SystemTime::now()).unwrap();
-        assert!(!index.is_sealed());
+        assert!(!index.is_stamped());
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
         store.set_modified(now).unwrap();
         File::open(dir.path().join(".ferrule/net")).unwrap().set_modified(now).unwrap();
-        assert!(!index.is_sealed());
+        assert!(!index.is_stamped());
     }
 }

@@ -1,5 +1,4 @@
-//! What a command knows of the reservations and what it changes: out of the index if that knows all, out of the store
-//! otherwise.
+//! The reservations as one call sees and changes them: from the index if it is complete, else from the store.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,35 +10,35 @@ use super::index::Index;
 use super::owner::{Holder, Owner};
 use super::store::Store;
 
-/// An address and who holds it.
+/// An address and its holder.
 pub type Reservation = (IpAddr, Holder);
 
-/// The view of one command. Nothing in it is trusted that the store does not confirm.
-pub struct Ledger<'a> {
+/// The reservations in one call. The store must confirm every entry of the index.
+pub struct Reservations<'a> {
     store: &'a Store,
     index: &'a Index,
-    /// Every reservation, once the store had to be read.
+    /// All reservations, if the store has been read.
     all: Option<Vec<Reservation>>,
-    /// Whether nothing is missing, neither in `all` nor, without it, in the index.
+    /// Whether `all`, or without it the index, is complete.
     is_complete: bool,
     added: Vec<Reservation>,
     removed: Vec<Reservation>,
 }
 
-impl<'a> Ledger<'a> {
-    /// Looks whether the index knows every reservation. Without it, the store will be read.
+impl<'a> Reservations<'a> {
+    /// Reads nothing yet. The index or the store is read when a reservation is asked for.
     pub fn new(store: &'a Store, index: &'a Index) -> Self {
-        Ledger { store, index, all: None, is_complete: false, added: Vec::new(), removed: Vec::new() }
+        Reservations { store, index, all: None, is_complete: false, added: Vec::new(), removed: Vec::new() }
     }
 
-    /// The attachment's reservations, and those of its container that name no interface.
+    /// The reservations of the attachment, and those of its container that name no interface.
     ///
     /// # Errors
     /// Code 5 if the store cannot be read.
     pub fn held_by(&mut self, owner: &Owner<'_>) -> Result<Vec<Reservation>, CniError> {
         if self.all.is_none()
-            && self.index.is_sealed()
-            && let Some(held) = self.listed(owner)
+            && self.index.is_stamped()
+            && let Some(held) = self.in_index(owner)
         {
             self.is_complete = true;
             return Ok(held);
@@ -50,20 +49,21 @@ impl<'a> Ledger<'a> {
         Ok(held)
     }
 
-    /// What the index lists, if all of it is true.
-    fn listed(&self, owner: &Owner<'_>) -> Option<Vec<Reservation>> {
+    /// The reservations that the index lists for the attachment; `None` if the store contradicts one of them.
+    fn in_index(&self, owner: &Owner<'_>) -> Option<Vec<Reservation>> {
         let mut held = Vec::new();
         for holder in [owner.holder(), owner.legacy_holder()] {
             for ip in self.index.get(&holder.key()?).ok()? {
-                // Files that somebody wrote over in place: only reading all of them tells what is where.
-                let is_true = self.store.holder(ip).as_ref() == Some(&holder);
-                held.push(is_true.then(|| (ip, holder.clone()))?);
+                // A file that was overwritten in place does not change the directory's mtime: read the whole
+                // store then.
+                let is_confirmed = self.store.holder(ip).as_ref() == Some(&holder);
+                held.push(is_confirmed.then(|| (ip, holder.clone()))?);
             }
         }
         Some(held)
     }
 
-    /// Every reservation, out of the store.
+    /// All reservations, read from the store.
     ///
     /// # Errors
     /// Code 5 if the store cannot be read.
@@ -80,12 +80,12 @@ impl<'a> Ledger<'a> {
         Ok(self.all.insert(all))
     }
 
-    /// Notes that `ip` was reserved for `holder`.
+    /// Records that `ip` was reserved for `holder`.
     pub fn added(&mut self, ip: IpAddr, holder: Holder) {
         self.added.push((ip, holder));
     }
 
-    /// Notes that `holder` has `ip` no longer.
+    /// Records that `holder` no longer has `ip`.
     pub fn removed(&mut self, ip: IpAddr, holder: Holder) {
         match self.added.iter().position(|added| *added == (ip, holder.clone())) {
             Some(position) => drop(self.added.remove(position)),
@@ -93,10 +93,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Brings the index up to date. The store must have been locked all the time. Where there is no index, one is made
-    /// only if `create` is set: DEL and GC make no folders.
+    /// Updates the index. The store must have been locked since [`Reservations::new`]. A missing index is
+    /// created only if `create` is set: DEL and GC create no directories.
     ///
-    /// An index that cannot be written stays unsealed: the next command reads the store.
+    /// Without a complete update the index has no stamp, and the next call reads the store.
     pub fn finish(self, create: bool) {
         let _ = self.write(create);
     }
@@ -113,7 +113,7 @@ impl<'a> Ledger<'a> {
                 self.index.create()?;
             }
             self.index.rebuild(&self.entries())?;
-            return self.index.seal();
+            return self.index.stamp();
         }
         let mut lists: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         for (_, holder) in self.removed.iter().chain(&self.added) {
@@ -124,8 +124,8 @@ impl<'a> Ledger<'a> {
         }
         self.apply(&mut lists);
         lists.iter().try_for_each(|(key, list)| self.index.put(key, list))?;
-        // What was done and undone again has broken the seal as well.
-        if self.index.is_sealed() { Ok(()) } else { self.index.seal() }
+        // A reservation that was made and undone in this call has invalidated the stamp too.
+        if self.index.is_stamped() { Ok(()) } else { self.index.stamp() }
     }
 
     fn entries(&self) -> BTreeMap<String, Vec<IpAddr>> {

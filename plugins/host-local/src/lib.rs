@@ -1,11 +1,13 @@
-//! The `host-local` CNI plugin: gives out addresses of configured ranges and remembers in files on the node who has which.
+//! The `host-local` CNI plugin: assigns addresses from configured ranges and records in files on the node
+//! which attachment has which address.
 //!
-//! An IPAM plugin: it runs for another plugin and never looks at a namespace. What it keeps on disk is what the reference
-//! keeps ([`store`]), so that either can go on where the other stopped. What it has more lies beside ([`index`]), costs nothing
-//! to lose, and makes ADD and DEL as quick with 20,000 reservations as with ten.
+//! This is an IPAM plugin: another plugin calls it, and it never opens a network namespace. Its files equal
+//! the reference's ([`store`]), so either program can continue with the other's state. An additional
+//! [`index`] can be lost without harm; with it, ADD and DEL take as long with 20,000 reservations as with
+//! ten.
 //!
-//! [`range`], [`set`], [`config`], [`resolv`] and [`owner`] are pure. [`alloc`] and [`release`] do the work, each command in one
-//! critical section ([`store::Store::lock`]); CHECK and STATUS only look.
+//! [`range`], [`set`], [`config`], [`resolv`] and [`owner`] are pure. [`alloc`] and [`release`] change the
+//! store, each call under one lock ([`store::Store::lock`]). CHECK and STATUS change nothing.
 
 #![deny(missing_docs)]
 
@@ -33,7 +35,7 @@ use cni_common::spec::{AddResult, CniError, Code, Dns, SpecVersion};
 
 use config::Config;
 use index::Index;
-use ledger::Ledger;
+use ledger::Reservations;
 use owner::Owner;
 use store::Store;
 
@@ -51,10 +53,10 @@ impl Plugin for HostLocal {
         let (store, index) = open(&config.data_dir, call.config.name());
         store.create()?;
         let lock = store.lock()?;
-        let mut ledger = Ledger::new(&store, &index);
+        let mut reservations = Reservations::new(&store, &index);
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
-        let outcome = alloc::allocate(&store, &mut ledger, &owner, &config);
-        ledger.finish(true);
+        let outcome = alloc::allocate(&store, &mut reservations, &owner, &config);
+        reservations.finish(true);
         drop(lock);
         Ok(AddResult { ips: outcome?, routes: config.routes, dns, ..AddResult::default() })
     }
@@ -66,23 +68,23 @@ impl Plugin for HostLocal {
         };
         let (store, index) = open(&config.data_dir, call.config.name());
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
-        check::check(&store, &mut Ledger::new(&store, &index), &owner, &config.sets, result)
+        check::check(&store, &mut Reservations::new(&store, &index), &owner, &config.sets, result)
     }
 
-    /// Needs nothing of the configuration but the network's name and `dataDir`. Without the lock it goes on all the same:
-    /// it removes files only that hold this attachment's name.
+    /// Uses only the network's name and `dataDir` of the configuration. If the lock cannot be taken, DEL
+    /// continues without it: it removes only files that name this attachment.
     fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
         let (store, index) = open(&config::data_dir_of(call.config), call.config.name());
         if !store.exists() {
             return Ok(());
         }
         let lock = store.lock();
-        let mut ledger = Ledger::new(&store, &index);
+        let mut reservations = Reservations::new(&store, &index);
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
-        let outcome = release::release(&store, &mut ledger, &owner);
+        let outcome = release::release(&store, &mut reservations, &owner);
         match lock {
-            Ok(_locked) => ledger.finish(false),
-            Err(error) => eprintln!("host-local: DEL goes on without the lock: {error}"),
+            Ok(_locked) => reservations.finish(false),
+            Err(error) => eprintln!("host-local: cannot take the lock, DEL continues without it: {error}"),
         }
         outcome
     }
@@ -93,14 +95,15 @@ impl Plugin for HostLocal {
             return Ok(());
         }
         let _lock = store.lock()?;
-        let mut ledger = Ledger::new(&store, &index);
-        let outcome = release::collect(&store, &mut ledger, call.valid);
-        ledger.finish(false);
+        let mut reservations = Reservations::new(&store, &index);
+        let outcome = release::collect(&store, &mut reservations, call.valid);
+        reservations.finish(false);
         outcome
     }
 
     fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
-        // Nobody asks for addresses in STATUS, so CNI_ARGS have nothing to say. The version allows STATUS: it is new.
+        // STATUS has no CNI_ARGS. Its version is not known here; only 1.1.0 and later allow STATUS, so use
+        // the newest.
         let config = Config::load(call.config, SpecVersion::NEWEST, "")
             .map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         status::check_writable(&config.data_dir.join(call.config.name()))

@@ -1,4 +1,4 @@
-//! Whom an address is reserved for: what the file of that address holds.
+//! The attachment that an address is reserved for, and the content of the address's file.
 
 use cni_common::spec::ident::{check_container_id, check_ifname};
 
@@ -12,42 +12,44 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// The content of the attachment's files. The reference compares all of it, so nothing may be added.
+    /// The content of the attachment's files. The reference compares all of it, so it must not contain
+    /// anything else.
     pub fn content(&self) -> String {
         format!("{}\r\n{}", self.container_id, self.ifname)
     }
 
-    /// What a file of this attachment holds, once it is read.
+    /// The parsed content of the attachment's files.
     pub fn holder(&self) -> Holder {
         Holder::Attachment { container_id: self.container_id.to_owned(), ifname: self.ifname.to_owned() }
     }
 
-    /// What a file of this attachment's container holds that a reference plugin before 0.7 wrote.
+    /// The parsed content of a file that a reference plugin before 0.7 wrote for the attachment's container.
     pub fn legacy_holder(&self) -> Holder {
         Holder::Container(self.container_id.to_owned())
     }
 }
 
-/// What the file of an address holds.
+/// The parsed content of an address's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// `<container ID>\r\n<ifname>`.
     Attachment {
-        /// The container.
+        /// CNI_CONTAINERID.
         container_id: String,
-        /// The interface in it.
+        /// CNI_IFNAME.
         ifname: String,
     },
-    /// `<container ID>` alone, as reference plugins before 0.7 wrote it: any interface of that container.
+    /// `<container ID>` alone, as reference plugins before 0.7 wrote it. Stands for any interface of the
+    /// container.
     Container(String),
-    /// Nothing: a placeholder of the administrator, or what a crash has left of a reservation.
+    /// No content: an administrator's placeholder, or a reservation that a crash cut off.
     Empty,
-    /// Something that no plugin wrote: a placeholder.
+    /// Content that no plugin writes: a placeholder.
     Foreign,
 }
 
 impl Holder {
-    /// Reads the content of a file; white space around it does not count.
+    /// Parses the content of a file. Ignores leading and trailing white space.
     pub fn parse(content: &[u8]) -> Self {
         let Ok(text) = str::from_utf8(content) else { return Holder::Foreign };
         let text = text.trim();
@@ -63,8 +65,8 @@ impl Holder {
         }
     }
 
-    /// The name under which the index knows the holder; `None` for what nobody looks for. A colon occurs neither in a
-    /// container ID nor in an interface name.
+    /// The holder's entry name in the index; `None` for placeholders. Neither a container ID nor an interface
+    /// name can contain a colon.
     pub fn key(&self) -> Option<String> {
         match self {
             Holder::Attachment { container_id, ifname } => Some(format!("{container_id}:{ifname}")),
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_content_is_parsed() {
         let owner = Owner { container_id: "abc.d", ifname: "eth0" };
         assert_eq!(owner.content(), "abc.d\r\neth0");
         assert_eq!(Holder::parse(owner.content().as_bytes()), owner.holder());
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_belong_to_nobody() {
+    fn placeholders_have_no_owner() {
         for empty in ["", " \n", "\r\n"] {
             assert_eq!(Holder::parse(empty.as_bytes()), Holder::Empty);
         }
         for foreign in ["a b", "a\r\n", "a\neth0", "a\r\neth0\r\nx", "-a", "a\r\ne:0", "a/../b"] {
             let holder = Holder::parse(foreign.as_bytes());
-            // An ID with nothing but white space behind it is that ID.
+            // White space after a container ID is ignored.
             let expected = if foreign == "a\r\n" { Holder::Container("a".into()) } else { Holder::Foreign };
             assert_eq!(holder, expected, "{foreign:?}");
         }

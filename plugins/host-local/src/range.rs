@@ -1,33 +1,33 @@
-//! One range of addresses: the part of a subnet between two addresses, without the gateway.
+//! One range of addresses: the part of a subnet between two addresses, except the gateway.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-/// A range as the configuration has it, its texts read.
+/// An unchecked range of the configuration, with its texts parsed.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSpec {
-    /// The subnet, host bits kept; `None` if it is not given.
+    /// The subnet with its host bits; `None` if the configuration has none.
     pub subnet: Option<SubnetSpec>,
     /// The first address; by default the one after the network address.
     pub start: Option<IpAddr>,
-    /// The last address; by default the one before the broadcast address, for IPv6 the last of all.
+    /// The last address; by default the one before the broadcast address, for IPv6 the subnet's last address.
     pub end: Option<IpAddr>,
     /// The gateway; by default the address after the network address.
     pub gateway: Option<IpAddr>,
 }
 
-/// A subnet as the configuration has it.
+/// A subnet of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubnetSpec {
-    /// An address with a prefix length that fits its family.
+    /// An address with a prefix length of its family.
     Network(IpNetwork),
-    /// An IPv4 address written as an IPv6 one: its mask is of another length than the address, which is refused.
+    /// An IPv4-mapped IPv6 address. [`Range::new`] refuses it, because address and mask differ in length.
     Mapped,
 }
 
-/// A valid range: `start` to `end`, both included, lie in `subnet`.
+/// A checked range. `start` and `end`, both inclusive, are in `subnet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     subnet: IpNetwork,
@@ -39,11 +39,11 @@ pub struct Range {
 impl Range {
     /// Checks a range and fills in its defaults.
     ///
-    /// Network and broadcast address are left out by the defaults only: who names them gets them. A gateway outside the
-    /// subnet is accepted, since networks with one exist.
+    /// The default start and end exclude network and broadcast address; an explicit start or end may be one
+    /// of them. A gateway outside the subnet is accepted, because such networks exist.
     ///
     /// # Errors
-    /// What is wrong, in the reference's words. One text of ours, for a gateway of another family.
+    /// The reference's texts, and one of ours for a gateway of another family.
     pub fn new(spec: &RangeSpec) -> Result<Self, RangeError> {
         let subnet = match spec.subnet {
             None => return Err("IP <nil> not v4 nor v6".into()),
@@ -66,7 +66,9 @@ impl Range {
         };
         let gateway = spec.gateway.unwrap_or(first);
         if gateway.is_ipv4() != subnet.is_ipv4() {
-            return Err(format!("gateway {gateway} is not of the family of network {subnet}").into());
+            return Err(
+                format!("gateway {gateway} and network {subnet} have different address families").into()
+            );
         }
         let start = spec.start.unwrap_or(first);
         let end = spec.end.unwrap_or(last);
@@ -79,14 +81,11 @@ impl Range {
             return Err(not_in("RangeEnd", end).into());
         }
         if start > end {
-            // The reference blames whichever of the two it looks at when the other is known. It accepts a start at the
-            // broadcast address without an end, and then walks out of the subnet.
+            // The reference blames the address that it checks second. It accepts a start at the broadcast
+            // address without an end, and then assigns addresses outside the subnet.
             let msg =
                 if spec.start.is_some() { not_in("RangeStart", start) } else { not_in("RangeEnd", end) };
-            return Err(RangeError {
-                msg,
-                details: format!("the range starts at {start}, after its end {end}"),
-            });
+            return Err(RangeError { msg, details: format!("range start {start} is after range end {end}") });
         }
         Ok(Range { subnet, start, end, gateway })
     }
@@ -96,7 +95,7 @@ impl Range {
         self.subnet
     }
 
-    /// The gateway: what the result tells, and never an address to give away.
+    /// The gateway. The result reports it, and it is never assigned.
     pub fn gateway(&self) -> IpAddr {
         self.gateway
     }
@@ -111,23 +110,24 @@ impl Range {
         self.end
     }
 
-    /// Whether all addresses are IPv4 ones.
+    /// Whether this is an IPv4 range.
     pub fn is_ipv4(&self) -> bool {
         self.subnet.is_ipv4()
     }
 
     /// Whether `ip` lies between start and end.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        // The order of IpAddr puts every IPv4 address before every IPv6 one, so this is false for the other family.
+        // `IpAddr` orders all IPv4 addresses before all IPv6 addresses, so this is false for the other
+        // family.
         self.start <= ip && ip <= self.end
     }
 
-    /// Whether the two share an address.
+    /// Whether the two ranges share an address.
     pub fn overlaps(&self, other: &Range) -> bool {
         self.contains(other.start) || other.contains(self.start)
     }
 
-    /// The address after `ip` in the range.
+    /// The address after `ip` in the range; `None` at the end and for an address outside.
     pub fn next(&self, ip: IpAddr) -> Option<IpAddr> {
         (self.contains(ip) && ip < self.end).then(|| offset(ip, 1))
     }
@@ -139,12 +139,12 @@ impl fmt::Display for Range {
     }
 }
 
-/// Why a range is refused.
+/// Why a range is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeError {
-    /// In the reference's words.
+    /// The reference's text.
     pub msg: String,
-    /// More, where these mislead; or empty.
+    /// More precise, if the reference's text is misleading; else empty.
     pub details: String,
 }
 
@@ -154,7 +154,7 @@ impl<M: Into<String>> From<M> for RangeError {
     }
 }
 
-/// The address `by` further on in its family. Callers know that there is one.
+/// The address at the distance `by`. Callers make sure that it exists in the family.
 fn offset(ip: IpAddr, by: i8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add_signed(by.into())).into(),
@@ -190,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn network_and_broadcast_addresses_can_be_asked_for() {
+    fn network_and_broadcast_addresses_can_be_explicit() {
         let range = Range::new(&spec("10.1.2.0/24", "10.1.2.0", "10.1.2.255", "192.0.2.1")).unwrap();
         assert_eq!(range.to_string(), "10.1.2.0-10.1.2.255");
         assert_eq!(range.gateway().to_string(), "192.0.2.1");
     }
 
     #[test]
-    fn errors_in_the_references_words() {
+    fn errors_have_the_references_texts() {
         for (subnet, start, end, gateway, msg) in [
             ("10.1.2.0/31", "", "", "", "Network 10.1.2.0/31 too small to allocate from"),
             ("10.1.2.0/32", "", "", "", "Network 10.1.2.0/32 too small to allocate from"),
@@ -215,19 +215,25 @@ mod tests {
             ("10.1.2.0/24", "10.1.2.9", "10.1.2.8", "", "RangeStart 10.1.2.9 not in network 10.1.2.0/24"),
             ("10.1.2.0/24", "", "10.1.2.0", "", "RangeEnd 10.1.2.0 not in network 10.1.2.0/24"),
             ("10.1.2.0/24", "10.1.2.255", "", "", "RangeStart 10.1.2.255 not in network 10.1.2.0/24"),
-            ("10.1.2.0/24", "", "", "fd00::1", "gateway fd00::1 is not of the family of network 10.1.2.0/24"),
+            (
+                "10.1.2.0/24",
+                "",
+                "",
+                "fd00::1",
+                "gateway fd00::1 and network 10.1.2.0/24 have different address families",
+            ),
         ] {
             assert_eq!(Range::new(&spec(subnet, start, end, gateway)).unwrap_err().msg, msg);
         }
         assert_eq!(Range::new(&RangeSpec::default()).unwrap_err().msg, "IP <nil> not v4 nor v6");
         let reversed = Range::new(&spec("10.1.2.0/24", "10.1.2.9", "10.1.2.8", "")).unwrap_err();
-        assert_eq!(reversed.details, "the range starts at 10.1.2.9, after its end 10.1.2.8");
+        assert_eq!(reversed.details, "range start 10.1.2.9 is after range end 10.1.2.8");
     }
 
     proptest! {
-        /// A range is what a list of its addresses is.
+        /// A range behaves like the list of its addresses.
         #[test]
-        fn like_a_list(a in 0u8..64, b in 0u8..64, c in 0u8..64, d in 0u8..64, v4: bool) {
+        fn range_equals_a_list(a in 0u8..64, b in 0u8..64, c in 0u8..64, d in 0u8..64, v4: bool) {
             let address = |n: u8| if v4 { format!("10.0.0.{n}") } else { format!("fd00::{n:x}") };
             let range = |from: u8, to: u8| {
                 let subnet = if v4 { "10.0.0.0/26" } else { "fd00::/122" };

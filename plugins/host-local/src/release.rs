@@ -1,32 +1,41 @@
-//! DEL and GC: giving addresses back.
+//! DEL and GC: release addresses.
 
 use cni_common::spec::{CniError, Failures, ValidAttachment};
 
-use super::ledger::{Ledger, Reservation};
+use super::ledger::{Reservation, Reservations};
 use super::owner::{Holder, Owner};
 use super::store::Store;
 
-/// Gives back what `owner` has. Reservations without an interface only if there are none with it, like the reference.
+/// Releases the addresses of `owner`. Like the reference, releases reservations without an interface name
+/// only if no reservation has the interface's name.
 ///
 /// # Errors
-/// What could not be given back, after everything else was.
-pub fn release(store: &Store, ledger: &mut Ledger<'_>, owner: &Owner<'_>) -> Result<(), CniError> {
-    let mut held = ledger.held_by(owner)?;
+/// All addresses that could not be released; every one is tried.
+pub fn release(
+    store: &Store,
+    reservations: &mut Reservations<'_>,
+    owner: &Owner<'_>,
+) -> Result<(), CniError> {
+    let mut held = reservations.held_by(owner)?;
     let exact = owner.holder();
     if held.iter().any(|(_, holder)| *holder == exact) {
         held.retain(|(_, holder)| *holder == exact);
     }
-    remove(store, ledger, held)
+    remove(store, reservations, held)
 }
 
-/// Gives back what belongs to no attachment in `valid`. Placeholders stay.
+/// Releases the addresses that belong to no attachment in `valid`. Placeholders stay.
 ///
 /// # Errors
-/// What could not be given back, after everything else was.
-pub fn collect(store: &Store, ledger: &mut Ledger<'_>, valid: &[ValidAttachment]) -> Result<(), CniError> {
+/// All addresses that could not be released; every one is tried.
+pub fn collect(
+    store: &Store,
+    reservations: &mut Reservations<'_>,
+    valid: &[ValidAttachment],
+) -> Result<(), CniError> {
     let stale: Vec<Reservation> =
-        ledger.all()?.iter().filter(|(_, holder)| is_stale(holder, valid)).cloned().collect();
-    remove(store, ledger, stale)
+        reservations.all()?.iter().filter(|(_, holder)| is_stale(holder, valid)).cloned().collect();
+    remove(store, reservations, stale)
 }
 
 fn is_stale(holder: &Holder, valid: &[ValidAttachment]) -> bool {
@@ -39,11 +48,15 @@ fn is_stale(holder: &Holder, valid: &[ValidAttachment]) -> bool {
     }
 }
 
-fn remove(store: &Store, ledger: &mut Ledger<'_>, reservations: Vec<Reservation>) -> Result<(), CniError> {
+fn remove(
+    store: &Store,
+    reservations: &mut Reservations<'_>,
+    released: Vec<Reservation>,
+) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    for (ip, holder) in reservations {
+    for (ip, holder) in released {
         if failures.keep(store.release(ip)).is_some() {
-            ledger.removed(ip, holder);
+            reservations.removed(ip, holder);
         }
     }
     failures.into_result()
@@ -54,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stale() {
+    fn reservations_without_a_valid_attachment_are_stale() {
         let valid = [ValidAttachment { container_id: "a".into(), ifname: "eth0".into() }];
         for (content, stale) in [
             ("a\r\neth0", false),

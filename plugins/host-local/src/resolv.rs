@@ -1,9 +1,9 @@
-//! The file that `resolvConf` names, read as the resolver reads it.
+//! Parses the file that `resolvConf` names, like the resolver.
 
 use cni_common::spec::Dns;
 
-/// Collects `nameserver`, `domain`, `search` and `options` lines; everything else is ignored, comments are whole lines.
-/// Search domains and options of several lines add up, of several domains the last one counts.
+/// Collects `nameserver`, `domain`, `search` and `options` lines. Ignores all other lines; a comment is a
+/// whole line. Several `search` and `options` lines add up; the last `domain` line counts.
 ///
 /// # References
 /// resolv.conf(5).

@@ -1,19 +1,19 @@
-//! A range set: ranges that are alternatives of each other. An attachment gets one address out of every set.
+//! A range set: alternative ranges. An attachment gets one address from every set.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use super::range::{Range, RangeError, RangeSpec};
 
-/// Ranges of one family without a common address, at least one.
+/// One or more ranges of one family that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
 impl RangeSet {
-    /// Checks the ranges one by one and against each other.
+    /// Checks each range and all pairs of ranges.
     ///
     /// # Errors
-    /// What is wrong, in the reference's words.
+    /// The reference's texts.
     pub fn new(specs: &[RangeSpec]) -> Result<Self, RangeError> {
         let mut ranges: Vec<Range> = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -31,17 +31,17 @@ impl RangeSet {
         if ranges.is_empty() { Err("empty range set".into()) } else { Ok(RangeSet(ranges)) }
     }
 
-    /// Whether the addresses are IPv4 ones.
+    /// Whether this is an IPv4 set.
     pub fn is_ipv4(&self) -> bool {
         self.0.iter().any(Range::is_ipv4)
     }
 
-    /// The range that `ip` lies in.
+    /// The range that contains `ip`.
     pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(ip))
     }
 
-    /// Whether `ip` lies in one of the ranges.
+    /// Whether one of the ranges contains `ip`.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.range_of(ip).is_some()
     }
@@ -51,11 +51,11 @@ impl RangeSet {
         self.0.iter().any(|one| other.0.iter().any(|two| one.overlaps(two)))
     }
 
-    /// Every address that may be given away, once: round robin from the one after `last`, which comes last itself. If
-    /// `last` is not in the set, from the first address of the first range.
+    /// All assignable addresses, each once, round robin: from the address after `last` up to `last` itself.
+    /// If `last` is not in the set, from the first address of the first range.
     ///
-    /// An address that is the gateway of its own range is left out. Those of other ranges are not: the reference gives
-    /// them away, and what it has given away must stay valid.
+    /// Excludes the gateway of an address's own range, but not the gateways of other ranges: the reference
+    /// assigns those, and its assignments must stay valid.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
         let after = last.and_then(|ip| {
             let index = self.0.iter().position(|range| range.contains(ip))?;
@@ -65,7 +65,7 @@ impl RangeSet {
         Candidates { set: self, first, next: first }
     }
 
-    /// The position after `ip` of the range `index`: in that range, or at the start of the one after it.
+    /// The position after `ip` in range `index`; after the range's last address, the start of the next range.
     fn step(&self, index: usize, ip: IpAddr) -> (usize, IpAddr) {
         match self.0[index].next(ip) {
             Some(next) => (index, next),
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_nothing_but_its_gateway_has_no_candidates() {
+    fn set_with_only_its_gateway_has_no_candidates() {
         let set = RangeSet::new(&[spec("10.0.0.0/24", "10.0.0.1", "10.0.0.1", "")]).unwrap();
         assert!(candidates(&set, None).is_empty());
     }
 
     #[test]
-    fn the_end_of_the_address_space_is_no_trouble() {
+    fn candidates_at_the_end_of_the_address_space() {
         let top = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         let set = RangeSet::new(&[spec("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126", "", "", "")]).unwrap();
         assert_eq!(candidates(&set, None).last().unwrap(), top);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_in_the_references_words() {
+    fn errors_have_the_references_texts() {
         for (specs, msg) in [
             (vec![], "empty range set"),
             (vec![spec("10.0.0.0/24", "", "", ""), spec("fd00::/64", "", "", "")], "mixed address families"),
@@ -169,9 +169,10 @@ mod tests {
     }
 
     proptest! {
-        /// Round robin against a list: all addresses in order, rotated, without those that are their range's gateway.
+        /// Compares with a list: all addresses in order, rotated, without those that are their own range's
+        /// gateway.
         #[test]
-        fn like_a_list(
+        fn candidates_equal_a_rotated_list(
             ranges in prop::collection::vec((0u8..60, 0u8..12, 0u8..64), 1..4),
             last in prop::option::of(0u8..255),
         ) {

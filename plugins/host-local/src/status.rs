@@ -1,4 +1,4 @@
-//! STATUS: whether the store could be written.
+//! STATUS: checks that the store is writable.
 
 use std::io;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 use cni_common::spec::{CniError, Code};
 use rustix::fs::{Access, access};
 
-/// Looks at the store's folder or, where that is still to be made, at the one it would be made in. Makes nothing, takes no
-/// lock and counts no addresses: a full network is no reason to take pods off the node.
+/// Checks the store's directory or, if it does not exist, its nearest existing ancestor. Creates nothing,
+/// takes no lock and counts no addresses: a full range is no reason to make the node unready.
 ///
 /// # Errors
-/// Code 50, naming the folder.
+/// Code 50 with the directory.
 pub fn check_writable(store: &Path) -> Result<(), CniError> {
     let unusable = |path: &Path, error: &dyn std::fmt::Display| {
-        CniError::new(Code::NotAvailable, format!("cannot keep reservations in {}: {error}", path.display()))
+        CniError::new(Code::NotAvailable, format!("cannot write reservations in {}: {error}", path.display()))
     };
     for path in store.ancestors() {
-        // The last one of a relative path is empty.
+        // The last ancestor of a relative path is empty.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         match path.metadata() {
             Ok(meta) if meta.is_dir() => {
@@ -25,7 +25,7 @@ pub fn check_writable(store: &Path) -> Result<(), CniError> {
             }
             Ok(_) => return Err(unusable(path, &"not a directory")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A component above is no folder: the loop comes to it.
+            // An ancestor is not a directory; the loop reaches it.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
             Err(error) => return Err(unusable(path, &error)),
         }
@@ -40,13 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_are_there_or_can_be_made() {
+    fn existing_and_missing_directories() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path();
         fs::write(path.join("file"), "").unwrap();
         check_writable(path).unwrap();
         check_writable(&path.join("a/b/c")).unwrap();
-        check_writable(Path::new("no/such/folder")).unwrap();
+        check_writable(Path::new("no/such/directory")).unwrap();
         assert!(!path.join("a").exists());
         for bad in ["file", "file/a/b"] {
             let error = check_writable(&path.join(bad)).unwrap_err();

@@ -1,8 +1,10 @@
-//! The folder of a network: one file per reserved address, and the address that was given away last.
+//! The directory of a network: one file for each reserved address, and one for the last assigned address of
+//! each range set.
 //!
-//! It is the reference's, byte by byte, and programs of both kinds take turns on it. The reference walks through all of it
-//! and takes any file for a reservation that holds what it looks for, so nothing else may lie there. Only files
-//! that are named as an address is written are reservations here.
+//! The files equal the reference's byte for byte; both programs can use the directory alternately. The
+//! reference reads every file in it, and takes any file with an attachment's content for a reservation, so
+//! nothing else may be stored here. This program takes only files whose name is a canonical address for
+//! reservations.
 
 use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File};
@@ -17,11 +19,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::boot::Boot;
-use super::draft::Draft;
+use super::draft::PendingFile;
 use super::owner::{Holder, Owner};
 
-/// More than any container ID and interface name can fill.
-const LONGEST_CONTENT: u64 = 8192;
+/// The maximum file size that is read, in bytes. A container ID with an interface name is always shorter.
+const MAX_CONTENT: u64 = 8192;
 
 /// The store of one network.
 #[derive(Debug)]
@@ -31,26 +33,26 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store in the folder `dir`, whether there is one or not.
+    /// The store in the directory `dir`, which need not exist.
     pub fn new(dir: PathBuf) -> Self {
         Store { dir, boot: OnceCell::new() }
     }
 
-    /// Takes the store's lock, the same that the reference takes. The folder must exist.
+    /// Takes the store's lock, which the reference uses too. The directory must exist.
     ///
     /// # Errors
     /// As [`Lock::take`].
     pub fn lock(&self) -> Result<Lock, CniError> {
-        // The reference's mode, executable for no reason.
+        // The reference creates the lock file with this mode.
         Lock::take(&self.dir.join("lock"), 0o750)
     }
 
-    /// Whether the folder is there. What is no folder holds no reservations either.
+    /// Whether the directory exists.
     pub fn exists(&self) -> bool {
         self.dir.is_dir()
     }
 
-    /// Makes the folder, and those above it.
+    /// Creates the directory and its parents.
     ///
     /// # Errors
     /// Code 5.
@@ -67,27 +69,27 @@ impl Store {
         self.boot.get_or_init(Boot::current)
     }
 
-    /// Writes down a reservation for `owner`, of which only the address is still open.
+    /// Writes the content of a reservation for `owner`; [`Store::reserve`] gives it its address.
     ///
     /// # Errors
     /// Code 5.
-    pub fn draft(&self, owner: &Owner<'_>) -> Result<Draft, CniError> {
-        let draft = Draft::new(&self.dir, &owner.content())
+    pub fn pending_file(&self, owner: &Owner<'_>) -> Result<PendingFile, CniError> {
+        let pending = PendingFile::new(&self.dir, &owner.content())
             .map_err(|error| failed("write a reservation in", &self.dir, &error))?;
-        self.boot().mark(&draft);
-        Ok(draft)
+        self.boot().mark(&pending);
+        Ok(pending)
     }
 
-    /// Reserves `ip`; `false` if it is taken.
+    /// Reserves `ip` by giving the pending file its name. Returns false if `ip` is taken.
     ///
     /// # Errors
     /// Code 5.
-    pub fn reserve(&self, draft: &mut Draft, ip: IpAddr) -> Result<bool, CniError> {
+    pub fn reserve(&self, pending: &mut PendingFile, ip: IpAddr) -> Result<bool, CniError> {
         let path = self.path(ip);
-        draft.publish(&path).map_err(|error| failed("create", &path, &error))
+        pending.publish(&path).map_err(|error| failed("create", &path, &error))
     }
 
-    /// Gives `ip` back; it is fine if that has happened already.
+    /// Releases `ip`. A missing file is success.
     ///
     /// # Errors
     /// Code 5 with the file's name.
@@ -96,20 +98,21 @@ impl Store {
         remove(&path).map_err(|error| failed("remove", &path, &error))
     }
 
-    /// Who holds `ip`; `None` if nobody does, or if it cannot be told, which the reference passes over as well.
+    /// The holder of `ip`; `None` if its file is missing or cannot be read. The reference ignores unreadable
+    /// files too.
     pub fn holder(&self, ip: IpAddr) -> Option<Holder> {
         read(&self.path(ip)).ok().map(|(holder, _)| holder)
     }
 
-    /// Whether `ip` was reserved before the machine last started.
+    /// Whether `ip` was reserved before the last boot.
     pub fn is_of_earlier_boot(&self, ip: IpAddr) -> bool {
         read(&self.path(ip)).is_ok_and(|(_, file)| self.boot().is_after(&file))
     }
 
-    /// Every address that has a file, whatever it holds. A folder that is not there holds none.
+    /// All addresses that have a file of any content. A missing directory has none.
     ///
     /// # Errors
-    /// Code 5 if the folder cannot be read.
+    /// Code 5 if the directory cannot be read.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, CniError> {
         let list = || -> io::Result<Vec<IpAddr>> {
             let mut addresses = Vec::new();
@@ -124,17 +127,18 @@ impl Store {
         }
     }
 
-    /// Every reservation, read from its file, and whether all of them could be read.
+    /// Reads all reservations. The flag is false if a file could not be read; the reference ignores such
+    /// files too.
     ///
     /// # Errors
-    /// Code 5 if the folder cannot be read. A file that cannot be is passed over, as by the reference.
+    /// Code 5 if the directory cannot be read.
     pub fn scan(&self) -> Result<(Vec<(IpAddr, Holder)>, bool), CniError> {
         let mut reservations = Vec::new();
         let mut is_complete = true;
         for ip in self.addresses()? {
             match read(&self.path(ip)) {
                 Ok((holder, _)) => reservations.push((ip, holder)),
-                // Gone, or no regular file.
+                // Removed since, or not a regular file.
                 Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {}
                 Err(_) => is_complete = false,
             }
@@ -142,8 +146,8 @@ impl Store {
         Ok((reservations, is_complete))
     }
 
-    /// The address that the range set `set` gave away last; `None` if that is not known, which costs nothing but the
-    /// turn. White space around it makes it unknown, as for the reference.
+    /// The last address that the range set `set` assigned; `None` if it is unknown, which only restarts the
+    /// round robin. Like the reference, does not parse an address with white space around it.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let path = self.dir.join(format!("last_reserved_ip.{set}"));
         match fs::read_to_string(path) {
@@ -157,18 +161,18 @@ impl Store {
         }
     }
 
-    /// Writes down the address that the range set `set` gave away last. A crash leaves a complete file or none.
+    /// Stores the last address that the range set `set` assigned. A crash leaves a complete file or none.
     ///
     /// # Errors
     /// Code 5.
     pub fn set_last_reserved(&self, set: usize, ip: IpAddr) -> Result<(), CniError> {
         let path = self.dir.join(format!("last_reserved_ip.{set}"));
-        // Not renamed over the old one: for that, ext4 first sends the new content to the disk, which takes longer than
-        // all the rest.
+        // Not rename(2) over the old file: ext4 would first write the new content to disk, which takes longer
+        // than the rest of ADD.
         let write = || {
-            let mut draft = Draft::new(&self.dir, &ip.to_string())?;
+            let mut pending = PendingFile::new(&self.dir, &ip.to_string())?;
             remove(&path)?;
-            draft.publish(&path)
+            pending.publish(&path)
         };
         match write() {
             Ok(true) => Ok(()),
@@ -178,7 +182,7 @@ impl Store {
     }
 }
 
-/// Removes a file, which may be gone already.
+/// Removes a file. A missing file is success.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -186,18 +190,19 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens and reads the file of an address. Only regular files: a pipe would block, a link lead elsewhere.
+/// Opens and reads the file of an address. Reads regular files only: a FIFO would block, a symbolic link
+/// could lead outside the store.
 fn read(path: &Path) -> Result<(Holder, File), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let mut content = Vec::with_capacity(128);
-    match (&file).take(LONGEST_CONTENT).read_to_end(&mut content) {
+    match (&file).take(MAX_CONTENT).read_to_end(&mut content) {
         Ok(_) => Ok((Holder::parse(&content), file)),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
 }
 
-/// The address that a file name is. Only as addresses are written: what else a name might mean, no plugin has made.
+/// The address that a file is named after. Accepts only the canonical spelling, because plugins use no other.
 pub fn address_of(name: &str) -> Option<IpAddr> {
     name.parse().ok().filter(|ip: &IpAddr| ip.to_string() == name)
 }
@@ -215,15 +220,15 @@ mod tests {
     const OWNER: Owner<'_> = Owner { container_id: "c1", ifname: "eth0" };
 
     #[test]
-    fn a_reservation_is_what_the_reference_writes() {
+    fn reservation_equals_the_references() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("a/net"));
         assert!(!store.exists());
         store.create().unwrap();
         let ip: IpAddr = "2001:db8::2".parse().unwrap();
-        let mut draft = store.draft(&OWNER).unwrap();
-        assert!(store.reserve(&mut draft, ip).unwrap());
-        assert!(!store.reserve(&mut store.draft(&OWNER).unwrap(), ip).unwrap());
+        let mut pending = store.pending_file(&OWNER).unwrap();
+        assert!(store.reserve(&mut pending, ip).unwrap());
+        assert!(!store.reserve(&mut store.pending_file(&OWNER).unwrap(), ip).unwrap());
         let path = store.dir.join("2001:db8::2");
         assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_are_reservations() {
+    fn only_files_named_after_addresses_are_reservations() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().to_owned());
         for name in ["lock", "last_reserved_ip.0", "2001:DB8::1", "10.1.2", "note"] {
@@ -246,7 +251,9 @@ mod tests {
         std::os::unix::fs::symlink("note", dir.path().join("10.0.0.2")).unwrap();
         assert_eq!(store.scan().unwrap(), (vec![], true));
         assert_eq!(store.addresses().unwrap().len(), 2);
-        assert!(!store.reserve(&mut store.draft(&OWNER).unwrap(), "10.0.0.1".parse().unwrap()).unwrap());
+        assert!(
+            !store.reserve(&mut store.pending_file(&OWNER).unwrap(), "10.0.0.1".parse().unwrap()).unwrap()
+        );
     }
 
     #[test]

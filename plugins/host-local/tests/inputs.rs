@@ -1,4 +1,5 @@
-//! Configurations and variables that are refused: one document, the right code and text, and nothing is touched.
+//! Invalid configurations and variables: one error document with the right code and text, and no file is
+//! changed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,8 +8,8 @@ mod common;
 use common::{Net, OURS, listing, run};
 use serde_json::{Value, json};
 
-/// What is changed in a good configuration, CNI_ARGS, and what comes of it: code and message, or no message where it is
-/// the decoder's.
+/// Changes of a valid configuration, CNI_ARGS, and the expected code and message. An empty message stands for
+/// any message of the JSON decoder.
 fn rows() -> Vec<(Value, &'static str, u64, &'static str)> {
     let range = |range: Value| json!({ "/ipam/ranges": [[range]] });
     vec![
@@ -82,7 +83,7 @@ fn rows() -> Vec<(Value, &'static str, u64, &'static str)> {
             range(json!({ "subnet": "10.1.2.0/24", "gateway": "fd00::1" })),
             "",
             7,
-            "invalid range set 0: gateway fd00::1 is not of the family of network 10.1.2.0/24",
+            "invalid range set 0: gateway fd00::1 and network 10.1.2.0/24 have different address families",
         ),
         (
             json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24" }, { "subnet": "fd00::/64" }]] }),
@@ -162,7 +163,7 @@ fn changed(mut conf: Value, changes: &Value) -> Value {
 }
 
 #[test]
-fn bad_input_is_refused_and_nothing_is_made() {
+fn invalid_input_fails_and_creates_nothing() {
     for (changes, args, code, msg) in rows() {
         let net = Net::of("10.0.0.0/24");
         let conf = changed(net.conf.clone(), &changes);
@@ -175,12 +176,12 @@ fn bad_input_is_refused_and_nothing_is_made() {
     }
 }
 
-/// CHECK refuses the same. DEL does its work with any of it.
+/// CHECK refuses the same configurations. DEL works with all of them.
 #[test]
 fn del_works_with_any_configuration() {
     for (changes, args, code, _) in rows() {
-        // Both leave DEL with another folder, and without one there is nothing to do.
-        let is_elsewhere = changes.get("/ipam").is_some() || changes.get("/ipam/dataDir").is_some();
+        // These two changes make DEL use another directory, where it has nothing to do.
+        let uses_other_directory = changes.get("/ipam").is_some() || changes.get("/ipam/dataDir").is_some();
         let net = Net::of("10.0.0.0/24");
         net.add("c1").result();
         net.add("c2").result();
@@ -195,7 +196,7 @@ fn del_works_with_any_configuration() {
             assert_eq!(run_with_args("CHECK", &conf).error().0, code, "{changes}");
             assert_eq!(listing(net.root()), before);
         }
-        if !is_elsewhere {
+        if !uses_other_directory {
             run_with_args("DEL", &conf).ok();
             assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["10.0.0.3"], "{changes}");
         }
@@ -203,7 +204,7 @@ fn del_works_with_any_configuration() {
 }
 
 #[test]
-fn status_refuses_what_add_would() {
+fn status_refuses_the_same_configurations_as_add() {
     for (changes, args, code, msg) in rows() {
         let is_about_the_configuration = args.is_empty() && code != 5 && changes.get("/cniVersion").is_none();
         if !is_about_the_configuration {

@@ -1,4 +1,5 @@
-//! This program and the reference's take turns on one store, step by step, against a model of who has what.
+//! Our program and the reference's use one store alternately. Each step is compared with a model of the
+//! reservations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,10 +13,10 @@ use serde_json::json;
 const STEPS: usize = 200;
 
 #[test]
-fn two_hundred_random_steps_by_either() {
+fn random_steps_of_both_programs() {
     let mut random = Random::new();
     println!("seed {}", random.0);
-    // Small enough that it is full now and then.
+    // Small ranges, so that they are sometimes full.
     let net = Net::new(json!([[{ "subnet": "10.0.0.0/28" }], [{ "subnet": "fd00::/124" }]]));
     let mut model: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for step in 0..STEPS {

@@ -1,4 +1,4 @@
-//! What ADD answers and what it leaves on disk.
+//! The results of ADD, and the files that it leaves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -82,9 +82,9 @@ fn each_version_has_its_layout() {
     }
 }
 
-/// The reference and this program, given the same, leave the same: names, contents and modes.
+/// With the same input, both programs leave files of the same names, contents and modes.
 #[test]
-fn the_store_is_the_references() {
+fn store_equals_the_references() {
     let theirs = dual();
     run(theirs.command(GO, "ADD", "c1", "eth0"), &theirs.conf).result();
     run(theirs.command(GO, "ADD", "c1", "eth1"), &theirs.conf).result();
@@ -96,7 +96,7 @@ fn the_store_is_the_references() {
     assert_eq!(ours.files()["last_reserved_ip.1"], "2001:db8::3");
     for name in ours.files().keys() {
         let mode = |net: &Net| fs::metadata(net.store().join(name)).unwrap().permissions().mode() & 0o7777;
-        // Debian's 1.1.1 is older than the reference's change of the files' mode to 0600.
+        // Debian's 1.1.1 precedes the reference's change of the file mode to 0600.
         let expected = if name == "lock" { mode(&theirs) } else { 0o600 };
         assert_eq!(mode(&ours), expected, "{name}");
     }
@@ -128,7 +128,7 @@ fn modes_do_not_depend_on_the_umask() {
 }
 
 #[test]
-fn requested_addresses_from_everywhere() {
+fn requested_addresses_of_all_sources() {
     let net = Net::new(
         json!([[{ "subnet": "10.0.1.0/24" }], [{ "subnet": "10.0.2.0/24" }], [{ "subnet": "fd00::/64" }]]),
     )
@@ -143,7 +143,7 @@ fn requested_addresses_from_everywhere() {
         net.del("c1").ok();
         ips
     };
-    // `args` makes CNI_ARGS void (CONVENTIONS), `runtimeConfig` is added to both.
+    // Addresses in `args` disable CNI_ARGS (CONVENTIONS.md); `runtimeConfig` is added to both.
     assert_eq!(add(&net.conf), ["10.0.1.66", "10.0.2.77", "fd00::9"]);
     let mut conf = net.conf.clone();
     conf["args"] = json!({ "cni": { "ips": [] } });
@@ -152,14 +152,14 @@ fn requested_addresses_from_everywhere() {
 }
 
 #[test]
-fn range_sets_of_all_places_in_their_order() {
+fn order_of_range_sets_of_all_sources() {
     let net = Net::new(json!([[{ "subnet": "10.3.0.0/24" }]])).with(|conf| {
         conf["ipam"]["subnet"] = "10.2.0.0/24".into();
         conf["ipam"]["rangeStart"] = "10.2.0.50".into();
         conf["runtimeConfig"] = json!({ "ipRanges": [[{ "subnet": "10.1.0.0/24" }]] });
     });
     assert_eq!(net.add("c1").ips(), ["10.1.0.2", "10.2.0.50", "10.3.0.2"]);
-    // As go-cni sends it: single ranges, keys like those of a Go structure, empty texts.
+    // The keys and values that go-cni sends: single ranges, Go field names, empty strings.
     let net = Net::new(json!([])).with(|conf| {
         conf["runtimeConfig"] = json!({ "ipRanges": [
             { "Subnet": "10.4.0.0/24", "RangeStart": "", "RangeEnd": "", "Gateway": "" },
@@ -170,7 +170,7 @@ fn range_sets_of_all_places_in_their_order() {
 }
 
 #[test]
-fn round_robin_goes_on_where_either_program_stopped() {
+fn round_robin_continues_across_both_programs() {
     let net = Net::of("10.0.0.0/29");
     let mut got = Vec::new();
     for (i, program) in [OURS, GO, OURS, GO, OURS].iter().enumerate() {
@@ -184,7 +184,7 @@ fn round_robin_goes_on_where_either_program_stopped() {
 }
 
 #[test]
-fn a_free_address_is_found_far_from_the_last_one() {
+fn free_address_far_from_the_last_one_is_found() {
     let net = Net::of("10.0.0.0/24");
     for n in (2..=254).filter(|n| *n != 200) {
         net.seed(&format!("10.0.0.{n}"), &format!("other{n}\r\neth0"));

@@ -1,4 +1,4 @@
-//! What ADD, CHECK, DEL and GC make of reservations that are already there.
+//! How ADD, CHECK, DEL and GC treat existing reservations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,7 +17,7 @@ fn dual() -> Net {
 }
 
 #[test]
-fn a_second_add_is_refused_and_costs_nothing() {
+fn second_add_fails_and_changes_nothing() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
     let before = listing(&net.store());
@@ -27,7 +27,7 @@ fn a_second_add_is_refused_and_costs_nothing() {
         (999, format!("failed to allocate for range 0: 10.0.0.2 has been allocated to c1, {DUPLICATE}"))
     );
     assert_eq!(listing(&net.store()), before);
-    // On the way of requested addresses as well, where the reference gives a second one.
+    // The reference would assign a second address if one is requested.
     let mut command = net.command(OURS, "ADD", "c1", "eth0");
     command.env("CNI_ARGS", "IP=10.0.0.77");
     assert!(run(command, &net.conf).error().1.ends_with(DUPLICATE));
@@ -38,20 +38,20 @@ fn a_second_add_is_refused_and_costs_nothing() {
 }
 
 #[test]
-fn only_what_this_call_made_is_rolled_back() {
+fn failed_add_releases_only_its_own_addresses() {
     let net = dual();
     net.seed("fd00::5", "c1\r\neth0");
     let (_, msg) = net.add("c1").error();
     assert_eq!(msg, format!("failed to allocate for range 1: fd00::5 has been allocated to c1, {DUPLICATE}"));
     assert_eq!(net.reservations(), [("fd00::5".to_owned(), "c1\r\neth0".to_owned())].into());
-    // The address that was given back for a moment is free again.
+    // The address that ADD reserved and released again is free.
     net.del("c1").ok();
     let net = net.with(|conf| conf["args"] = json!({ "cni": { "ips": ["10.0.0.2"] } }));
     assert_eq!(net.add("c1").ips(), ["10.0.0.2", "fd00::2"]);
 }
 
 #[test]
-fn a_later_set_without_addresses_leaves_nothing_of_the_earlier_ones() {
+fn full_later_set_releases_addresses_of_earlier_sets() {
     let net = dual();
     for n in 2..=7 {
         net.seed(&format!("fd00::{n}"), &format!("other{n}\r\neth0"));
@@ -64,7 +64,7 @@ fn a_later_set_without_addresses_leaves_nothing_of_the_earlier_ones() {
 }
 
 #[test]
-fn requested_addresses_that_cannot_be_had() {
+fn unavailable_requested_addresses() {
     for (ips, msg) in [
         (vec!["10.0.0.1"], "failed to allocate for range 0: requested ip 10.0.0.1 is subnet's gateway"),
         (
@@ -84,7 +84,7 @@ fn requested_addresses_that_cannot_be_had() {
 }
 
 #[test]
-fn a_failing_last_step_leaks_no_address() {
+fn failing_last_step_leaks_no_address() {
     let net = dual();
     fs::create_dir_all(net.store().join("last_reserved_ip.1")).unwrap();
     let (code, msg) = net.add("c1").error();
@@ -97,9 +97,9 @@ fn a_failing_last_step_leaks_no_address() {
     );
 }
 
-/// After a restart of the machine the same container starts again, and gets the address that it had.
+/// After a reboot the container starts again without a DEL, and gets the address that it had.
 #[test]
-fn what_an_attachment_had_before_the_boot_it_has_again() {
+fn attachment_keeps_its_address_across_a_boot() {
     for content in ["c1\r\neth0", "c1"] {
         let net = dual();
         for name in ["10.0.0.5", "10.0.0.6", "fd00::5"] {
@@ -114,9 +114,9 @@ fn what_an_attachment_had_before_the_boot_it_has_again() {
     }
 }
 
-/// The boot ID at the file says more than the file's time, whatever that is.
+/// A file's boot ID takes precedence over its mtime.
 #[test]
-fn the_mark_of_the_boot_counts_more_than_the_time() {
+fn boot_id_takes_precedence_over_mtime() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
     let file = net.store().join("10.0.0.2");
@@ -129,22 +129,24 @@ fn the_mark_of_the_boot_counts_more_than_the_time() {
 }
 
 #[test]
-fn an_asked_for_address_takes_the_place_of_the_old_one() {
+fn requested_address_replaces_the_old_one() {
     let net = Net::of("10.0.0.0/24").with(|conf| conf["args"] = json!({ "cni": { "ips": ["10.0.0.9"] } }));
     net.seed("10.0.0.5", "c1\r\neth0");
     age(&net.store().join("10.0.0.5"));
     assert_eq!(net.add("c1").ips(), ["10.0.0.9"]);
     assert_eq!(net.reservations().len(), 1);
-    // Somebody else's of an earlier boot cannot be in use either, and there is no other choice.
+    // Another attachment's address from an earlier boot cannot be in use either, and this request has no
+    // alternative.
     net.seed("10.0.0.9", "c2\r\neth0");
     age(&net.store().join("10.0.0.9"));
     setxattr(net.store().join("10.0.0.9"), "user.ferrule.boot", b"other", XattrFlags::empty()).unwrap();
     assert_eq!(net.add("c3").ips(), ["10.0.0.9"]);
 }
 
-/// Addresses of an earlier boot are used when there are no others; empty files last, placeholders and live ones never.
+/// A full range reuses addresses from an earlier boot, those with empty files last. Placeholders and
+/// addresses of this boot are never reused.
 #[test]
-fn a_full_range_gives_what_nobody_can_have() {
+fn full_range_reuses_addresses_of_an_earlier_boot() {
     let net = Net::of("10.0.0.0/29");
     for (name, content, old) in [
         ("10.0.0.2", "", true),
@@ -164,13 +166,13 @@ fn a_full_range_gives_what_nobody_can_have() {
     assert!(last.stderr.contains("10.0.0.2"), "{last:?}");
     assert_eq!(net.add("c4").error().0, 999);
     assert_eq!(net.reservations()["10.0.0.3"], "kept for the printer");
-    // The late DEL of the attachment whose address was taken harms nobody.
+    // A late DEL of the attachment that had the address before does not release it.
     net.del("old").ok();
     assert_eq!(net.reservations()["10.0.0.4"], "c2\r\neth0");
 }
 
 #[test]
-fn legacy_reservations_block_any_interface_and_go_only_if_there_is_no_other() {
+fn legacy_reservations_block_all_interfaces_and_are_released_last() {
     let net = Net::of("10.0.0.0/24");
     net.seed("10.0.0.8", "c1");
     assert!(net.add("c1").error().1.ends_with(DUPLICATE));
@@ -183,7 +185,7 @@ fn legacy_reservations_block_any_interface_and_go_only_if_there_is_no_other() {
 }
 
 #[test]
-fn del_touches_nothing_but_addresses_of_its_attachment() {
+fn del_removes_only_addresses_of_its_attachment() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
     run(net.command(OURS, "ADD", "c1", "eth1"), &net.conf).result();
@@ -192,15 +194,18 @@ fn del_touches_nothing_but_addresses_of_its_attachment() {
     net.seed("last_reserved_ip.7", "c1");
     net.del("c1").ok();
     net.del("c1").ok();
-    let left: Vec<String> = net.files().into_keys().collect();
-    assert_eq!(left, ["10.0.0.3", "10.0.0.4", "last_reserved_ip.0", "last_reserved_ip.7", "lock", "note"]);
-    // A container that is named like an address takes no file that merely holds one.
+    let remaining: Vec<String> = net.files().into_keys().collect();
+    assert_eq!(
+        remaining,
+        ["10.0.0.3", "10.0.0.4", "last_reserved_ip.0", "last_reserved_ip.7", "lock", "note"]
+    );
+    // A container ID that looks like an address must not match the content of last_reserved_ip.
     net.del("10.0.0.4").ok();
     assert!(net.files().contains_key("last_reserved_ip.0"));
 }
 
 #[test]
-fn nothing_makes_folders_but_add() {
+fn only_add_creates_directories() {
     let net = Net::of("10.0.0.0/24");
     net.del("c1").ok();
     net.gc(json!([])).ok();
@@ -219,12 +224,12 @@ fn nothing_makes_folders_but_add() {
 }
 
 #[test]
-fn check_compares_with_the_result() {
+fn check_compares_reservations_with_the_result() {
     let net = dual();
     let ips = net.add("c1").ips();
     let before = listing(net.root());
     net.check(OURS, "c1", &ips).ok();
-    // Addresses of other plugins, and of other interfaces, come on top; some plugins hide them all.
+    // The result may contain addresses of other plugins and interfaces, or no addresses at all.
     net.check(OURS, "c1", &[&["192.0.2.1".to_owned()], ips.as_slice()].concat()).ok();
     net.check(OURS, "c1", &[]).ok();
     let (code, msg) = net.check(OURS, "c1", &["10.0.0.6".to_owned()]).error();
@@ -232,10 +237,11 @@ fn check_compares_with_the_result() {
     assert!(msg.contains("10.0.0.2, fd00::2"), "{msg}");
     assert_eq!(net.run("CHECK", "c1").error(), (7, "Required prevResult missing".to_owned()));
     assert_eq!(listing(net.root()), before);
-    // One of the two is gone: free for anybody, or somebody else's already, but another interface's is fine.
+    // One of two addresses is not reserved, reserved for another container, or reserved for another interface
+    // (accepted).
     let six = net.store().join("fd00::2");
     fs::remove_file(&six).unwrap();
-    let msg = "host-local: address fd00::2 of container c1 is not reserved any more";
+    let msg = "host-local: address fd00::2 of container c1 is not reserved";
     assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
     net.check(OURS, "c1", &ips[..1]).ok();
     net.seed("fd00::2", "c2\r\neth0");
@@ -248,7 +254,7 @@ fn check_compares_with_the_result() {
 }
 
 #[test]
-fn gc_keeps_what_is_alive_and_what_no_plugin_wrote() {
+fn gc_keeps_valid_attachments_and_placeholders() {
     let net = Net::of("10.0.0.0/24");
     for id in ["c1", "c2", "c3"] {
         net.add(id).result();
@@ -264,22 +270,22 @@ fn gc_keeps_what_is_alive_and_what_no_plugin_wrote() {
     }
     net.gc(json!([{ "containerID": "c2", "ifname": "eth0" }, { "containerID": "c3", "ifname": "eth9" }]))
         .ok();
-    let left: Vec<String> = net.files().into_keys().collect();
+    let remaining: Vec<String> = net.files().into_keys().collect();
     assert_eq!(
-        left,
+        remaining,
         ["10.0.0.3", "10.0.0.50", "10.0.0.52", "10.0.0.53", "last_reserved_ip.0", "lock", "note"]
     );
     net.del("c1").ok();
     assert!(net.add("c2").error().1.ends_with(DUPLICATE));
     net.gc(Value::Null).ok();
-    let left: Vec<String> = net.reservations().into_keys().collect();
-    assert_eq!(left, ["10.0.0.52", "10.0.0.53", "note"]);
+    let remaining: Vec<String> = net.reservations().into_keys().collect();
+    assert_eq!(remaining, ["10.0.0.52", "10.0.0.53", "note"]);
     assert_eq!(net.add("c2").ips(), ["10.0.0.5"]);
 }
 
-/// The index is only a help: without it, with a wrong one, and with one that cannot be, everything is as before.
+/// A missing, wrong or unusable index must not change any outcome.
 #[test]
-fn the_index_can_be_anything() {
+fn damaged_index_changes_no_outcome() {
     type Damage = fn(&std::path::Path);
     let damages: [Damage; 5] = [
         |index| fs::remove_dir_all(index).unwrap(),
@@ -324,9 +330,9 @@ fn the_index_can_be_anything() {
     }
 }
 
-/// The reference's changes are seen although they come within a tick of the clock after ours.
+/// The reference's changes are noticed even if they follow ours within one tick of the kernel's clock.
 #[test]
-fn the_references_changes_are_never_missed() {
+fn changes_of_the_reference_are_always_noticed() {
     let net = Net::of("10.0.0.0/16");
     for i in 0..25 {
         net.add(&format!("ours{i}")).result();

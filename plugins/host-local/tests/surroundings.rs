@@ -1,4 +1,4 @@
-//! A store that somebody else has locked, and one that cannot be written.
+//! A store that another process has locked, and one on a read-only file system.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,9 +11,10 @@ use std::thread;
 use common::{Net, OURS, listing, run, run_bytes};
 use serde_json::json;
 
-/// ADD and GC end with code 11 and the holder's name. DEL does its work all the same, CHECK and STATUS need no lock.
+/// ADD and GC fail with code 11 and name the lock's holder. DEL succeeds without the lock. CHECK and STATUS
+/// need no lock.
 #[test]
-fn a_lock_that_is_never_given_back() {
+fn lock_that_is_never_released() {
     let net = Net::of("10.0.0.0/24").with(|conf| conf["cniVersion"] = "1.1.0".into());
     let ips = net.add("c1").ips();
     net.add("c2").result();
@@ -45,9 +46,9 @@ fn a_lock_that_is_never_given_back() {
     net.add("c2").result();
 }
 
-/// Whoever waits gets the lock when it is given back, not some time later.
+/// A waiting command gets the lock as soon as it is released.
 #[test]
-fn a_lock_that_is_given_back_in_time() {
+fn lock_that_is_released_in_time() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
     let lock = File::open(net.store().join("lock")).unwrap();
@@ -63,7 +64,7 @@ fn a_lock_that_is_given_back_in_time() {
     });
 }
 
-/// Runs a verb with the network's data mounted read-only, in a mount namespace of its own. Needs root.
+/// Calls a verb with the network's data mounted read-only, in its own mount namespace. Needs root.
 fn read_only(net: &Net, verb: &str, id: &str) -> common::Outcome {
     let data = net.root().join("data");
     let script = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" && exec \"$2\"";
@@ -77,7 +78,7 @@ fn read_only(net: &Net, verb: &str, id: &str) -> common::Outcome {
 }
 
 #[test]
-fn a_read_only_file_system() {
+fn read_only_file_system() {
     let net = Net::of("10.0.0.0/24").with(|conf| conf["cniVersion"] = "1.1.0".into());
     net.add("c1").result();
     let before = listing(net.root());
@@ -93,7 +94,7 @@ fn a_read_only_file_system() {
     assert!(msg.contains("data/net: Read-only file system"), "{msg}");
     assert_eq!(listing(net.root()), before);
     run(net.command(OURS, "STATUS", "", ""), &net.conf).ok();
-    // The file of a lock that was never made cannot be made either: DEL goes on and finds nothing.
+    // A missing lock file cannot be created either. DEL continues without it and finds nothing to remove.
     fs::remove_file(net.store().join("lock")).unwrap();
     read_only(&net, "DEL", "c2").ok();
 }

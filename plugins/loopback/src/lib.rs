@@ -1,7 +1,7 @@
-//! The `loopback` CNI plugin: brings `lo` up in the container.
+//! The `loopback` CNI plugin: sets `lo` up in the container.
 //!
-//! Whatever CNI_IFNAME says, it is about `lo`. It touches nothing but the flags of that one link, so it may run at the same
-//! moment as the rest of a chain in the same namespace, which is what containerd does.
+//! It ignores CNI_IFNAME and changes only the flags of `lo`. So it may run concurrently with other plugins in
+//! the same namespace, which containerd does.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use cni_common::netns::Netns;
 use cni_common::plugin::{Attach, Detach, Plugin};
 use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Step};
 
-/// The loopback link has the same name and the same index in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
+/// The loopback link's name and index, the same in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
 const NAME: &str = "lo";
 const INDEX: u32 = 1;
 
@@ -46,7 +46,7 @@ impl Plugin for Loopback {
         let expected = result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
         match expected.into_iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
             Some(ip) => {
-                Err(CniError::internal(format!("loopback interface has lost its address {}", ip.address)))
+                Err(CniError::internal(format!("loopback interface does not have address {}", ip.address)))
             }
             None => Ok(()),
         }
@@ -73,8 +73,8 @@ fn addresses(socket: &mut Socket) -> Result<Vec<Address>, CniError> {
     socket.addresses(INDEX).step(|| "list the addresses of lo")
 }
 
-/// The result of an ADD that is the first of its chain: the first loopback address of each family. Other addresses on `lo`,
-/// which some networks put there on purpose, are none of this plugin's business.
+/// The result of an ADD without prevResult: the first loopback address of each family. Administrators may add
+/// other addresses to `lo`; they are not reported.
 fn describe(addresses: &[Address], sandbox: &str) -> AddResult {
     let lo = Interface {
         name: NAME.to_owned(),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_loopback_address_of_each_family_is_reported() {
+    fn first_loopback_address_of_each_family_is_reported() {
         let addresses: Vec<Address> = ["10.9.9.9/32", "127.0.0.1/8", "127.0.0.2/8", "fd00::1/128", "::1/128"]
             .iter()
             .map(|text| Address { network: text.parse().unwrap(), flags: 0, scope: 0 })

@@ -1,17 +1,17 @@
-//! Every way to call the plugin wrongly: one error object with the right code, exit status 1, nothing changed.
+//! Invalid calls: one error object with the right code, exit status 1, and no change.
 //!
-//! Requirements ENV, CID, IFN, CFG, NET, VER, ERR and OUT, in tables.
+//! Covers requirements ENV, CID, IFN, CFG, NET, VER, ERR and OUT.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use common::{LOOPBACK, VERSIONS, call, call_with, config, fail, is_up, judge, node_and_pod};
+use common::{LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod};
 use conformance::fixture::Place as _;
 use conformance::runner::Exec;
 use serde_json::{Value, json};
 
 #[test]
-fn missing_variables_are_named_all_at_once() {
+fn all_missing_variables_are_named() {
     let (node, pod) = node_and_pod();
     let attachment = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"];
     for (verb, required) in [
@@ -21,7 +21,7 @@ fn missing_variables_are_named_all_at_once() {
         ("GC", &["CNI_PATH"][..]),
     ] {
         for name in required {
-            // Not there, and empty, are the same.
+            // An unset variable and an empty one are equivalent.
             for exec in [call(verb, &pod).without(*name), call(verb, &pod).env(*name, "")] {
                 let error = fail(&node, &exec, 4);
                 assert_eq!(error["msg"], format!("required env variables [{name}] missing"), "{verb}");
@@ -67,7 +67,7 @@ fn malformed_variables() {
 }
 
 #[test]
-fn good_names_at_the_edge_of_the_rules() {
+fn valid_names_at_the_limits() {
     let (node, pod) = node_and_pod();
     let long = "f".repeat(300);
     for id in ["a", "A0", "a-b_c.d", &long] {
@@ -83,7 +83,7 @@ fn unknown_verbs() {
     let (node, pod) = node_and_pod();
     for verb in ["FOO", "add", "Add", "ADD ", "version"] {
         assert_eq!(fail(&node, &call(verb, &pod), 4)["msg"], format!("unknown CNI_COMMAND: {verb}"));
-        // No variable is asked of a verb that nobody knows.
+        // An unknown verb requires no variables.
         let alone = Exec::new(LOOPBACK, verb).stdin(config("1.0.0").to_string());
         fail(&node, &alone, 4);
     }
@@ -139,7 +139,7 @@ fn network_names() {
 }
 
 #[test]
-fn versions_that_nobody_supports() {
+fn unsupported_versions() {
     let (node, pod) = node_and_pod();
     let supported = r#"["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#;
     for version in ["1.2.0", "2.0.0", "0.5.0", "9.9.9", "1.0", "0.4", "v1.0.0", " 1.0.0", "foo"] {
@@ -148,7 +148,7 @@ fn versions_that_nobody_supports() {
             assert_eq!(error["msg"], "incompatible CNI versions");
             assert_eq!(error["details"], format!("config is {version:?}, plugin supports {supported}"));
         }
-        // Verbs that compare versions cannot compare a text that is none.
+        // CHECK, GC and STATUS compare versions, so one that is not numeric is a decoding error.
         let code = if version.split('.').all(|part| part.parse::<u32>().is_ok()) { 1 } else { 6 };
         for verb in ["CHECK", "GC", "STATUS"] {
             fail(&node, &call_with(verb, &pod, &config(version)), code);
@@ -159,7 +159,7 @@ fn versions_that_nobody_supports() {
 }
 
 #[test]
-fn verbs_wait_for_their_version() {
+fn verbs_need_their_version() {
     let (node, pod) = node_and_pod();
     for version in VERSIONS {
         for (verb, since) in [("CHECK", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")] {
@@ -175,7 +175,7 @@ fn verbs_wait_for_their_version() {
 }
 
 #[test]
-fn the_error_is_of_the_configurations_version() {
+fn error_has_the_configurations_version() {
     let (node, pod) = node_and_pod();
     for version in VERSIONS {
         let exec = call_with("ADD", &pod, &config(version)).env("CNI_NETNS", "/nowhere");
@@ -186,10 +186,11 @@ fn the_error_is_of_the_configurations_version() {
     assert_eq!(fail(&node, &unnamed, 4)["cniVersion"], "0.1.0");
 }
 
-/// Of two faults the one that is judged first: variables in their order, where a malformed one ends it and missing ones
-/// are collected; input; JSON; name; verb; version; prevResult; namespace.
+/// If a call has two errors, the first in this order is reported: the variables one by one (an invalid one
+/// ends the check, missing ones are collected), standard input, JSON, network name, verb, version,
+/// prevResult, namespace.
 #[test]
-fn order_of_judgement() {
+fn order_of_checks() {
     let (node, pod) = node_and_pod();
     let good = call("ADD", &pod);
     let wrong_prev = json!({ "cniVersion": "1.0.0", "name": "n", "prevResult": { "cniVersion": "0.4.0" } });
@@ -224,7 +225,7 @@ fn order_of_judgement() {
 }
 
 #[test]
-fn a_prev_result_of_another_family() {
+fn prev_result_of_another_layout() {
     let (node, pod) = node_and_pod();
     let mut config = config("0.4.0");
     config["prevResult"] = json!({ "cniVersion": "1.0.0", "ips": [] });
@@ -236,12 +237,12 @@ fn a_prev_result_of_another_family() {
         );
     }
     assert!(!is_up(&pod));
-    // DEL has to clean up all the same.
+    // DEL must clean up all the same.
     common::succeed_silently(&node, &call_with("DEL", &pod, &config));
 }
 
 #[test]
-fn bytes_that_are_no_text() {
+fn variables_that_are_not_utf_8() {
     use std::os::unix::ffi::OsStrExt as _;
     let (node, pod) = node_and_pod();
     let junk = std::ffi::OsStr::from_bytes(b"e\xff");
@@ -261,7 +262,7 @@ fn bytes_that_are_no_text() {
             stderr: output.stderr,
             wall: std::time::Duration::ZERO,
         };
-        judge(&output, code);
+        check_error(&output, code);
         assert!(!is_up(&pod), "{name}");
     }
 }

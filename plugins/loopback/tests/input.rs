@@ -1,5 +1,5 @@
-//! Standard input as it comes in life: late, in pieces, closed, huge, written by careless hands; and VERSION, which must
-//! not depend on it.
+//! Standard input that is late, split, closed, unreadable, huge or unusual; and VERSION, which must not
+//! depend on it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{
-    LOOPBACK, VERSIONS, call, call_with, config, fail, is_up, judge, node_and_pod, run_in_pieces,
+    LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod, run_in_pieces,
     run_with_stdin, succeed, succeed_silently,
 };
 use conformance::fixture::{Node, Place as _};
@@ -17,7 +17,7 @@ use conformance::runner::{Exec, Output};
 use serde_json::{Value, json};
 
 #[test]
-fn in_two_writes_with_a_pause() {
+fn input_in_two_writes_with_a_pause() {
     let (node, pod) = node_and_pod();
     let text = config("1.0.0").to_string();
     let (first, second) = text.as_bytes().split_at(7);
@@ -28,12 +28,14 @@ fn in_two_writes_with_a_pause() {
 }
 
 #[test]
-fn closed_or_unreadable() {
+fn closed_or_unreadable_input() {
     let (node, pod) = node_and_pod();
     for verb in ["ADD", "CHECK", "DEL", "GC", "STATUS"] {
         let exec = call(verb, &pod);
-        let folder = run_with_stdin(&node, &exec, File::open("/").unwrap().into());
-        assert!(judge(&folder, 5)["msg"].as_str().unwrap().starts_with("error reading from stdin: "));
+        let directory = run_with_stdin(&node, &exec, File::open("/").unwrap().into());
+        assert!(
+            check_error(&directory, 5)["msg"].as_str().unwrap().starts_with("error reading from stdin: ")
+        );
         let output = node.run(|| {
             let mut command = common::command_of("sh", &exec);
             command.args(["-c", &format!("exec {LOOPBACK} <&-")]).output().unwrap()
@@ -45,16 +47,16 @@ fn closed_or_unreadable() {
             stderr: output.stderr,
             wall: Duration::ZERO,
         };
-        let error = judge(&closed, 5);
+        let error = check_error(&closed, 5);
         assert!(error["msg"].as_str().unwrap().starts_with("error reading from stdin: "), "{error}");
-        // Open and empty is another thing.
-        judge(&run_with_stdin(&node, &exec, File::open("/dev/null").unwrap().into()), 6);
+        // Open but empty input is a decoding error.
+        check_error(&run_with_stdin(&node, &exec, File::open("/dev/null").unwrap().into()), 6);
     }
     assert!(!is_up(&pod));
 }
 
 #[test]
-fn careless_configurations_that_are_good() {
+fn unusual_but_valid_configurations() {
     let (node, pod) = node_and_pod();
     for (stdin, version) in [
         (r#"{"CNIVERSION":"1.0.0","Name":"n"}"#, "1.0.0"),
@@ -77,12 +79,12 @@ fn careless_configurations_that_are_good() {
         let result = succeed(&node, &call("ADD", &pod).stdin(stdin));
         assert_eq!(result["cniVersion"], version, "{stdin}");
     }
-    // CNI_ARGS is none of its business.
+    // This plugin does not use CNI_ARGS.
     succeed(&node, &call("ADD", &pod).env("CNI_ARGS", "none;;=x"));
 }
 
 #[test]
-fn a_huge_prev_result() {
+fn huge_prev_result() {
     let (node, pod) = node_and_pod();
     let interface =
         |i: usize| json!({ "name": format!("eth{i}"), "mac": "02:00:00:00:00:01", "zzz": "x".repeat(50) });
@@ -107,7 +109,7 @@ fn assert_version(output: &Output, want: &str) {
 }
 
 #[test]
-fn version_answers_in_the_version_it_is_asked_in() {
+fn version_answers_in_the_requested_version() {
     let node = Node::new().unwrap();
     for version in VERSIONS {
         let exec = version_call().stdin(json!({ "cniVersion": version }).to_string());
@@ -121,9 +123,9 @@ fn version_answers_in_the_version_it_is_asked_in() {
 }
 
 #[test]
-fn version_does_not_look_at_other_variables() {
+fn version_ignores_other_variables() {
     let node = Node::new().unwrap();
-    // What libcni sends, and worse.
+    // The values that libcni sends, then invalid ones.
     let mut exec = version_call().stdin(r#"{"cniVersion":"1.0.0"}"#);
     (exec.netns, exec.ifname, exec.path) = ("dummy".into(), "dummy".into(), "dummy".into());
     assert_version(&node.call(&exec).unwrap(), "1.0.0");
@@ -137,7 +139,7 @@ fn version_does_not_look_at_other_variables() {
 }
 
 #[test]
-fn version_never_waits_for_its_caller() {
+fn version_does_not_wait_for_its_input() {
     let node = Node::new().unwrap();
     let exec = version_call();
     let ms = Duration::from_millis;
@@ -145,7 +147,8 @@ fn version_never_waits_for_its_caller() {
     let silent = run_in_pieces(&node, &exec, &[], ms(0), true);
     assert_version(&silent, "1.1.0");
     assert!(silent.wall < Duration::from_secs(2), "{:?}", silent.wall);
-    // It may be that this very thread is kept from writing for longer than the plugin waits.
+    // On a busy machine this thread may write later than the plugin waits, so one success of ten calls
+    // suffices.
     let in_time = |pieces: &[&[u8]], pause| {
         (0..10)
             .map(|_| run_in_pieces(&node, &exec, pieces, pause, true))
@@ -177,7 +180,7 @@ fn version_needs_no_privileges() {
 }
 
 #[test]
-fn without_a_verb_it_introduces_itself() {
+fn without_a_verb_it_prints_name_and_versions() {
     let (node, pod) = node_and_pod();
     for exec in [call("", &pod), call("", &pod).without("CNI_COMMAND"), Exec::new(LOOPBACK, "").stdin("{")] {
         let output = node.call(&exec).unwrap();
@@ -196,7 +199,7 @@ fn without_a_verb_it_introduces_itself() {
 }
 
 #[test]
-fn a_result_that_cannot_be_handed_over_is_a_failed_add() {
+fn unwritable_result_undoes_add() {
     let (node, pod) = node_and_pod();
     let exec = call("ADD", &pod);
     let stdin = tempfile::NamedTempFile::new().unwrap();
@@ -210,7 +213,7 @@ fn a_result_that_cannot_be_handed_over_is_a_failed_add() {
 }
 
 #[test]
-fn the_rest_of_the_environment_does_not_matter() {
+fn rest_of_the_environment_is_ignored() {
     let (node, pod) = node_and_pod();
     let exec = call("ADD", &pod);
     let stdin = tempfile::NamedTempFile::new().unwrap();
@@ -230,11 +233,11 @@ fn the_rest_of_the_environment_does_not_matter() {
     });
     assert!(output.unwrap().status.success());
     assert!(is_up(&pod));
-    // Only GC cannot do without CNI_PATH, by the specification's own table.
+    // The specification requires CNI_PATH for GC, but not for DEL and STATUS.
     for verb in ["DEL", "STATUS"] {
         succeed_silently(&node, &call(verb, &pod).without("CNI_PATH"));
     }
     fail(&node, &call("GC", &pod).without("CNI_PATH"), 4);
-    // A variable of 0.1.0, long gone, and what newer runtimes add.
+    // CNI_VERSION existed in specification 0.1.0. Newer runtimes may add variables.
     succeed(&node, &call("ADD", &pod).env("CNI_VERSION", "junk").env("TRACEPARENT", "00-junk"));
 }

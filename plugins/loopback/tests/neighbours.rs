@@ -1,4 +1,4 @@
-//! Beside others: many at once in one namespace, as containerd calls it, and in turns with the Go plugin.
+//! Concurrent calls in one namespace, as containerd makes them, and calls that alternate with the Go plugin.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use conformance::fixture::{Place as _, go_bin_dir};
 use serde_json::json;
 
 #[test]
-fn fifty_at_once_beside_a_bridge_in_the_same_namespace() {
+fn fifty_concurrent_adds_beside_a_bridge() {
     let (node, pod) = node_and_pod();
     let go = go_bin_dir().unwrap();
     let bridge_config = json!({ "cniVersion": "1.0.0", "name": "pods", "type": "bridge", "bridge": "cni0",
@@ -19,12 +19,12 @@ fn fifty_at_once_beside_a_bridge_in_the_same_namespace() {
     bridge.binary = go.join("bridge");
     bridge.path = go.display().to_string();
     let result = thread::scope(|scope| {
-        let beside = scope.spawn(|| succeed(&node, &bridge));
+        let bridge_add = scope.spawn(|| succeed(&node, &bridge));
         let all: Vec<_> = (0..50).map(|_| scope.spawn(|| succeed(&node, &call("ADD", &pod)))).collect();
         for one in all {
             assert_eq!(one.join().unwrap()["ips"].as_array().unwrap().len(), 2);
         }
-        beside.join().unwrap()
+        bridge_add.join().unwrap()
     });
     assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
     assert!(is_up(&pod));
@@ -39,10 +39,10 @@ fn fifty_at_once_beside_a_bridge_in_the_same_namespace() {
 }
 
 #[test]
-fn in_turns_with_the_go_plugin() {
+fn alternating_with_the_go_plugin() {
     let (node, pod) = node_and_pod();
     let go = go_bin_dir().unwrap().join("loopback");
-    // Debian's 1.1.1 is older than 1.1.0 of the specification.
+    // Debian's 1.1.1 does not support specification 1.1.0.
     for version in &common::VERSIONS[..6] {
         for (adder, deleter) in [(LOOPBACK.into(), go.clone()), (go.clone(), LOOPBACK.into())] {
             let mut add = call_with("ADD", &pod, &config(version));
@@ -66,9 +66,10 @@ fn in_turns_with_the_go_plugin() {
     }
 }
 
-/// What ADD reports is what the Go plugin reports, apart from the layout that it gets wrong below 1.0.0.
+/// ADD's result equals the Go plugin's. Versions below 1.0.0 whose layout the Go plugin gets wrong are not
+/// compared.
 #[test]
-fn the_same_result_as_the_go_plugin() {
+fn result_equals_the_go_plugins() {
     let (node, pod) = node_and_pod();
     for config in [config("1.0.0"), json!({ "name": "net" })] {
         let ours = succeed(&node, &call_with("ADD", &pod, &config));

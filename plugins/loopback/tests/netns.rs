@@ -1,4 +1,4 @@
-//! CNI_NETNS in all its forms, and the guard of the plugin's own namespace. Requirements NNS, DEL-03.
+//! CNI_NETNS in all forms, and the refusal of the plugin's own namespace. Requirements NNS, DEL-03.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -7,30 +7,30 @@ use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
 use conformance::fixture::{PATIENCE, Place as _, eventually};
 use serde_json::json;
 
-const GUARD: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
+const OWN_NETNS: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
 
 #[test]
-fn the_plugins_own_namespace_is_refused_before_anything_is_touched() {
+fn own_namespace_is_refused_before_anything_is_changed() {
     let (_node, pod) = node_and_pod();
     let alias = "/run/netns/alias";
     pod.sh(&format!("ln -s {} {alias}", pod.path().display())).unwrap();
-    // Run inside the pod, so that the pod's namespace is the plugin's own.
+    // The plugin runs in the pod, so the pod's namespace is the plugin's own.
     for own in ["/proc/self/ns/net", "/proc/thread-self/ns/net", pod.path().to_str().unwrap(), alias] {
         for verb in ["ADD", "CHECK", "DEL"] {
             let error = fail(&pod, &call(verb, &pod).env("CNI_NETNS", own), 8);
-            assert_eq!(error["msg"], GUARD);
+            assert_eq!(error["msg"], OWN_NETNS);
             assert!(!is_up(&pod), "{verb} {own}");
         }
     }
     pod.sh("ip link set lo up").unwrap();
     fail(&pod, &call("DEL", &pod), 8);
     assert!(is_up(&pod), "DEL took lo of its own namespace down");
-    // The guard's place in the order: behind the configuration.
+    // An invalid configuration is reported first.
     fail(&pod, &call("ADD", &pod).stdin("{"), 6);
 }
 
 #[test]
-fn the_guard_can_be_switched_off() {
+fn cni_netns_override_allows_the_own_namespace() {
     let (_node, pod) = node_and_pod();
     for value in ["1", "true", "TRUE"] {
         let exec = |verb: &str| call(verb, &pod).env("CNI_NETNS_OVERRIDE", value);
@@ -46,7 +46,7 @@ fn the_guard_can_be_switched_off() {
 }
 
 #[test]
-fn any_path_to_the_namespace_will_do_and_is_reported_as_given() {
+fn any_path_of_the_namespace_works_and_is_reported_unchanged() {
     let (node, pod) = node_and_pod();
     let mut server = std::process::Command::new("sleep");
     server.arg("60");
@@ -73,11 +73,11 @@ fn any_path_to_the_namespace_will_do_and_is_reported_as_given() {
 }
 
 #[test]
-fn what_is_no_namespace_fails_add_and_check_and_is_gone_for_del() {
+fn missing_namespace_fails_add_and_check_but_not_del() {
     let (node, pod) = node_and_pod();
     node.sh("echo precious > /run/file; mkdir /run/dir; mkfifo /run/fifo; ln -s /run/nothing /run/dangling")
         .unwrap();
-    for (path, class) in [
+    for (path, expected) in [
         ("/run/nothing", "no such file or directory"),
         ("/run/nothing/below", "no such file or directory"),
         ("/run/dangling", "no such file or directory"),
@@ -92,7 +92,7 @@ fn what_is_no_namespace_fails_add_and_check_and_is_gone_for_del() {
             config["prevResult"] = json!({ "cniVersion": "1.1.0" });
             let exec = common::call_with(verb, &pod, &config).env("CNI_NETNS", path);
             let error = fail(&node, &exec, 4);
-            assert!(error["msg"].as_str().unwrap().contains(class), "{error}");
+            assert!(error["msg"].as_str().unwrap().contains(expected), "{error}");
             assert_eq!(error["details"], format!("CNI_NETNS={path}"));
         }
         for _ in 0..2 {
@@ -105,7 +105,7 @@ fn what_is_no_namespace_fails_add_and_check_and_is_gone_for_del() {
 }
 
 #[test]
-fn a_namespace_of_another_kind_is_an_error_and_harmless() {
+fn other_kinds_of_namespaces_are_an_error() {
     let (node, pod) = node_and_pod();
     for path in ["/proc/self/ns/mnt", "/proc/self/status"] {
         for verb in ["ADD", "DEL"] {

@@ -1,4 +1,4 @@
-//! What the plugin is for: `lo` goes up and down, in every version, and the result says so in that version's shape.
+//! `lo` is set up and down in every version, and the result has that version's layout.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -7,8 +7,8 @@ use common::{VERSIONS, call, call_with, config, fail, is_up, node_and_pod, succe
 use conformance::fixture::Place as _;
 use serde_json::{Value, json};
 
-/// The result of an ADD for a pod with IPv6.
-fn golden(version: &str) -> Value {
+/// The expected result of ADD for a pod with IPv6.
+fn expected_result(version: &str) -> Value {
     let interfaces = json!([{ "name": "lo", "mac": "00:00:00:00:00:00", "sandbox": "/run/netns/pod" }]);
     match version {
         "0.1.0" | "0.2.0" => {
@@ -31,11 +31,11 @@ fn with_prev_result(version: &str, prev: &Value) -> Value {
 }
 
 #[test]
-fn a_life_in_every_version() {
+fn all_verbs_in_every_version() {
     let (node, pod) = node_and_pod();
     for version in VERSIONS {
         let result = succeed(&node, &call_with("ADD", &pod, &config(version)));
-        assert_eq!(result, golden(version));
+        assert_eq!(result, expected_result(version));
         assert!(is_up(&pod), "{version}");
         pod.sh("ping -c 1 -W 2 127.0.0.1").unwrap();
 
@@ -55,28 +55,28 @@ fn a_life_in_every_version() {
         }
         assert!(is_up(&pod), "CHECK, STATUS and GC change nothing");
 
-        // With prevResult, without it, and once more.
+        // DEL with prevResult, without it, and repeated.
         for config in [&chained, &config(version), &config(version)] {
             succeed_silently(&node, &call_with("DEL", &pod, config));
             assert!(!is_up(&pod), "{version}");
         }
     }
     let cni_version_absent = json!({ "name": "net" });
-    assert_eq!(succeed(&node, &call_with("ADD", &pod, &cni_version_absent)), golden("0.1.0"));
+    assert_eq!(succeed(&node, &call_with("ADD", &pod, &cni_version_absent)), expected_result("0.1.0"));
 }
 
 #[test]
-fn gc_reads_its_list() {
+fn gc_decodes_valid_attachments() {
     let (node, pod) = node_and_pod();
     let mut bad = config("1.1.0");
     bad["cni.dev/valid-attachments"] = json!("all");
     fail(&node, &call_with("GC", &pod, &bad), 6);
-    // The older name counts where the newer is absent or null.
+    // The older key counts if the newer one is absent or null.
     let mut bad = config("1.1.0");
     bad["cni.dev/valid-attachments"] = Value::Null;
     bad["cni.dev/attachments"] = json!([5]);
     fail(&node, &call_with("GC", &pod, &bad), 6);
-    // Attachment variables are not looked at.
+    // GC and STATUS ignore the attachment's variables.
     let mut exec = call("GC", &pod);
     (exec.container_id, exec.netns, exec.ifname) = ("a/b".into(), "/nowhere".into(), "a/b".into());
     succeed_silently(&node, &exec);
@@ -85,7 +85,7 @@ fn gc_reads_its_list() {
 }
 
 #[test]
-fn a_prev_result_is_passed_on() {
+fn prev_result_is_passed_on() {
     let (node, pod) = node_and_pod();
     let oldest = json!({ "ip4": { "ip": "10.1.0.5/16", "gateway": "10.1.0.1", "routes": [{ "dst": "0.0.0.0/0" }] },
                          "dns": { "nameservers": ["10.1.0.53"] } });
@@ -103,7 +103,7 @@ fn a_prev_result_is_passed_on() {
         let mut want = prev.clone();
         want["cniVersion"] = json!(version);
         prev["zzz"] = json!("unknown");
-        // With its version, and without.
+        // prevResult without its own cniVersion, and with it.
         assert_eq!(succeed(&node, &call_with("ADD", &pod, &with_prev_result(version, &prev))), want);
         prev["cniVersion"] = json!(version);
         assert_eq!(succeed(&node, &call_with("ADD", &pod, &with_prev_result(version, &prev))), want);
@@ -113,7 +113,7 @@ fn a_prev_result_is_passed_on() {
 }
 
 #[test]
-fn check_finds_what_is_wrong() {
+fn check_detects_every_change() {
     let (node, pod) = node_and_pod();
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
         let error = fail(&node, &call_with("CHECK", &pod, &config(version)), 7);
@@ -132,19 +132,19 @@ fn check_finds_what_is_wrong() {
 
         pod.sh("ip address del 127.0.0.1/8 dev lo").unwrap();
         let error = fail(&node, &check, 999);
-        assert_eq!(error["msg"], "loopback interface has lost its address 127.0.0.1/8");
+        assert_eq!(error["msg"], "loopback interface does not have address 127.0.0.1/8");
         pod.sh("ip address add 127.0.0.1/8 dev lo scope host").unwrap();
         succeed_silently(&node, &check);
         succeed_silently(&node, &call("DEL", &pod));
     }
 }
 
-/// The chain's final result tells of other plugins' interfaces too, which are none of this plugin's business.
+/// The chain's result also reports other plugins' interfaces, which this CHECK must ignore.
 #[test]
-fn check_looks_at_lo_only() {
+fn check_looks_only_at_lo() {
     let (node, pod) = node_and_pod();
     succeed(&node, &call("ADD", &pod));
-    let mut result = golden("1.1.0");
+    let mut result = expected_result("1.1.0");
     result["interfaces"] = json!([{ "name": "eth0", "sandbox": "/run/netns/pod" }, result["interfaces"][0]]);
     result["ips"] = json!([
         { "address": "10.1.0.5/16", "interface": 0 }, { "address": "127.0.0.1/8", "interface": 1 },
@@ -163,7 +163,7 @@ fn without_ipv6() {
     )
     .unwrap();
     for version in VERSIONS {
-        let mut want = golden(version);
+        let mut want = expected_result(version);
         match want.get_mut("ips").and_then(Value::as_array_mut) {
             Some(ips) => drop(ips.pop()),
             None => drop(want.as_object_mut().unwrap().remove("ip6")),
@@ -178,7 +178,7 @@ fn without_ipv6() {
 }
 
 #[test]
-fn other_addresses_on_lo_are_left_alone_and_not_reported() {
+fn other_addresses_on_lo_stay_and_are_not_reported() {
     let (node, pod) = node_and_pod();
     pod.sh("ip address add 10.99.0.1/32 dev lo; ip -6 address add fd99::1/128 dev lo; ip address add 127.0.0.53/8 dev lo")
         .unwrap();
@@ -189,28 +189,28 @@ fn other_addresses_on_lo_are_left_alone_and_not_reported() {
         assert!(addresses().contains("10.99.0.1/32"));
     }
     succeed_silently(&node, &call("DEL", &pod));
-    assert!(addresses().contains("10.99.0.1/32"), "DEL takes lo down and nothing else away");
+    assert!(addresses().contains("10.99.0.1/32"), "DEL only sets lo down");
 }
 
 #[test]
-fn add_twice_and_whatever_the_interface_is_called() {
+fn repeated_add_with_any_ifname() {
     let (node, pod) = node_and_pod();
     for ifname in ["lo", "eth0", "eth0"] {
-        assert_eq!(succeed(&node, &call("ADD", &pod).env("CNI_IFNAME", ifname)), golden("1.1.0"));
+        assert_eq!(succeed(&node, &call("ADD", &pod).env("CNI_IFNAME", ifname)), expected_result("1.1.0"));
     }
     assert!(is_up(&pod));
 }
 
 #[test]
-fn del_with_whatever_is_left() {
+fn del_without_namespace() {
     let (node, pod) = node_and_pod();
     succeed(&node, &call("ADD", &pod));
     succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", ""));
     succeed_silently(&node, &call("DEL", &pod).without("CNI_NETNS"));
-    assert!(is_up(&pod), "without a namespace there is nothing to do");
+    assert!(is_up(&pod), "DEL without CNI_NETNS does nothing");
     let never_added = node.pod("never").unwrap();
     succeed_silently(&node, &call("DEL", &never_added));
-    // As after a reboot: an ordinary file is left of the mount. Then nothing at all.
+    // After a reboot, a plain file remains of the namespace's mount. Later that file is gone too.
     pod.unmount_only().unwrap();
     succeed_silently(&node, &call("DEL", &pod));
     assert_eq!(node.list_dir("/run/netns").unwrap(), ["never", "pod"]);

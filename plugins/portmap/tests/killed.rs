@@ -1,5 +1,5 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that removes everything.
-//! They need root, `nft`, `strace` and both variants of `iptables`.
+//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that
+//! removes everything. They need root, `nft`, `strace` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;

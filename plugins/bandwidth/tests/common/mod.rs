@@ -1,5 +1,6 @@
-//! A node with containers behind a bridge, of ours or of the reference, and a bandwidth plugin, of ours or of the reference.
-#![allow(dead_code)] // each test program uses some of it
+//! A test node with containers behind a bridge, and a bandwidth plugin; each of the two is ours or the
+//! reference's.
+#![allow(dead_code)] // each test program uses a part
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -16,19 +17,19 @@ pub(crate) const BANDWIDTH: &str = env!("CARGO_BIN_EXE_bandwidth");
 /// The network's name.
 pub(crate) const NETWORK: &str = "pods";
 
-/// Bursts in bits that runtimes send for lack of one.
+/// The bursts in bits that runtimes send if they have none.
 pub(crate) const CONTAINERD: u64 = 4_294_967_295;
 pub(crate) const CRIO: u64 = 34_359_738_359;
 pub(crate) const KUBELET: u64 = 2_147_483_647;
 
-/// Whose plugin.
+/// Which implementation of a plugin: ours or the reference's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Us,
     Go,
 }
 
-/// A folder with a bridge, its host-local, and a bandwidth plugin.
+/// A directory with bridge, host-local of the same implementation, and bandwidth.
 pub(crate) struct Bins(TempDir);
 
 impl Bins {
@@ -61,7 +62,7 @@ pub(crate) fn binary(bandwidth: By) -> PathBuf {
     }
 }
 
-/// A bridge with addresses, and the bandwidth plugin with these keys.
+/// A network of a bridge with addresses and the bandwidth plugin with these keys.
 pub(crate) fn network(version: &str, keys: Value) -> Network {
     let mut bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
     bandwidth.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -71,14 +72,15 @@ pub(crate) fn network(version: &str, keys: Value) -> Network {
     Network::from_value(&list).unwrap()
 }
 
-/// The bridge of [`network`] alone.
+/// [`network`] without the bandwidth plugin.
 pub(crate) fn bridge_only(version: &str) -> Network {
     let mut network = network(version, json!({}));
     network.plugins.truncate(1);
     network
 }
 
-/// Limits in bits per second and bits as containerd spells them; a rate of 0 is no limit.
+/// Limits as containerd sends them: (rate in bit/s, burst in bits) for each direction. A rate of 0 is no
+/// limit.
 pub(crate) fn limits(ingress: (u64, u64), egress: (u64, u64)) -> Value {
     json!({"IngressRate": ingress.0, "IngressBurst": ingress.1, "EgressRate": egress.0, "EgressBurst": egress.1})
 }
@@ -87,12 +89,12 @@ pub(crate) fn both(rate: u64, burst: u64) -> Value {
     limits((rate, burst), (rate, burst))
 }
 
-/// The pod's attachment with these limits from the runtime.
+/// The pod's attachment, with these limits in its capabilities.
 pub(crate) fn shaped(pod: &Pod, ifname: &str, limits: Value) -> Attachment {
     pod.attachment(ifname).with_capability("bandwidth", limits)
 }
 
-/// The configuration that the plugin gets by itself, with a result before it.
+/// The bandwidth plugin's configuration without a chain, with an optional prevResult.
 pub(crate) fn config(version: &str, limits: Value, previous: Option<&Value>) -> Value {
     let mut config = json!({"cniVersion": version, "name": NETWORK, "type": "bandwidth", "runtimeConfig": {"bandwidth": limits}});
     if let Some(previous) = previous {
@@ -101,7 +103,7 @@ pub(crate) fn config(version: &str, limits: Value, previous: Option<&Value>) -> 
     config
 }
 
-/// A call of one bandwidth plugin, without the chain.
+/// A call of one bandwidth plugin without its chain.
 pub(crate) fn call(by: By, verb: &str, attachment: &Attachment, config: &Value) -> Exec {
     Exec::new(binary(by), verb)
         .attachment(attachment)
@@ -115,7 +117,7 @@ pub(crate) fn succeed(place: &impl Place, exec: &Exec) -> Output {
     output
 }
 
-/// The message of the error that the call fails with, details included.
+/// Makes a call that must fail. Returns the error's message and details.
 pub(crate) fn fail(place: &impl Place, exec: &Exec) -> String {
     let output = place.call(exec).unwrap();
     assert_eq!(output.status.code(), Some(1), "{}{}", output.stdout_text(), output.stderr_text());
@@ -124,11 +126,11 @@ pub(crate) fn fail(place: &impl Place, exec: &Exec) -> String {
     format!("{}; {}", text("msg"), text("details"))
 }
 
-/// The name of the host's interface in a result.
+/// The name of the host's veth in a result.
 pub(crate) fn host_veth(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
-    let of_host = interfaces.iter().filter(|i| i.get("sandbox").is_none_or(|s| s == ""));
-    let names = of_host.map(|i| i["name"].as_str().unwrap());
+    let on_host = interfaces.iter().filter(|i| i.get("sandbox").is_none_or(|s| s == ""));
+    let names = on_host.map(|i| i["name"].as_str().unwrap());
     names.filter(|name| name.starts_with("veth")).map(str::to_owned).next().unwrap()
 }
 
@@ -136,32 +138,33 @@ pub(crate) fn owner<'a>(container_id: &'a str, ifname: &'a str) -> cni_common::p
     cni_common::plugin::Attachment { network: NETWORK, container_id, ifname }
 }
 
-/// The names of all IFBs of the node.
+/// The names of the node's IFBs.
 pub(crate) fn ifbs(node: &Node) -> Vec<String> {
     let links = node.sh("ip -o link show type ifb").unwrap();
     links.lines().map(|line| line.split(": ").nth(1).unwrap().to_owned()).collect()
 }
 
-/// What `tc` shows of a link's disciplines, as JSON.
+/// The link's qdiscs, as `tc -j` prints them.
 pub(crate) fn qdiscs(node: &Node, link: &str) -> Value {
     serde_json::from_str(&node.sh(&format!("tc -j qdisc show dev {link}")).unwrap()).unwrap()
 }
 
-/// What `tc` shows of the filters on what a link receives.
+/// The link's ingress filters, as `tc` prints them.
 pub(crate) fn filters(node: &Node, link: &str) -> String {
     node.sh(&format!("tc filter show dev {link} ingress")).unwrap()
 }
 
-/// What bridge and host-local leave behind on purpose, and the number of an action, which is the kernel's.
+/// Snapshot lines that bridge and host-local leave on purpose, and the action's index, which the kernel
+/// chooses.
 const STAY: [&str; 7] =
     ["cni0", "ip_forward", "-save nat", "nft ", "/var/lib/cni", "/run/cni", "ingress: index "];
 
-/// The node without [`STAY`].
-pub(crate) fn look(node: &Node) -> Snapshot {
+/// A snapshot of the node without [`STAY`].
+pub(crate) fn snapshot(node: &Node) -> Snapshot {
     Snapshot::take(node).unwrap().ignoring(&STAY)
 }
 
-/// A node with a container behind the reference's bridge, and the result.
+/// A node with a container behind the reference's bridge, and the bridge's result.
 pub(crate) fn attached(name: &str) -> (Node, Pod, Value) {
     let node = Node::new().unwrap();
     let pod = node.pod(name).unwrap();

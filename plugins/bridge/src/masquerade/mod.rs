@@ -1,17 +1,17 @@
-//! Masquerading: what a pod sends out of its network leaves with the node's address.
+//! Masquerading: traffic from a container to outside its subnet gets the host's address as its source.
 //!
-//! The state in the kernel is, to the byte, what the reference plugin makes with its nftables backend, so that either can
-//! take over from the other; see [`plan`]. What the reference's *iptables* backend made counts in [`check`] and is
-//! removed by [`delete`] and [`gc`], but is never added.
+//! The nftables state equals that of the reference's nftables backend byte for byte, so either plugin can
+//! continue the other's attachments; see [`plan`]. [`check`] accepts rules of the reference's *iptables*
+//! backend, [`delete`] and [`gc`] remove them, and [`add`] never makes them.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! [`add`] looks whether the table stands (10 µs) and then only adds, which costs one round trip more. [`delete`] lists
-//! one chain, deletes by handle, and looks for two iptables chains. Only where the kernel has a *legacy* iptables nat
-//! table is a process started.
+//! [`add`] checks whether the table exists (10 µs) and then adds rules with one more round trip. [`delete`]
+//! lists one chain, deletes rules by handle, and looks for two iptables chains. It starts a process only if
+//! the kernel has a *legacy* iptables nat table.
 //!
-//! A deletion leaves an RCU grace period (6 to 30 ms) to wait for, and the kernel makes the process wait for it when the
-//! socket is closed. So a DEL should call [`delete`] first, delete its link on another socket, and drop the nf_tables
+//! After a deletion the kernel waits for an RCU grace period (6 to 30 ms) when the process closes the socket.
+//! DEL should therefore call [`delete`] first, delete its link on another socket, and close the nf_tables
 //! socket last.
 
 mod iptables;
@@ -28,37 +28,35 @@ use ipnetwork::IpNetwork;
 use cni_common::plugin::Attachment;
 use plan::TABLE;
 
-/// Masquerades what comes from each of the addresses and goes out of its network.
+/// Masquerades traffic from each address to outside its subnet.
 ///
-/// It only adds. A second ADD of the attachment, which a runtime sends if it lost the first one's outcome, adds a rule
-/// beside the first one's: finding that one would mean to list all rules at each ADD, and the two do what one does. A
-/// rule that is left for an address which the attachment no longer has goes like all others at DEL or GC.
+/// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates:
+/// finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing. DEL or
+/// GC removes all rules of the attachment, also those for addresses that it no longer has.
 ///
 /// # Errors
-/// Code 999 with the refused request.
+/// Code 999 with the rejected request.
 pub fn add(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    nft::add(socket, attachment, addresses).step(|| "masquerade")
+    nft::add(socket, attachment, addresses).step(|| "add masquerade rules")
 }
 
-/// Whether the kernel can do it.
+/// Checks that the kernel supports nf_tables.
 ///
 /// # Errors
-/// Code 50 with what the kernel says.
+/// Code 50 with the kernel's error.
 pub fn status() -> Result<(), CniError> {
     let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
-    probed.map_err(|error| {
-        CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables, and the kernel says: {error}"))
-    })
+    probed.map_err(|error| CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables: {error}")))
 }
 
-/// Those of the addresses that are not masqueraded, neither by rules of ours nor by the reference's iptables backend.
+/// Returns the addresses that neither our rules nor the reference's iptables rules masquerade.
 ///
 /// # Errors
-/// Code 999 if the rules cannot be read.
+/// Code 999 if the rules cannot be listed.
 pub fn check(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
@@ -68,7 +66,8 @@ pub fn check(
     let without = |missing: Vec<IpNetwork>, sources: Vec<IpAddr>| -> Vec<IpNetwork> {
         missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
     };
-    let mut missing = without(addresses.to_vec(), nft::sources(socket, attachment).step(|| "masquerade")?);
+    let mut missing =
+        without(addresses.to_vec(), nft::sources(socket, attachment).step(|| "list masquerade rules")?);
     if !missing.is_empty() {
         missing = without(missing, iptables::sources(socket, &chain)?);
     }
@@ -78,29 +77,29 @@ pub fn check(
     Ok(missing)
 }
 
-/// Removes whatever masquerades for the attachment, by whichever backend it came; nothing there is success.
+/// Removes all masquerading rules of the attachment, of either backend. Missing rules are success.
 ///
-/// The reference's iptables backend knows a container's chain by network and container alone. If the container is on
-/// the network with a second interface, both share the chain, and it goes with the first of them, as it does with the
+/// The reference's iptables backend names a chain after network and container alone. If a container has two
+/// interfaces on the network, both share the chain, and DEL of the first one removes it, as with the
 /// reference.
 ///
 /// # Errors
-/// All steps are taken; code 999 with what failed.
+/// Code 999 with all failures; every step is tried.
 pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let chain = plan::chain_of(attachment.network, attachment.container_id);
-    failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade"));
+    failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade rules"));
     failures.keep(iptables::delete(socket, &chain));
     failures.into_result()
 }
 
-/// Removes what masquerades on the network for attachments that are not among the valid ones.
+/// Removes the masquerading rules of the network's attachments that are not in `valid`.
 ///
 /// # Errors
-/// All steps are taken; code 999 with what failed.
+/// Code 999 with all failures; every step is tried.
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(nft::gc(socket, network, valid).step(|| "collect masquerade"));
+    failures.keep(nft::gc(socket, network, valid).step(|| "remove dead masquerade rules"));
     failures.keep(iptables::gc(socket, network, valid));
     failures.into_result()
 }

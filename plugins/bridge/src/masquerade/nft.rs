@@ -1,4 +1,4 @@
-//! The table, through netlink.
+//! The nftables table of the reference's nftables backend, through netlink.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use cni_common::plugin::Attachment;
 
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
-/// How often the rules are listed again because some were gone when they were to be deleted.
+/// How often [`delete_where`] starts over after a concurrent deletion.
 const TRIES: u32 = 10;
 
 pub(super) fn add(
@@ -22,8 +22,8 @@ pub(super) fn add(
     if addresses.is_empty() {
         return Ok(());
     }
-    // The number of rules says cheaply whether the base chain is whole: somebody may have flushed it, and adding to a
-    // chain that no packet reaches would go unnoticed.
+    // The rule count shows cheaply whether the base chain is complete. Another program may have flushed it,
+    // and rules added to a chain that no packet reaches would have no effect.
     let postrouting = chains(socket, &[(TABLE, POSTROUTING)])?.pop().flatten();
     if postrouting.is_some_and(|chain| chain.uses >= plan::POSTROUTING_RULES) {
         let mut batch = Batch::new();
@@ -46,9 +46,9 @@ fn add_rules(batch: &mut Batch, attachment: &Attachment<'_>, addresses: &[IpNetw
     }
 }
 
-/// Makes table and chains, and the base chain's rules anew. Right whatever is there: nothing, all of it because another
-/// plugin was faster, or what is left after somebody's flush. To flush in the same batch as the rules come back is what
-/// keeps two first ADDs from adding them twice; no packet sees the chain empty.
+/// Makes the table and its chains, and replaces the base chain's rules. Correct from any state: no table, a
+/// complete one that another plugin made first, or a flushed one. Flushing in the same batch keeps two
+/// concurrent first ADDs from adding the rules twice; the batch is atomic, so no packet sees the empty chain.
 fn establish(batch: &mut Batch) {
     batch
         .add_table(TABLE, Some(plan::TABLE_COMMENT))
@@ -60,10 +60,10 @@ fn establish(batch: &mut Batch) {
     }
 }
 
-/// The addresses that are masqueraded for the attachment.
+/// The source addresses that are masqueraded for the attachment.
 pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
-    let leads = |target: Option<String>| target.is_some_and(|target| target == CHECKS);
-    if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| leads(rule.jump_target())) {
+    let is_checks = |target: Option<String>| target.is_some_and(|target| target == CHECKS);
+    if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| is_checks(rule.jump_target())) {
         return Ok(Vec::new());
     }
     let prefix = plan::prefix(attachment);
@@ -87,14 +87,15 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
     })
 }
 
-/// Deletes the rules whose comment is asked for, wherever others delete at the same time.
+/// Deletes the rules whose comment satisfies `is_dead`. Starts over if another process deleted one of them
+/// first.
 fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<(), Error> {
     let mut tries = TRIES;
     loop {
         let mut dead = rules(socket, TABLE, CHECKS)?;
         dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
         match delete_all(socket, &dead.iter().map(|rule| rule.handle).collect::<Vec<_>>()) {
-            // Somebody else deleted one of them first, and the batch with it did nothing.
+            // Another process deleted one of the rules, so the kernel rejected the whole batch.
             Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
             outcome => return outcome,
         }

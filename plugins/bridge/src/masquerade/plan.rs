@@ -1,4 +1,4 @@
-//! Names, comments and rules, as the reference plugin has them: nothing here asks the kernel.
+//! Names, comments and rules of the reference's backends. Nothing here touches the kernel.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,21 +12,21 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
 use cni_common::plugin::Attachment;
 
-/// The table, which the reference plugin and all plugins of its kind share.
+/// The table. All plugins that use the reference's masquerading library share it.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");
 /// The table's comment.
 pub const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
-/// The chain with a rule for each address.
+/// The chain with one rule for each address.
 pub const CHECKS: &str = "masq_checks";
 /// That chain's comment.
 pub const CHECKS_COMMENT: &str =
     "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
-/// The base chain, which leads to [`CHECKS`].
+/// The base chain. It ends with a `goto` to [`CHECKS`].
 pub const POSTROUTING: &str = "postrouting";
-/// How the base chain hangs in the kernel. Priority 100 is where source addresses are translated.
+/// The base chain's netfilter hook. Priority 100 is `srcnat`.
 pub const POSTROUTING_HOOK: Hook =
     Hook { chain_type: ChainType::Nat, point: HookPoint::Postrouting, priority: 100, policy: Policy::Accept };
-/// How many rules [`postrouting`] has.
+/// The number of rules that [`postrouting`] returns.
 pub const POSTROUTING_RULES: u32 = 3;
 
 const MULTICAST_V4: Ipv4Network = match Ipv4Network::new_checked(Ipv4Addr::new(224, 0, 0, 0), 4) {
@@ -39,13 +39,15 @@ const MULTICAST_V6: Ipv6Network =
         None => unreachable!(),
     };
 
-/// How the comment of every rule of the attachment begins.
+/// The prefix that all comments of the attachment's rules share: hashes of network, and of ifname and
+/// container ID.
 pub fn prefix(attachment: &Attachment<'_>) -> String {
     let Attachment { network, ifname, container_id } = attachment;
     network_prefix(network) + &sha512_hex(&format!("{ifname}:{container_id}"), 16)
 }
 
-/// The comment of every rule of the attachment: what it is known by, then what a person can read.
+/// The comment of each of the attachment's rules: [`prefix`], then the plain names. Cut to the kernel's
+/// limit.
 pub fn comment(attachment: &Attachment<'_>) -> String {
     let plain = |text: &str| text.replace('"', "");
     let comment = format!(
@@ -58,25 +60,26 @@ pub fn comment(attachment: &Attachment<'_>) -> String {
     cut_comment(&comment).to_owned()
 }
 
-/// How the comment of every rule of the network begins.
+/// The prefix that all comments of the network's rules share.
 pub fn network_prefix(network: &str) -> String {
     sha512_hex(network, 16) + "-"
 }
 
-/// The chain of the reference's iptables backend, in whose name the interface has no part.
+/// The chain of the reference's iptables backend. Its name depends on network and container, not on the
+/// interface.
 pub fn chain_of(network: &str, container_id: &str) -> String {
     format!("CNI-{}", sha512_hex(&format!("{network}{container_id}"), 24))
 }
 
-/// The container that a comment of the reference's iptables backend names, if it is on that network.
+/// The container ID in a comment of the reference's iptables backend, if the comment names this network.
 pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
-    // Neither name can hold what would have to be quoted.
+    // Neither name can contain a character that iptables would escape.
     let rest = comment.strip_prefix("name: \"")?.strip_prefix(network)?;
     rest.strip_prefix("\" id: \"")?.strip_suffix('"')
 }
 
-/// The chain of a container that a rule of the reference's iptables backend is for, if the container is on that network
-/// and none of the valid attachments is its. Comment and target have to agree, so that no stranger's chain is taken.
+/// The chain to delete: `target`, if `comment` and `target` both name the same container of this network, and
+/// that container has no valid attachment. Requiring both protects chains of other programs.
 pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
     let container = container_in(comment, network)?;
     let is_dead = target == chain_of(network, container)
@@ -84,26 +87,26 @@ pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAtta
     is_dead.then(|| target.to_owned())
 }
 
-/// The rules of the base chain: multicast stays as it is, everything else goes to [`CHECKS`].
+/// The rules of the base chain: multicast returns, all other traffic goes to [`CHECKS`].
 pub fn postrouting() -> [Vec<Expr>; POSTROUTING_RULES as usize] {
-    let stays = |multicast: IpNetwork| {
+    let unchanged = |multicast: IpNetwork| {
         let mut exprs = family_of(multicast.ip()).to_vec();
         exprs.extend(address(End::Destination, CmpOp::Eq, multicast));
         exprs.push(Expr::Verdict(Verdict::Return));
         exprs
     };
     [
-        stays(MULTICAST_V4.into()),
-        stays(MULTICAST_V6.into()),
+        unchanged(MULTICAST_V4.into()),
+        unchanged(MULTICAST_V6.into()),
         vec![Expr::Verdict(Verdict::Goto(CHECKS.to_owned()))],
     ]
 }
 
-/// The rule of one address: masquerade unless it stays in its network.
-pub fn masquerade(of: IpNetwork) -> Vec<Expr> {
-    let mut exprs = family_of(of.ip()).to_vec();
-    exprs.extend(address(End::Source, CmpOp::Eq, of.ip().into()));
-    exprs.extend(address(End::Destination, CmpOp::Neq, of));
+/// The rule for one address: masquerade its traffic to outside its subnet.
+pub fn masquerade(source: IpNetwork) -> Vec<Expr> {
+    let mut exprs = family_of(source.ip()).to_vec();
+    exprs.extend(address(End::Source, CmpOp::Eq, source.ip().into()));
+    exprs.extend(address(End::Destination, CmpOp::Neq, source));
     exprs.push(Expr::Masquerade { flags: 0 });
     exprs
 }
@@ -117,7 +120,7 @@ mod tests {
     const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
 
     #[test]
-    fn names_and_comments_are_the_references() {
+    fn names_and_comments_match_the_references() {
         assert_eq!(prefix(&ONE), "6fd94d501e58f0aa-287fc69eff0574a2");
         assert_eq!(comment(&ONE), "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one");
         assert!(prefix(&ONE).starts_with(&network_prefix("unit-test")));
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_loses_quotes_and_its_end() {
+    fn comment_is_unquoted_and_cut() {
         let long = "x".repeat(200);
         let key = Attachment { network: "a\"b", ifname: "e", container_id: &long };
         let comment = comment(&key);
@@ -136,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn the_container_of_an_iptables_comment() {
+    fn container_of_an_iptables_comment() {
         assert_eq!(container_in("name: \"net\" id: \"one\"", "net"), Some("one"));
         assert_eq!(container_in("name: \"net2\" id: \"one\"", "net"), None);
         assert_eq!(container_in("6fd94d501e58f0aa", "net"), None);
     }
 
     #[test]
-    fn a_dead_chain_is_the_networks_and_nobodys() {
+    fn chain_is_dead_without_a_valid_attachment() {
         let comment = "name: \"net\" id: \"one\"";
         let chain = chain_of("net", "one");
         let valid = |id: &str| ValidAttachment { container_id: id.to_owned(), ifname: "eth1".to_owned() };
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_masquerades_one_address_unless_it_stays_in_its_network() {
+    fn rule_masquerades_one_address_outside_its_subnet() {
         let rule = masquerade("10.0.0.2/24".parse().unwrap());
         assert_eq!(rule.len(), 7);
         assert_eq!(rule[..2], family_of("10.0.0.2".parse().unwrap()));

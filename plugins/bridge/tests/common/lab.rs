@@ -1,4 +1,4 @@
-//! A node with the plugin on it.
+//! A test node with the plugins, and calls of the bridge plugin on it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::Stub;
 
-/// What belongs to the network and not to an attachment: a failed ADD and a DEL leave it where it is. (The bridge of
-/// [`super::config`] with its addresses and routes, forwarding, and what host-local remembers.)
+/// Snapshot lines of objects that belong to the network, not to an attachment: the bridge of
+/// [`super::config`] with its addresses and routes, forwarding, and host-local's bookkeeping. A failed ADD
+/// and a DEL leave them.
 pub(crate) const SHARED: [&str; 11] = [
     "link: br0 ",
     "address: br0 ",
@@ -25,34 +26,34 @@ pub(crate) const SHARED: [&str; 11] = [
     "/.ferrule/net/ ",
 ];
 
-/// A node of its own, and the folders where its plugins are.
-pub(crate) struct Lab {
+/// A test node of its own, and the directories with its plugins.
+pub(crate) struct TestContext {
     pub(crate) node: Node,
     pub(crate) bins: PathBuf,
     /// CNI_PATH.
     pub(crate) path: String,
 }
 
-impl Lab {
-    /// With our plugins.
-    pub(crate) fn new() -> Lab {
+impl TestContext {
+    /// A node with our plugins.
+    pub(crate) fn new() -> TestContext {
         let bins = bin_dir().unwrap();
         let path = bins.display().to_string();
-        Lab { node: Node::new().unwrap(), bins, path }
+        TestContext { node: Node::new().unwrap(), bins, path }
     }
 
-    /// With our plugins and the IPAM plugin `stub`.
-    pub(crate) fn with_stub(stub: &Stub) -> Lab {
-        let mut lab = Lab::new();
-        lab.path = format!("{}:{}", stub.dir().display(), lab.path);
-        lab
+    /// A node with our plugins and the IPAM plugin `stub`.
+    pub(crate) fn with_stub(stub: &Stub) -> TestContext {
+        let mut ctx = TestContext::new();
+        ctx.path = format!("{}:{}", stub.dir().display(), ctx.path);
+        ctx
     }
 
     pub(crate) fn pod(&self, name: &str) -> Pod {
         self.node.pod(name).unwrap()
     }
 
-    /// The bridge plugin, ready to be called.
+    /// A call of the bridge plugin, not yet made.
     pub(crate) fn exec(&self, verb: &str, attachment: &Attachment, config: &Value) -> Exec {
         Exec::new(self.bins.join("bridge"), verb)
             .attachment(attachment)
@@ -65,18 +66,18 @@ impl Lab {
         self.node.call(&self.exec(verb, attachment, config)).unwrap()
     }
 
-    /// An ADD that succeeds, and its result.
+    /// Makes an ADD that must succeed. Returns its result.
     pub(crate) fn add(&self, attachment: &Attachment, config: &Value) -> Value {
         let output = self.call("ADD", attachment, config);
-        assert!(output.success(), "ADD of {attachment:?} failed: {}", said(&output));
+        assert!(output.success(), "ADD of {attachment:?} failed: {}", describe(&output));
         output.document().unwrap()
     }
 
-    /// A verb without a result that succeeds, in silence.
+    /// Calls a verb that must succeed and print nothing.
     pub(crate) fn succeed(&self, verb: &str, attachment: &Attachment, config: &Value) {
         let output = self.call(verb, attachment, config);
-        assert!(output.success(), "{verb} of {attachment:?} failed: {}", said(&output));
-        assert_eq!(output.stdout_text(), "", "{verb} prints nothing");
+        assert!(output.success(), "{verb} of {attachment:?} failed: {}", describe(&output));
+        assert_eq!(output.stdout_text(), "", "stdout of {verb}");
     }
 
     pub(crate) fn check(&self, attachment: &Attachment, config: &Value) {
@@ -87,12 +88,12 @@ impl Lab {
         self.succeed("DEL", attachment, config);
     }
 
-    /// A call that fails as it should: with one error object and status 1.
-    pub(crate) fn refused(&self, verb: &str, attachment: &Attachment, config: &Value) -> Refusal {
-        Refusal::of(&self.call(verb, attachment, config))
+    /// Calls a verb that must fail with one error object and status 1.
+    pub(crate) fn fail(&self, verb: &str, attachment: &Attachment, config: &Value) -> Failure {
+        Failure::of(&self.call(verb, attachment, config))
     }
 
-    /// The addresses that host-local has given out on network `net`.
+    /// The addresses that host-local has reserved on network `net`.
     pub(crate) fn reservations(&self) -> Vec<String> {
         let mut names = self.node.list_dir("/var/lib/cni/networks/net").unwrap();
         names.retain(|name| name.starts_with(|c: char| c.is_ascii_hexdigit()) && name != "lock");
@@ -104,55 +105,55 @@ impl Lab {
     }
 }
 
-/// What a plugin says when it fails.
+/// The error object of a failed call.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct Failure {
     pub(crate) code: u64,
     pub(crate) msg: String,
     pub(crate) details: String,
 }
 
-impl Refusal {
-    pub(crate) fn of(output: &Output) -> Refusal {
-        assert_eq!(output.status.code(), Some(1), "{}", said(output));
-        let object = output.document().unwrap_or_else(|error| panic!("{error}: {}", said(output)));
+impl Failure {
+    pub(crate) fn of(output: &Output) -> Failure {
+        assert_eq!(output.status.code(), Some(1), "{}", describe(output));
+        let object = output.document().unwrap_or_else(|error| panic!("{error}: {}", describe(output)));
         assert!(object["cniVersion"].is_string(), "{object}");
-        Refusal {
+        Failure {
             code: object["code"].as_u64().unwrap(),
             msg: object["msg"].as_str().unwrap().to_owned(),
             details: object["details"].as_str().unwrap_or_default().to_owned(),
         }
     }
 
-    /// Checks the code, and that the text is in the message or the details.
+    /// Checks the code, and that the message or the details contain `text`.
     pub(crate) fn expect(&self, code: u64, text: &str) {
-        let is_it = self.code == code && (self.msg.contains(text) || self.details.contains(text));
-        assert!(is_it, "expected {text:?} with code {code}, not {self:?}");
+        let matches = self.code == code && (self.msg.contains(text) || self.details.contains(text));
+        assert!(matches, "expected {text:?} with code {code}, got {self:?}");
     }
 }
 
-fn said(output: &Output) -> String {
+fn describe(output: &Output) -> String {
     format!("{}\nstdout: {}\nstderr: {}", output.status, output.stdout_text(), output.stderr_text())
 }
 
-/// Waits until the link between the node and a client is usable: its ends have link-local addresses that are not ready at
-/// once, and it is from there that hosts ask for each other.
-pub(crate) fn settled(lab: &Lab, client: &Client) {
+/// Waits until no address of the node and the client is tentative: they solicit each other from their
+/// link-local addresses, which cannot be used during duplicate address detection.
+pub(crate) fn wait_for_dad(ctx: &TestContext, client: &Client) {
     let is_ready = || {
         let tentative = "ip -6 address show tentative";
-        lab.node.sh(tentative).unwrap().is_empty() && client.sh(tentative).unwrap().is_empty()
+        ctx.node.sh(tentative).unwrap().is_empty() && client.sh(tentative).unwrap().is_empty()
     };
     assert!(eventually(PATIENCE, is_ready));
 }
 
-/// Fails unless the place is what it was.
-pub(crate) fn unchanged<P: Place>(place: &P, before: &Snapshot, what: &str) {
+/// Panics if the place differs from the snapshot.
+pub(crate) fn assert_unchanged<P: Place>(place: &P, before: &Snapshot, what: &str) {
     let difference = before.diff(&Snapshot::take(place).unwrap());
     assert_eq!(difference, "", "{what}");
 }
 
-/// Fails unless the node is what it was, apart from what is shared.
-pub(crate) fn after(lab: &Lab, before: &Snapshot, what: &str) {
-    let difference = before.clone().ignoring(&SHARED).diff(&lab.snapshot().ignoring(&SHARED));
+/// Panics if the node differs from the snapshot, apart from [`SHARED`].
+pub(crate) fn assert_only_shared_changed(ctx: &TestContext, before: &Snapshot, what: &str) {
+    let difference = before.clone().ignoring(&SHARED).diff(&ctx.snapshot().ignoring(&SHARED));
     assert_eq!(difference, "", "{what}");
 }

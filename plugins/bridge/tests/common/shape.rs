@@ -1,4 +1,4 @@
-//! The layout of a result, by version of the specification.
+//! Checks that a result has the layout of its specification version.
 
 use serde_json::Value;
 
@@ -6,8 +6,9 @@ use super::is_per_family;
 
 const DNS: [&str; 4] = ["nameservers", "domain", "search", "options"];
 
-/// Fails if the result has another version's layout: a member too many, one too few, or one that contradicts another.
-pub(crate) fn assert_shape(version: &str, result: &Value) {
+/// Panics if the result does not have the version's layout: unknown members, missing ones, or inconsistent
+/// values.
+pub(crate) fn assert_layout(version: &str, result: &Value) {
     assert_eq!(result["cniVersion"], version, "{result}");
     if let Some(dns) = result.get("dns") {
         members(dns, &[], &DNS);
@@ -35,7 +36,7 @@ fn per_family(result: &Value) {
 
 fn lists(version: &str, result: &Value) {
     let is_newest = version == "1.1.0";
-    // Before 1.0.0 an empty dns is printed, since then it is not.
+    // Before 1.0.0 the reference prints an empty dns, since then it does not.
     let dns: &[&str] = if version < "1.0.0" { &["dns"] } else { &[] };
     members(result, &[&["cniVersion", "interfaces"], dns].concat(), &["ips", "routes", "dns"]);
     let interfaces = each(result, "interfaces");

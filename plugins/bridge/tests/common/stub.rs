@@ -1,4 +1,4 @@
-//! An IPAM plugin that does as the test says.
+//! A stub IPAM plugin, controlled by the test.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A private folder for CNI_PATH with the plugin `stub` in it.
+/// A directory for CNI_PATH that contains the plugin `stub`.
 pub(crate) struct Stub {
     dir: TempDir,
 }
@@ -15,20 +15,21 @@ pub(crate) struct Stub {
 impl Stub {
     pub(crate) fn new() -> Stub {
         let dir = TempDir::new().unwrap();
-        // Not a copy: a file that is open for writing while another thread forks cannot be started for a while (ETXTBSY).
+        // A symlink, not a copy: exec fails with ETXTBSY while another thread's fork still holds the copy
+        // open for writing.
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/stub-ipam");
         symlink(script, dir.path().join("stub")).unwrap();
         Stub { dir }
     }
 
-    /// One whose ADD gives out these addresses.
+    /// A stub whose ADD assigns these addresses.
     pub(crate) fn assigning(version: &str, addresses: &[&str]) -> Stub {
         let stub = Stub::new();
         stub.assign(version, addresses);
         stub
     }
 
-    /// Has ADD give out these addresses, in the layout of the version.
+    /// Makes ADD assign these addresses, in the version's result layout.
     pub(crate) fn assign(&self, version: &str, addresses: &[&str]) {
         let family = |address: &str| if address.contains(':') { "6" } else { "4" };
         let mut result = json!({"cniVersion": version});
@@ -45,28 +46,28 @@ impl Stub {
         self.result(&result);
     }
 
-    /// Has ADD print this.
+    /// Makes ADD print `result`.
     pub(crate) fn result(&self, result: &Value) {
         self.answer("ADD", &format!("cat <<'END'\n{result}\nEND"));
     }
 
-    /// Shell code that the plugin runs at a verb, `$dir` being its folder.
+    /// Sets the shell code that the stub runs for a verb. `$dir` is the stub's directory.
     pub(crate) fn answer(&self, verb: &str, script: &str) {
         fs::write(self.dir.path().join(format!("{verb}.answer")), script).unwrap();
     }
 
-    /// Has a verb fail with this error.
+    /// Makes a verb fail with this error.
     pub(crate) fn fail(&self, verb: &str, code: u32, msg: &str) {
         let error = json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "by the test"});
         self.answer(verb, &format!("cat <<'END'\n{error}\nEND\nexit 1"));
     }
 
-    /// The verbs since the last look.
+    /// The verbs called since the last `calls()`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.lines("calls")
     }
 
-    /// What answers have written to `$dir/notes` since the last look.
+    /// The lines that answers wrote to `$dir/notes` since the last `notes()`.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.lines("notes")
     }
@@ -78,7 +79,7 @@ impl Stub {
         lines.lines().map(str::to_owned).collect()
     }
 
-    /// Standard input of the last call with this verb, as it was.
+    /// Standard input of the last call with this verb, unchanged.
     pub(crate) fn stdin(&self, verb: &str) -> String {
         fs::read_to_string(self.dir.path().join(format!("{verb}.stdin"))).unwrap()
     }

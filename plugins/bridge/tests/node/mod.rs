@@ -1,4 +1,4 @@
-//! Network namespaces for tests, and the programs that look at them.
+//! Network namespaces for the masquerading tests, and helpers that run programs in them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -8,11 +8,11 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tempfile::TempDir;
 
-/// Runs the work on a thread of its own in a new network namespace. Processes that it starts are there as well.
+/// Runs `work` on a new thread in a new network namespace. Processes that it starts are in the namespace too.
 pub(crate) fn isolated<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let outcome = thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace; these tests need root");
+            unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (these tests need root)");
             work()
         });
         thread.join()
@@ -20,7 +20,7 @@ pub(crate) fn isolated<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The namespace that a thread is in, for another thread to enter.
+/// A thread's network namespace, which another thread can enter.
 pub(crate) struct Namespace(File);
 
 impl Namespace {
@@ -37,7 +37,7 @@ fn output(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
-/// What the program prints.
+/// Runs the program, which must succeed, and returns its stdout.
 pub(crate) fn run(program: &str, args: &[&str]) -> String {
     let output = output(program, args);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -50,14 +50,15 @@ pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     output(program, args).status.success()
 }
 
-/// A folder with programs of the names that might be started, which leave a file `started` there if they are.
+/// A directory of scripts named like the programs that the plugin may start. Each creates a file `started`
+/// there.
 pub(crate) fn watched_programs() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let script = format!("#!/bin/sh\n: > {}/started\n", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("#!/bin/sh\n: > {}/started\n", directory.path().display());
     for name in ["nft", "iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy", "iptables-nft"] {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::write(&path, &script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    folder
+    directory
 }

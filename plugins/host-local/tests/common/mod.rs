@@ -1,5 +1,5 @@
-//! Runs host-local, this one or the reference's, as a runtime does, on stores in temporary folders.
-#![allow(dead_code, unreachable_pub, reason = "shared by the test files, none of which uses all of it")]
+//! Runs our host-local or the reference's as a runtime does, with stores in temporary directories.
+#![allow(dead_code, unreachable_pub, reason = "shared by the test files; each uses only a part")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 pub const OURS: &str = env!("CARGO_BIN_EXE_host-local");
 
-/// The reference, as Debian packages it. Without it a test that needs it fails: it has nothing to compare with.
+/// The reference's program in Debian's package. Tests that need it fail without it.
 pub const GO: &str = "/usr/lib/cni/host-local";
 
-/// What a run left: one document on standard output, or nothing.
+/// The outcome of a run. Stdout must be empty or one JSON document.
 #[derive(Debug)]
 pub struct Outcome {
     pub success: bool,
@@ -25,25 +25,25 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The result of a run that must have worked.
+    /// The result of a run, which must have succeeded.
     pub fn result(&self) -> Value {
         assert!(self.success, "{self:?}");
         serde_json::from_str(&self.stdout).unwrap()
     }
 
-    /// The run must have worked, with nothing to tell.
+    /// Panics unless the run succeeded with an empty stdout.
     pub fn ok(&self) {
         assert!(self.success && self.stdout.is_empty(), "{self:?}");
     }
 
-    /// Code and message of a run that must have failed, with exactly one document.
+    /// Code and message of a run, which must have failed with exactly one JSON document.
     pub fn error(&self) -> (u64, String) {
         assert!(!self.success, "{self:?}");
         let value: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
         (value["code"].as_u64().unwrap(), value["msg"].as_str().unwrap().to_owned())
     }
 
-    /// The addresses of a result, without prefix.
+    /// The addresses of the result, without prefix lengths.
     pub fn ips(&self) -> Vec<String> {
         let result = self.result();
         let list = result["ips"].as_array().unwrap_or_else(|| panic!("{self:?}"));
@@ -51,14 +51,14 @@ impl Outcome {
     }
 }
 
-/// A network with its store below a temporary folder.
+/// A network with its store in a temporary directory.
 pub struct Net {
     dir: TempDir,
     pub conf: Value,
 }
 
 impl Net {
-    /// A network with these range sets, given as `ranges` in JSON.
+    /// A network with the range sets `ranges`, in the configuration's JSON.
     pub fn new(ranges: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let conf = json!({
@@ -70,12 +70,12 @@ impl Net {
         Net { dir, conf }
     }
 
-    /// One range set of one subnet.
+    /// A network with one range set of one subnet.
     pub fn of(subnet: &str) -> Self {
         Net::new(json!([[{ "subnet": subnet }]]))
     }
 
-    /// The same with a change of the configuration.
+    /// The network with a changed configuration.
     pub fn with(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.conf);
         self
@@ -108,7 +108,7 @@ impl Net {
         run(self.command(OURS, verb, id, "eth0"), &self.conf)
     }
 
-    /// CHECK with a prevResult of these addresses.
+    /// Calls CHECK with a prevResult of these addresses.
     pub fn check(&self, program: &str, id: &str, ips: &[String]) -> Outcome {
         let ips: Vec<Value> = ips.iter().map(|ip| json!({ "address": format!("{ip}/24") })).collect();
         let mut conf = self.conf.clone();
@@ -116,7 +116,7 @@ impl Net {
         run(self.command(program, "CHECK", id, "eth0"), &conf)
     }
 
-    /// GC with these attachments alive.
+    /// Calls GC with these valid attachments.
     pub fn gc(&self, valid: Value) -> Outcome {
         let mut conf = self.conf.clone();
         conf["cniVersion"] = "1.1.0".into();
@@ -124,13 +124,13 @@ impl Net {
         run(self.command(OURS, "GC", "", ""), &conf)
     }
 
-    /// Puts a file into the store.
+    /// Writes a file into the store.
     pub fn seed(&self, name: &str, content: &str) {
         fs::create_dir_all(self.store()).unwrap();
         fs::write(self.store().join(name), content).unwrap();
     }
 
-    /// What the reference sees of the store: names and contents.
+    /// Names and contents of all files in the store.
     pub fn files(&self) -> BTreeMap<String, String> {
         let Ok(entries) = fs::read_dir(self.store()) else { return BTreeMap::new() };
         entries
@@ -142,7 +142,7 @@ impl Net {
             .collect()
     }
 
-    /// The reservations among the files.
+    /// The files except the lock and the last reserved addresses.
     pub fn reservations(&self) -> BTreeMap<String, String> {
         let mut files = self.files();
         files.retain(|name, _| name != "lock" && !name.starts_with("last_reserved_ip."));
@@ -175,7 +175,7 @@ pub fn finish(child: Child) -> Outcome {
     }
 }
 
-/// Everything below `dir`: path, mode, and content or target.
+/// All files below `dir`: path, mode, and content or link target.
 pub fn listing(dir: &Path) -> BTreeMap<PathBuf, (u32, String)> {
     let mut list = BTreeMap::new();
     let mut todo = vec![dir.to_owned()];
@@ -185,7 +185,7 @@ pub fn listing(dir: &Path) -> BTreeMap<PathBuf, (u32, String)> {
             let meta = fs::symlink_metadata(&path).unwrap();
             let content = if meta.is_dir() {
                 todo.push(path.clone());
-                "folder".to_owned()
+                "directory".to_owned()
             } else if meta.is_symlink() {
                 fs::read_link(&path).unwrap().to_str().unwrap().to_owned()
             } else {
@@ -197,17 +197,17 @@ pub fn listing(dir: &Path) -> BTreeMap<PathBuf, (u32, String)> {
     list
 }
 
-/// Makes a file look as if the reference had written it in the year 2001.
+/// Makes a file look as if the reference had written it in 2001, before any boot.
 pub fn age(path: &Path) {
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
 }
 
-/// Small random numbers from a seed (xorshift64), so that a failing run can be repeated.
+/// Small pseudo-random numbers (xorshift64). A failed run can be repeated with its seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// A new seed, which the test prints.
+    /// Takes a new seed from the clock. The test prints it.
     pub fn new() -> Self {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         Random(time.as_nanos() as u64 | 1)

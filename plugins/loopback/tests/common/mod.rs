@@ -1,5 +1,5 @@
-//! Calls of the real binary on a private node.
-#![allow(dead_code)] // each test program uses some of it
+//! Calls of the real binary on a test node of its own.
+#![allow(dead_code)] // each test program uses a part
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The plugin under test.
 pub(crate) const LOOPBACK: &str = env!("CARGO_BIN_EXE_loopback");
 
-/// All released versions.
+/// All released specification versions.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// A minimal configuration.
@@ -23,7 +23,7 @@ pub(crate) fn config(version: &str) -> Value {
     json!({ "cniVersion": version, "name": "net", "type": "loopback" })
 }
 
-/// A good call for a pod, in a version that knows every verb.
+/// A valid call for a pod, in a version that has every verb.
 pub(crate) fn call(verb: &str, pod: &Pod) -> Exec {
     Exec::new(LOOPBACK, verb)
         .attachment(&pod.attachment("eth0"))
@@ -31,32 +31,33 @@ pub(crate) fn call(verb: &str, pod: &Pod) -> Exec {
         .timeout(Duration::from_secs(20))
 }
 
-/// The same with another configuration.
+/// [`call`] with another configuration.
 pub(crate) fn call_with(verb: &str, pod: &Pod, config: &Value) -> Exec {
     call(verb, pod).stdin(config.to_string())
 }
 
-/// The result that the plugin reported on success.
+/// Makes a call that must succeed. Returns its result.
 pub(crate) fn succeed(place: &impl Place, exec: &Exec) -> Value {
     let output = place.call(exec).unwrap();
     assert!(output.success(), "{}{}", output.stdout_text(), output.stderr_text());
     output.document().unwrap()
 }
 
-/// Success without a word.
+/// Makes a call that must succeed with an empty stdout.
 pub(crate) fn succeed_silently(place: &impl Place, exec: &Exec) {
     let output = place.call(exec).unwrap();
     assert!(output.success(), "{}{}", output.stdout_text(), output.stderr_text());
     assert_eq!(output.stdout_text(), "", "{exec:?}");
 }
 
-/// The error object: exit status 1, one document, all types right, message not empty, and this code.
+/// Makes a call that must fail. Returns its error object; see [`check_error`].
 pub(crate) fn fail(place: &impl Place, exec: &Exec, code: u64) -> Value {
-    judge(&place.call(exec).unwrap(), code)
+    check_error(&place.call(exec).unwrap(), code)
 }
 
-/// See [`fail`].
-pub(crate) fn judge(output: &Output, code: u64) -> Value {
+/// Checks a failed call: exit status 1, one JSON document with valid members, a message and this code.
+/// Returns the document.
+pub(crate) fn check_error(output: &Output, code: u64) -> Value {
     let error = output.document().unwrap_or_else(|why| panic!("{why}: {output:?}"));
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert_eq!(error["code"], code, "{error}");
@@ -66,20 +67,20 @@ pub(crate) fn judge(output: &Output, code: u64) -> Value {
     error
 }
 
-/// Whether `lo` of that place is up.
+/// Whether `lo` is up in this place.
 pub(crate) fn is_up(place: &impl Place) -> bool {
     let shown = place.sh("ip -o link show lo").unwrap();
     let flags = shown.split(['<', '>']).nth(1).unwrap().to_owned();
     flags.split(',').any(|flag| flag == "UP")
 }
 
-/// A call whose standard input is not simply bytes that end.
+/// Makes a call with `stdin` as standard input, for input that is not a finite byte string.
 pub(crate) fn run_with_stdin(place: &impl Place, exec: &Exec, stdin: Stdio) -> Output {
     place.run(|| run(command(exec).stdin(stdin), |_| {})).unwrap()
 }
 
-/// A call whose standard input is written piece by piece, the next one after a pause. Then it is closed, or with
-/// `keep_open` kept until the plugin has ended.
+/// Makes a call and writes its standard input in pieces, with a pause after each. Then closes it, or with
+/// `keep_open` keeps it open until the plugin has exited.
 pub(crate) fn run_in_pieces(
     place: &impl Place,
     exec: &Exec,
@@ -98,7 +99,7 @@ pub(crate) fn run_in_pieces(
             while child.try_wait().unwrap().is_none() {
                 if Instant::now() > end {
                     child.kill().unwrap();
-                    panic!("the plugin waits for the end of its input");
+                    panic!("the plugin waits for the end of standard input");
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -115,12 +116,12 @@ fn run(command: &mut Command, feed: impl FnOnce(&mut std::process::Child)) -> Ou
     Output { status: output.status, stdout: output.stdout, stderr: output.stderr, wall: start.elapsed() }
 }
 
-/// The call as a command, for what [`Exec`] cannot say. A plugin that hangs is killed by `timeout`.
+/// The call as a [`Command`], for cases that [`Exec`] does not support. `timeout` kills a plugin that hangs.
 pub(crate) fn command(exec: &Exec) -> Command {
     command_of(&exec.binary, exec)
 }
 
-/// See [`command`]; `program` is run instead of the plugin.
+/// [`command`] with another program in place of the plugin.
 pub(crate) fn command_of(program: impl AsRef<OsStr>, exec: &Exec) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "20"]).arg(program);
@@ -134,7 +135,7 @@ pub(crate) fn command_of(program: impl AsRef<OsStr>, exec: &Exec) -> Command {
     command
 }
 
-/// A node with one pod, whose `lo` is down.
+/// A test node with one pod, whose `lo` is down.
 pub(crate) fn node_and_pod() -> (Node, Pod) {
     let node = Node::new().unwrap();
     let pod = node.pod("pod").unwrap();
@@ -142,12 +143,13 @@ pub(crate) fn node_and_pod() -> (Node, Pod) {
     (node, pod)
 }
 
-/// A copy of the plugin that everyone may execute, which a build folder below root's home need not allow.
+/// A copy of the plugin that every user can execute. A build directory below root's home need not allow that.
 pub(crate) fn public_copy(dir: &Path) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     let copy = dir.join("loopback");
-    // By another process: one that is started here meanwhile would keep the file open for writing, and so busy.
+    // cp writes the copy, not this process: a child that another thread forks would inherit the open file,
+    // and exec would fail with ETXTBSY.
     assert!(Command::new("cp").arg(LOOPBACK).arg(&copy).status().unwrap().success());
     copy
 }
