@@ -73,6 +73,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
             added
         }
         Backend::Iptables => {
+            follow_services();
             iptables::add(&mut socket, &conf, &owner, &addresses)
                 .inspect_err(|_| undo(&mut socket, &owner))?;
             leave_others(&mut socket, &owner, false).inspect_err(|_| undo(&mut socket, &owner))?;
