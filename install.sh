@@ -17,8 +17,8 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 # package is not wanted then, and would even push that other one out.
 build_packages=(gcc libc6-dev)
 test_packages=(
-    containerd:containerd containernetworking-plugins curl iperf3 iproute2 iptables iputils-ping jq nftables
-    podman:podman runc:runc shellcheck strace tcpdump util-linux
+    busybox-static containerd:containerd containernetworking-plugins cpio curl iperf3 iproute2 ipset iptables iputils-ping
+    ipvsadm jq kmod nftables podman:podman qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux xz-utils
 )
 
 usage() {

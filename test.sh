@@ -8,7 +8,7 @@ export LC_ALL=C
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 invoked_in=$PWD
 cargo_deny=0.20.2
-all_steps=(packages lint build unit doc install demo)
+all_steps=(packages lint build unit kernel doc install demo)
 
 usage() {
     cat <<END
@@ -19,17 +19,20 @@ As root on Debian: tests make network namespaces, mounts and firewall rules, eac
 in namespaces of its own.
 
 Steps, all of them by default, always in this order:
-  packages  install the Debian packages that are missing (install.sh --deps-only)
+  packages  install the Debian packages that are missing (install.sh --deps-only), and
+            unpack Debian's kernel into /var/cache
   lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck
   build     the static plugins and cnirun (build.sh)
   unit      cargo test on the workspace: unit, integration, documentation, with the
             plugins just built in FERRULE_BIN_DIR
+  kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
+            "ignored, stock kernel", and a sample of the conformance suite
   doc       the documentation builds without a warning
   install   tests/install.sh
   demo      examples/demo.sh, if it is there
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
-running. The last line is "N passed, N failed": tests of unit and install, and one for
+running. The last line is "N passed, N failed": tests of unit, kernel and install, and one for
 every other step that failed. The exit status is 0 only if none failed.
 END
 }
@@ -61,7 +64,7 @@ end() {
     exit 0
 }
 
-# Runs tests and adds up what their closing lines say: cargo's "test result: ..." or a plain "N passed, N failed".
+# Runs tests and adds up what their closing lines say: cargo's "test result: ..." or a plain "N passed, N failed", which may go on.
 # Stdout only; a test that ends without such a line, or badly in spite of it, is a failure that step() counts.
 tests() {
     local status=0 more_passed more_failed count
@@ -71,7 +74,7 @@ tests() {
             if ($i == "passed") p += $(i - 1)
             if ($i == "failed") f += $(i - 1)
         } n++ }
-        /^[0-9]+ passed, [0-9]+ failed$/ { p += $1; f += $3; n++ }
+        /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
         END { print p + 0, f + 0, n + 0 }' "$log")
     passed=$((passed + more_passed)) failed=$((failed + more_failed))
     if [ "$count" -eq 0 ]; then
@@ -83,7 +86,7 @@ tests() {
 
 # ---------------------------------------------------------------------------------------------------------------
 
-packages() { ./install.sh --deps-only; }
+packages() { ./install.sh --deps-only && ./tests/guest.sh --download; }
 
 fmt() { cargo fmt --all -- --check; }
 
@@ -115,6 +118,13 @@ built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
 
 unit() { tests cargo test --locked --workspace --no-fail-fast; }
 
+# Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
+# as the runner's own tests do, those tests are left out.
+kernel() {
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh || return 1
+    tests ./tests/kernel.sh
+}
+
 doc() { RUSTDOCFLAGS="${RUSTDOCFLAGS-} -D warnings" cargo doc --locked --workspace --no-deps; }
 
 demo() { ./examples/demo.sh --bin-dir "$FERRULE_BIN_DIR"; }
@@ -128,7 +138,7 @@ for argument; do
         usage
         exit
         ;;
-    packages | lint | build | unit | doc | install | demo) wanted[$argument]=1 ;;
+    packages | lint | build | unit | kernel | doc | install | demo) wanted[$argument]=1 ;;
     *) die "unknown step '$argument'; see ./test.sh --help" ;;
     esac
 done
@@ -136,7 +146,7 @@ if [ $# -eq 0 ]; then
     for name in "${all_steps[@]}"; do wanted[$name]=1; done
 fi
 
-if [ "${wanted[packages]-}${wanted[unit]-}${wanted[install]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
+if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
     die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build and doc need no root)"
 fi
 
@@ -164,6 +174,10 @@ fi
 if [ "${wanted[unit]-}" ]; then
     built
     step unit unit || true
+fi
+if [ "${wanted[kernel]-}" ]; then
+    built
+    step kernel kernel || true
 fi
 if [ "${wanted[doc]-}" ]; then
     step doc doc || true

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# Runs a command in a virtual machine with Debian's stock kernel. Run with --help for the rest.
+set -euo pipefail
+export LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+
+cache=/var/cache/ferrule-kernel
+
+usage() {
+    cat <<END
+Usage: tests/guest.sh [--timeout SECONDS] COMMAND [ARGUMENT ...]
+       tests/guest.sh --download
+
+Boots Debian's kernel under qemu, without KVM, and runs the command there as root.
+
+The guest's root is this machine's, read-only, under a layer in memory: the command
+may write anywhere, and nothing stays. /run and /var/lib/cni are empty. Modules are
+loaded on demand. The files that the guest uses must not change on this machine
+meanwhile. The command starts in the caller's directory, with an environment of
+PATH, HOME and LC_ALL, and an empty stdin. The guest ends with the command.
+
+  --timeout SECONDS  the limit for the command (default: 300); the guest's start and end
+                     may take 60 seconds more
+  --download         only fetch and unpack the kernel package, unless this is done.
+                     It is kept in $cache; delete that to get a newer one
+  -h, --help         print this
+
+FERRULE_GUEST_KERNEL names another kernel image, which must suit the modules.
+
+Exit status: the command's; 2 wrong usage; 124 the command exceeded the limit; 125 the
+guest did not start, or its kernel crashed: the end of its console goes to stderr.
+END
+}
+
+say() { printf 'guest.sh: %s\n' "$*" >&2; }
+die() { say "$1"; exit "${2-125}"; }
+
+# ---------------------------------------------------------------------------------------------------------------
+# The kernel package
+
+# The package that linux-image-amd64 depends on; its name has the version.
+kernel_package() { apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p'; }
+
+fetch() {
+    local package
+    package=$(kernel_package) && [ -n "$package" ] || return 1
+    say "downloading $package"
+    (cd "$work" && apt-get download -q -o APT::Sandbox::User=root "$package" >&2)
+}
+
+# The package lists are fetched only if those at hand do not lead to the package.
+download() {
+    local root=$work/kernel version image offset
+    [ ! -d "$cache/amd64" ] || return 0
+    fetch || { apt-get update >&2 && fetch; } || die "cannot download Debian's kernel package"
+    dpkg-deb -x "$work"/linux-image-*.deb "$root"
+    version=$(ls "$root/lib/modules")
+    depmod -b "$root" "$version"
+    # The guest would take longer to unpack its kernel than for the rest of its start.
+    image=$root/boot/vmlinuz-$version
+    offset=$(grep -abo -m 1 $'\xfd7zXZ' "$image")
+    xz --decompress --single-stream < <(tail -c "+$((${offset%%:*} + 1))" "$image") >"$root/image"
+    mkdir -p "$cache"
+    cp -a "$root" "$cache/new.$$"
+    # Fails if another run was faster.
+    mv -T "$cache/new.$$" "$cache/amd64" 2>/dev/null || rm -rf "$cache/new.$$"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# The guest
+
+# Process 1 of the initramfs: makes the root and moves there. If a step fails, this process ends and the kernel panics.
+# shellcheck disable=SC2016
+initramfs_init='#!/bin/busybox sh
+set -e
+/bin/busybox mount -t proc proc /proc
+mount -t devtmpfs dev /dev
+for module in /modules/*; do insmod "$module"; done
+share="mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000"
+$share,ro,cache=loose host /host
+mount -t tmpfs -o size=90% layer /layer
+mkdir /layer/upper /layer/work
+mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root
+cd /root
+mkdir -p lib/modules var/lib/cni
+$share,ro,cache=loose modules lib/modules
+mount -t tmpfs -o mode=755 run run
+mount -t tmpfs -o mode=755 cni var/lib/cni
+mkdir run/lock run/guest
+$share,cache=none control run/guest
+mount -t sysfs sys sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mkdir /dev/pts /dev/shm
+mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+for link in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do ln -s "/proc/self/${link#*:}" "/dev/${link%:*}"; done
+mount --move /dev dev
+mount --move /proc proc
+exec /bin/busybox switch_root /root /bin/sh /run/guest/init
+'
+
+# Process 1 of the root. The command writes to pipes, because a program that opens /dev/stderr would truncate a file.
+# It has a PID namespace, so the processes that it leaves running end with it, and the pipes end too.
+# shellcheck disable=SC2016
+root_init='cd /run/guest
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+mount --make-rshared /
+ip link set lo up
+mkfifo /run/guest.out /run/guest.err
+cat /run/guest.out >>stdout &
+cat /run/guest.err >>stderr &
+>started
+unshare --fork --pid --mount-proc sh /run/guest/command </dev/null >/run/guest.out 2>/run/guest.err
+echo $? >status
+wait
+busybox poweroff -f
+'
+
+# The modules that the guest needs to see its root, in the order of their dependencies.
+first_modules() {
+    modprobe --config /dev/null --dirname "$cache/amd64" --set-version "$(ls "$cache/amd64/lib/modules")" \
+        --show-depends --all virtio_pci 9pnet_virtio 9p overlay | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
+}
+
+make_initramfs() {
+    local root=$work/initramfs module number=10
+    mkdir -p "$root"/{bin,modules,proc,dev,host,layer,root}
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    for module in $(first_modules); do
+        cp "$module" "$root/modules/$((number++)).ko"
+    done
+    printf '%s' "$initramfs_init" >"$root/init"
+    chmod +x "$root/init"
+    (cd "$root" && find . | cpio --quiet --create --format newc) >"$work/initramfs.cpio"
+}
+
+# For any shell, unlike printf's %q and bash's @Q.
+quote() { printf " '%s'" "${@//\'/\'\\\'\'}"; }
+
+# export_folder TAG FOLDER READONLY: adds a folder that the guest can mount.
+export_folder() {
+    qemu+=(-fsdev "local,id=$1,path=${2//,/,,},security_model=none,multidevs=remap,readonly=$3"
+        -device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
+}
+
+run() {
+    local limit=$1 control=$work/control machine status=0
+    shift
+    make_initramfs
+    mkdir "$control"
+    touch "$control/stdout" "$control/stderr" "$work/console"
+    printf '%s' "$root_init" >"$control/init"
+    printf 'cd %s && timeout -k 5 %s %s\nexit $?\n' "$(quote "$PWD")" "$limit" "$(quote "$@")" >"$control/command"
+
+    # Fixed addresses spare the emulator from translating code again. String copies are fast on real processors only.
+    local -a qemu=(qemu-system-x86_64 -accel "tcg,thread=multi" -cpu "max,la57=off,erms=off,fsrm=off"
+        -smp "$(nproc)" -m 2048 -nodefaults -no-user-config -no-reboot -display none -serial "file:$work/console"
+        -kernel "${FERRULE_GUEST_KERNEL:-$cache/amd64/image}" -initrd "$work/initramfs.cpio"
+        -append "console=ttyS0 quiet panic=-1 oops=panic norandmaps nokaslr mitigations=off")
+    export_folder host / on
+    export_folder modules "$cache/amd64/lib/modules" on
+    export_folder control "$control" off
+    setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + 60))" "${qemu[@]}" </dev/null >&2 &
+    machine=$!
+    tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stdout" &
+    tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stderr" >&2 &
+    wait "$machine" || status=$?
+    wait
+
+    [ ! -s "$control/status" ] || exit "$(<"$control/status")"
+    if [ -e "$control/started" ]; then
+        say "the guest crashed while the command ran (qemu: exit status $status); the end of its console:"
+    else
+        say "the guest did not start (qemu: exit status $status); the end of its console:"
+    fi
+    tail -n 60 "$work/console" >&2
+    exit 125
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+
+limit=300 only_download=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --timeout)
+        [ $# -ge 2 ] || die "--timeout needs seconds" 2
+        limit=$2
+        shift
+        ;;
+    --download) only_download=1 ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    -*) die "unknown option '$1'; see --help" 2 ;;
+    *) break ;;
+    esac
+    shift
+done
+[ $# -gt 0 ] || [ "$only_download" ] || die "no command; see --help" 2
+for tool in qemu-system-x86_64 busybox cpio modprobe xz; do
+    command -v "$tool" >/dev/null || die "$tool is missing: ./test.sh packages installs it"
+done
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+download
+[ "$only_download" ] || run "$limit" "$@"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs in one guest with a stock kernel: the tests that are ignored for that reason, and a sample of the conformance
+# suite. test.sh calls this, with the plugins in FERRULE_BIN_DIR.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Requirements that depend on the kernel: results, what CHECK notices, what DEL removes, what stays untouched.
+sample=(RES- CHK-03 CHK-04 CHK-05 CHN-05 CHN-06 SYS-)
+sample_version=1.1.0
+
+# Names of the tests in a program that need a stock kernel. The reasons are printed where a run includes ignored tests.
+stock_tests() {
+    local ignored
+    mapfile -t ignored < <("$1" --list --ignored | sed -n 's/: test$//p')
+    [ ${#ignored[@]} -eq 0 ] ||
+        "$1" --exact "${ignored[@]}" | sed -n 's/^test \(.*\) \.\.\. ignored, stock kernel\>.*/\1/p'
+}
+
+built=$(cargo test --no-run --locked --workspace --message-format=json)
+programs=$(jq -r 'select(.executable and .profile.test) | .executable, .manifest_path' <<<"$built")
+suite=$(jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable' <<<"$built")
+
+script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; status=0"
+count=0
+while read -r program && read -r manifest; do
+    names=$(stock_tests "$program")
+    [ -n "$names" ] || continue
+    count=$((count + $(wc -l <<<"$names")))
+    script+="
+        echo ${program@Q}
+        cd ${manifest%/*} && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || status=1"
+done <<<"$programs"
+if [ "$count" -eq 0 ]; then
+    echo "kernel.sh: no test is ignored with the reason \"stock kernel: ./test.sh kernel\"" >&2
+    exit 1
+fi
+script+="
+    echo ${suite@Q}
+    ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || status=1
+    exit \$status"
+./tests/guest.sh --timeout 600 bash -c "$script" 2>&1
