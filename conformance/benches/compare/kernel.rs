@@ -1,12 +1,14 @@
 //! What the kernel itself takes to remove the links of a pod: the part of a DEL that no plugin can do without.
 
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use cni_common::netlink::link::{self, IFF_UP, VethEnd};
-use cni_common::netlink::{LinkId, Socket, addr};
-use cni_common::netns::Netns;
+use anyhow::bail;
 use conformance::fixture::{Node, Place as _, Pod};
+use ferrule_kernel::netlink::link::{self, IFF_UP, VethEnd};
+use ferrule_kernel::netlink::{LinkId, Socket, addr};
+use ferrule_kernel::netns;
 
 const BRIDGE: &str = "cni-bare";
 const HOST_END: &str = "vethbare";
@@ -15,7 +17,7 @@ const POD_ADDRESS: &str = "10.3.0.2/16";
 
 /// A pod on a bridge, the links of which come and go without any plugin. Made and used within the node.
 pub(crate) struct Links {
-    netns: Netns,
+    netns: File,
     node: Socket,
     pod: Socket,
     bridge: u32,
@@ -33,10 +35,10 @@ pub(crate) fn prepare(node: &Node) -> anyhow::Result<Pod> {
 
 impl Links {
     pub(crate) fn new(pod: &Pod) -> anyhow::Result<Links> {
-        let netns = Netns::open(pod.path().to_str().context("a path that is not UTF-8")?)?;
+        let netns = File::open(pod.path())?;
         let mut node = Socket::route()?;
         let Some(bridge) = node.link(LinkId::Name(BRIDGE))? else { bail!("no bridge {BRIDGE}") };
-        let in_pod = netns.enter(|| Ok(Socket::route())).map_err(|error| anyhow::anyhow!("{error:?}"))??;
+        let in_pod = netns::enter(&netns, Socket::route)??;
         Ok(Links { netns, node, pod: in_pod, bridge: bridge.index })
     }
 
@@ -44,7 +46,7 @@ impl Links {
     pub(crate) fn remove_once(&mut self) -> anyhow::Result<Duration> {
         let host = VethEnd { name: HOST_END, mac: None };
         let container = VethEnd { name: POD_END, mac: None };
-        self.node.request(link::new_veth(host, container, &self.netns, 0, self.bridge))?;
+        self.node.request(link::new_veth(host, container, self.netns.as_fd(), 0, self.bridge))?;
         let Some(end) = self.pod.link(LinkId::Name(POD_END))? else { bail!("no {POD_END} in the pod") };
         self.pod.request(link::set_flags(end.index, IFF_UP, IFF_UP))?;
         self.pod.request(addr::add(end.index, POD_ADDRESS.parse()?, 0))?;

@@ -4,11 +4,11 @@
 //! the IFB's alias, which tells DEL that the ingress qdisc is ours, even if ADD is killed right after. It
 //! ends with the filter, so packets of the container are redirected only when the IFB is ready.
 
-use cni_common::netlink::link::{self, LinkId};
-use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
-use cni_common::netlink::{Link, Socket, filter, ifb};
 use cni_common::plugin::Attach;
 use cni_common::spec::{AddResult, CniError, Interface, Step as _};
+use ferrule_kernel::netlink::link::{self, LinkId};
+use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
+use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};

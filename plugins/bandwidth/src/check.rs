@@ -1,10 +1,10 @@
 //! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
-use cni_common::netlink::Socket;
-use cni_common::netlink::link::Link;
-use cni_common::netlink::qdisc::{self, Qdisc};
 use cni_common::plugin::Attach;
 use cni_common::spec::{AddResult, CniError, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::link::Link;
+use ferrule_kernel::netlink::qdisc::{self, Qdisc};
 
 use crate::config::{Conf, Limit};
 use crate::plan;

@@ -5,12 +5,13 @@
 //! container's namespace, or through the index in the IFB's alias. The index counts only if that link has a
 //! filter that redirects to the IFB.
 
-use cni_common::netlink::link::{self, Link, LinkId};
-use cni_common::netlink::qdisc::{self, INGRESS, ROOT};
-use cni_common::netlink::{Message, Socket, filter, ifb};
 use cni_common::netns::Netns;
 use cni_common::plugin::Detach;
 use cni_common::spec::{CniError, Failures, Step};
+use ferrule_kernel::netlink::link::{self, Link, LinkId};
+use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
+use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
+use ferrule_kit::netns::enter;
 use nix::errno::Errno;
 
 use crate::owner::{self, Claim, QdiscOrigin};
@@ -95,7 +96,7 @@ fn to_remove<'l>(
 /// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
 /// names IFBs after network and container alone. Without a namespace there are no other interfaces.
 fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
-    let links = netns.enter(|| {
+    let links = enter(netns, || {
         let mut inside = Socket::route().step(|| "open a netlink socket in the container")?;
         inside.links(Some("veth")).step(|| "list the container's links")
     });

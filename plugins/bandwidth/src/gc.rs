@@ -4,10 +4,10 @@
 use std::thread;
 use std::time::Duration;
 
-use cni_common::netlink::link::{self, Link, LinkId};
-use cni_common::netlink::{Socket, ifb};
 use cni_common::plugin::Collect;
 use cni_common::spec::{CniError, Step};
+use ferrule_kernel::netlink::link::{self, Link, LinkId};
+use ferrule_kernel::netlink::{Socket, ifb};
 
 use crate::del::send;
 use crate::owner::{self, Alias, is_ifb_name};

@@ -11,9 +11,9 @@
 
 use std::fmt;
 
-use cni_common::hash::sha512_hex;
-use cni_common::netlink::{Link, ifb};
 use cni_common::plugin::Attachment;
+use ferrule_kernel::netlink::{Link, ifb};
+use ferrule_kit::hash::sha512_hex;
 
 /// The first word of an alias.
 const TAG: &str = "bandwidth";

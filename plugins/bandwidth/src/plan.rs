@@ -1,9 +1,9 @@
 //! Decides what ADD does in a given state. Nothing here touches the kernel.
 
-use cni_common::netlink::filter::Filter;
-use cni_common::netlink::qdisc::{FIRST, Qdisc, Tbf};
-use cni_common::netlink::{Link, ifb};
 use cni_common::spec::CniError;
+use ferrule_kernel::netlink::filter::Filter;
+use ferrule_kernel::netlink::qdisc::{FIRST, Qdisc, Tbf};
+use ferrule_kernel::netlink::{Link, ifb};
 
 use crate::config::{Conf, Limit};
 use crate::owner::{self, Claim};
@@ -145,7 +145,7 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
         former_alias: ifb.map(|ifb| ifb.alias.clone()).unwrap_or_default(),
         tbf,
         creates_ingress_qdisc: ingress_qdisc.is_none(),
-        parent: ingress_qdisc.map_or(cni_common::netlink::filter::AT_INGRESS, IngressQdisc::parent),
+        parent: ingress_qdisc.map_or(ferrule_kernel::netlink::filter::AT_INGRESS, IngressQdisc::parent),
         stale,
         preference,
     })

@@ -19,7 +19,7 @@
 //! # References
 //! net/sched/sch_tbf.c; meta/bandwidth/ifb_creator.go of the reference.
 
-use cni_common::netlink::qdisc::{LONGEST_BUCKET, TICK, Tbf};
+use ferrule_kernel::netlink::qdisc::{LONGEST_BUCKET, TICK, Tbf};
 
 use crate::config::{Limit, Numbers};
 

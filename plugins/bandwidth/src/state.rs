@@ -1,12 +1,15 @@
 //! Reads the kernel's state: the container's link, its peer on the host, and the qdiscs and filters of that
 //! peer.
 
-use cni_common::netlink::filter::{AT_CLSACT_INGRESS, AT_INGRESS, Filter};
-use cni_common::netlink::link::{self, Link, LinkId};
-use cni_common::netlink::qdisc::{self, Qdisc};
-use cni_common::netlink::{Answer, Error, Message, Socket, nsid};
+use ferrule_kernel::netlink::filter::{AT_CLSACT_INGRESS, AT_INGRESS, Filter};
+use ferrule_kernel::netlink::link::{self, Link, LinkId};
+use ferrule_kernel::netlink::qdisc::{self, Qdisc};
+use ferrule_kernel::netlink::{Answer, Error, Message, Socket, nsid};
+use std::os::fd::AsFd as _;
+
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Step};
+use ferrule_kit::netns::enter;
 
 use crate::owner;
 use cni_common::plugin::Attachment;
@@ -59,7 +62,7 @@ pub struct Ifbs {
 pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
-    let found = netns.enter(|| {
+    let found = enter(netns, || {
         let mut socket = Socket::route().step(|| "open a netlink socket in the container")?;
         socket.link(LinkId::Name(ifname)).step(|| format!("look up {ifname:?} in the container"))
     })?;
@@ -89,7 +92,7 @@ pub fn read(
     let lookup = || format!("look up the host's end of {:?}", container.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
     let mut requests = host_requests(index);
-    requests.push(nsid::get(netns));
+    requests.push(nsid::get(netns.as_fd()));
     requests.extend(ifb_requests(owner));
     let answers = socket.requests(requests);
     let [link, root, ingress_qdisc, nsid, shared, own] =

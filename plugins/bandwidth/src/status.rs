@@ -4,8 +4,8 @@
 //! kind or can load its module; nothing is created. A filter needs an ingress qdisc, so filters are tested in
 //! a temporary network namespace, which ends with this process.
 
-use cni_common::netlink::{Message, Socket, filter, ifb, qdisc};
 use cni_common::spec::{CniError, Code, Step};
+use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
 use nix::sched::{CloneFlags, unshare};
 
 /// The index of the loopback link, the same in every namespace.

@@ -1,7 +1,7 @@
 //! Requests that are sent in one batch and undone together if one of them fails.
 
-use cni_common::netlink::{Answer, Message, Socket};
 use cni_common::spec::CniError;
+use ferrule_kernel::netlink::{Answer, Message, Socket};
 use nix::errno::Errno;
 
 /// A request, its description for errors, and the request that undoes it.

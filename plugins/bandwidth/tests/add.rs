@@ -3,10 +3,6 @@
 
 mod common;
 
-use cni_common::netlink::LinkId;
-use cni_common::netlink::Socket;
-use cni_common::netlink::filter::AT_INGRESS;
-use cni_common::netlink::qdisc::Tbf;
 use common::{
     Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits,
     network, owner, qdiscs, shaped, snapshot, succeed,
@@ -18,6 +14,10 @@ use ferrule_bandwidth::owner::{QdiscOrigin, alias, shared_name};
 use ferrule_bandwidth::plan::Egress;
 use ferrule_bandwidth::plan::Plan;
 use ferrule_bandwidth::plan::Root;
+use ferrule_kernel::netlink::LinkId;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::filter::AT_INGRESS;
+use ferrule_kernel::netlink::qdisc::Tbf;
 use serde_json::Value;
 use serde_json::json;
 

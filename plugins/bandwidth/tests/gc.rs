@@ -106,8 +106,8 @@ fn status_names_what_the_kernel_lacks() {
     assert_eq!(before.diff(&Snapshot::take(&node).unwrap()), "");
 
     // Stands for a kernel that lacks a kind: no kernel has these.
-    use cni_common::netlink::Socket;
     use ferrule_bandwidth::status::{KINDS, Kinds, missing};
+    use ferrule_kernel::netlink::Socket;
     let lacks =
         |kinds: Kinds<'static>| node.run(move || missing(&mut Socket::route().unwrap(), kinds)).unwrap();
     assert_eq!(lacks(KINDS), Vec::<String>::new());

@@ -3,11 +3,11 @@
 //! A failed ADD undoes its steps in reverse order. The bridge, its addresses and forwarding stay: another ADD
 //! may already rely on them.
 
-use cni_common::netlink::{Link, Socket};
 use cni_common::netns::Netns;
 use cni_common::plugin::{Attach, Delegate};
 use cni_common::spec::version::Layout;
 use cni_common::spec::{AddResult, CniError, Interface, Step};
+use ferrule_kernel::netlink::{Link, Socket};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;

@@ -2,12 +2,12 @@
 //!
 //! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
-use cni_common::netlink::route::{Entry, MAIN_TABLE};
-use cni_common::netlink::{Link, LinkId, Socket};
 use cni_common::netns::Netns;
 use cni_common::plugin::{Attach, Delegate, Verb};
 use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Route, Step};
-use cni_common::sysctl;
+use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
+use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use std::os::unix::fs::MetadataExt;
 

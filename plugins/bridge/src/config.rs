@@ -1,10 +1,10 @@
 //! Decodes and checks the network configuration.
 
-use cni_common::netlink::Mac;
 use cni_common::spec::args::bad_pair;
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::wire::WireRoute;
 use cni_common::spec::{CniArgs, CniError, Code, Dns, Json, NetConf, Route};
+use ferrule_kernel::netlink::Mac;
 use serde::Deserialize;
 
 /// The bridge's name if the configuration has none.

@@ -1,11 +1,13 @@
 //! The container's interface: sysctls, addresses and routes.
 
-use cni_common::netlink::LinkId;
-use cni_common::netlink::link::{self, IFF_UP};
-use cni_common::netlink::{Link, Message, Socket, addr, route};
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Route, Step};
-use cni_common::sysctl;
+use ferrule_kernel::netlink::LinkId;
+use ferrule_kernel::netlink::link::{self, IFF_UP};
+use ferrule_kernel::netlink::{Link, Message, Socket, addr, route};
+use ferrule_kernel::sysctl;
+use ferrule_kit::netns::enter;
+use ferrule_kit::route::of_result;
 use ipnetwork::IpNetwork;
 
 /// The addresses and routes of the interface.
@@ -31,7 +33,7 @@ impl<'a> Container<'a> {
     /// # Errors
     /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
-        let socket = netns.enter(|| Socket::route().step(|| "open a netlink socket in the container"))?;
+        let socket = enter(netns, || Socket::route().step(|| "open a netlink socket in the container"))?;
         Ok(Container { netns, ifname, socket })
     }
 
@@ -53,7 +55,7 @@ impl<'a> Container<'a> {
     /// The step that failed, with its address or route, and the kernel's error.
     pub fn configure(&mut self, index: u32, setup: &Setup) -> Result<Link, CniError> {
         let ifname = self.ifname;
-        self.netns.enter(|| set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
+        enter(self.netns, || set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
         let mut steps: Vec<(String, Message)> = Vec::new();
         for address in &setup.addresses {
             // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
@@ -65,7 +67,7 @@ impl<'a> Container<'a> {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             steps.push((
                 format!("failed to add route '{}{via} dev {ifname}'", route.dst),
-                route::add(index, route),
+                route::add(index, &of_result(route)),
             ));
         }
         steps.push((format!("look up {ifname:?}"), link::get(LinkId::Index(index))));

@@ -1,9 +1,9 @@
 //! DEL: removes everything that belongs to the attachment. Network, container ID and ifname suffice to find
 //! it. A failed step does not stop the next one.
 
-use cni_common::netlink::Socket;
 use cni_common::plugin::{Delegate, Detach, Verb};
 use cni_common::spec::{CniError, Failures, Step};
+use ferrule_kernel::netlink::Socket;
 
 use crate::{delegate, masquerade, veth};
 use cni_common::plugin::Attachment;

@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use cni_common::netlink::link::{self, IFF_PROMISC, IFF_UP};
-use cni_common::netlink::{Link, LinkId, Mac, Socket, addr};
 use cni_common::spec::{CniError, Step};
-use cni_common::sysctl;
+use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
+use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 

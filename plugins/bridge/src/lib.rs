@@ -18,9 +18,9 @@ pub mod plan;
 pub mod solicited;
 pub mod veth;
 
-use cni_common::netlink::{LinkId, Socket};
 use cni_common::plugin::{Attach, Collect, Delegate, Detach, Plugin, Probe, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
+use ferrule_kernel::netlink::{LinkId, Socket};
 
 use config::Conf;
 

@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_common::netlink::Socket;
+use ferrule_kernel::netlink::Socket;
 use ipnetwork::IpNetwork;
 
 /// After this time ADD goes on: the address will answer a little later.

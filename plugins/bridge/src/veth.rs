@@ -3,8 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_common::netlink::link::{self, OPER_UP, VethEnd};
-use cni_common::netlink::{self, Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::link::{self, OPER_UP, VethEnd};
+use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Socket};
+use std::os::fd::AsFd as _;
+
 use cni_common::netns::Netns;
 use cni_common::spec::{AddResult, CniError, Failures, Step};
 use nix::errno::Errno;
@@ -65,7 +67,7 @@ pub fn create(
     for host in host_ends(&attachment) {
         let host_end = VethEnd { name: &host.name, mac: Some(host.mac) };
         let container_end = VethEnd { name: ifname, mac: conf.mac };
-        let make = link::new_veth(host_end, container_end, netns, conf.mtu, bridge.index);
+        let make = link::new_veth(host_end, container_end, netns.as_fd(), conf.mtu, bridge.index);
         let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
         let [made, found] =
             two(socket.requests(vec![make, link::get(LinkId::Name(&host.name))])).step(failed)?;

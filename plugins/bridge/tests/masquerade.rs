@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::sync::Barrier;
 use std::thread;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Rule, rules};
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_bridge::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
 use ferrule_bridge::masquerade::{add, check, delete, gc};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Rule, rules};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, isolated, run, succeeds};

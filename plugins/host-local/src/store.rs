@@ -13,8 +13,9 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use cni_common::lock::Lock;
 use cni_common::spec::{CniError, Code};
+use ferrule_kernel::lock::Lock;
+use ferrule_kit::lock;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -44,7 +45,7 @@ impl Store {
     /// As [`Lock::take`].
     pub fn lock(&self) -> Result<Lock, CniError> {
         // The reference creates the lock file with this mode.
-        Lock::take(&self.dir.join("lock"), 0o750)
+        lock::take(&self.dir.join("lock"), 0o750)
     }
 
     /// Whether the directory exists.

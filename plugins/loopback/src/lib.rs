@@ -5,12 +5,13 @@
 
 use std::net::IpAddr;
 
-use cni_common::netlink::addr::Address;
-use cni_common::netlink::link::{self, IFF_UP};
-use cni_common::netlink::{LinkId, Mac, Socket};
 use cni_common::netns::Netns;
 use cni_common::plugin::{Attach, Detach, Plugin};
 use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Step};
+use ferrule_kernel::netlink::addr::Address;
+use ferrule_kernel::netlink::link::{self, IFF_UP};
+use ferrule_kernel::netlink::{LinkId, Mac, Socket};
+use ferrule_kit::netns::enter;
 
 /// The loopback link's name and index, the same in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
 const NAME: &str = "lo";
@@ -61,7 +62,7 @@ impl Plugin for Loopback {
 }
 
 fn open_socket(netns: &Netns) -> Result<Socket, CniError> {
-    netns.enter(|| Socket::route().step(|| "open a netlink socket in the container"))
+    enter(netns, || Socket::route().step(|| "open a netlink socket in the container"))
 }
 
 fn set_up(socket: &mut Socket, up: bool) -> Result<(), CniError> {

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use cni_common::conntrack::{self, DST_NAT, Filter, Flow};
-use cni_common::netlink::Socket;
+use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
+use ferrule_kernel::netlink::Socket;
 
 use crate::mapping::Proto;
 use crate::plan::{Entry, Key};

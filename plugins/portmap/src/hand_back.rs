@@ -13,9 +13,9 @@
 
 use std::process::ExitCode;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::Batch;
 use cni_common::spec::{CniError, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::Batch;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf};

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use cni_common::netlink::{LinkId, Socket};
 use cni_common::spec::{AddResult, CniError, Step};
-use cni_common::sysctl;
+use ferrule_kernel::netlink::{LinkId, Socket};
+use ferrule_kernel::sysctl;
 
 /// What carries pods, where no plugin before this one says which link does.
 const POD_LINKS: [&str; 2] = ["veth", "bridge"];

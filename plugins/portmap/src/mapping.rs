@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni_common::conntrack;
 use cni_common::spec::addr::parse_ip;
+use ferrule_kernel::conntrack;
 use serde::Deserialize;
 
 /// A transport protocol that has ports.

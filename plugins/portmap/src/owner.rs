@@ -1,8 +1,8 @@
 //! Whose a mapping is: what the comment of everything in the table says.
 
-use cni_common::hash::sha512_hex;
-use cni_common::nftables::{COMMENT_MAX, cut_comment};
 use cni_common::plugin::Attachment;
+use ferrule_kernel::nftables::{COMMENT_MAX, cut_comment};
+use ferrule_kit::hash::sha512_hex;
 
 /// The comment of everything that is the attachment's: `network/ifname/container`, none of which can hold a slash. One that
 /// is too long for a comment is cut and begins with hashes of the network and of all of it, `~HASH-HASH/`.

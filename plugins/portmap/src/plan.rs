@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use cni_common::hash::sha512_hex;
+use ferrule_kit::hash::sha512_hex;
 
 /// A set of host ports that are looked at under the same conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,13 +8,13 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::matches::{End, address};
-use cni_common::nftables::{
+use cni_common::spec::{CniError, Step, ValidAttachment};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::matches::{End, address};
+use ferrule_kernel::nftables::{
     Batch, ChainType, CmpOp, Error, Expr, FIB_DADDR, Family, Hook, HookPoint, LOCAL, MetaKey, PayloadBase,
     Policy, Register, Rule, Table, Verdict, all_chains, chains, rules,
 };
-use cni_common::spec::{CniError, Step, ValidAttachment};
 
 use ipnetwork::IpNetwork;
 

@@ -1,9 +1,9 @@
 //! What each verb does, step by step.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Family, probe};
 use cni_common::plugin::{Attach, Collect, Detach, Probe};
 use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Family, probe};
 
 use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};

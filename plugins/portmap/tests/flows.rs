@@ -5,10 +5,10 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use cni_common::conntrack::{Filter, UDP, flows};
-use cni_common::netlink::Socket;
 use common::{IMPATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
 use conformance::fixture::{PATIENCE, Place as _};
+use ferrule_kernel::conntrack::{Filter, UDP, flows};
+use ferrule_kernel::netlink::Socket;
 use serde_json::json;
 
 /// How many UDP flows to that port the kernel tracks.

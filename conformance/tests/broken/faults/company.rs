@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cni_common::conntrack;
-use cni_common::netlink::Socket;
+use ferrule_kernel::conntrack;
+use ferrule_kernel::netlink::Socket;
 
 use super::super::plugin::Answer;
 use super::{Fault, afterwards, beforehand, changed, fault, forget, in_chain, refused};

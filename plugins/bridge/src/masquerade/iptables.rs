@@ -9,10 +9,10 @@
 
 use std::net::IpAddr;
 
-use cni_common::iptables::{kernel, legacy};
-use cni_common::netlink::Socket;
-use cni_common::nftables::Rule;
 use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use ferrule_kernel::iptables::{kernel, legacy};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::Rule;
 use ipnetwork::IpNetwork;
 
 use super::plan;
@@ -38,7 +38,7 @@ pub(super) fn legacy_sources(chain: &str) -> Result<Vec<IpAddr>, CniError> {
 }
 
 /// The rule's source address, if `-s` is one address and is not negated.
-fn source(rule: &cni_common::iptables::Rule) -> Option<IpAddr> {
+fn source(rule: &ferrule_kernel::iptables::Rule) -> Option<IpAddr> {
     let negated = rule.args.windows(2).any(|pair| pair == ["!", "-s"]);
     let network: IpNetwork = rule.argument("-s").filter(|_| !negated)?.parse().ok()?;
     let full = if network.is_ipv6() { 128 } else { 32 };
@@ -72,7 +72,7 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
 
 #[cfg(test)]
 mod tests {
-    use cni_common::iptables::Rule;
+    use ferrule_kernel::iptables::Rule;
 
     use super::*;
 

@@ -20,9 +20,9 @@ pub mod plan;
 
 use std::net::IpAddr;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::probe;
 use cni_common::spec::{CniError, Code, Failures, Step, ValidAttachment};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
 
 use cni_common::plugin::Attachment;

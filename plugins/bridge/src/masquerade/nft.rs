@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, chains, rules};
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Error, chains, rules};
 use ipnetwork::IpNetwork;
 
 use cni_common::plugin::Attachment;

@@ -2,12 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cni_common::hash::sha512_hex;
-use cni_common::nftables::matches::{End, address, family_of};
-use cni_common::nftables::{
+use cni_common::spec::ValidAttachment;
+use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
 };
-use cni_common::spec::ValidAttachment;
+use ferrule_kit::hash::sha512_hex;
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
 use cni_common::plugin::Attachment;
@@ -113,7 +113,7 @@ pub fn masquerade(source: IpNetwork) -> Vec<Expr> {
 
 #[cfg(test)]
 mod tests {
-    use cni_common::nftables::Register;
+    use ferrule_kernel::nftables::Register;
 
     use super::*;
 

@@ -8,9 +8,9 @@
 //! names      = name | "{" name { "," name } "}"                 with or without quotes, `*` at the end for any end
 //! ```
 
-use cni_common::nftables::matches::{End, address};
-use cni_common::nftables::{CmpOp, Expr, MetaKey, Register};
 use cni_common::spec::addr::{parse_cidr, parse_ip};
+use ferrule_kernel::nftables::matches::{End, address};
+use ferrule_kernel::nftables::{CmpOp, Expr, MetaKey, Register};
 use ipnetwork::IpNetwork;
 
 /// How many rules the sets in one network's conditions may multiply to.

@@ -1,9 +1,9 @@
 //! A container's chains, as far as iptables-nft keeps them.
 
-use cni_common::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Error, rules};
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Error, rules};
 
 use super::rules::{DNAT, OLD_SNAT, Rules, Shared, chain_of, dead_chain, old_chain_of};
 use cni_common::plugin::Attachment;

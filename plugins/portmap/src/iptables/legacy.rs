@@ -2,9 +2,9 @@
 
 use std::io;
 
-use cni_common::iptables::legacy::{listings, remove, remove_dead};
-use cni_common::iptables::{Listing, Programs};
 use cni_common::spec::{CniError, Step, ValidAttachment};
+use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
+use ferrule_kernel::iptables::{Listing, Programs};
 use ipnetwork::IpNetwork;
 
 use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of};

@@ -11,11 +11,12 @@ pub mod rules;
 use std::io;
 use std::path::Path;
 
-use cni_common::iptables::kernel::exist;
-use cni_common::iptables::{Listing, Programs, Variant};
-use cni_common::lock::Lock;
-use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use ferrule_kernel::iptables::kernel::exist;
+use ferrule_kernel::iptables::{Listing, Programs, Variant};
+use ferrule_kernel::lock::Lock;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kit::lock;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -106,7 +107,7 @@ fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lo
 /// ruleset has changed since its own look, it carries out what it was told all the same: it empties a chain that
 /// it was told to make and that somebody else has made by then, and adds a second copy of each rule.
 pub(crate) fn lock_shared() -> Result<Lock, CniError> {
-    Lock::take(Path::new(LOCK), 0o600)
+    lock::take(Path::new(LOCK), 0o600)
 }
 
 /// The container's own rules.

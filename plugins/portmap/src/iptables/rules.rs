@@ -3,15 +3,15 @@
 
 use std::net::IpAddr;
 
-use cni_common::iptables::{Listing, Rule};
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::iptables::{Listing, Rule};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::mapping::Mapping;
 use crate::mark;
-use cni_common::hash::sha512_hex;
 use cni_common::plugin::Attachment;
+use ferrule_kit::hash::sha512_hex;
 
 /// The chain that `PREROUTING` and `OUTPUT` jump to.
 pub const DNAT: &str = "CNI-HOSTPORT-DNAT";

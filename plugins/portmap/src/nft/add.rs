@@ -1,8 +1,8 @@
 //! ADD: one batch that only adds, and where that does not do, one that looks first.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, generation};
 use cni_common::spec::{CniError, Code, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Error, generation};
 
 use crate::owner;
 use crate::plan::{Entry, Key, Plan};

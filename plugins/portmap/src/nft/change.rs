@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cni_common::nftables::{Batch, Element};
+use ferrule_kernel::nftables::{Batch, Element};
 
 use crate::mark::Masquerade;
 use crate::owner::key_of;

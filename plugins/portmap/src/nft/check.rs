@@ -1,8 +1,8 @@
 //! CHECK: every entry and every rule that it depends on, compared step by step.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::Expr;
 use cni_common::spec::{CniError, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::Expr;
 
 use crate::owner;
 use crate::plan::{Entry, Key, Plan};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use cni_common::nftables::{Element, Value, Verdict};
+use ferrule_kernel::nftables::{Element, Value, Verdict};
 
 use crate::mapping::Proto;
 use crate::mark::Masquerade;

@@ -1,7 +1,7 @@
 //! Making the table and what a network needs in it.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{
     Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, generation, rules, sets,
 };
 

@@ -11,8 +11,8 @@
 //! The second form is for nodes where kube-proxy runs in IPVS mode, see [`services`](crate::services). The chain's name
 //! says the form, the families and the bit, so one lookup by name tells whether the table has the right gate.
 
-use cni_common::nftables::matches::family_of;
-use cni_common::nftables::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, Register, Verdict};
+use ferrule_kernel::nftables::matches::family_of;
+use ferrule_kernel::nftables::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, Register, Verdict};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mark::DEFAULT_BIT;

@@ -20,8 +20,8 @@
 //! over a wire (CVE-2020-8558). Sources are translated one earlier than by others, so that nobody lets our connections
 //! pass as they are.
 
-use cni_common::nftables::matches::{End, address, family_of};
-use cni_common::nftables::{
+use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::nftables::{
     ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
     Register, STATUS_DNAT, Table, Verdict,
 };

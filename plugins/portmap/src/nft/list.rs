@@ -1,7 +1,7 @@
 //! What is in the table: who has entries, and which.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
 
 use crate::owner::key_of;
 use crate::plan::{Entry, Key, Realm};

@@ -1,8 +1,8 @@
 //! Everything that the table holds, for somebody who takes it over.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Expr, Generation, generation, rules};
 use cni_common::spec::{CniError, Step};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Expr, Generation, generation, rules};
 
 use crate::plan::Entry;
 

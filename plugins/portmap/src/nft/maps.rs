@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cni_common::nftables::matches::family_of;
-use cni_common::nftables::{DataType, Expr, MetaKey, PayloadBase, Register, Verdict};
+use ferrule_kernel::nftables::matches::family_of;
+use ferrule_kernel::nftables::{DataType, Expr, MetaKey, PayloadBase, Register, Verdict};
 
 use crate::plan::Realm;
 

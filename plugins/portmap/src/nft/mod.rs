@@ -9,8 +9,8 @@
 //! host ports the node has. At each [`add`] of what has to be masqueraded the kernel itself looks through all marks, 0.12 µs
 //! each.
 
-use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Step};
+use ferrule_kernel::netlink::Socket;
 
 use crate::plan::Entry;
 

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cni_common::nftables::Element;
+use ferrule_kernel::nftables::Element;
 
 /// Device and inode number in front of the path.
 const NUMBERS: usize = 16;

@@ -1,8 +1,8 @@
 //! DEL and GC: an owner's entries go, found by nothing but the owner.
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 use cni_common::spec::{CniError, Code, Step, ValidAttachment};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 
 use crate::mark::Masquerade;
 use crate::owner;

@@ -8,11 +8,11 @@
 //!
 //! kube-proxy puts its jump before all others whenever it is missing. So rules that are appended stay behind it.
 
-use cni_common::iptables::kernel::{delete_chain, families_with, jumps, table};
-use cni_common::iptables::{Listing, Programs, Rule, legacy};
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Batch, Error, Expr, Verdict, chains, generation, rules, xt};
 use cni_common::spec::{CniError, Failures, Step};
+use ferrule_kernel::iptables::kernel::{delete_chain, families_with, jumps, table};
+use ferrule_kernel::iptables::{Listing, Programs, Rule, legacy};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Error, Expr, Verdict, chains, generation, rules, xt};
 
 use super::KUBE_SERVICES;
 use crate::iptables::lock_shared;

@@ -14,12 +14,12 @@
 
 mod marking;
 
-use cni_common::iptables::kernel::table;
-use cni_common::iptables::{Listing, Programs};
-use cni_common::netlink::Socket;
-use cni_common::nftables::{Chain, chains};
 use cni_common::spec::{CniError, Step};
-use cni_common::sysctl;
+use ferrule_kernel::iptables::kernel::table;
+use ferrule_kernel::iptables::{Listing, Programs};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Chain, chains};
+use ferrule_kernel::sysctl;
 
 use crate::flows;
 use crate::mapping::Proto;

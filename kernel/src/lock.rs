@@ -7,14 +7,12 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
-
-use crate::spec::{CniError, Code};
 
 /// Limit of the wait for a lock.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,20 +26,40 @@ impl Lock {
     /// must exist.
     ///
     /// # Errors
-    /// Code 11 if another process still holds the lock after 10 s; the message names that process if
-    /// `/proc/locks` lists it. Code 5 if opening or locking the file fails.
-    pub fn take(path: &Path, mode: u32) -> Result<Self, CniError> {
-        let failed =
-            |error: io::Error| CniError::new(Code::Io, format!("failed to lock {}: {error}", path.display()));
+    /// [`Error::TimedOut`] after 10 s.
+    pub fn take(path: &Path, mode: u32) -> Result<Self, Error> {
+        let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
         let file = open(path, mode).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {}
         }
-        let holder = holder_of(&file);
-        wait(file).map_err(failed)?.map(Lock).ok_or_else(|| timed_out(path, holder))
+        let id = id_of(&file);
+        let timed_out = || Error::TimedOut { path: path.to_owned(), holder: holder_of(id.as_deref()) };
+        wait(file).map_err(failed)?.map(Lock).ok_or_else(timed_out)
     }
+}
+
+/// Why a file could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Opening or locking the file failed.
+    #[error("failed to lock {path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// Another process still holds the lock.
+    #[error("{path} has been locked for {seconds} seconds by {holder}", path = .path.display(), seconds = TIMEOUT.as_secs())]
+    TimedOut {
+        /// The file.
+        path: PathBuf,
+        /// The process, as far as `/proc/locks` names it.
+        holder: String,
+    },
 }
 
 /// Opens the lock file. Opens it read-only first, so that an existing file on a read-only file system can be
@@ -69,26 +87,26 @@ fn wait(file: File) -> io::Result<Option<File>> {
     receiver.recv_timeout(TIMEOUT).map_or(Ok(None), |outcome| outcome.map(Some))
 }
 
-fn timed_out(path: &Path, holder: Option<u32>) -> CniError {
-    let path = path.display();
-    let seconds = TIMEOUT.as_secs();
-    let holder = match holder {
+/// Names the process that holds the lock on the file with this ID.
+fn holder_of(id: Option<&str>) -> String {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    match id.and_then(|id| find_holder(&locks, id)) {
         None => "another process".to_owned(),
         Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
             Ok(name) => format!("process {pid} ({})", name.trim_end()),
             Err(_) => format!("process {pid}"),
         },
-    };
-    CniError::new(Code::TryAgainLater, format!("{path} has been locked for {seconds} seconds by {holder}"))
+    }
 }
 
-fn holder_of(file: &File) -> Option<u32> {
+/// The file as `/proc/locks` names it: MAJOR:MINOR:INODE such as `fd:01:1234`.
+fn id_of(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (major(meta.dev()), minor(meta.dev()));
-    find_holder(&fs::read_to_string("/proc/locks").ok()?, &format!("{major:02x}:{minor:02x}:{}", meta.ino()))
+    Some(format!("{major:02x}:{minor:02x}:{}", meta.ino()))
 }
 
-/// The PID of the process that holds a flock(2) on `file`, given as MAJOR:MINOR:INODE such as `fd:01:1234`.
+/// The PID of the process that holds a flock(2) on `file`, given by its ID.
 /// Skips waiting processes: their lines have `->` in the second column.
 ///
 /// # References
@@ -123,7 +141,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let lock = Lock::take(&path, 0o600).unwrap();
-        assert_eq!(holder_of(&lock.0), Some(std::process::id()));
+        let holder = holder_of(id_of(&lock.0).as_deref());
+        assert!(holder.starts_with(&format!("process {} (", std::process::id())), "{holder}");
         drop(lock);
         Lock::take(&path, 0o600).unwrap();
     }

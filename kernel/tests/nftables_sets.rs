@@ -5,13 +5,13 @@
 
 mod common;
 
-use cni_common::netlink::Socket;
-use cni_common::nftables::{
+use common::{isolated, ruleset};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{
     Batch, COMMENT_MAX, ChainType, DataType, Element, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey,
     PayloadBase, Policy, Register, Rule, Table, Value, Values, Verdict, elements, find_elements, generation,
     rules, sets,
 };
-use common::{isolated, ruleset};
 
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
 const R1: Register = Register::R1;
@@ -65,7 +65,7 @@ fn nft_prints_the_sets_maps_and_nat_rules_that_were_added() {
         batch.add_elements(TABLE, "names", &[name]);
         batch.add_elements(TABLE, "ports", &[map_element(port_key(132, 8080), [10, 0, 0, 2], 80)]);
         let daddr = Expr::Payload { base: PayloadBase::Network, offset: 24, len: 16, to: R1 };
-        let family = cni_common::nftables::matches::family_of("::".parse().unwrap());
+        let family = ferrule_kernel::nftables::matches::family_of("::".parse().unwrap());
         let verdicts = Expr::VerdictMap { map: "verdicts".to_owned(), from: R1 };
         batch.add_rule(TABLE, "in", &[family.as_slice(), &[daddr, verdicts]].concat(), None);
         let dport = Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::word(1) };
@@ -75,7 +75,7 @@ fn nft_prints_the_sets_maps_and_nat_rules_that_were_added() {
             Expr::Lookup { set: "ports".to_owned(), from: R1, to: Some(R1) },
             Expr::Dnat { v6: false, address: R1, port: Register::word(1) },
         ];
-        let v4 = cni_common::nftables::matches::family_of([0, 0, 0, 0].into());
+        let v4 = ferrule_kernel::nftables::matches::family_of([0, 0, 0, 0].into());
         let translate = [v4.as_slice(), &translate].concat();
         batch.add_rule(TABLE, "in", &translate, None);
         let hook = Hook { point: HookPoint::Postrouting, ..hook };

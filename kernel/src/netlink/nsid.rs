@@ -4,9 +4,11 @@
 //! # References
 //! linux/net_namespace.h; ip-netns(8), "set".
 
+use std::os::fd::BorrowedFd;
+
 use super::message::{Message, find_attr};
 use super::socket::{Answer, Error};
-use crate::netns::Netns;
+use crate::netns;
 
 const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
@@ -17,8 +19,8 @@ const RTGEN: usize = 4;
 
 /// A request for the ID of `netns` in the socket's namespace. The kernel assigns it when a link is looked up
 /// whose peer is in `netns`.
-pub fn get(netns: &Netns) -> Message {
-    Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns.raw_fd())
+pub fn get(netns: BorrowedFd<'_>) -> Message {
+    Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns))
 }
 
 /// The ID in the answer to [`get`]. `None` if the kernel has not assigned one.

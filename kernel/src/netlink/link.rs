@@ -3,12 +3,14 @@
 //! # References
 //! linux/if_link.h, linux/rtnetlink.h; rtnetlink(7).
 
+use std::os::fd::BorrowedFd;
+
 use nix::errno::Errno;
 
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
 use super::socket::{Answer, Error, Socket};
-use crate::netns::Netns;
+use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -159,12 +161,18 @@ pub struct VethEnd<'a> {
 
 /// A request that makes a veth pair. The host end is up, and a port of `master` (an index). The container end
 /// is in `netns`, and down.
-pub fn new_veth(host: VethEnd<'_>, container: VethEnd<'_>, netns: &Netns, mtu: u32, master: u32) -> Message {
+pub fn new_veth(
+    host: VethEnd<'_>,
+    container: VethEnd<'_>,
+    netns: BorrowedFd<'_>,
+    mtu: u32,
+    master: u32,
+) -> Message {
     let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
     with_end(message, host, mtu).attr_u32(IFLA_MASTER, master).nest(IFLA_LINKINFO, |info| {
         info.attr_text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |data| {
             data.nest_behind(VETH_INFO_PEER, &ifinfo(0, 0, 0, 0), |peer| {
-                with_end(peer, container, mtu).attr_u32(IFLA_NET_NS_FD, netns.raw_fd())
+                with_end(peer, container, mtu).attr_u32(IFLA_NET_NS_FD, netns::number(netns))
             })
         })
     })

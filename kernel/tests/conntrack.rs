@@ -7,8 +7,8 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use cni_common::conntrack::{DST_NAT, Filter, UDP, delete, flows};
 use common::{isolated, sh};
+use ferrule_kernel::conntrack::{DST_NAT, Filter, UDP, delete, flows};
 
 /// A UDP client that has sent a packet to `to`, which makes a flow. Returns the socket and its own address.
 fn client(to: &str) -> (UdpSocket, SocketAddr) {
@@ -35,7 +35,7 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
             found.sort_by_key(|flow| flow.original.src_port);
             found
         };
-        let sources = |found: &[cni_common::conntrack::Flow]| -> Vec<u16> {
+        let sources = |found: &[ferrule_kernel::conntrack::Flow]| -> Vec<u16> {
             found.iter().map(|flow| flow.original.src_port).collect()
         };
         let sorted = |addresses: &[SocketAddr]| {

@@ -10,7 +10,6 @@ use ipnetwork::IpNetwork;
 use super::addr::{family, ip_from, octets};
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Error, Socket};
-use crate::spec;
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -39,9 +38,28 @@ const RTN_UNICAST: u8 = 1;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
 
+/// A route to add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Destination.
+    pub dst: IpNetwork,
+    /// Next hop.
+    pub gw: Option<IpAddr>,
+    /// Path MTU in bytes; 0 for the kernel's default.
+    pub mtu: u32,
+    /// Advertised MSS in bytes; 0 for the kernel's default.
+    pub advmss: u32,
+    /// Metric; 0 for the kernel's default.
+    pub priority: u32,
+    /// Routing table; `None` for the main table.
+    pub table: Option<u32>,
+    /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
+    pub scope: Option<u32>,
+}
+
 /// A request that adds a route through the link with index `oif`. Other routes to the same destination stay
 /// if they differ in next hop or metric.
-pub fn add(oif: u32, route: &spec::Route) -> Message {
+pub fn add(oif: u32, route: &Route) -> Message {
     let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
     let mut header = [0; RTMSG];
     header[0] = family(route.dst.ip());

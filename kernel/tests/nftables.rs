@@ -4,11 +4,11 @@
 
 mod common;
 
-use cni_common::nftables::matches::{End, address, family_of};
-use cni_common::nftables::{
+use common::{isolated, ruleset};
+use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::nftables::{
     Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, probe, rules,
 };
-use common::{isolated, ruleset};
 
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
 

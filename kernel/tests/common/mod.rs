@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::thread;
 
-use cni_common::netlink::Socket;
+use ferrule_kernel::netlink::Socket;
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs `work` on a new thread in a new network namespace.

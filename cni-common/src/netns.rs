@@ -1,16 +1,13 @@
-//! Network namespaces: open, identify, enter.
+//! Network namespaces: open and identify.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, statfs};
 use thiserror::Error;
-
-use crate::spec::{CniError, Step};
 
 /// The network namespace of the calling thread; `/proc/self` would be that of the main thread.
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -69,31 +66,11 @@ impl Netns {
     pub fn is(&self, identity: (u64, u64)) -> bool {
         self.0.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == identity)
     }
+}
 
-    /// The file descriptor, for netlink attributes such as `IFLA_NET_NS_FD`.
-    pub fn raw_fd(&self) -> u32 {
-        // The descriptor of an open file is never negative.
-        self.0.as_raw_fd().unsigned_abs()
-    }
-
-    /// Runs `work` with the calling thread in this namespace, then returns the thread to its own namespace.
-    ///
-    /// Sockets that `work` opens belong to this namespace permanently. `/proc/sys/net` shows this namespace
-    /// while `work` runs.
-    ///
-    /// # Errors
-    /// The errors of `work`, and code 999 if the thread cannot enter the namespace.
-    ///
-    /// # Panics
-    /// If the thread cannot return to its own namespace: it would apply changes for the host to the
-    /// container.
-    #[allow(clippy::expect_used)]
-    pub fn enter<T>(&self, work: impl FnOnce() -> Result<T, CniError>) -> Result<T, CniError> {
-        let own = File::open(OWN).step(|| "open the plugin's own network namespace")?;
-        setns(&self.0, CloneFlags::CLONE_NEWNET).step(|| "enter the container's network namespace")?;
-        let outcome = work();
-        setns(&own, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
-        outcome
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

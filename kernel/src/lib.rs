@@ -1,0 +1,21 @@
+//! Everything that asks the kernel about the network, or changes it.
+//!
+//! - [`netns`]: runs code in another network namespace.
+//! - [`netlink`]: links, addresses, routes, qdiscs and filters.
+//! - [`nftables`] and [`conntrack`]: the netfilter parts of netlink.
+//! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
+//!   cannot do the work.
+//! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
+//!
+//! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a
+//! plugin opens netlink sockets or enters namespaces.
+
+#![deny(missing_docs)]
+
+pub mod conntrack;
+pub mod iptables;
+pub mod lock;
+pub mod netlink;
+pub mod netns;
+pub mod nftables;
+pub mod sysctl;

@@ -1,0 +1,9 @@
+//! What several plugins share. Everything here joins the types of CNI (`cni-common`) with the kernel
+//! (`ferrule-kernel`), which do not know each other.
+
+#![deny(missing_docs)]
+
+pub mod hash;
+pub mod lock;
+pub mod netns;
+pub mod route;

@@ -1,0 +1,13 @@
+//! Runs code in the container's network namespace.
+
+use cni_common::netns::Netns;
+use cni_common::spec::{CniError, Step};
+
+/// Runs `work` with the calling thread in the container's network namespace, see
+/// [`ferrule_kernel::netns::enter`].
+///
+/// # Errors
+/// The errors of `work`, and code 999 if the thread cannot enter the namespace.
+pub fn enter<T>(netns: &Netns, work: impl FnOnce() -> Result<T, CniError>) -> Result<T, CniError> {
+    ferrule_kernel::netns::enter(netns, work).step(|| "enter the container's network namespace")?
+}
