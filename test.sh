@@ -32,8 +32,8 @@ Steps, all of them by default, always in this order:
   demo      examples/demo.sh, if it is there
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
-running. The last line is "N passed, N failed": tests of unit, kernel and install, and one for
-every other step that failed. The exit status is 0 only if none failed.
+running. The last line is "N passed, N failed": tests of unit, kernel and install, and
+one for every other step that failed. The exit status is 0 only if none failed.
 END
 }
 
