@@ -57,7 +57,7 @@ fn name(case: &Value) -> String {
 }
 
 /// Everything that is not as demanded, for a message.
-fn faults(report: &Value, verdicts: &[&str]) -> Vec<String> {
+fn not_passed(report: &Value, verdicts: &[&str]) -> Vec<String> {
     cases(report)
         .filter(|case| verdicts.contains(&text(case, "verdict")))
         .map(|case| {
@@ -71,8 +71,8 @@ fn faults(report: &Value, verdicts: &[&str]) -> Vec<String> {
 #[test]
 fn our_plugins_fail_nothing_and_need_no_excuse() {
     let (status, report) = ours();
-    let faults = faults(report, &["fail", "broken", "warn", "known"]);
-    assert!(faults.is_empty(), "{faults:#?}");
+    let not_passed = not_passed(report, &["fail", "broken", "warn", "known"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
     assert_eq!(*status, Some(0));
     assert!(report["summary"]["pass"].as_u64() > Some(500), "{}", report["summary"]);
 }
@@ -122,16 +122,16 @@ fn what_failed_late_beside_others_is_judged_again_alone() {
             behind("[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1", "loopback");
         let (_, report) =
             judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
-        let faults = faults(&report, &["fail", "warn"]);
-        assert_eq!(faults.len(), failures, "--jobs {jobs}: {faults:#?}");
+        let not_passed = not_passed(&report, &["fail", "warn"]);
+        assert_eq!(not_passed.len(), failures, "--jobs {jobs}: {not_passed:#?}");
     }
 }
 
 #[test]
 fn the_reference_fails_what_is_known_and_nothing_else() {
     let (status, report) = judged(&go_bin_dir().unwrap(), &["--known-deviations", KNOWN]);
-    let faults = faults(&report, &["fail", "broken", "warn"]);
-    assert!(faults.is_empty(), "{faults:#?}");
+    let not_passed = not_passed(&report, &["fail", "broken", "warn"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
     assert_eq!(report["unmetDeviations"], Value::Array(Vec::new()));
     assert_eq!(status, Some(0));
     assert!(report["summary"]["known"].as_u64() > Some(20), "{}", report["summary"]);
@@ -206,7 +206,7 @@ fn a_plugin_that_the_suite_does_not_know_can_be_described() {
     let run = |more: &[&str]| {
         let (status, report) =
             judged(folder.path(), &[&["--plugin", "my-loopback", "--filter", "RES-"], more].concat());
-        assert_eq!(status, Some(0), "{:?}", faults(&report, &["fail", "broken"]));
+        assert_eq!(status, Some(0), "{:?}", not_passed(&report, &["fail", "broken"]));
         cases(&report).filter(|case| text(case, "verdict") == "pass").count()
     };
     assert!(run(&["--describe", describe.to_str().unwrap()]) > 0);

@@ -4,14 +4,14 @@
 //! judged: the exit status tells of plugins that failed, not of plugins that are slow.
 
 mod cases;
+mod chain;
 mod kernel;
 mod memory;
 mod process;
 mod report;
+mod runner;
 mod side;
 mod stats;
-mod subject;
-mod trial;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +21,8 @@ use clap::Parser;
 use conformance::fixture::{bin_dir, go_bin_dir};
 
 use report::Report;
+use runner::Runner;
 use side::Side;
-use trial::Trial;
 
 /// Compare two folders of CNI plugins, verb by verb.
 #[derive(Parser)]
@@ -61,7 +61,7 @@ impl Cli {
 /// Runs the cases one after the other; `false` if one of them failed.
 fn run(cli: &Cli) -> anyhow::Result<bool> {
     let sides = cli.sides()?;
-    let trial = Trial { sides: &sides, iterations: cli.iterations };
+    let runner = Runner { sides: &sides, iterations: cli.iterations };
     let mut report = Report::default();
     for case in cases::all(&sides).into_iter().filter(|case| case.name.contains(&cli.filter)) {
         if let Some(missing) = case.missing(&sides) {
@@ -69,7 +69,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             continue;
         }
         eprintln!("{} ...", case.name);
-        match trial.run(&case) {
+        match runner.run(&case) {
             Ok(outcome) => report.add(outcome),
             Err(error) => report.failure(format!("FAILED: {}: {error:#}", case.name)),
         }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::runner::{Outcome, Row};
 use crate::side::Side;
 use crate::stats::{Series, geometric_mean};
-use crate::trial::{Outcome, Row};
 
 const HEAD: [&str; 13] = [
     "case", "verb", "ours ms", "p95", "Go ms", "p95", "Go/ours", "CPU ms", "Go", "Go/ours", "RSS MB", "Go",

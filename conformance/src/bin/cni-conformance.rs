@@ -10,9 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use conformance::runner::Version;
 use conformance::suite::catalog::{Entry, entries};
 use conformance::suite::deviations::Deviations;
+use conformance::suite::plugin_under_test::plugins_under_test;
 use conformance::suite::report::{self, Counts};
 use conformance::suite::run::{Ended, Plan, Profile};
-use conformance::suite::subject::subjects;
 
 /// Judge CNI plugins, in any language, against the specification and against what their callers need.
 ///
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let is_root = nix::unistd::geteuid().is_root();
     let plan = Plan {
-        subjects: subjects(&args.bin_dir, &args.plugin, args.describe.as_deref(), is_root)?,
+        plugins: plugins_under_test(&args.bin_dir, &args.plugin, args.describe.as_deref(), is_root)?,
         versions: args.cni_version,
         profile: match args.profile {
             ProfileArg::Spec => Profile::Spec,
@@ -124,9 +124,9 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         is_root,
         known: args.known_deviations.as_deref().map(Deviations::read).transpose()?.unwrap_or_default(),
     };
-    let total = plan.cases().len();
+    let total = plan.test_runs().len();
     if total == 0 {
-        bail!("nothing to try: no trial fits these plugins, versions and filters");
+        bail!("nothing to try: no test case fits these plugins, versions and filters");
     }
     let ended = plan.run(Progress::new(total));
     let unmet =
@@ -154,13 +154,13 @@ impl Progress {
                 return;
             }
             let _line = line.lock();
-            let case = ended.case;
+            let run = ended.run;
             eprint!(
                 "\r\x1b[K{}/{total} {} {} {}",
                 before + 1,
-                case.subject.name,
-                case.trial.id(),
-                case.version
+                run.plugin.name,
+                run.test_case.id(),
+                run.version
             );
             if before + 1 == total {
                 eprint!("\r\x1b[K");
@@ -180,8 +180,8 @@ fn list(filters: &[String], format: ListFormat) -> anyhow::Result<ExitCode> {
     };
     for entry in entries().filter(is_chosen) {
         let row = entry.requirement;
-        let trials = entry.trials().count();
-        text += &format!("{:<8} {:<10} {:<15} {trials:>2}  {}\n", row.id, row.level, row.versions, row.says);
+        let cases = entry.test_cases().count();
+        text += &format!("{:<8} {:<10} {:<15} {cases:>2}  {}\n", row.id, row.level, row.versions, row.says);
     }
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -200,11 +200,11 @@ fn explain(id: &str) -> anyhow::Result<ExitCode> {
     match row.unproven {
         Some(why) => text += &format!("trials    none: {why}\n"),
         None => {
-            for trial in entry.trials() {
+            for test_case in entry.test_cases() {
                 let roles: Vec<String> =
-                    trial.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-                let of = if trial.only.is_empty() { roles.join(", ") } else { trial.only.join(", ") };
-                text += &format!("trial     {} (of: {of})\n", trial.id());
+                    test_case.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+                let of = if test_case.only.is_empty() { roles.join(", ") } else { test_case.only.join(", ") };
+                text += &format!("trial     {} (of: {of})\n", test_case.id());
             }
         }
     }

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::lab::Lab;
-use super::outcome::{Fault, Stop, Trialled};
+use super::outcome::{Mismatch, Stop, TestResult};
+use super::test_context::TestContext;
 use crate::fixture::Place as _;
 use crate::runner::{Exec, HeldOpen, Output, TookTooLong};
 
 /// How long a plugin may take. The slowest of the reference waits five seconds for an IPv6 address.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// What helper programs of a plugin are found by. Everything else of the environment is left out.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A call in preparation. It starts out right; a trial changes what it is about.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    lab: &'a Lab<'a>,
+    test: &'a TestContext<'a>,
     /// The process, but for its standard input.
     pub exec: Exec,
     /// The configuration, unless [`Call::bytes`] has replaced it.
@@ -31,11 +31,11 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A call without an attachment, with the lab's configuration.
-    pub fn new(lab: &'a Lab<'a>, command: &str) -> Call<'a> {
+    pub fn new(test: &'a TestContext<'a>, command: &str) -> Call<'a> {
         let mut exec =
-            Exec::new(lab.subject.binary(), command).path(lab.path()).env("PATH", SEARCH).timeout(PATIENCE);
+            Exec::new(test.plugin.binary(), command).path(test.path()).env("PATH", SEARCH).timeout(TIMEOUT);
         exec.inherit = false;
-        Call { lab, exec, config: lab.config(), bytes: None, way: None }
+        Call { test, exec, config: test.config(), bytes: None, way: None }
     }
 
     /// Sets a key of the configuration.
@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
     /// that no runtime gives to a plugin.
     #[must_use]
     pub fn by_way_of(mut self, script: &str) -> Self {
-        let plugin = quoted(&self.lab.subject.binary().to_string_lossy());
+        let plugin = quoted(&self.test.plugin.binary().to_string_lossy());
         self.way = Some(script.replace("@PLUGIN@", &plugin));
         self
     }
@@ -113,22 +113,22 @@ impl<'a> Call<'a> {
     pub fn run(&self) -> Result<Answer, Stop> {
         let mut exec = self.exec.clone().stdin(self.input());
         if let Some(way) = &self.way {
-            exec.binary = self.lab.dir().join("way");
+            exec.binary = self.test.dir().join("way");
             fs::write(&exec.binary, format!("#!/bin/sh\n{way}\n"))?;
             fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755))?;
         }
-        let run = match self.lab.node_if_any() {
+        let run = match self.test.node_if_any() {
             Some(node) => node.call(&exec),
             None => exec.run(),
         };
         match run {
             Ok(output) => Ok(Answer { output, script: self.script() }),
-            Err(error) if error.is::<TookTooLong>() => Err(Stop::Fault(Box::new(Fault {
-                expected: format!("an end within {} seconds", PATIENCE.as_secs()),
+            Err(error) if error.is::<TookTooLong>() => Err(Stop::Mismatch(Box::new(Mismatch {
+                expected: format!("an end within {} seconds", TIMEOUT.as_secs()),
                 seen: "it was still running, and was killed".to_owned(),
                 call: Some(self.script()),
             }))),
-            Err(error) if error.is::<HeldOpen>() => Err(Stop::Fault(Box::new(Fault {
+            Err(error) if error.is::<HeldOpen>() => Err(Stop::Mismatch(Box::new(Mismatch {
                 expected: "output streams that are closed when the plugin has ended".to_owned(),
                 seen: HeldOpen.to_string(),
                 call: Some(self.script()),
@@ -181,23 +181,23 @@ pub struct Answer {
 
 impl Answer {
     /// A fault that this call showed.
-    pub fn fault<T>(&self, expected: impl Display, seen: impl Display) -> Result<T, Stop> {
+    pub fn mismatch<T>(&self, expected: impl Display, seen: impl Display) -> Result<T, Stop> {
         let (expected, seen) = (expected.to_string(), seen.to_string());
-        Err(Stop::Fault(Box::new(Fault { expected, seen, call: Some(self.script.clone()) })))
+        Err(Stop::Mismatch(Box::new(Mismatch { expected, seen, call: Some(self.script.clone()) })))
     }
 
     /// A fault that this call showed, unless the condition holds.
-    pub fn ensure(&self, condition: bool, expected: impl Display, seen: impl Display) -> Trialled {
-        if condition { Ok(()) } else { self.fault(expected, seen) }
+    pub fn ensure(&self, condition: bool, expected: impl Display, seen: impl Display) -> TestResult {
+        if condition { Ok(()) } else { self.mismatch(expected, seen) }
     }
 
     /// Exit status 0, whatever was printed.
-    pub fn ok(&self) -> Trialled {
+    pub fn ok(&self) -> TestResult {
         self.ensure(self.output.success(), "exit status 0", self.shown())
     }
 
     /// Exit status 0 and nothing on standard output.
-    pub fn silent(&self) -> Trialled {
+    pub fn silent(&self) -> TestResult {
         self.ok()?;
         self.ensure(
             self.output.stdout.iter().all(u8::is_ascii_whitespace),
@@ -216,24 +216,26 @@ impl Answer {
     pub fn document(&self) -> Result<Value, Stop> {
         match self.output.document() {
             Ok(document) if document.is_object() => Ok(document),
-            Ok(_) => self.fault("a JSON object on standard output", self.shown()),
-            Err(error) => self
-                .fault("exactly one JSON document on standard output", format!("{error}: {}", self.shown())),
+            Ok(_) => self.mismatch("a JSON object on standard output", self.shown()),
+            Err(error) => self.mismatch(
+                "exactly one JSON document on standard output",
+                format!("{error}: {}", self.shown()),
+            ),
         }
     }
 
     /// An exit status other than 0 and one error object on standard output.
     pub fn refused(&self) -> Result<Refusal, Stop> {
         if self.output.success() {
-            return self.fault("an error: an exit status other than 0", self.shown());
+            return self.mismatch("an error: an exit status other than 0", self.shown());
         }
         let object = self.document()?;
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         let (Some(code), Some(msg)) = (object.get("code").and_then(Value::as_u64), text("msg")) else {
-            return self.fault("an error object with a number `code` and a text `msg`", self.shown());
+            return self.mismatch("an error object with a number `code` and a text `msg`", self.shown());
         };
         if msg.is_empty() {
-            return self.fault("an error with a message", self.shown());
+            return self.mismatch("an error with a message", self.shown());
         }
         let details = text("details").unwrap_or_default();
         Ok(Refusal { code, msg, details, version: text("cniVersion"), object, answer: self.clone() })

@@ -20,7 +20,7 @@ use crate::runner::Version;
 #[derive(Debug)]
 pub struct Deviation {
     plugin: String,
-    trial: String,
+    test_case: String,
     versions: Vec<Version>,
     /// Why it is known.
     pub reason: String,
@@ -51,7 +51,7 @@ impl Deviations {
             }
             let mut words = line.split_whitespace();
             let mut word = || words.next().map(str::to_owned);
-            let (Some(plugin), Some(trial), Some(versions)) = (word(), word(), word()) else {
+            let (Some(plugin), Some(test_case), Some(versions)) = (word(), word(), word()) else {
                 bail!("line {}: PLUGIN TRIAL VERSIONS REASON are wanted", index + 1);
             };
             let reason = words.collect::<Vec<_>>().join(" ");
@@ -66,16 +66,16 @@ impl Deviations {
                     .collect::<anyhow::Result<_>>()?,
             };
             let seen = AtomicBool::new(false);
-            deviations.push(Deviation { plugin, trial, versions, reason, line: index + 1, seen });
+            deviations.push(Deviation { plugin, test_case, versions, reason, line: index + 1, seen });
         }
         Ok(Deviations(deviations))
     }
 
     /// The reason, if this plugin is known to fail this trial with this version.
-    pub fn reason(&self, plugin: &str, trial: &str, version: Version) -> Option<&str> {
+    pub fn reason(&self, plugin: &str, test_case: &str, version: Version) -> Option<&str> {
         let mut reason = None;
         // Every line that says so has been met, not only the first.
-        for deviation in self.0.iter().filter(|deviation| deviation.is_of(plugin, trial, version)) {
+        for deviation in self.0.iter().filter(|deviation| deviation.is_of(plugin, test_case, version)) {
             deviation.seen.store(true, Ordering::Relaxed);
             reason = reason.or(Some(deviation.reason.as_str()));
         }
@@ -88,15 +88,15 @@ impl Deviations {
             !deviation.seen.load(Ordering::Relaxed) && !deviation.reason.starts_with("sometimes")
         });
         unmet
-            .map(|deviation| format!("line {}: {} {}", deviation.line, deviation.plugin, deviation.trial))
+            .map(|deviation| format!("line {}: {} {}", deviation.line, deviation.plugin, deviation.test_case))
             .collect()
     }
 }
 
 impl Deviation {
-    fn is_of(&self, plugin: &str, trial: &str, version: Version) -> bool {
+    fn is_of(&self, plugin: &str, test_case: &str, version: Version) -> bool {
         matches(&self.plugin, plugin)
-            && matches(&self.trial, trial)
+            && matches(&self.test_case, test_case)
             && (self.versions.is_empty() || self.versions.contains(&version))
     }
 }

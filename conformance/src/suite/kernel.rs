@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::outcome::{Stop, Trialled, skip};
-use super::subject::Description;
+use super::outcome::{Stop, TestResult, skip};
+use super::plugin_under_test::Description;
 use crate::fixture::{Node, Place as _};
 
 static KNOWN: Mutex<Option<HashMap<String, bool>>> = Mutex::new(None);
@@ -13,7 +13,7 @@ static KNOWN: Mutex<Option<HashMap<String, bool>>> = Mutex::new(None);
 ///
 /// # Errors
 /// A skip that names it.
-pub fn has_all(description: &Description) -> Trialled {
+pub fn has_all(description: &Description) -> TestResult {
     let prepare = "ip link add probe0 type veth peer name probe1";
     for kind in &description.links {
         let command = match kind.as_str() {
@@ -44,7 +44,7 @@ pub fn has_all(description: &Description) -> Trialled {
 ///
 /// # Errors
 /// A skip that names it.
-pub fn tools(programs: &[&str]) -> Trialled {
+pub fn tools(programs: &[&str]) -> TestResult {
     for program in programs {
         if !works(&format!("command -v {program}"))? {
             return skip(format!("the program {program} is not installed"));

@@ -6,17 +6,17 @@
 //! [`report`] tells how they ended.
 
 pub mod call;
+pub mod cases;
 pub mod catalog;
 pub mod deviations;
 pub mod kernel;
-pub mod lab;
+pub mod layout;
 pub mod outcome;
+pub mod plugin_under_test;
 pub mod report;
 pub mod requirement;
 pub mod requirements;
 pub mod run;
-pub mod shape;
 pub mod stub;
-pub mod subject;
-pub mod trial;
-pub mod trials;
+pub mod test_case;
+pub mod test_context;

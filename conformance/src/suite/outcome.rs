@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 /// What a trial comes to: the plugin did as demanded, or this.
-pub type Trialled = Result<(), Stop>;
+pub type TestResult = Result<(), Stop>;
 
 /// Why a trial ends before its end.
 #[derive(Debug)]
 pub enum Stop {
     /// The plugin did not do as demanded.
-    Fault(Box<Fault>),
+    Mismatch(Box<Mismatch>),
     /// It cannot be tried here, for this reason.
     Skip(String),
     /// The suite itself failed, or the machine did.
@@ -18,7 +18,7 @@ pub enum Stop {
 
 /// What a plugin did instead of what is demanded.
 #[derive(Debug, Clone)]
-pub struct Fault {
+pub struct Mismatch {
     /// What should have been.
     pub expected: String,
     /// What was.
@@ -39,17 +39,17 @@ pub fn skip<T>(why: impl Display) -> Result<T, Stop> {
 }
 
 /// Ends a trial: this should have been, that was.
-pub fn fault<T>(expected: impl Display, seen: impl Display) -> Result<T, Stop> {
+pub fn mismatch<T>(expected: impl Display, seen: impl Display) -> Result<T, Stop> {
     let (expected, seen) = (expected.to_string(), seen.to_string());
-    Err(Stop::Fault(Box::new(Fault { expected, seen, call: None })))
+    Err(Stop::Mismatch(Box::new(Mismatch { expected, seen, call: None })))
 }
 
 /// Ends a trial unless the condition holds.
-pub fn ensure(condition: bool, expected: impl Display, seen: impl Display) -> Trialled {
-    if condition { Ok(()) } else { fault(expected, seen) }
+pub fn ensure(condition: bool, expected: impl Display, seen: impl Display) -> TestResult {
+    if condition { Ok(()) } else { mismatch(expected, seen) }
 }
 
 /// Ends a trial unless both are equal.
-pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, seen: &T) -> Trialled {
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, seen: &T) -> TestResult {
     ensure(expected == seen, format!("{what}: {expected:?}"), format!("{seen:?}"))
 }

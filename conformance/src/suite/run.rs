@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::catalog::{Entry, entries};
 use super::deviations::Deviations;
-use super::lab::Lab;
-use super::outcome::{Fault, Stop, Trialled};
+use super::outcome::{Mismatch, Stop, TestResult};
+use super::plugin_under_test::PluginUnderTest;
 use super::requirement::Level;
-use super::subject::Subject;
-use super::trial::Trial;
+use super::test_case::TestCase;
+use super::test_context::TestContext;
 use crate::runner::Version;
 
 /// A trial that has taken longer waited for something.
@@ -45,7 +45,7 @@ impl Profile {
 #[derive(Debug)]
 pub struct Plan {
     /// The plugins.
-    pub subjects: Vec<Subject>,
+    pub plugins: Vec<PluginUnderTest>,
     /// The versions; every published one if empty.
     pub versions: Vec<Version>,
     /// The levels.
@@ -66,13 +66,13 @@ pub enum Verdict {
     /// As demanded.
     Pass,
     /// Not as demanded.
-    Fail(Fault),
+    Fail(Mismatch),
     /// Not as demanded, where the demand is a SHOULD.
-    Warn(Fault),
+    Warn(Mismatch),
     /// Not as the reference does, or not as a plugin may.
-    Note(Fault),
+    Note(Mismatch),
     /// Not as demanded, as is known, for this reason.
-    Known(Fault, String),
+    Known(Mismatch, String),
     /// It could not be tried, for this reason.
     Skip(String),
     /// The suite or the machine failed.
@@ -104,11 +104,12 @@ impl Verdict {
     }
 
     /// What was expected and seen, if the plugin did otherwise.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn mismatch(&self) -> Option<&Mismatch> {
         match self {
-            Verdict::Fail(fault) | Verdict::Warn(fault) | Verdict::Note(fault) | Verdict::Known(fault, _) => {
-                Some(fault)
-            }
+            Verdict::Fail(mismatch)
+            | Verdict::Warn(mismatch)
+            | Verdict::Note(mismatch)
+            | Verdict::Known(mismatch, _) => Some(mismatch),
             Verdict::Pass | Verdict::Skip(_) | Verdict::Broken(_) => None,
         }
     }
@@ -116,13 +117,13 @@ impl Verdict {
 
 /// One trial of one plugin with one version.
 #[derive(Debug, Clone, Copy)]
-pub struct Case<'a> {
+pub struct TestRun<'a> {
     /// The plugin.
-    pub subject: &'a Subject,
+    pub plugin: &'a PluginUnderTest,
     /// The requirement.
     pub entry: Entry,
     /// The trial.
-    pub trial: &'static Trial,
+    pub test_case: &'static TestCase,
     /// The version.
     pub version: Version,
 }
@@ -131,7 +132,7 @@ pub struct Case<'a> {
 #[derive(Debug, Clone)]
 pub struct Ended<'a> {
     /// The case.
-    pub case: Case<'a>,
+    pub run: TestRun<'a>,
     /// How it ended.
     pub verdict: Verdict,
     /// How long it took, the making of its node and a repetition included.
@@ -140,28 +141,34 @@ pub struct Ended<'a> {
 
 impl Plan {
     /// The cases, in the order of a report: by plugin, requirement, trial, version.
-    pub fn cases(&self) -> Vec<Case<'_>> {
-        let mut cases = Vec::new();
-        for subject in &self.subjects {
+    pub fn test_runs(&self) -> Vec<TestRun<'_>> {
+        let mut test_runs = Vec::new();
+        for plugin in &self.plugins {
             for entry in entries().filter(|entry| self.profile.has(entry.requirement.level)) {
-                for trial in entry.trials().filter(|trial| trial.is_for(subject) && self.is_chosen(trial)) {
-                    let versions = self.versions_of(subject, entry);
-                    let versions = if trial.each_version { &versions[..] } else { last(&versions) };
-                    cases.extend(versions.iter().map(|&version| Case { subject, entry, trial, version }));
+                for test_case in entry.test_cases().filter(|case| case.is_for(plugin) && self.is_chosen(case))
+                {
+                    let versions = self.versions_of(plugin, entry);
+                    let versions = if test_case.each_version { &versions[..] } else { last(&versions) };
+                    test_runs.extend(versions.iter().map(|&version| TestRun {
+                        plugin,
+                        entry,
+                        test_case,
+                        version,
+                    }));
                 }
             }
         }
-        cases
+        test_runs
     }
 
-    fn is_chosen(&self, trial: &Trial) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| trial.id().contains(filter.as_str()))
+    fn is_chosen(&self, test_case: &TestCase) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| test_case.id().contains(filter.as_str()))
     }
 
-    fn versions_of(&self, subject: &Subject, entry: Entry) -> Vec<Version> {
+    fn versions_of(&self, plugin: &PluginUnderTest, entry: Entry) -> Vec<Version> {
         let mut versions = Version::PUBLISHED.to_vec();
         versions.retain(|version| {
-            subject.versions.contains(version)
+            plugin.versions.contains(version)
                 && entry.requirement.versions.contains(*version)
                 && (self.versions.is_empty() || self.versions.contains(version))
         });
@@ -174,19 +181,19 @@ impl Plan {
     /// make namespaces and links for which the kernel keeps all others waiting. Of a plugin that fails alone as well, no more are
     /// made again: it is the plugin.
     pub fn run(&self, progress: impl Fn(usize, &Ended<'_>) + Sync) -> Vec<Ended<'_>> {
-        let cases = self.cases();
+        let test_runs = self.test_runs();
         let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let slots: Vec<Mutex<Option<Ended<'_>>>> = cases.iter().map(|_| Mutex::new(None)).collect();
+        let slots: Vec<Mutex<Option<Ended<'_>>>> = test_runs.iter().map(|_| Mutex::new(None)).collect();
         thread::scope(|scope| {
-            for _ in 0..self.jobs.clamp(1, cases.len().max(1)) {
+            for _ in 0..self.jobs.clamp(1, test_runs.len().max(1)) {
                 scope.spawn(|| {
-                    while let Some((&case, slot)) = {
+                    while let Some((&run, slot)) = {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        cases.get(index).zip(slots.get(index))
+                        test_runs.get(index).zip(slots.get(index))
                     } {
                         let start = Instant::now();
-                        let verdict = self.judge(case);
-                        let end = Ended { case, verdict, time: start.elapsed() };
+                        let verdict = self.judge(run);
+                        let end = Ended { run, verdict, time: start.elapsed() };
                         progress(ended.fetch_add(1, Ordering::Relaxed), &end);
                         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
                     }
@@ -197,7 +204,7 @@ impl Plan {
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
             .collect();
-        if self.jobs > 1 && cases.len() > 1 {
+        if self.jobs > 1 && test_runs.len() > 1 {
             self.repeat_late(&mut ended);
         }
         ended
@@ -206,12 +213,12 @@ impl Plan {
     fn repeat_late(&self, ended: &mut [Ended<'_>]) {
         let mut failed_alone = BTreeSet::new();
         for end in ended.iter_mut().filter(|end| end.time > LATE && !end.verdict.is_settled()) {
-            let plugin = &end.case.subject.name;
+            let plugin = &end.run.plugin.name;
             if failed_alone.contains(plugin) {
                 continue;
             }
             let start = Instant::now();
-            end.verdict = self.judge(end.case);
+            end.verdict = self.judge(end.run);
             end.time += start.elapsed();
             if !end.verdict.is_settled() {
                 failed_alone.insert(plugin);
@@ -219,39 +226,39 @@ impl Plan {
         }
     }
 
-    fn judge(&self, case: Case<'_>) -> Verdict {
-        if !case.trial.anywhere && !self.is_root {
+    fn judge(&self, run: TestRun<'_>) -> Verdict {
+        if !run.test_case.anywhere && !self.is_root {
             return Verdict::Skip("it needs root, to make network namespaces".to_owned());
         }
-        match catch_unwind(AssertUnwindSafe(|| self.attempt(case))) {
+        match catch_unwind(AssertUnwindSafe(|| self.attempt(run))) {
             Ok(Ok(())) => Verdict::Pass,
             Ok(Err(Stop::Skip(why))) => Verdict::Skip(why),
             Ok(Err(Stop::Broken(error))) => Verdict::Broken(format!("{error:#}")),
-            Ok(Err(Stop::Fault(fault))) => self.weigh(case, *fault),
+            Ok(Err(Stop::Mismatch(mismatch))) => self.weigh(run, *mismatch),
             Err(panic) => Verdict::Broken(
                 panic
                     .downcast_ref::<String>()
                     .cloned()
                     .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                    .unwrap_or_else(|| "the trial panicked".to_owned()),
+                    .unwrap_or_else(|| "the test case panicked".to_owned()),
             ),
         }
     }
 
-    fn attempt(&self, case: Case<'_>) -> Trialled {
-        let lab = Lab::new(case.subject, case.version, self.is_root)?;
-        (case.trial.run)(&lab)
+    fn attempt(&self, run: TestRun<'_>) -> TestResult {
+        let test = TestContext::new(run.plugin, run.version, self.is_root)?;
+        (run.test_case.run)(&test)
     }
 
     /// What a fault means, by the level of what is demanded.
-    fn weigh(&self, case: Case<'_>, fault: Fault) -> Verdict {
-        if let Some(reason) = self.known.reason(&case.subject.name, &case.trial.id(), case.version) {
-            return Verdict::Known(fault, reason.to_owned());
+    fn weigh(&self, run: TestRun<'_>, mismatch: Mismatch) -> Verdict {
+        if let Some(reason) = self.known.reason(&run.plugin.name, &run.test_case.id(), run.version) {
+            return Verdict::Known(mismatch, reason.to_owned());
         }
-        match case.entry.requirement.level {
-            Level::Must | Level::Interop => Verdict::Fail(fault),
-            Level::Should | Level::Convention => Verdict::Warn(fault),
-            Level::May | Level::Reference => Verdict::Note(fault),
+        match run.entry.requirement.level {
+            Level::Must | Level::Interop => Verdict::Fail(mismatch),
+            Level::Should | Level::Convention => Verdict::Warn(mismatch),
+            Level::May | Level::Reference => Verdict::Note(mismatch),
         }
     }
 }

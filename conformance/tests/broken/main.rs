@@ -4,59 +4,61 @@
 //! else it is the test. A broken plugin is a sound one of [`FERRULE_BIN_DIR`](conformance::fixture::bin_dir) with one thing
 //! spoiled; a wreck is broken so thoroughly that nearly every trial has to notice.
 
-mod faults;
+mod crude_mutants;
+mod mutants;
 mod plugin;
-mod wrecks;
 
 use std::process::ExitCode;
 
 use conformance::fixture::bin_dir;
 use conformance::suite::deviations::Deviations;
+use conformance::suite::plugin_under_test::{PluginUnderTest, plugins_under_test};
 use conformance::suite::run::{Ended, Plan, Profile};
-use conformance::suite::subject::{Subject, subjects};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use faults::{Fault, faults};
+use mutants::{Mutant, mutants};
 
 fn main() -> ExitCode {
     if let Some(status) = plugin::play() {
         return status;
     }
-    let faults = faults().map(|fault| {
-        Trial::test(format!("{} is caught by {}", fault.name, fault.trial), move || {
-            caught(fault).map_err(failed)
+    let mutants = mutants().map(|mutant| {
+        Trial::test(format!("{} is caught by {}", mutant.name, mutant.test_case), move || {
+            caught(mutant).map_err(failed)
         })
     });
-    let wrecks = Trial::test("every_trial_notices_a_wreck_or_has_a_fault_of_its_own", || {
-        wrecks::every_trial_bites().map_err(failed)
+    let crude_mutants = Trial::test("every_test_case_fails_for_some_mutant", || {
+        crude_mutants::every_test_case_can_fail().map_err(failed)
     });
-    libtest_mimic::run(&Arguments::from_args(), faults.chain([wrecks]).collect()).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), mutants.chain([crude_mutants]).collect()).exit_code()
 }
 
 fn failed(error: anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
-fn caught(fault: &Fault) -> anyhow::Result<()> {
-    let folder = plugin::folder(&bin_dir()?, &[fault.plugin], fault.name)?;
-    let plan =
-        plan(subjects(folder.path(), &[fault.judged.to_owned()], None, true)?, vec![fault.trial.to_owned()]);
+fn caught(mutant: &Mutant) -> anyhow::Result<()> {
+    let folder = plugin::folder(&bin_dir()?, &[mutant.plugin], mutant.name)?;
+    let plan = plan(
+        plugins_under_test(folder.path(), &[mutant.judged.to_owned()], None, true)?,
+        vec![mutant.test_case.to_owned()],
+    );
     let ended = plan.run(|_, _| {});
-    let exact = ended.iter().filter(|end| end.case.trial.id() == fault.trial);
+    let exact = ended.iter().filter(|end| end.run.test_case.id() == mutant.test_case);
     let verdicts: Vec<String> = exact.clone().map(shown).collect();
     anyhow::ensure!(
-        exact.clone().any(|end| end.verdict.fault().is_some()),
+        exact.clone().any(|end| end.verdict.mismatch().is_some()),
         "{} of {} was not noticed: {verdicts:?}",
-        fault.name,
-        fault.plugin
+        mutant.name,
+        mutant.plugin
     );
     Ok(())
 }
 
 /// A run of these trials, with every version and at every level.
-fn plan(subjects: Vec<Subject>, filters: Vec<String>) -> Plan {
+fn plan(plugins: Vec<PluginUnderTest>, filters: Vec<String>) -> Plan {
     Plan {
-        subjects,
+        plugins,
         versions: Vec::new(),
         profile: Profile::All,
         filters,
@@ -67,5 +69,5 @@ fn plan(subjects: Vec<Subject>, filters: Vec<String>) -> Plan {
 }
 
 fn shown(end: &Ended<'_>) -> String {
-    format!("{} {} {}: {:?}", end.case.subject.name, end.case.trial.id(), end.case.version, end.verdict)
+    format!("{} {} {}: {:?}", end.run.plugin.name, end.run.test_case.id(), end.run.version, end.verdict)
 }

@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use super::faults::faults;
-use super::wrecks::WRECKS;
+use super::crude_mutants::CRUDE_MUTANTS;
+use super::mutants::mutants;
 
 /// Beside the broken plugins: the folder of the sound ones, and what is broken, a line each.
 const NOTE: &str = ".broken";
@@ -132,9 +132,9 @@ pub(super) fn play() -> Option<ExitCode> {
     if call.verb() != "VERSION" {
         let _ = std::io::stdin().read_to_end(&mut call.stdin);
     }
-    let fault = faults().find(|fault| fault.name == how).map(|fault| fault.answer);
-    let wreck = WRECKS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
-    let answer = fault.or(wreck)?(call);
+    let mutant = mutants().find(|mutant| mutant.name == how).map(|mutant| mutant.answer);
+    let crude_mutant = CRUDE_MUTANTS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
+    let answer = mutant.or(crude_mutant)?(call);
     let _ = std::io::stdout().write_all(&answer.stdout);
     let _ = std::io::stderr().write_all(&answer.stderr);
     Some(ExitCode::from(answer.status))

@@ -24,10 +24,10 @@ pub fn document() -> String {
         text += "|---|---|---|---|---|---|\n";
         for entry in entries().filter(|entry| entry.section.slug == section.slug) {
             let requirement = entry.requirement;
-            let trials: Vec<&str> = entry.trials().map(|trial| trial.name).collect();
+            let names: Vec<&str> = entry.test_cases().map(|case| case.name).collect();
             let shown = match requirement.unproven {
                 Some(why) => format!("none: {why}"),
-                None => trials.join(", "),
+                None => names.join(", "),
             };
             let _ = writeln!(
                 text,

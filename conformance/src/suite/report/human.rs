@@ -53,13 +53,13 @@ fn table(cells: &[Vec<String>]) -> String {
 
 /// A case that did not end well: what is demanded and by whom, what was seen, how to see it again.
 fn one(end: &Ended<'_>) -> String {
-    let (case, requirement) = (end.case, end.case.entry.requirement);
+    let (run, requirement) = (end.run, end.run.entry.requirement);
     let mut text = format!(
         "\n{} {} {} (CNI {})\n",
         end.verdict.word().to_uppercase(),
-        case.subject.name,
-        case.trial.id(),
-        case.version
+        run.plugin.name,
+        run.test_case.id(),
+        run.version
     );
     let mut line = |title: &str, content: &str| {
         let _ = writeln!(text, "  {title:<9} {}", content.replace('\n', "\n            "));
@@ -69,10 +69,10 @@ fn one(end: &Ended<'_>) -> String {
     if let Verdict::Broken(why) = &end.verdict {
         line("trouble", &format!("the suite could not judge: {why}"));
     }
-    if let Some(fault) = end.verdict.fault() {
-        line("expected", &fault.expected);
-        line("seen", &fault.seen);
-        if let Some(call) = &fault.call {
+    if let Some(mismatch) = end.verdict.mismatch() {
+        line("expected", &mismatch.expected);
+        line("seen", &mismatch.seen);
+        if let Some(call) = &mismatch.call {
             line("the call", call);
         }
     }
@@ -82,13 +82,13 @@ fn one(end: &Ended<'_>) -> String {
 
 /// The command that makes this trial again.
 pub(super) fn again(end: &Ended<'_>) -> String {
-    let case = end.case;
+    let run = end.run;
     format!(
         "cni-conformance run --bin-dir {} --plugin {} --cni-version {} --filter {}",
-        case.subject.dir.display(),
-        case.subject.name,
-        case.version,
-        case.trial.id()
+        run.plugin.dir.display(),
+        run.plugin.name,
+        run.version,
+        run.test_case.id()
     )
 }
 

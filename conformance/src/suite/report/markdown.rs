@@ -14,11 +14,11 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
         }
     }
     let _ = writeln!(text, "\n{}\n", Counts::of(ended));
-    let mut failures = ended.iter().filter_map(|end| Some((end, end.verdict.fault()?))).peekable();
+    let mut failures = ended.iter().filter_map(|end| Some((end, end.verdict.mismatch()?))).peekable();
     if failures.peek().is_some() {
         text += "| verdict | plugin | trial | CNI | expected | seen |\n|---|---|---|---|---|---|\n";
     }
-    for (end, fault) in failures {
+    for (end, mismatch) in failures {
         let reason = match &end.verdict {
             Verdict::Known(_, reason) => format!(" ({reason})"),
             _ => String::new(),
@@ -28,11 +28,11 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
             "| {}{} | {} | {} | {} | {} | {} |",
             end.verdict.word(),
             cell(&reason),
-            end.case.subject.name,
-            end.case.trial.id(),
-            end.case.version,
-            cell(&fault.expected),
-            cell(&fault.seen)
+            end.run.plugin.name,
+            end.run.test_case.id(),
+            end.run.version,
+            cell(&mismatch.expected),
+            cell(&mismatch.seen)
         );
     }
     for line in unmet {

@@ -81,13 +81,13 @@ impl Summary {
     pub fn of(ended: &[Ended<'_>]) -> Summary {
         let mut plugins: Vec<String> = Vec::new();
         for end in ended {
-            if plugins.last() != Some(&end.case.subject.name) {
-                plugins.push(end.case.subject.name.clone());
+            if plugins.last() != Some(&end.run.plugin.name) {
+                plugins.push(end.run.plugin.name.clone());
             }
         }
         let of = |plugin: &str, slug: Option<&str>| {
             Counts::of(ended.iter().filter(|end| {
-                end.case.subject.name == plugin && slug.is_none_or(|slug| end.case.entry.section.slug == slug)
+                end.run.plugin.name == plugin && slug.is_none_or(|slug| end.run.entry.section.slug == slug)
             }))
         };
         let rows = SECTIONS

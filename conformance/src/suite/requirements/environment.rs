@@ -162,7 +162,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ENV-20",
         Reference,
         Versions::ALL,
-        "With several faults at once, variables are judged first, then the reading of standard input (5), \
+        "With several mismatches at once, variables are judged first, then the reading of standard input (5), \
          its syntax (6), the network's name (7) and last the version.",
         "containernetworking/cni, pkg/skel",
     ),
