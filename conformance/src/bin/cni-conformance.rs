@@ -1,4 +1,4 @@
-//! Judges a folder of CNI plugins.
+//! The command `cni-conformance`: judges a folder of CNI plugins.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use conformance::suite::run::{Ended, Plan, Profile};
 
 /// Judge CNI plugins, in any language, against the specification and against what their callers need.
 ///
-/// Plugins are run in network namespaces that are made for them, so it takes root; without, only a few trials are made.
-/// Exit status: 0 if nothing failed, 1 if something did, 2 if the run itself was not possible.
+/// The plugins run in network namespaces that the suite makes, which needs root; without root only a few test
+/// cases run. Exit status: 0 if nothing failed, 1 if something failed, 2 if nothing could be judged.
 #[derive(Parser)]
 #[command(name = "cni-conformance", version)]
 struct Cli {
@@ -27,20 +27,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Put plugins through their trials and report
+    /// Run the test cases on a folder of plugins and report
     Run(RunArgs),
-    /// List the requirements and their trials
+    /// List the requirements and the number of their test cases
     List {
-        /// Only those whose ID contains this; may be given many times
+        /// Only requirements whose ID contains this; may be repeated
         #[arg(long, value_name = "TEXT")]
         filter: Vec<String>,
-        /// What the list looks like
+        /// Format of the list
         #[arg(long, value_enum, default_value_t = ListFormat::Human)]
         format: ListFormat,
     },
-    /// Tell all about one requirement
+    /// Show one requirement with its source and test cases
     Explain {
-        /// Such as ENV-05
+        /// ID of the requirement, such as ENV-05
         id: String,
     },
 }
@@ -50,28 +50,28 @@ struct RunArgs {
     /// The folder with the plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
-    /// Only this plugin, or "chain" for all of them together; may be given many times
+    /// Only this plugin, or "chain" for all of them together; may be repeated
     #[arg(long, value_name = "NAME")]
     plugin: Vec<String>,
-    /// Only this version of the specification; may be given many times
+    /// Only this version of the specification; may be repeated
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     cni_version: Vec<Version>,
-    /// What is demanded: the specification, what callers need, or both
+    /// Which requirements: the specification's, those of callers, or all
     #[arg(long, value_enum, default_value_t = ProfileArg::All)]
     profile: ProfileArg,
-    /// Only trials whose name, as in ENV-05/each-variable, contains this; may be given many times
+    /// Only test cases whose name, such as ENV-05/each-variable, contains this; may be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Failures that are known: lines of PLUGIN TRIAL VERSIONS REASON
+    /// File of known failures, one per line: PLUGIN TEST-CASE VERSIONS REASON
     #[arg(long, value_name = "FILE")]
     known_deviations: Option<PathBuf>,
-    /// What the suite has to know of plugins that it does not know, as JSON; see the README
+    /// JSON file that describes plugins unknown to the suite; see the README
     #[arg(long, value_name = "FILE")]
     describe: Option<PathBuf>,
-    /// What the report looks like
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = ReportFormat::Human)]
     format: ReportFormat,
-    /// How many trials are made at the same time; by default two for each processor
+    /// How many test cases run at the same time; by default two per processor
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<usize>,
 }
@@ -126,7 +126,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let total = plan.test_runs().len();
     if total == 0 {
-        bail!("nothing to try: no test case fits these plugins, versions and filters");
+        bail!("nothing to try: no test case matches these plugins, versions and filters");
     }
     let ended = plan.run(Progress::new(total));
     let unmet =
@@ -141,7 +141,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(if Counts::of(&ended).fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One line on a terminal that changes as trials end; nothing elsewhere.
+/// A progress line on standard error, if that is a terminal.
 struct Progress;
 
 impl Progress {
@@ -191,20 +191,20 @@ fn explain(id: &str) -> anyhow::Result<ExitCode> {
     let wanted = id.split('/').next().unwrap_or(id);
     let entry = entries()
         .find(|entry| entry.requirement.id.eq_ignore_ascii_case(wanted))
-        .with_context(|| format!("there is no requirement {id}; see cni-conformance list"))?;
+        .with_context(|| format!("no requirement has the ID {id}; see cni-conformance list"))?;
     let row = entry.requirement;
     let mut text = format!(
         "{} ({})\n\n{}\n\nlevel     {}\nversions  {}\nsource    {}\n",
         row.id, entry.section.title, row.says, row.level, row.versions, row.source
     );
     match row.unproven {
-        Some(why) => text += &format!("trials    none: {why}\n"),
+        Some(why) => text += &format!("tests     none: {why}\n"),
         None => {
             for test_case in entry.test_cases() {
                 let roles: Vec<String> =
                     test_case.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
                 let of = if test_case.only.is_empty() { roles.join(", ") } else { test_case.only.join(", ") };
-                text += &format!("trial     {} (of: {of})\n", test_case.id());
+                text += &format!("test      {} (plugins: {of})\n", test_case.id());
             }
         }
     }
@@ -212,16 +212,21 @@ fn explain(id: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a text. A reader that has heard enough is no error.
+/// Prints a text; a reader that has closed the pipe is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("print"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
         _ => Ok(()),
     }
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {
     Version::parse(text).filter(|version| Version::PUBLISHED.contains(version)).ok_or_else(|| {
-        format!("no published version; there are {}", Version::PUBLISHED.map(|v| v.to_string()).join(", "))
+        format!(
+            "not a published version of the specification; these are {}",
+            Version::PUBLISHED.map(|v| v.to_string()).join(", ")
+        )
     })
 }

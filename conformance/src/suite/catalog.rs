@@ -1,4 +1,5 @@
-//! Requirements and their trials together. A requirement without a trial, or a trial without one, does not compile.
+//! Requirements together with their test cases. A requirement without a test case, or the reverse, fails to
+//! compile.
 
 use super::cases::CASES;
 use super::requirement::Requirement;
@@ -7,7 +8,7 @@ use super::test_case::TestCase;
 
 const _: () = assert_complete();
 
-/// A requirement, where it stands, and what shows it.
+/// A requirement and its section.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The section of the table.
@@ -17,7 +18,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The trials that show it.
+    /// The test cases of the requirement.
     pub fn test_cases(self) -> impl Iterator<Item = &'static TestCase> {
         CASES
             .iter()
@@ -33,7 +34,7 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Fails to compile unless each section's trials and requirements belong together.
+/// Fails to compile unless each section's requirements and test cases match.
 #[allow(
     long_running_const_eval,
     reason = "every test case is compared with every requirement of its section"

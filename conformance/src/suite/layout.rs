@@ -1,4 +1,4 @@
-//! The shapes of results, one for each family of versions.
+//! Result layouts: one until 0.2.0, one until 0.4.0, one for 1.0.0 and one for 1.1.0.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::runner::Version;
 
-/// Which plugin a result is of: an IPAM plugin's has no interfaces.
+/// The kind of plugin that printed a result; an IPAM plugin's result has no interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// A plugin that makes or changes interfaces.
@@ -15,14 +15,14 @@ pub enum Of {
     Ipam,
 }
 
-/// Writes a result in the shape of a version, with `cniVersion`. The model is the shape of 1.1.0.
+/// Converts a result to the layout of a version and adds `cniVersion`. The model has the layout of 1.1.0.
 pub fn render(model: &Value, version: Version) -> Value {
     let mut result = if version < Version::V0_3_0 { oldest(model) } else { listed(model, version) };
     result.insert("cniVersion".to_owned(), version.to_string().into());
     Value::Object(result)
 }
 
-/// 0.1.0 and 0.2.0: the first address of each family, with the routes of that family.
+/// The layout of 0.1.0 and 0.2.0: the first address of each family, with that family's routes.
 fn oldest(model: &Value) -> Map<String, Value> {
     let mut result = Map::new();
     for (key, v6) in [("ip4", false), ("ip6", true)] {
@@ -46,8 +46,8 @@ fn oldest(model: &Value) -> Map<String, Value> {
 
 fn listed(model: &Value, version: Version) -> Map<String, Value> {
     let mut result = Map::new();
-    let shape = Keys::of(version);
-    for (key, keys) in [("interfaces", shape.interface), ("ips", shape.ip), ("routes", shape.route)] {
+    let layout = Keys::of(version);
+    for (key, keys) in [("interfaces", layout.interface), ("ips", layout.ip), ("routes", layout.route)] {
         let mut items: Vec<Value> = list(model, key).map(|item| picked(item, keys)).collect();
         if items.is_empty() {
             continue;
@@ -90,7 +90,7 @@ impl Keys {
     }
 }
 
-/// What is wrong with a result of a version, one sentence each; nothing if it is right.
+/// Violations of a version's result layout, one sentence each; empty if the result is valid.
 pub fn problems(result: &Value, version: Version, of: Of) -> Vec<String> {
     let mut problems = Vec::new();
     if result["cniVersion"] != version.to_string() {
@@ -113,7 +113,7 @@ pub fn problems(result: &Value, version: Version, of: Of) -> Vec<String> {
 
 fn oldest_problems(result: &Value, problems: &mut Vec<String>) {
     if result["ip4"].is_null() && result["ip6"].is_null() {
-        problems.push("neither ip4 nor ip6 is there".to_owned());
+        problems.push("the result has neither ip4 nor ip6".to_owned());
     }
     for (key, v6) in [("ip4", false), ("ip6", true)] {
         let family = &result[key];
@@ -122,7 +122,8 @@ fn oldest_problems(result: &Value, problems: &mut Vec<String>) {
         }
         only(family, &["ip", "gateway", "routes"], key, problems);
         if is_v6(&family["ip"]) != Some(v6) || !is_cidr(&family["ip"]) {
-            problems.push(format!("{key}.ip is {}", family["ip"]));
+            problems
+                .push(format!("{key}.ip is not an address of its family in CIDR notation: {}", family["ip"]));
         }
         for route in list(family, "routes") {
             route_problems(route, &["dst", "gw"], problems);
@@ -134,7 +135,7 @@ fn listed_problems(result: &Value, version: Version, of: Of, problems: &mut Vec<
     let keys = Keys::of(version);
     for key in ["interfaces", "ips", "routes"] {
         if !matches!(result[key], Value::Null | Value::Array(_)) {
-            problems.push(format!("{key} is no list: {}", result[key]));
+            problems.push(format!("{key} is not a list: {}", result[key]));
         }
     }
     for interface in list(result, "interfaces") {
@@ -155,7 +156,8 @@ fn listed_problems(result: &Value, version: Version, of: Of, problems: &mut Vec<
         match &ip["interface"] {
             Value::Null => {}
             index if index.as_u64().is_some_and(|index| index < interfaces) => {}
-            index => problems.push(format!("interface {index} of {interfaces} interfaces: {ip}")),
+            index => problems
+                .push(format!("interface index {index}, but the result has {interfaces} interfaces: {ip}")),
         }
     }
     for route in list(result, "routes") {
@@ -165,29 +167,29 @@ fn listed_problems(result: &Value, version: Version, of: Of, problems: &mut Vec<
 
 fn ip_problems(ip: &Value, version: Version, problems: &mut Vec<String>) {
     if !is_cidr(&ip["address"]) {
-        problems.push(format!("address is not in CIDR form: {ip}"));
+        problems.push(format!("the address is not in CIDR notation: {ip}"));
     }
     let family = is_v6(&ip["address"]);
     if !ip["gateway"].is_null() && is_v6(&ip["gateway"]) != family {
-        problems.push(format!("a gateway of another family, or none at all: {ip}"));
+        problems.push(format!("the gateway is invalid or of the other family: {ip}"));
     }
     let wanted = if family == Some(true) { "6" } else { "4" };
     if version < Version::V1_0_0 && ip["version"] != wanted {
-        problems.push(format!("version is {}, not \"{wanted}\": {ip}", ip["version"]));
+        problems.push(format!("the address's version is {}, not \"{wanted}\": {ip}", ip["version"]));
     }
 }
 
 fn route_problems(route: &Value, keys: &[&str], problems: &mut Vec<String>) {
     only(route, keys, "a route", problems);
     if !is_cidr(&route["dst"]) {
-        problems.push(format!("dst is not in CIDR form: {route}"));
+        problems.push(format!("the route's dst is not in CIDR notation: {route}"));
     }
     if !route["gw"].is_null() && is_v6(&route["gw"]) != is_v6(&route["dst"]) {
-        problems.push(format!("a gateway of another family, or none at all: {route}"));
+        problems.push(format!("the gateway is invalid or of the other family: {route}"));
     }
     for key in ["mtu", "advmss", "priority", "table", "scope"] {
         if !route[key].is_null() && route[key].as_u64().is_none() {
-            problems.push(format!("{key} is no unsigned number: {route}"));
+            problems.push(format!("{key} is not an unsigned number: {route}"));
         }
     }
 }
@@ -200,7 +202,7 @@ fn dns_problems(dns: &Value, problems: &mut Vec<String>) {
     for key in ["nameservers", "search", "options"] {
         let is_texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
         if !dns[key].is_null() && !is_texts(&dns[key]) {
-            problems.push(format!("dns.{key} is no list of texts: {}", dns[key]));
+            problems.push(format!("dns.{key} is not a list of strings: {}", dns[key]));
         }
     }
     text_or_absent(dns, "domain", problems);
@@ -208,33 +210,33 @@ fn dns_problems(dns: &Value, problems: &mut Vec<String>) {
 
 fn text_or_absent(object: &Value, key: &str, problems: &mut Vec<String>) {
     if !matches!(object[key], Value::Null | Value::String(_)) {
-        problems.push(format!("{key} is no text: {object}"));
+        problems.push(format!("{key} is not a string: {object}"));
     }
 }
 
 fn only(object: &Value, keys: &[&str], what: &str, problems: &mut Vec<String>) {
     let Some(members) = object.as_object() else {
-        problems.push(format!("{what} is no object: {object}"));
+        problems.push(format!("{what} is not an object: {object}"));
         return;
     };
     for key in members.keys().filter(|key| !keys.contains(&key.as_str())) {
-        problems.push(format!("{what} has the key {key:?}, which this version does not know"));
+        problems.push(format!("{what} has the key {key:?}, which this version does not have"));
     }
 }
 
-/// The objects of a list in a result.
+/// The items of a list in a result; none if the key is missing.
 pub fn list<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     object.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The addresses of a result of any version, as `ADDRESS/PREFIX`.
+/// The addresses of a result of any version, in CIDR notation.
 pub fn addresses(result: &Value) -> Vec<String> {
     let old = ["ip4", "ip6"].into_iter().filter_map(|key| result[key]["ip"].as_str());
     let new = list(result, "ips").filter_map(|ip| ip["address"].as_str());
     old.chain(new).map(str::to_owned).collect()
 }
 
-/// A result with what means nothing taken away: empty lists, empty `dns`, and the order of keys.
+/// A result without keys that have no meaning: `null`, empty lists and an empty `dns`.
 pub fn normalised(result: &Value) -> Value {
     let mut result = result.clone();
     if let Some(members) = result.as_object_mut() {
@@ -247,14 +249,15 @@ pub fn normalised(result: &Value) -> Value {
     result
 }
 
-/// The family of an address, with a prefix or without: whether it is IPv6. A stub's `@N@` counts as a number.
+/// Whether an address, with or without prefix length, is IPv6; `None` if it is invalid. A stub's `@N@` counts
+/// as a number.
 pub fn is_v6(text: &Value) -> Option<bool> {
     let text = text.as_str()?.replace("@N@", "2");
     let address: IpAddr = text.split('/').next()?.parse().ok()?;
     Some(address.is_ipv6())
 }
 
-/// The family of an address in a model, which may have a stub's `@N@` in it.
+/// Whether an address in a model, which may contain a stub's `@N@`, is IPv6.
 fn looks_v6(text: &Value) -> bool {
     text.as_str().is_some_and(|text| text.contains(':'))
 }
@@ -283,13 +286,13 @@ fn copy(from: &Value, to: &mut Map<String, Value>, keys: &[&str]) {
     }
 }
 
-/// A result of an IPAM plugin, as 1.1.0 knows it: one address, its gateway and a default route. `@N@` is what a stub puts
-/// a number of its own for in each call.
+/// An IPAM plugin's result in the layout of 1.1.0: one address, its gateway and a default route. A stub
+/// replaces `@N@` by the number of the call.
 pub fn one_address() -> Value {
     json!({"ips": [{"address": "10.77.0.@N@/24", "gateway": "10.77.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
-/// A result as 1.1.0 knows it, with everything that a result can have; for trials of conversions.
+/// A result in the layout of 1.1.0 with all kinds of entries, for test cases of conversions.
 pub fn full(interface: &str, sandbox: &str) -> Value {
     json!({
         "interfaces": [
@@ -307,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_rendered_is_right_in_every_version() {
+    fn rendered_results_are_valid_in_every_version() {
         for version in Version::PUBLISHED {
             let result = render(&full("eth0", "/x"), version);
             assert_eq!(problems(&result, version, Of::Interface), Vec::<String>::new(), "{version}");
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_of_another_version_is_noticed() {
+    fn a_layout_of_another_version_is_found() {
         for version in Version::PUBLISHED {
             for other in Version::PUBLISHED {
                 let mut result = render(&full("eth0", "/x"), other);

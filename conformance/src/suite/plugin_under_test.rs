@@ -1,4 +1,4 @@
-//! The plugins that are judged, and what the suite has to know of them.
+//! The plugins that the suite judges, and their descriptions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,78 +11,79 @@ use serde_json::{Map, Value, json};
 use crate::fixture::{Node, Place as _};
 use crate::runner::{Exec, Version};
 
-/// What the suite knows of plugins by itself.
+/// The descriptions of the plugins that the suite knows.
 const KNOWN: &str = include_str!("known-plugins.json");
-/// The name of the chain that is made of a folder's bridge, host-local and what else of a usual chain is there.
+/// The name of the chain of a folder's plugins: bridge and host-local, with portmap, bandwidth and loopback
+/// if present.
 pub const CHAIN: &str = "chain";
 
-/// The part that a plugin plays in a network.
+/// The role of a plugin in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Brings up `lo`.
     Loopback,
-    /// Makes an interface; comes first.
+    /// Makes an interface; the first plugin of a chain.
     Interface,
-    /// Gives addresses, called by other plugins.
+    /// Assigns addresses; called by other plugins.
     Ipam,
-    /// Comes after others and works on what they made.
+    /// Comes after other plugins and works on their interface.
     Chained,
-    /// Not known: nothing is tried but what holds for every program that claims to be a plugin.
+    /// Not described: only the test cases run that apply to every plugin.
     Unknown,
-    /// Not one plugin but a whole chain of the folder's, as callers use it.
+    /// Not one plugin but the chain of the folder's plugins, as callers use it.
     Chain,
 }
 
-/// Every role of a single plugin whose configuration is known.
+/// The roles of all single plugins that are described.
 pub const PLUGINS: &[Role] = &[Role::Loopback, Role::Interface, Role::Ipam, Role::Chained];
-/// Every single plugin.
+/// The roles of all single plugins.
 pub const ANY: &[Role] = &[Role::Loopback, Role::Interface, Role::Ipam, Role::Chained, Role::Unknown];
-/// Those that leave something behind that another call can find.
+/// The roles of plugins that leave state which another call can find.
 pub const STATEFUL: &[Role] = &[Role::Interface, Role::Ipam, Role::Chained];
 
-/// What the suite has to be told of a plugin, by its own list or by the user's.
+/// What the suite needs to know about a plugin, from its own list or from the user's file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Its part.
+    /// Its role.
     pub role: Role,
-    /// Its keys in a network's configuration, without `type`.
+    /// Its keys in the network configuration, without `type`.
     #[serde(default)]
     pub config: Map<String, Value>,
-    /// Whether it calls an IPAM plugin. The suite puts `ipam` into the configuration then.
+    /// Whether it calls an IPAM plugin. If so, the suite adds `ipam` to the configuration.
     #[serde(default)]
     pub delegates: bool,
     /// Shell commands that prepare a node for it.
     #[serde(default)]
     pub setup: Vec<String>,
-    /// Kinds of links, of `ip link add type`, that the kernel has to know.
+    /// Link types, as in `ip link add type`, that it needs.
     #[serde(default)]
     pub links: Vec<String>,
-    /// Queueing disciplines, of `tc qdisc add`, that the kernel has to know.
+    /// Queueing disciplines, as in `tc qdisc add`, that it needs.
     #[serde(default)]
     pub qdiscs: Vec<String>,
 }
 
-/// A plugin to judge.
+/// A plugin that the suite judges.
 #[derive(Debug, Clone)]
 pub struct PluginUnderTest {
-    /// Its file's name, which is its `type`.
+    /// Its file name, which is also its `type`.
     pub name: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
-    /// What is known of it.
+    /// Its description.
     pub description: Description,
     /// Whether it calls an IPAM plugin.
     pub delegates: bool,
-    /// The folder that it is in.
+    /// Its folder.
     pub dir: PathBuf,
-    /// The versions that it declares; all if it declares none that can be read.
+    /// The published versions that it declares; all if its answer to VERSION cannot be read.
     pub versions: Vec<Version>,
 }
 
 impl PluginUnderTest {
-    /// Its program.
+    /// The path of its program.
     pub fn binary(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
@@ -93,11 +94,9 @@ impl PluginUnderTest {
     }
 }
 
-/// The plugins of a folder, in the order of their names, and the chain that they make. `names` chooses some, if any are
-/// given. Each program is asked for its versions, on a node of its own if there may be one: nobody knows yet what it is.
-///
-/// # Errors
-/// If the folder or the user's descriptions cannot be read, a chosen plugin is not there, or the node cannot be made.
+/// The plugins of a folder, sorted by name, and the chain that they form; only those in `names` unless that
+/// is empty. Each program is asked for its versions, on a node if `with_node`: an unknown program may change
+/// something.
 pub fn plugins_under_test(
     dir: &Path,
     names: &[String],
@@ -105,11 +104,11 @@ pub fn plugins_under_test(
     with_node: bool,
 ) -> anyhow::Result<Vec<PluginUnderTest>> {
     let mut known: BTreeMap<String, Description> =
-        serde_json::from_str(KNOWN).context("the suite's list of known plugins")?;
+        serde_json::from_str(KNOWN).context("parse the suite's list of known plugins")?;
     if let Some(file) = descriptions {
         let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         let more: BTreeMap<String, Description> =
-            serde_json::from_str(&text).with_context(|| format!("read {}", file.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("parse {}", file.display()))?;
         known.extend(more);
     }
     let dir = dir.canonicalize().with_context(|| format!("find the folder {}", dir.display()))?;
@@ -127,21 +126,22 @@ pub fn plugins_under_test(
         found.push(CHAIN.to_owned());
     }
     if let Some(missing) = names.iter().find(|name| !found.contains(name)) {
-        anyhow::bail!("there is no plugin {missing} in {}", dir.display());
+        anyhow::bail!("the folder {} has no plugin {missing}", dir.display());
     }
     found.retain(|name| names.is_empty() || names.contains(name));
-    let inquiry = Inquiry { dir: &dir, node: with_node.then(Node::new).transpose()? };
-    Ok(found.into_iter().filter_map(|name| inquiry.plugin(name, &known, !names.is_empty())).collect())
+    let discovery = Discovery { dir: &dir, node: with_node.then(Node::new).transpose()? };
+    Ok(found.into_iter().filter_map(|name| discovery.plugin(name, &known, !names.is_empty())).collect())
 }
 
-/// Asks the programs of a folder.
-struct Inquiry<'a> {
+/// Asks the programs of a folder for their versions.
+struct Discovery<'a> {
     dir: &'a Path,
     node: Option<Node>,
 }
 
-impl Inquiry<'_> {
-    /// A plugin of the folder. A program that is not known and does not answer VERSION is no plugin, unless it was `chosen`.
+impl Discovery<'_> {
+    /// A plugin of the folder. `None` for a program that has no description and does not answer VERSION,
+    /// unless it was `chosen`.
     fn plugin(
         &self,
         name: String,
@@ -174,7 +174,7 @@ impl Inquiry<'_> {
         })
     }
 
-    /// What a plugin answers to VERSION, as far as the suite knows these versions.
+    /// The published versions in a plugin's answer to VERSION.
     fn declared_versions(&self, name: &str) -> Option<Vec<Version>> {
         let newest = Version::V1_1_0.to_string();
         let exec = Exec::new(self.dir.join(name), "VERSION")
@@ -188,7 +188,7 @@ impl Inquiry<'_> {
         (!versions.is_empty()).then_some(versions)
     }
 
-    /// The versions that all of a chain's plugins have.
+    /// The versions that both bridge and host-local declare.
     fn chain_versions(&self) -> Vec<Version> {
         let parts = ["bridge", "host-local"].map(|name| self.declared_versions(name).unwrap_or_default());
         let mut versions = Version::PUBLISHED.to_vec();
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_known_plugins_can_be_read() {
+    fn the_list_of_known_plugins_is_valid() {
         let known: BTreeMap<String, Description> = serde_json::from_str(KNOWN).unwrap();
         assert_eq!(known["bridge"].role, Role::Interface);
         assert!(known["bridge"].delegates);

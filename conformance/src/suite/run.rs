@@ -1,4 +1,4 @@
-//! Puts plugins through their trials, several at a time.
+//! Runs the test cases, several at a time.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +16,17 @@ use super::test_case::TestCase;
 use super::test_context::TestContext;
 use crate::runner::Version;
 
-/// A trial that has taken longer waited for something.
+/// A test run that takes longer than this may have been delayed by others.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Which requirements are tried.
+/// Which requirements are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// What the specification and its conventions say.
+    /// MUST, SHOULD, MAY and CONVENTION.
     Spec,
-    /// What callers in wide use need beyond that.
+    /// INTEROP and REFERENCE.
     Interop,
-    /// Both, and what the reference does.
+    /// All levels.
     All,
 }
 
@@ -41,56 +41,57 @@ impl Profile {
     }
 }
 
-/// What is to be tried.
+/// What to run.
 #[derive(Debug)]
 pub struct Plan {
     /// The plugins.
     pub plugins: Vec<PluginUnderTest>,
-    /// The versions; every published one if empty.
+    /// The versions; all published versions if empty.
     pub versions: Vec<Version>,
-    /// The levels.
+    /// Which levels of requirements.
     pub profile: Profile,
-    /// Parts of trials' names, of which one has to be met; everything if empty.
+    /// Runs only test cases whose ID contains one of these texts; all if empty.
     pub filters: Vec<String>,
-    /// How many trials are made at the same time.
+    /// How many test cases run at the same time.
     pub jobs: usize,
-    /// Whether nodes can be made.
+    /// Whether the suite runs as root and so can make nodes.
     pub is_root: bool,
-    /// Failures that are known.
+    /// Known failures.
     pub known: Deviations,
 }
 
-/// How one trial of one plugin with one version ended.
+/// The result of one test run.
 #[derive(Debug, Clone)]
 pub enum Verdict {
-    /// As demanded.
+    /// The plugin keeps the requirement.
     Pass,
-    /// Not as demanded.
+    /// The plugin violates a MUST or INTEROP.
     Fail(Mismatch),
-    /// Not as demanded, where the demand is a SHOULD.
+    /// The plugin violates a SHOULD or CONVENTION.
     Warn(Mismatch),
-    /// Not as the reference does, or not as a plugin may.
+    /// The plugin differs from a MAY or REFERENCE.
     Note(Mismatch),
-    /// Not as demanded, as is known, for this reason.
+    /// The plugin fails, which the file of known deviations lists with this reason.
     Known(Mismatch, String),
-    /// It could not be tried, for this reason.
+    /// The test case could not run, for this reason.
     Skip(String),
     /// The suite or the machine failed.
     Broken(String),
 }
 
 impl Verdict {
-    /// Whether the plugin did as demanded, or it is known why not, or it could not be tried.
+    /// Whether a repetition is pointless: the plugin passed, its failure is known, or the test case was
+    /// skipped.
     fn is_settled(&self) -> bool {
         matches!(self, Verdict::Pass | Verdict::Known(..) | Verdict::Skip(_))
     }
 
-    /// Whether a run with this verdict has failed.
+    /// Whether this verdict makes the whole run fail.
     pub fn is_failure(&self) -> bool {
         matches!(self, Verdict::Fail(_) | Verdict::Broken(_))
     }
 
-    /// One word.
+    /// The verdict as one lower-case word.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -103,7 +104,7 @@ impl Verdict {
         }
     }
 
-    /// What was expected and seen, if the plugin did otherwise.
+    /// What was expected and what happened, if the plugin did not pass.
     pub fn mismatch(&self) -> Option<&Mismatch> {
         match self {
             Verdict::Fail(mismatch)
@@ -115,32 +116,32 @@ impl Verdict {
     }
 }
 
-/// One trial of one plugin with one version.
+/// One test case on one plugin with one version.
 #[derive(Debug, Clone, Copy)]
 pub struct TestRun<'a> {
     /// The plugin.
     pub plugin: &'a PluginUnderTest,
-    /// The requirement.
+    /// The requirement and its section.
     pub entry: Entry,
-    /// The trial.
+    /// The test case.
     pub test_case: &'static TestCase,
     /// The version.
     pub version: Version,
 }
 
-/// A case, its end, and the time that it took.
+/// A finished test run.
 #[derive(Debug, Clone)]
 pub struct Ended<'a> {
-    /// The case.
+    /// The test run.
     pub run: TestRun<'a>,
-    /// How it ended.
+    /// Its result.
     pub verdict: Verdict,
-    /// How long it took, the making of its node and a repetition included.
+    /// How long it took, including the making of its node and a repetition.
     pub time: Duration,
 }
 
 impl Plan {
-    /// The cases, in the order of a report: by plugin, requirement, trial, version.
+    /// The test runs in the order of the report: by plugin, requirement, test case, version.
     pub fn test_runs(&self) -> Vec<TestRun<'_>> {
         let mut test_runs = Vec::new();
         for plugin in &self.plugins {
@@ -175,11 +176,13 @@ impl Plan {
         versions
     }
 
-    /// Makes all trials. `progress` hears of each that has ended, in any order, with the number of those before it.
+    /// Runs everything. It calls `progress` for each finished test run, in any order, with the number of
+    /// those finished before.
     ///
-    /// Those that failed late are then made again, one at a time, and what they come to then counts: many trials at the same time
-    /// make namespaces and links for which the kernel keeps all others waiting. Of a plugin that fails alone as well, no more are
-    /// made again: it is the plugin.
+    /// Failed test runs that took more than 2 seconds are then repeated one at a time, and the repetition
+    /// counts: when many run at once, the kernel delays them while it makes and removes namespaces and links.
+    /// Once a repetition of a plugin fails too, the plugin is at fault and no more of its failures are
+    /// repeated.
     pub fn run(&self, progress: impl Fn(usize, &Ended<'_>) + Sync) -> Vec<Ended<'_>> {
         let test_runs = self.test_runs();
         let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -228,7 +231,7 @@ impl Plan {
 
     fn judge(&self, run: TestRun<'_>) -> Verdict {
         if !run.test_case.anywhere && !self.is_root {
-            return Verdict::Skip("it needs root, to make network namespaces".to_owned());
+            return Verdict::Skip("this needs root, to make network namespaces".to_owned());
         }
         match catch_unwind(AssertUnwindSafe(|| self.attempt(run))) {
             Ok(Ok(())) => Verdict::Pass,
@@ -250,7 +253,7 @@ impl Plan {
         (run.test_case.run)(&test)
     }
 
-    /// What a fault means, by the level of what is demanded.
+    /// The verdict on a mismatch, by the requirement's level.
     fn weigh(&self, run: TestRun<'_>, mismatch: Mismatch) -> Verdict {
         if let Some(reason) = self.known.reason(&run.plugin.name, &run.test_case.id(), run.version) {
             return Verdict::Known(mismatch, reason.to_owned());

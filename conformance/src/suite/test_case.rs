@@ -1,32 +1,32 @@
-//! A trial: one thing that is done to a plugin to see whether it keeps a requirement.
+//! A test case: one check whether a plugin keeps a requirement.
 
 use super::outcome::TestResult;
 use super::plugin_under_test::{PluginUnderTest, Role};
 use super::test_context::TestContext;
 
-/// What a plugin is put through.
+/// One test case and the plugins that it applies to.
 #[derive(Debug, Clone, Copy)]
 pub struct TestCase {
-    /// The requirement that it shows.
+    /// The ID of the requirement that it checks.
     pub requirement: &'static str,
-    /// Its own name, in words with hyphens; unique among those of the requirement.
+    /// Its name: lower-case words with hyphens, unique within the requirement.
     pub name: &'static str,
-    /// The roles of the plugins it is for.
+    /// The roles that it applies to.
     pub roles: &'static [Role],
-    /// Only for plugins of these names; all if empty.
+    /// The names of the plugins that it applies to; all if empty.
     pub only: &'static [&'static str],
-    /// Only for plugins that delegate to an IPAM plugin.
+    /// Whether it applies only to plugins that delegate to an IPAM plugin.
     pub delegating: bool,
-    /// Whether it is made with each version of the specification, or with the newest only.
+    /// Whether it runs with each version of the specification or only with the newest.
     pub each_version: bool,
-    /// Whether it works without a node of its own, hence without root.
+    /// Whether it works without a node, and so without root.
     pub anywhere: bool,
-    /// Does it.
+    /// The check itself.
     pub run: fn(&TestContext<'_>) -> TestResult,
 }
 
 impl TestCase {
-    /// A trial with the newest version, on a node of its own.
+    /// A test case that runs on a node with the newest version.
     pub const fn new(
         requirement: &'static str,
         name: &'static str,
@@ -45,35 +45,35 @@ impl TestCase {
         }
     }
 
-    /// Only for plugins of these names.
+    /// Applies only to plugins of these names.
     #[must_use]
     pub const fn only(mut self, names: &'static [&'static str]) -> TestCase {
         self.only = names;
         self
     }
 
-    /// Only for plugins that delegate to an IPAM plugin.
+    /// Applies only to plugins that delegate to an IPAM plugin.
     #[must_use]
     pub const fn delegating(mut self) -> TestCase {
         self.delegating = true;
         self
     }
 
-    /// With each version that the requirement, the plugin and the user allow.
+    /// Runs with each version that the requirement, the plugin and the user's options allow.
     #[must_use]
     pub const fn each_version(mut self) -> TestCase {
         self.each_version = true;
         self
     }
 
-    /// Needs neither a node nor root: the plugin changes nothing if it does what it should.
+    /// Needs neither a node nor root: a plugin that behaves correctly changes nothing.
     #[must_use]
     pub const fn anywhere(mut self) -> TestCase {
         self.anywhere = true;
         self
     }
 
-    /// Whether it is for this plugin.
+    /// Whether it applies to this plugin.
     pub fn is_for(&self, plugin: &PluginUnderTest) -> bool {
         self.roles.contains(&plugin.role)
             && (self.only.is_empty() || self.only.contains(&plugin.name.as_str()))

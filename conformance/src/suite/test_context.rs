@@ -1,4 +1,4 @@
-//! Where one trial takes place: a node of its own and a plugin that is called there.
+//! What a test case works with: a private node, the plugin under test and its configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use super::stub::{Reply, Stub};
 use crate::fixture::{Node, Place as _, Pod, Snapshot, eventually};
 use crate::runner::{Attachment, Version};
 
-/// The name of the network in every trial that is not about names.
+/// The network name in all test cases that are not about network names.
 pub const NETWORK: &str = "trialnet";
 /// The programs that a snapshot needs.
 const SNAPSHOT_TOOLS: [&str; 5] = ["ip", "tc", "nft", "iptables-nft-save", "ip6tables-nft-save"];
 
-/// How long the kernel may take to remove what went with a namespace.
+/// How long to wait for the kernel to remove the links of a deleted namespace.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
-/// What host-local keeps for all containers of a network together: where it looks for an address next.
+/// host-local's file with the last address, which all containers of a network share; snapshots ignore it.
 const SHARED: &str = "last_reserved_ip";
 
-/// The world of one trial.
+/// The context of one test run.
 #[derive(Debug)]
 pub struct TestContext<'a> {
-    /// The plugin on trial.
+    /// The plugin under test.
     pub plugin: &'a PluginUnderTest,
-    /// The version of the configurations.
+    /// The CNI version of the configurations.
     pub version: Version,
     node: Option<Node>,
     dir: TempDir,
@@ -44,10 +44,10 @@ pub struct TestContext<'a> {
     interfaces: AtomicU32,
 }
 
-/// A container's interface to be, with what the plugins before have made of it.
+/// The parameters of one attachment that a test case makes.
 #[derive(Debug)]
 pub struct Target {
-    /// The container's namespace.
+    /// The container's network namespace.
     pub pod: Pod,
     /// `CNI_CONTAINERID`.
     pub container_id: String,
@@ -55,15 +55,13 @@ pub struct Target {
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// The result of the plugins before, for a chained plugin.
+    /// For a chained plugin, the result of the plugins before it.
     pub previous: Option<Value>,
 }
 
 impl<'a> TestContext<'a> {
-    /// A world with a node of its own, which needs root, or without.
-    ///
-    /// # Errors
-    /// A skip if the kernel lacks what the plugin needs.
+    /// A context with or without a node; a node needs root. Skips the test case if the kernel lacks what the
+    /// plugin needs.
     pub fn new(
         plugin: &'a PluginUnderTest,
         version: Version,
@@ -95,23 +93,18 @@ impl<'a> TestContext<'a> {
         Ok(test)
     }
 
-    /// The node.
-    ///
-    /// # Errors
-    /// If the trial claims to need none.
+    /// The node; an error if the test case was declared with
+    /// [`TestCase::anywhere`](super::test_case::TestCase::anywhere) and runs without root.
     pub fn node(&self) -> Result<&Node, Stop> {
-        Ok(self.node.as_ref().context("this trial was declared to need no node")?)
+        Ok(self.node.as_ref().context("this test case was declared to need no node")?)
     }
 
-    /// The node, if the trial has one.
+    /// The node, if the test case has one.
     pub fn node_if_any(&self) -> Option<&Node> {
         self.node.as_ref()
     }
 
-    /// Starts a process on the node; where the trial is made without one, on the machine.
-    ///
-    /// # Errors
-    /// It cannot be started, or the node not be entered.
+    /// Starts a process on the node, or without a node on the machine.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         match &self.node {
             Some(node) => node.run(|| command.spawn()).map_err(io::Error::other)?,
@@ -119,35 +112,35 @@ impl<'a> TestContext<'a> {
         }
     }
 
-    /// A folder for stubs and files, outside of every folder that a snapshot looks into.
+    /// A folder for stubs and files. Snapshots do not include it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// `CNI_PATH`: the subject's folder, then that of the stubs.
+    /// `CNI_PATH`: the plugin's folder, then the stubs' folder.
     pub fn path(&self) -> String {
         format!("{}:{}", self.plugin.dir.display(), self.dir().display())
     }
 
-    /// The stub that the plugin delegates to, if it delegates. It gives every container an address of its own.
+    /// The stub of the IPAM plugin, which gives each container another address. Skips the test case if the
+    /// plugin does not delegate.
     pub fn ipam(&self) -> Result<&Stub, Stop> {
         self.ipam.get().map_or_else(|| skip("it delegates to no IPAM plugin"), Ok)
     }
 
-    /// Makes the stub answer ADD with a result, which is written in the shape of a version.
-    ///
-    /// # Errors
-    /// A skip if the plugin delegates to no IPAM plugin.
+    /// Sets the stub's result of ADD, converted to the result layout of a version. Skips the test case if the
+    /// plugin does not delegate.
     pub fn ipam_gives(&self, model: &Value, version: Version) -> Result<(), Stop> {
         Ok(self.ipam()?.on("ADD", Reply::Json(layout::render(model, version)))?)
     }
 
-    /// What the stub answers to ADD, in the shape of the lab's version: 10.77.0.`@N@`/24, gateway 10.77.0.1, a default route.
+    /// The stub's default result of ADD, in the layout of the context's version: address 10.77.0.`@N@`/24,
+    /// gateway 10.77.0.1 and a default route.
     pub fn ipam_result(&self) -> Value {
         layout::render(&layout::one_address(), self.version)
     }
 
-    /// The plugin's configuration as a runtime would send it, without `prevResult`.
+    /// The plugin's configuration as a runtime sends it, without `prevResult`.
     pub fn config(&self) -> Map<String, Value> {
         let mut config = self.plugin.description.config.clone();
         if let Some(ipam) = self.ipam.get() {
@@ -159,20 +152,15 @@ impl<'a> TestContext<'a> {
         config
     }
 
-    /// A new container with its namespace. For a chained plugin there is an interface in it already, one end of a veth
-    /// pair, with an address, and the result that says so.
-    ///
-    /// # Errors
-    /// A skip for a chained plugin below 0.3.0, where there are no chains.
+    /// A new container with its network namespace. For a chained plugin it already has an interface: one end
+    /// of a veth pair with an address, described by [`Target::previous`]. Skips chained plugins below 0.3.0,
+    /// which has no chains.
     pub fn target(&self, container_id: &str) -> Result<Target, Stop> {
         let ifname = if self.plugin.role == Role::Loopback { "lo" } else { "eth0" };
         self.target_with(container_id, ifname)
     }
 
-    /// The same with another interface name.
-    ///
-    /// # Errors
-    /// As [`TestContext::target`].
+    /// As [`TestContext::target`], with another interface name.
     pub fn target_with(&self, container_id: &str, ifname: &str) -> Result<Target, Stop> {
         let node = self.node()?;
         let pod = node.pod(container_id)?;
@@ -186,16 +174,15 @@ impl<'a> TestContext<'a> {
         Ok(Target { pod, container_id, netns, ifname, previous })
     }
 
-    /// Makes what an interface plugin would have made in a pod, and says it in a result of the lab's version.
-    ///
-    /// # Errors
-    /// A skip below 0.3.0.
+    /// Makes the interface that an interface plugin would have made in a pod, and returns its result in the
+    /// layout of the context's version. Skips the test case below 0.3.0.
     pub fn interface_for(&self, pod: &Pod, netns: &str, ifname: &str) -> Result<Value, Stop> {
         if self.version < Version::V0_3_0 {
             return skip("chains begin with version 0.3.0");
         }
         let node = self.node()?;
-        // Numbers of one's own for each interface of the lab: links on the node, and addresses.
+        // Each interface of the context gets its own number, for the link name on the node and for the
+        // addresses.
         let number = self.interfaces.fetch_add(1, Ordering::Relaxed);
         let host = format!("host{number}");
         let (address, gateway) = (format!("10.76.{number}.2"), format!("10.76.{number}.1"));
@@ -219,13 +206,13 @@ impl<'a> TestContext<'a> {
         Ok(layout::render(&result, self.version))
     }
 
-    /// A call without an attachment: VERSION, GC, STATUS, or one that a trial fills in.
+    /// A call without an attachment: for VERSION, GC and STATUS, or for the test case to complete.
     pub fn call(&self, command: &str) -> Call<'_> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment. Host ports are raised by 1 for each container before this one, since only one of them
-    /// can have a port.
+    /// A call for an attachment. Its host ports are raised by the number of containers made before this one,
+    /// since two containers cannot share a port.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
         let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
         let before = containers.iter().position(|container| *container == target.container_id);
@@ -235,7 +222,7 @@ impl<'a> TestContext<'a> {
         call
     }
 
-    /// An ADD as a runtime makes it.
+    /// ADD as a runtime calls it.
     pub fn add(&self, target: &Target) -> Call<'_> {
         let call = self.call_for("ADD", target);
         match &target.previous {
@@ -244,12 +231,12 @@ impl<'a> TestContext<'a> {
         }
     }
 
-    /// A CHECK as a runtime makes it, with the result of the ADD.
+    /// CHECK as a runtime calls it, with the result of ADD.
     pub fn check(&self, target: &Target, result: &Value) -> Call<'_> {
         self.call_for("CHECK", target).previous(result)
     }
 
-    /// A DEL as a runtime makes it: with the result of the ADD from 0.4.0 on, if the runtime has it.
+    /// DEL as a runtime calls it: from 0.4.0 on with the result of ADD, if the runtime has it.
     pub fn del(&self, target: &Target, result: Option<&Value>) -> Call<'_> {
         let call = self.call_for("DEL", target);
         match result {
@@ -258,32 +245,24 @@ impl<'a> TestContext<'a> {
         }
     }
 
-    /// Makes an ADD that has to succeed.
-    ///
-    /// # Errors
-    /// A fault if it does not.
+    /// Calls ADD, which must succeed, and returns its result.
     pub fn attached(&self, target: &Target) -> Result<Value, Stop> {
         self.add(target).run()?.result()
     }
 
-    /// Makes a DEL that has to succeed.
-    ///
-    /// # Errors
-    /// A fault if it does not.
+    /// Calls DEL, which must succeed, and returns its answer.
     pub fn detached(&self, target: &Target, result: &Value) -> Result<Answer, Stop> {
         let answer = self.del(target, Some(result)).run()?;
         answer.ok()?;
         Ok(answer)
     }
 
-    /// The state of the node.
-    ///
-    /// # Errors
-    /// A skip if a program is missing that it takes.
+    /// The state of the node. Skips the test case if a program for snapshots is not installed.
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
         let node = self.node()?;
-        // A link that goes while it is looked at, as the other end of one in a deleted namespace, makes the look fail.
+        // A tool fails if a link disappears while it lists links, such as the peer of a link in a deleted
+        // namespace.
         let mut taken = Snapshot::take(node);
         eventually(KERNEL_TIMEOUT, || {
             if taken.is_err() {
@@ -294,44 +273,33 @@ impl<'a> TestContext<'a> {
         Ok(taken?.ignoring(&[SHARED]))
     }
 
-    /// What has changed on the node since a snapshot, one line each; nothing if it is as it was. A namespace goes some
-    /// time after its last user, and the other end of a veth pair in it with it, so these are waited for.
-    ///
-    /// # Errors
-    /// As [`TestContext::snapshot`].
+    /// The changes on the node since a snapshot, one per line; empty if there are none. Waits up to 20
+    /// seconds for new veth links to disappear: the kernel removes a namespace, and with it the peers of its
+    /// veth links, some time after its last user has ended.
     pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
         let mut changes = Ok(String::new());
         let is_going = |line: &str| line.starts_with("+ link: ") && line.contains("kind=veth");
         eventually(KERNEL_TIMEOUT, || {
             changes = self.snapshot().map(|now| before.diff(&now));
-            // A link that goes while it is looked at is an error of the tool that looks.
+            // A tool fails if a link disappears while it lists links.
             changes.as_ref().is_ok_and(|changes| !changes.lines().any(is_going))
         });
         changes
     }
 
-    /// Ends a trial unless the node is as it was, with the call after which it should be.
-    ///
-    /// # Errors
-    /// A fault that says what is left and what is missing.
+    /// Ends the test case with a mismatch if the node differs from the snapshot. `answer` is the last call.
     pub fn unchanged_since(&self, before: &Snapshot, answer: &Answer) -> TestResult {
         let changes = self.changes_since(before)?;
         answer.ensure(changes.is_empty(), "a node as it was before", changes)
     }
 
-    /// The state of a pod.
-    ///
-    /// # Errors
-    /// As [`TestContext::snapshot`].
+    /// The state of a pod. Skips the test case if a program for snapshots is not installed.
     pub fn snapshot_of(&self, pod: &Pod) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
         Ok(Snapshot::take(pod)?)
     }
 
-    /// Another plugin of the subject's folder.
-    ///
-    /// # Errors
-    /// A skip if it is not there.
+    /// The path of another plugin in the same folder. Skips the test case if there is none.
     pub fn neighbour(&self, name: &str) -> Result<PathBuf, Stop> {
         self.plugin.neighbour(name).map_or_else(|| skip(format!("the folder has no {name}")), Ok)
     }

@@ -1,4 +1,4 @@
-//! For a program: one object.
+//! The report as one JSON object.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! For a CI server: JUnit's XML, a suite for each plugin. What is no failure there is a passed case with its words in
-//! `system-out`.
+//! The report as JUnit XML, with one suite per plugin. Warnings, notes and known failures are passed cases
+//! with the text in `system-out`.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ fn run(end: &Ended<'_>, xml: &mut String) {
             format!("<failure message=\"{}\">{}</failure>", escaped(&mismatch.seen), words(""))
         }
         Verdict::Broken(why) => {
-            format!("<failure message=\"the suite could not judge\">{}</failure>", words(why))
+            format!("<failure message=\"the suite or the machine failed\">{}</failure>", words(why))
         }
         Verdict::Known(_, why) => format!("<system-out>known: {}\n{}</system-out>", escaped(why), words("")),
         Verdict::Warn(_) | Verdict::Note(_) => {
@@ -68,7 +68,7 @@ fn run(end: &Ended<'_>, xml: &mut String) {
     let _ = if body.is_empty() { writeln!(xml, "/>") } else { writeln!(xml, ">{body}</testcase>") };
 }
 
-/// Text for XML 1.0, which has no place for most control characters.
+/// Escapes a text for XML 1.0, which forbids most control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
@@ -90,7 +90,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn text_becomes_xml() {
+    fn text_is_escaped_for_xml() {
         assert_eq!(escaped("<a b=\"&\u{1b}\">"), "&lt;a b=&quot;&amp;\u{fffd}&quot;&gt;");
     }
 }
