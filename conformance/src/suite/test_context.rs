@@ -290,7 +290,7 @@ impl<'a> TestContext<'a> {
     /// Ends the test case with a mismatch if the node differs from the snapshot. `answer` is the last call.
     pub fn unchanged_since(&self, before: &Snapshot, answer: &Answer) -> TestResult {
         let changes = self.changes_since(before)?;
-        answer.ensure(changes.is_empty(), "a node as it was before", changes)
+        answer.ensure(changes.is_empty(), "no change on the node", changes)
     }
 
     /// The state of a pod. Skips the test case if a program for snapshots is not installed.

@@ -1,4 +1,4 @@
-//! Results of earlier plugins: what is handed on, what is coped with, and DEL from the end of a chain.
+//! Test cases of `prevResult` and of chains.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{Target, TestContext};
 
 const CHAINED: &[Role] = &[Role::Chained];
-/// Those whose result is part of a chain's.
+/// Roles of plugins whose result is part of a chain's result.
 const IN_CHAINS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("PREV-01", "what-was-there-before-is-handed-on", IN_CHAINS, handed_on).each_version(),
     TestCase::new("PREV-02", "with-nothing-to-do-the-result-stays", CHAINED, nothing_to_do).each_version(),
@@ -35,8 +35,8 @@ pub(super) const CASES: &[TestCase] = &[
         .each_version(),
 ];
 
-/// A container with an interface and a result of it, with everything that a plugin might lose: names of servers and a
-/// route of its own. A plugin that is not chained gets the result of another interface.
+/// A container with an interface, and the result of that interface with more that a plugin might lose: DNS
+/// and a second route. A plugin that is not chained gets the result of another interface.
 fn rich(test: &TestContext<'_>) -> Result<(Target, Value), Stop> {
     let target = test.target("pod1")?;
     let mut previous = match &target.previous {
@@ -59,21 +59,17 @@ fn handed_on(test: &TestContext<'_>) -> TestResult {
     let (target, previous) = rich(test)?;
     let answer = test.add(&target).previous(&previous).run()?;
     let result = answer.result()?;
-    // How the parts of a list are told from each other; what else they say may be changed.
+    // The key identifies an entry of a list; its other keys may change.
     for (part, key) in [("interfaces", "name"), ("ips", "address"), ("routes", "dst")] {
         for item in list(&previous, part) {
             let is_there = list(&result, part).any(|other| other[key] == item[key]);
-            answer.ensure(
-                is_there,
-                format!("{part} that contain {item}, as prevResult does"),
-                &result[part],
-            )?;
+            answer.ensure(is_there, format!("{part} with the entry of prevResult {item}"), &result[part])?;
         }
     }
-    answer.ensure(!normalised(&result)["dns"].is_null(), "the dns of prevResult, or more", answer.shown())
+    answer.ensure(!normalised(&result)["dns"].is_null(), "the dns of prevResult", answer.shown())
 }
 
-/// Without its own keys a plugin has nothing to do, if it works at all.
+/// A plugin without its own keys has nothing to do, or refuses to work.
 fn nothing_to_do(test: &TestContext<'_>) -> TestResult {
     let (target, previous) = rich(test)?;
     let mut call = test.add(&target).previous(&previous);
@@ -82,7 +78,7 @@ fn nothing_to_do(test: &TestContext<'_>) -> TestResult {
     }
     let answer = call.run()?;
     if !answer.output.success() {
-        return skip("without keys of its own it refuses to work");
+        return skip("the plugin refuses to work without its own keys");
     }
     let (expected, seen) = (normalised(&previous), normalised(&answer.result()?));
     answer.ensure(expected == seen, expected, seen)
@@ -98,28 +94,28 @@ fn only_its_own(test: &TestContext<'_>) -> TestResult {
     let (target, previous) = rich(test)?;
     let answer = test.add(&target).previous(&previous).run()?;
     let result = answer.result()?;
-    // Addresses refer to interfaces by number, so what is added comes after what was there.
+    // Addresses refer to interfaces by index, so a plugin must append its interfaces.
     for (index, interface) in list(&previous, "interfaces").enumerate() {
         let now = &result["interfaces"][index];
         let is_own = interface["name"].as_str() == Some(&target.ifname);
         let is_same = if is_own { now["name"] == interface["name"] } else { now == interface };
-        answer.ensure(is_same, format!("interface {index} as before: {interface}"), now)?;
+        answer.ensure(is_same, format!("interface {index} unchanged: {interface}"), now)?;
     }
     let (before, after) = (normalised(&previous), normalised(&result));
     for key in ["ips", "routes", "dns"] {
-        answer.ensure(before[key] == after[key], format!("{key} as before: {}", before[key]), &after[key])?;
+        answer.ensure(before[key] == after[key], format!("{key} unchanged: {}", before[key]), &after[key])?;
     }
     Ok(())
 }
 
 fn another_kind(test: &TestContext<'_>) -> TestResult {
     if !kernel::works("ip link add probe2 type bridge")? {
-        return skip("this kernel has no links of the kind bridge");
+        return skip("this kernel has no link type bridge");
     }
     let target = test.target("pod1")?;
     let pod = &target.pod;
-    let Some(mut previous) = target.previous.clone() else { return skip("it is not chained") };
-    // In the place of the veth a bridge, which has no other end on the node.
+    let Some(mut previous) = target.previous.clone() else { return skip("the plugin is not chained") };
+    // Replace the veth by a bridge, which has no other end on the node.
     let address = list(&previous, "ips").next().and_then(|ip| ip["address"].as_str()).unwrap_or_default();
     pod.sh(&format!(
         "ip link del eth0 && ip link add eth0 type bridge && ip addr add {address} dev eth0 && ip link set eth0 up"
@@ -135,7 +131,7 @@ fn another_kind(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Whatever a plugin makes of it, it says so: a result, or an error.
+/// Accepts a result or a proper error, but no crash.
 fn unusual(test: &TestContext<'_>) -> TestResult {
     let (target, usual) = rich(test)?;
     let with = |key: &str, value: Value| {
@@ -185,7 +181,8 @@ fn unusual(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// The answer of a plugin that has not crashed: a result or nothing if it succeeded, else a proper error.
+/// The answer of a plugin that has not crashed: a result or nothing if it succeeded, otherwise a proper
+/// error.
 fn answered(answer: &Answer) -> Result<Option<Value>, Stop> {
     if !answer.output.success() {
         answer.refused()?;
@@ -198,13 +195,13 @@ fn answered(answer: &Answer) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// A later plugin made another link on the node, and gave names of servers.
+/// A later plugin has added another link on the node, and DNS.
 fn final_result(test: &TestContext<'_>) -> TestResult {
     let before = node_in_use(test)?;
     let target = test.target("pod1")?;
     let mut result = test.attached(&target)?;
-    // Whether CHECK is right at all is shown elsewhere.
-    let is_content = test.check(&target, &result).run()?.output.success();
+    // Another test case checks whether CHECK succeeds without these additions.
+    let succeeds_without = test.check(&target, &result).run()?.output.success();
     test.node()?.sh("ip link add later0 type veth peer name later1")?;
     let mac = test.node()?.sh("cat /sys/class/net/later0/address")?;
     let later = json!({"name": "later0", "mac": mac.trim()});
@@ -215,8 +212,8 @@ fn final_result(test: &TestContext<'_>) -> TestResult {
     result["dns"] = json!({"nameservers": ["192.0.2.53"]});
     let check = test.check(&target, &result).run()?;
     check.ensure(
-        check.output.success() || !is_content,
-        "success, as without those additions",
+        check.output.success() || !succeeds_without,
+        "success, as without the additions of a later plugin",
         check.shown(),
     )?;
     let answer = test.detached(&target, &result)?;
@@ -225,14 +222,14 @@ fn final_result(test: &TestContext<'_>) -> TestResult {
     test.unchanged_since(&before, &answer)
 }
 
-/// The interface belongs to the plugin before, whose DEL comes after.
+/// The interface belongs to the earlier plugin, whose DEL comes later.
 fn del_with_interface(test: &TestContext<'_>) -> TestResult {
     let before = node_in_use(test)?;
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
     let answer = test.detached(&target, &result)?;
     let is_there = target.pod.sh(&format!("ip link show {}", target.ifname)).is_ok();
-    answer.ensure(is_there, "the interface, which is another plugin's", "it is gone")?;
+    answer.ensure(is_there, "the interface, which belongs to another plugin", "it is gone")?;
     target.pod.delete()?;
     test.unchanged_since(&before, &answer)
 }

@@ -1,4 +1,4 @@
-//! What reaches a plugin through its environment.
+//! Test cases of the environment variables of a call.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ use crate::suite::test_context::TestContext;
 
 /// The variables that name an attachment.
 const ATTACHMENT: [&str; 3] = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"];
-/// Those whose plugins can work in any namespace, the one they were started in included.
+/// Roles of plugins that can work in any namespace, including the one they were started in.
 const ANYWHERE: &[Role] = &[Role::Loopback, Role::Ipam];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("ENV-01", "version-without-arguments", ANY, version).anywhere(),
     TestCase::new("ENV-01", "an-attachment-without-arguments", PLUGINS, attachment).each_version(),
@@ -63,10 +63,10 @@ fn version(test: &TestContext<'_>) -> TestResult {
     lists_versions(&test.call("VERSION").run()?)
 }
 
-/// Whether a call was answered as VERSION is.
+/// Expects an answer to VERSION.
 fn lists_versions(answer: &Answer) -> TestResult {
     let lists = answer.result()?["supportedVersions"].as_array().is_some_and(|list| !list.is_empty());
-    answer.ensure(lists, "a list `supportedVersions` with something in it", answer.shown())
+    answer.ensure(lists, "a non-empty list `supportedVersions`", answer.shown())
 }
 
 fn attachment(test: &TestContext<'_>) -> TestResult {
@@ -94,13 +94,13 @@ fn operations(test: &TestContext<'_>) -> TestResult {
     test.detached(&target, &result).map(drop)
 }
 
-/// An operation that is not known is an error with code 4. Any other error says that it is.
+/// Expects success or an error other than code 4, which means an unknown operation.
 fn is_known(answer: &Answer) -> TestResult {
     if answer.output.success() {
         return Ok(());
     }
     let refusal = answer.refused()?;
-    answer.ensure(refusal.code != 4, "an operation that is known", refusal.text())
+    answer.ensure(refusal.code != 4, "a known operation", refusal.text())
 }
 
 fn spelling_of_version(test: &TestContext<'_>) -> TestResult {
@@ -117,7 +117,7 @@ fn spelling(test: &TestContext<'_>) -> TestResult {
         test.add(&target).var("CNI_COMMAND", spelling).run()?.refused()?;
     }
     let changes = test.changes_since(&before)?;
-    ensure(changes.is_empty(), "a node as it was before", changes)?;
+    ensure(changes.is_empty(), "no change on the node", changes)?;
     let result = test.attached(&target)?;
     test.del(&target, Some(&result)).var("CNI_COMMAND", "del").run()?.refused()?;
     if test.version >= Version::V0_4_0 {
@@ -133,13 +133,13 @@ fn unknown_operation(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A call with a command that is none, and nothing else that is wrong.
+/// An otherwise valid call with an unknown command.
 fn unknown<'l>(test: &'l TestContext<'_>, command: &str) -> Call<'l> {
     let call = test.call(command).var("CNI_CONTAINERID", "pod1").var("CNI_IFNAME", "eth0");
     call.var("CNI_NETNS", "/run/netns/pod1")
 }
 
-/// Without a command a plugin may fail, or say on standard error what it is.
+/// Expects an error, or success with nothing on standard output; standard error may have any text.
 fn carries_out_nothing(answer: &Answer) -> TestResult {
     if answer.output.success() { answer.silent() } else { answer.refused().map(drop) }
 }
@@ -171,7 +171,7 @@ fn version_line(test: &TestContext<'_>) -> TestResult {
     answer.ensure(is_version, "a line `CNI firewall plugin v<version>` on standard error", answer.shown())
 }
 
-/// An error with code 4, which is defined from 1.0.0 on; before that any.
+/// Expects an error with code 4, which the specification defines from 1.0.0 on; before that any error.
 fn refused_for_environment(test: &TestContext<'_>, call: &Call<'_>) -> TestResult {
     let refusal = call.run()?.refused()?;
     if test.version >= Version::V1_0_0 { refusal.code_in(&[4]).map(drop) } else { Ok(()) }
@@ -213,7 +213,7 @@ fn check_needs(test: &TestContext<'_>) -> TestResult {
     checked(test, &target, &result, |call| call.unset("CNI_ARGS"))
 }
 
-/// A call that names no attachment: the variables are absent, or empty as libcni leaves them.
+/// Two variants of a call without an attachment: with the variables absent, and empty as from libcni.
 fn without_attachment<'c>(call: &Call<'c>) -> [Call<'c>; 2] {
     let (mut absent, mut empty) = (call.clone(), call.clone());
     for variable in ATTACHMENT {
@@ -222,7 +222,7 @@ fn without_attachment<'c>(call: &Call<'c>) -> [Call<'c>; 2] {
     [absent.unset("CNI_ARGS"), empty.var("CNI_ARGS", "")]
 }
 
-/// A GC of a network without attachments.
+/// GC of a network without attachments.
 fn collection<'l>(test: &'l TestContext<'_>) -> Call<'l> {
     test.call("GC").key("cni.dev/valid-attachments", json!([])).key("cni.dev/attachments", json!([]))
 }
@@ -237,7 +237,7 @@ fn status(test: &TestContext<'_>) -> TestResult {
 
 fn status_without_path(test: &TestContext<'_>) -> TestResult {
     if test.plugin.delegates {
-        return skip("it has to find its IPAM plugin");
+        return skip("the plugin needs CNI_PATH to find its IPAM plugin");
     }
     let [call, _] = without_attachment(&test.call("STATUS").unset("CNI_PATH"));
     call.run()?.silent()
@@ -250,7 +250,7 @@ fn version_alone(test: &TestContext<'_>) -> TestResult {
 
 fn no_path(test: &TestContext<'_>) -> TestResult {
     if test.plugin.delegates {
-        return skip("it has to find its IPAM plugin");
+        return skip("the plugin needs CNI_PATH to find its IPAM plugin");
     }
     whole_life(test, &test.target("pod1")?, |call| call.unset("CNI_PATH"))?;
     if test.version >= Version::V1_1_0 { test.call("STATUS").unset("CNI_PATH").run()?.ok() } else { Ok(()) }
@@ -295,7 +295,7 @@ fn empty_at_add(test: &TestContext<'_>) -> TestResult {
     test.add(&target).var("CNI_ARGS", "").run()?.ok()
 }
 
-/// Values that no attachment can have.
+/// Sets the variables of an attachment to invalid values.
 fn with_junk(call: Call<'_>) -> Call<'_> {
     call.var("CNI_CONTAINERID", "a/b").var("CNI_NETNS", "dummy").var("CNI_IFNAME", "a name that is too long/")
 }
@@ -364,7 +364,7 @@ fn netns_override(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Pairs of faults; the code is that of the one which the reference finds first.
+/// Calls with two errors each, and the code of the error that the reference reports.
 fn error_order(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let add = || test.call_for("ADD", &target);
@@ -393,5 +393,5 @@ fn namespace_of_delegates(test: &TestContext<'_>) -> TestResult {
     if verbs.iter().any(|verb| verb == "ADD") {
         return Ok(());
     }
-    mismatch("an ADD of the IPAM plugin", format!("{verbs:?}"))
+    mismatch("a call of the IPAM plugin's ADD", format!("{verbs:?}"))
 }

@@ -1,4 +1,4 @@
-//! GC: removes what belongs to attachments that are not there any more.
+//! Test cases of GC.
 
 use serde_json::{Value, json};
 
@@ -11,14 +11,14 @@ use crate::suite::stub::Reply;
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{NETWORK, Target, TestContext};
 
-/// Plugins that make an interface.
+/// The role of plugins that make an interface.
 const MAKERS: &[Role] = &[Role::Interface];
-/// The key of the specification as it stands.
+/// The key of the current specification.
 const VALID: &str = "cni.dev/valid-attachments";
-/// The key of its tag 1.1.0.
+/// The key of the specification's tag 1.1.0.
 const FIRST: &str = "cni.dev/attachments";
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("GC-01", "one-is-stale", STATEFUL, one_stale),
     TestCase::new("GC-01", "another-interface-of-a-listed-container-is-stale", STATEFUL, stale_interface),
@@ -39,7 +39,7 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("GC-08", "del-after-gc", STATEFUL, del_after),
 ];
 
-/// As libcni makes it: what belongs to one attachment is not in it.
+/// GC as libcni calls it: without values of an attachment.
 fn gc<'a>(test: &'a TestContext<'_>) -> Call<'a> {
     let mut call = test.call("GC").without_key("runtimeConfig");
     for variable in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
@@ -48,7 +48,7 @@ fn gc<'a>(test: &'a TestContext<'_>) -> Call<'a> {
     call
 }
 
-/// The two attachments that the node in use has, of which one is gone already, and more.
+/// A list of the neighbour's attachment, which exists on a node in use, and of these.
 fn list(more: &[(&Target, &str)]) -> Value {
     let neighbour = json!({"containerID": "neighbour", "ifname": "eth0"});
     let more =
@@ -56,12 +56,12 @@ fn list(more: &[(&Target, &str)]) -> Value {
     Value::Array(std::iter::once(neighbour).chain(more).collect())
 }
 
-/// With both keys, as libcni does it.
+/// Sets both keys of the list, as libcni does.
 fn valid<'a>(call: Call<'a>, list: &Value) -> Call<'a> {
     call.key(VALID, list.clone()).key(FIRST, list.clone())
 }
 
-/// A container of which only the plugin's own state is left.
+/// Makes a container's attachment and deletes its namespace, so that only the plugin's own state is left.
 fn stale(test: &TestContext<'_>, container: &str) -> Result<(), Stop> {
     let target = test.target(container)?;
     test.attached(&target)?;
@@ -69,7 +69,7 @@ fn stale(test: &TestContext<'_>, container: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// GC that succeeds, and what it should have come to.
+/// Calls GC, which must succeed, print nothing and restore this state of the node.
 fn cleans(test: &TestContext<'_>, gc: &Call<'_>, expected: &Snapshot) -> Result<Answer, Stop> {
     let answer = gc.run()?;
     answer.silent()?;
@@ -94,7 +94,7 @@ fn stale_interface(test: &TestContext<'_>) -> TestResult {
     let previous = second_interface(test, &target)?;
     let result = test.attached(&target)?;
     let other = second(test.add(&target), previous.as_ref()).run()?.result()?;
-    // The link itself is nothing that GC has to care for.
+    // GC need not remove the link itself.
     target.pod.sh("! [ -e /proc/sys/net/ipv4/conf/eth1 ] || ip link del eth1")?;
     let answer = valid(gc(test), &list(&[(&target, "eth0")])).run()?;
     answer.silent()?;
@@ -102,7 +102,7 @@ fn stale_interface(test: &TestContext<'_>) -> TestResult {
     let after_gc = test.snapshot()?;
     second(test.del(&target, Some(&other)), None).run()?.silent()?;
     let left = after_gc.diff(&test.snapshot()?);
-    answer.ensure(left.is_empty(), "GC leaves nothing for DEL", left)
+    answer.ensure(left.is_empty(), "nothing left for DEL after GC", left)
 }
 
 fn other_network(test: &TestContext<'_>) -> TestResult {
@@ -122,7 +122,7 @@ fn none_stale(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// With the list in these keys, what is listed stays and what is not goes.
+/// With the list in these keys, GC keeps a listed attachment and removes a stale one.
 fn understood(test: &TestContext<'_>, keys: &[&str]) -> TestResult {
     node_in_use(test)?;
     let kept = test.target("kept")?;
@@ -147,7 +147,8 @@ fn both_keys(test: &TestContext<'_>) -> TestResult {
     understood(test, &[VALID, FIRST])
 }
 
-/// A node where what containers share is there, and one attachment of another network.
+/// A node with the state that containers share, one attachment of another network and two stale attachments.
+/// The snapshot was taken before these two.
 fn without_attachments(test: &TestContext<'_>) -> Result<Snapshot, Stop> {
     if test.plugin.role == Role::Loopback {
         return test.snapshot();
@@ -175,7 +176,8 @@ fn null(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// libcni means by it that nothing is valid; the specification demands a list, so it may be refused, too.
+/// libcni sends no list to mean that no attachment is valid. The specification requires a list, so the plugin
+/// may refuse the call.
 fn absent(test: &TestContext<'_>) -> TestResult {
     let before = without_attachments(test)?;
     let answer = gc(test).run()?;
@@ -214,11 +216,15 @@ fn delegated(test: &TestContext<'_>) -> TestResult {
     answer.silent()?;
     let calls = test.ipam()?.calls()?;
     let Some(call) = calls.iter().find(|call| call.verb() == "GC") else {
-        return answer.mismatch("the IPAM plugin's GC", format!("{:?}", test.ipam()?.verbs()?));
+        return answer.mismatch("a call of the IPAM plugin's GC", format!("{:?}", test.ipam()?.verbs()?));
     };
     let input: Value = serde_json::from_slice(&call.stdin).unwrap_or_default();
     let seen = (&input[VALID], &input[FIRST]);
-    answer.ensure(seen == (&list, &list), format!("both lists for the IPAM plugin: {list}"), input)
+    answer.ensure(
+        seen == (&list, &list),
+        format!("both keys with the list in the IPAM plugin's input: {list}"),
+        input,
+    )
 }
 
 fn silent(test: &TestContext<'_>) -> TestResult {

@@ -1,4 +1,4 @@
-//! Container IDs, interface names and namespaces.
+//! Test cases of container IDs, interface names and network namespaces.
 
 use std::process::Command;
 
@@ -12,11 +12,11 @@ use crate::suite::plugin_under_test::{PLUGINS, Role};
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{Target, TestContext};
 
-/// Plugins that make an interface with the name in CNI_IFNAME.
+/// The role of plugins that make the interface CNI_IFNAME.
 const MAKERS: &[Role] = &[Role::Interface];
-/// Plugins that have to go to the container's namespace.
+/// Roles of plugins that must enter the container's namespace.
 const GOERS: &[Role] = &[Role::Loopback, Role::Interface];
-/// Plugins to which CNI_IFNAME is more than a name that has to be valid.
+/// Roles of plugins that use CNI_IFNAME, not only validate it.
 const NAMERS: &[Role] = &[Role::Interface, Role::Ipam, Role::Chained];
 
 const BAD_IDS: [&str; 10] = ["-a", "_a", ".a", "a b", "a/b", "a:b", "a+b", "../a", "é", "a\n"];
@@ -24,7 +24,7 @@ const BAD_NAMES: [&str; 9] =
     [".", "..", "a/b", "a:b", "a b", "a\tb", "a\n", "sixteen-letters-", "a-name-of-thirty-letters-or-so"];
 const LONG_ID: usize = 300;
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CID-01", "every-valid-form", PLUGINS, good_ids),
     TestCase::new("CID-01", "forms-that-are-not-valid", PLUGINS, bad_ids),
@@ -108,7 +108,7 @@ fn bad_names(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// The interfaces of a pod without `lo`, in the kernel's order.
+/// The names of a pod's interfaces except `lo`, in the kernel's order.
 fn interfaces(target: &Target) -> Result<Vec<String>, Stop> {
     let links: Value = serde_json::from_str(&target.pod.sh("ip -j link show")?)?;
     let names = links.as_array().into_iter().flatten().filter_map(|link| link["ifname"].as_str());
@@ -135,7 +135,8 @@ fn exact_name(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// ADDs that either make an interface of the name, or fail and leave nothing.
+/// Calls ADD for each name. ADD must make an interface of exactly that name, or fail and leave nothing
+/// behind.
 fn made_or_refused(test: &TestContext<'_>, names: &[&str]) -> TestResult {
     test.attached(&test.target("neighbour")?)?;
     for (number, name) in names.iter().enumerate() {
@@ -148,7 +149,7 @@ fn made_or_refused(test: &TestContext<'_>, names: &[&str]) -> TestResult {
             continue;
         }
         answer.refused()?;
-        answer.ensure(seen.is_empty(), "no interface after an ADD that failed", format!("{seen:?}"))?;
+        answer.ensure(seen.is_empty(), "no interface after a failed ADD", format!("{seen:?}"))?;
         test.unchanged_since(&before, &answer)?;
     }
     Ok(())
@@ -159,8 +160,8 @@ fn template(test: &TestContext<'_>) -> TestResult {
 }
 
 fn kernel_names(test: &TestContext<'_>) -> TestResult {
-    // The kernel has folders `all` and `default` where it keeps the settings of interfaces, and takes the second byte
-    // of "à" for white space.
+    // `all` and `default` are folders below /proc/sys/net/ipv4/conf. The second byte of "à" is 0xa0, which
+    // the kernel's isspace() accepts as white space.
     made_or_refused(test, &["all", "default", "à"])
 }
 
@@ -177,19 +178,19 @@ fn second_add(test: &TestContext<'_>) -> TestResult {
     stays_as_it_is(test, &target)
 }
 
-/// An ADD that has to fail and to leave the pod alone. The index of an interface tells it from one made in its place.
+/// Expects ADD to fail and not to change the pod. The interface index shows whether eth0 was replaced.
 fn stays_as_it_is(test: &TestContext<'_>, target: &Target) -> TestResult {
     let index = || target.pod.sh("ip -o link show eth0 | cut -d: -f1");
     let (before, number) = (test.snapshot_of(&target.pod)?, index()?);
     let answer = test.add(target).run()?;
     answer.refused()?;
     let diff = before.diff(&test.snapshot_of(&target.pod)?);
-    answer.ensure(diff.is_empty(), "an unchanged container", diff)?;
+    answer.ensure(diff.is_empty(), "no change in the container", diff)?;
     let now = index()?;
-    answer.ensure(now == number, "the interface that was there before", format!("index {now}, not {number}"))
+    answer.ensure(now == number, "the same interface eth0 as before", format!("index {now}, not {number}"))
 }
 
-/// The same container by another path to its namespace, in what the plugins before have said as well.
+/// The same container with another path to its namespace, also in the previous result.
 fn by_path(target: Target, path: &str) -> Target {
     let mut previous = target.previous;
     for interface in previous.iter_mut().flat_map(|result| result["interfaces"].as_array_mut()).flatten() {
@@ -215,7 +216,7 @@ fn netns_bound_again(test: &TestContext<'_>) -> TestResult {
     whole_life(test, &by_path(target, "/run/elsewhere"), |call| call).map(drop)
 }
 
-/// A container whose path has a symbolic link in it.
+/// A container whose path contains a symbolic link.
 fn linked(test: &TestContext<'_>) -> Result<Target, Stop> {
     let target = test.target("pod1")?;
     test.node()?.sh("ln -s netns /run/linked")?;
@@ -226,13 +227,13 @@ fn netns_by_link(test: &TestContext<'_>) -> TestResult {
     whole_life(test, &linked(test)?, |call| call).map(drop)
 }
 
-/// Ends a trial unless the node is as it was, after several calls.
+/// Ends the test case with a mismatch unless the node is unchanged after several calls.
 fn unchanged(test: &TestContext<'_>, before: &Snapshot) -> TestResult {
     let changes = test.changes_since(before)?;
-    ensure(changes.is_empty(), "a node as it was before", changes)
+    ensure(changes.is_empty(), "no change on the node", changes)
 }
 
-/// Paths at which there is no network namespace, the last of them another kind of namespace.
+/// Paths that are not a network namespace; the last one is a UTS namespace.
 fn wrong_paths(test: &TestContext<'_>) -> Result<[&'static str; 5], Stop> {
     test.node()?.sh("touch /run/file")?;
     Ok(["/run/netns/none", "/run/none/none", "/run/file", "/run", "/proc/self/ns/uts"])
@@ -277,7 +278,7 @@ fn own_netns(test: &TestContext<'_>) -> TestResult {
     let node = test.node()?;
     test.attached(&test.target("neighbour")?)?;
     let target = test.target("pod1")?;
-    // So that a loopback plugin has something to do there.
+    // This gives a loopback plugin something to change.
     node.sh("ip link set lo down")?;
     let before = test.snapshot()?;
     for path in ["/proc/self/ns/net", "/run/own"] {
@@ -314,7 +315,8 @@ fn nothing_made(test: &TestContext<'_>) -> TestResult {
             if test.node()?.sh(&format!("ls -d {path} /run/none 2>/dev/null; true"))?.trim().is_empty() {
                 continue;
             }
-            return answer.mismatch("nothing at the path in CNI_NETNS", format!("something at {path}"));
+            return answer
+                .mismatch("nothing at the path in CNI_NETNS", format!("the call has created {path}"));
         }
     }
     Ok(())

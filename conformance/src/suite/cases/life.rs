@@ -1,4 +1,4 @@
-//! What many trials do with one attachment.
+//! Sequences of calls for one attachment that many test cases use.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::suite::call::Call;
 use crate::suite::outcome::{Stop, TestResult, ensure};
 use crate::suite::test_context::{Target, TestContext};
 
-/// Makes ADD, CHECK and DEL, each changed in the same way. ADD and DEL have to succeed.
+/// Calls ADD, CHECK and DEL, each modified by `change`. ADD and DEL must succeed, CHECK as in [`checked`].
 pub(super) fn whole_life(
     test: &TestContext<'_>,
     target: &Target,
@@ -20,8 +20,8 @@ pub(super) fn whole_life(
     Ok(result)
 }
 
-/// Makes a CHECK, if the version has it, that has to succeed if it does so unchanged. Whether the plugin finds its own work
-/// in order is the matter of other trials.
+/// Calls CHECK, if the version has it, unmodified and then modified by `change`. If the unmodified CHECK
+/// succeeds, the modified one must succeed too; other test cases check CHECK itself.
 pub(super) fn checked(
     test: &TestContext<'_>,
     target: &Target,
@@ -34,7 +34,7 @@ pub(super) fn checked(
     change(test.check(target, result)).run()?.ok()
 }
 
-/// The calls that a runtime makes for an attachment that is there: ADD, CHECK if the version has it, and DEL.
+/// The calls for an existing attachment: ADD, CHECK if the version has it, and DEL.
 pub(super) fn calls<'l>(test: &'l TestContext<'_>, target: &Target, result: &Value) -> Vec<Call<'l>> {
     let mut calls = vec![test.add(target)];
     if test.version >= Version::V0_4_0 {
@@ -44,10 +44,10 @@ pub(super) fn calls<'l>(test: &'l TestContext<'_>, target: &Target, result: &Val
     calls
 }
 
-/// Keys that win over what a runtime sends.
+/// Keys of the configuration that override runtimeConfig.
 const FIXED: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// A node of its own with a container, for whose ADD the runtime sent these values.
+/// The state of a new node after an ADD with these values in runtimeConfig.
 pub(super) fn node_with(test: &TestContext<'_>, values: &Value) -> Result<Snapshot, Stop> {
     let test = TestContext::new(test.plugin, test.version, true)?;
     let target = test.target("pod1")?;
@@ -57,11 +57,11 @@ pub(super) fn node_with(test: &TestContext<'_>, values: &Value) -> Result<Snapsh
     test.snapshot()
 }
 
-/// Two values of runtimeConfig that have to come to the same on the node, and to something.
+/// Expects two values of runtimeConfig to have the same effect on the node, and an effect at all.
 pub(super) fn same_effect(test: &TestContext<'_>, usual: &Value, other: &Value) -> TestResult {
     let expected = node_with(test, usual)?;
     let works = !node_with(test, &json!({}))?.diff(&expected).is_empty();
-    ensure(works, format!("something on the node for {usual}"), "no change")?;
+    ensure(works, format!("an effect of {usual} on the node"), "no change")?;
     let diff = expected.diff(&node_with(test, other)?);
-    ensure(diff.is_empty(), format!("for {other} the same as for {usual}"), diff)
+    ensure(diff.is_empty(), format!("the same effect of {other} as of {usual}"), diff)
 }

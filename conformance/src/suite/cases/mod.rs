@@ -1,4 +1,4 @@
-//! The trials, section by section as their requirements.
+//! The test cases, in the same sections as the requirements.
 
 mod add;
 mod callers;
@@ -23,7 +23,7 @@ use std::thread::ScopedJoinHandle;
 
 use super::test_case::TestCase;
 
-/// For each section of the requirements, in the same order, its trials.
+/// The test cases of each section, in the order of [`SECTIONS`](super::requirements::SECTIONS).
 pub const CASES: &[&[TestCase]] = &[
     environment::CASES,
     identifiers::CASES,
@@ -43,7 +43,7 @@ pub const CASES: &[&[TestCase]] = &[
     callers::CASES,
 ];
 
-/// What a thread has come to, its panic included.
+/// The result of a thread; passes its panic on.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,4 +1,4 @@
-//! STATUS: whether a plugin is ready to serve ADD.
+//! Test cases of STATUS.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::suite::stub::Reply;
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::TestContext;
 
-/// Plugins that make an interface.
+/// The role of plugins that make an interface.
 const MAKERS: &[Role] = &[Role::Interface];
 const IPAM: &[Role] = &[Role::Ipam];
-/// Not ready for ADD, and containers besides may be cut off.
+/// The codes of STATUS: ADD cannot be served; containers may also have limited connectivity.
 const NOT_READY: &[u64] = &[50, 51];
-/// CRI-O asks every half second until a node is ready.
+/// The time limit of STATUS. CRI-O calls it every half second until the node is ready.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("STA-01", "a-plugin-in-good-order-is-ready", PLUGINS, ready),
     TestCase::new("STA-01", "ready-while-in-use", PLUGINS, ready_in_use),
@@ -50,7 +50,7 @@ fn harmless(test: &TestContext<'_>) -> TestResult {
     let answer = test.call("STATUS").run()?;
     answer.ok()?;
     let diff = before.diff(&test.snapshot()?);
-    answer.ensure(diff.is_empty(), "an unchanged node", diff)
+    answer.ensure(diff.is_empty(), "no change on the node", diff)
 }
 
 fn ready_in_use(test: &TestContext<'_>) -> TestResult {
@@ -58,7 +58,7 @@ fn ready_in_use(test: &TestContext<'_>) -> TestResult {
     test.call("STATUS").run()?.silent()
 }
 
-/// With the folder of the stubs not searched.
+/// STATUS with a CNI_PATH that does not contain the stubs.
 fn without_delegate<'a>(test: &'a TestContext<'_>) -> Call<'a> {
     test.call("STATUS").var("CNI_PATH", test.plugin.dir.to_string_lossy())
 }
@@ -73,13 +73,13 @@ fn delegate_missing_code(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// What should be a folder is a file, so no ADD can succeed.
+/// A file takes the place of host-local's folder, so that no ADD can succeed.
 fn without_folder(test: &TestContext<'_>) -> Result<Refusal, Stop> {
     test.node()?
         .sh("mkdir -p /var/lib/cni && rm -rf /var/lib/cni/networks && touch /var/lib/cni/networks")?;
     let target = test.target("pod1")?;
     if test.add(&target).run()?.output.success() {
-        return skip("ADD works without it");
+        return skip("ADD works without the folder");
     }
     test.call("STATUS").run()?.refused()
 }
@@ -97,7 +97,11 @@ fn delegated(test: &TestContext<'_>) -> TestResult {
     let answer = test.call("STATUS").run()?;
     answer.silent()?;
     let verbs = test.ipam()?.verbs()?;
-    answer.ensure(verbs.iter().any(|verb| verb == "STATUS"), "the IPAM plugin's STATUS", verbs.join(", "))
+    answer.ensure(
+        verbs.iter().any(|verb| verb == "STATUS"),
+        "a call of the IPAM plugin's STATUS",
+        verbs.join(", "),
+    )
 }
 
 fn delegate_not_ready(test: &TestContext<'_>) -> TestResult {

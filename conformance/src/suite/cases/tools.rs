@@ -1,4 +1,4 @@
-//! What trials of several sections do with attachments.
+//! Operations on attachments that several sections use.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,28 +16,29 @@ use crate::suite::plugin_under_test::Role;
 use crate::suite::stub::Reply;
 use crate::suite::test_context::{Target, TestContext};
 
-/// How long helper programs of a killed plugin may live on.
+/// How long to wait for helper programs of a killed plugin to end.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A node that is in use: one container is attached, and another has been. So whatever containers share has been made.
+/// The state of a node in use: one container is attached, and another one was attached and deleted. So the
+/// state that containers share exists.
 pub(super) fn node_in_use(test: &TestContext<'_>) -> Result<Snapshot, Stop> {
     if test.plugin.role != Role::Loopback {
         test.attached(&test.target("neighbour")?)?;
         let gone = test.target("gone")?;
         test.attached(&gone)?;
-        // Its namespace stays: the kernel takes its time to remove one.
+        // The namespace is kept, because the kernel removes namespaces asynchronously.
         test.del(&gone, None).run()?.ok()?;
     }
     test.snapshot()
 }
 
-/// The lines that a later snapshot has no more: the harm that something has done to what was there.
+/// The lines that a later snapshot no longer has, that is, the damage to existing state.
 pub(super) fn lost(before: &Snapshot, after: &Snapshot) -> String {
     let diff = before.diff(after);
     diff.lines().filter(|line| line.starts_with('-')).map(|line| format!("{line}\n")).collect()
 }
 
-/// A DEL after the namespace has gone, its path given and not given, leaves nothing.
+/// Expects DEL after the namespace is gone to leave nothing, both without CNI_NETNS and with its old value.
 pub(super) fn released_without_namespace(test: &TestContext<'_>) -> TestResult {
     let before = node_in_use(test)?;
     for (name, netns) in [("pod1", Some("")), ("pod2", None)] {
@@ -55,44 +56,43 @@ pub(super) fn released_without_namespace(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Does something to what an ADD has made, by a shell command. That it cannot be done says that it was not made.
+/// Changes by a shell command what an ADD has made. If the command fails, ADD has not made it, which is a
+/// mismatch.
 pub(super) fn altered<P: Place>(place: &P, command: &str) -> TestResult {
     match place.sh(command) {
         Ok(_) => Ok(()),
-        Err(error) => {
-            mismatch(format!("what ADD says it has made, so that this can be done to it: {command}"), error)
-        }
+        Err(error) => mismatch(format!("state made by ADD on which this command works: {command}"), error),
     }
 }
 
-/// The links of a place, with their addresses, as `ip` shows them.
+/// The links in a network namespace with their addresses, as `ip -j address show` prints them.
 pub(super) fn links<P: Place>(place: &P) -> Result<Vec<Value>, Stop> {
     Ok(serde_json::from_str(&place.sh("ip -j address show")?)?)
 }
 
-/// The names of a place's links.
+/// The names of the links in a network namespace.
 pub(super) fn link_names<P: Place>(place: &P) -> Result<Vec<String>, Stop> {
     let links = links(place)?;
     Ok(links.iter().filter_map(|link| link["ifname"].as_str()).map(str::to_owned).collect())
 }
 
-/// The same call for another interface.
+/// The same call for another interface name.
 pub(super) fn on<'a>(mut call: Call<'a>, ifname: &str) -> Call<'a> {
     ifname.clone_into(&mut call.exec.ifname);
     call
 }
 
-/// The second attachment of a container, `eth1`: for a chained plugin there is such an interface, made ready with
-/// [`second_interface`], and no host port is asked for twice.
+/// A call for the container's second attachment, `eth1`, with other host ports. For a chained plugin
+/// [`second_interface`] makes that interface.
 pub(super) fn second<'a>(mut call: Call<'a>, previous: Option<&Value>) -> Call<'a> {
     if let Some(previous) = previous {
         call = call.previous(previous);
     }
-    // Far from the ports of other containers.
+    // Beyond the ports of other containers.
     on(call.higher_ports(100), "eth1")
 }
 
-/// Makes `eth1` in a target's namespace if the plugin is one that needs it there, and says so in a result.
+/// For a chained plugin, makes `eth1` in the target's namespace and returns its result; otherwise `None`.
 pub(super) fn second_interface(test: &TestContext<'_>, target: &Target) -> Result<Option<Value>, Stop> {
     match test.plugin.role {
         Role::Chained => Ok(Some(test.interface_for(&target.pod, &target.netns, "eth1")?)),
@@ -100,8 +100,8 @@ pub(super) fn second_interface(test: &TestContext<'_>, target: &Target) -> Resul
     }
 }
 
-/// Gives no default route, if the plugin delegates, and each attachment a subnet of its own, so that two of them get
-/// along in one container. A bridge that is the gateway has one subnet for all.
+/// If the plugin delegates, makes the stub return no default route and another subnet per attachment, so that
+/// two attachments can share a container. A bridge with `isGateway` keeps one subnet for all.
 pub(super) fn separate_subnets(test: &TestContext<'_>) -> Result<(), Stop> {
     if test.plugin.delegates {
         let (address, gateway) = match test.config().get("isGateway") {
@@ -114,7 +114,7 @@ pub(super) fn separate_subnets(test: &TestContext<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Gives addresses of both families, if the plugin delegates.
+/// If the plugin delegates, makes the stub return addresses of both families.
 pub(super) fn dual_stack(test: &TestContext<'_>) -> Result<(), Stop> {
     if test.plugin.delegates {
         let result = json!({
@@ -127,14 +127,14 @@ pub(super) fn dual_stack(test: &TestContext<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Starts a call, kills the plugin after this time, and waits for helper programs that it may have started.
+/// Starts a call, kills the plugin after this time, and waits for the helper programs that it has started.
 pub(super) fn killed(test: &TestContext<'_>, call: &Call<'_>, after: Duration) -> Result<(), Stop> {
     let input = call.input();
     let mut command = call.exec.to_command();
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = test.spawn(&mut command)?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A plugin that has ended already does not read.
+        // Fails with EPIPE if the plugin has ended.
         let _ = pipe.write_all(&input);
     }
     thread::sleep(after);

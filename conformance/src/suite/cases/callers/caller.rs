@@ -1,4 +1,4 @@
-//! A runtime whose plugins are on trial.
+//! The caller: a runtime that calls the folder's plugins on the test's node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::suite::outcome::{Stop, TestResult, ensure, mismatch, skip};
 use crate::suite::plugin_under_test::{Description, Role};
 use crate::suite::test_context::TestContext;
 
-/// The verbs of a runtime on the lab's node. What a plugin does wrong is a fault, what the runtime cannot do is not.
+/// The operations of a runtime on the test's node. A plugin's failure is a mismatch; an error of the runtime
+/// itself is not.
 pub(super) struct Caller<'l> {
     test: &'l TestContext<'l>,
     runtime: NodeRuntime<'l>,
@@ -26,7 +27,7 @@ impl<'l> Caller<'l> {
         Caller::with_folders(test, &[])
     }
 
-    /// With more folders to look for plugins in.
+    /// With additional folders of plugins.
     pub(super) fn with_folders(test: &'l TestContext<'l>, more: &[PathBuf]) -> Result<Caller<'l>, Stop> {
         let folders = [test.plugin.dir.clone()].into_iter().chain(more.iter().cloned());
         let mut runtime = test.node()?.runtime(folders);
@@ -34,16 +35,17 @@ impl<'l> Caller<'l> {
         Ok(Caller { test, runtime })
     }
 
-    /// The version that a caller's configurations are of, or that of the trial if that is older.
+    /// The version of a caller's configurations, or the test run's version if that is older. Skips the test
+    /// case if the plugins do not support it.
     pub(super) fn version_of(&self, recorded: Version) -> Result<Version, Stop> {
         let version = recorded.min(self.test.version);
         if !self.test.plugin.versions.contains(&version) {
-            return skip(format!("these plugins do not have version {version}, as the caller has"));
+            return skip(format!("these plugins do not support the caller's version {version}"));
         }
         Ok(version)
     }
 
-    /// Whether the folder has this plugin, for this version, and the machine what it needs.
+    /// Whether the folder has this plugin with this version and the kernel has what it needs.
     pub(super) fn has(&self, plugin: &str, version: Version) -> Result<bool, Stop> {
         let (links, qdiscs): (&[&str], &[&str]) = match plugin {
             "bandwidth" => (&["veth", "ifb"], &["tbf", "ingress"]),
@@ -71,7 +73,7 @@ impl<'l> Caller<'l> {
             .is_some_and(|all| all.contains(&version.to_string().into())))
     }
 
-    /// A network of a bridge and of what else of a usual chain is there.
+    /// A network with this bridge, and with bandwidth and portmap if present.
     pub(super) fn chain(&self, name: &str, version: Version, bridge: Value) -> Result<Network, Stop> {
         let mut plugins = vec![bridge];
         for (plugin, capability) in [("bandwidth", "bandwidth"), ("portmap", "portMappings")] {
@@ -87,7 +89,7 @@ impl<'l> Caller<'l> {
         told(self.runtime.add(network, attachment))
     }
 
-    /// An ADD that has to fail with this code.
+    /// Calls ADD, which must fail with this code.
     pub(super) fn refused_add(&self, network: &Network, attachment: &Attachment, code: u64) -> TestResult {
         match self.runtime.add(network, attachment) {
             Ok(result) => mismatch(format!("ADD to fail with code {code}"), result),
@@ -116,26 +118,26 @@ impl<'l> Caller<'l> {
         told(self.runtime.version(plugin))
     }
 
-    /// Makes the runtime forget an attachment, as if its disk had been lost.
+    /// Removes an attachment from the runtime's cache.
     pub(super) fn forget(&self, network: &Network, attachment: &Attachment) -> Result<(), Stop> {
         let file = self.runtime.runtime.cache.file(&network.name, attachment);
         self.test.node()?.sh(&format!("rm -f {}", file.display()))?;
         Ok(())
     }
 
-    /// A fault unless host-local has these addresses in use, and no others.
+    /// Expects exactly these addresses in host-local's store.
     pub(super) fn reserved(&self, network: &str, expected: &[&str]) -> TestResult {
         let mut names = self.test.node()?.list_dir(format!("/var/lib/cni/networks/{network}"))?;
         names.retain(|name| name != "lock" && !name.starts_with("last_reserved_ip."));
         ensure(
             names == expected,
-            format!("addresses in use on {network}: {expected:?}"),
+            format!("reserved addresses of the network {network}: {expected:?}"),
             format!("{names:?}"),
         )
     }
 }
 
-/// A plugin's error is a fault.
+/// Converts a plugin's failure to a mismatch.
 fn told<T>(result: Result<T, Error>) -> Result<T, Stop> {
     let error = match result {
         Ok(value) => return Ok(value),
@@ -149,14 +151,14 @@ fn told<T>(result: Result<T, Error>) -> Result<T, Stop> {
     Err(Stop::Broken(error.into()))
 }
 
-/// A bridge that is a gateway and masquerades, with host-local.
+/// A bridge configuration with gateway, masquerading and host-local.
 pub(super) fn bridge(device: &str, subnet: &str) -> Value {
     json!({
         "type": "bridge", "bridge": device, "isGateway": true, "ipMasq": true,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]}})
 }
 
-/// The first address of a result, without its prefix.
+/// The first address of a result, without the prefix length.
 pub(super) fn address(result: &Value) -> Result<String, Stop> {
     let all = addresses(result);
     match all.first().and_then(|address| address.split('/').next()) {
@@ -165,28 +167,28 @@ pub(super) fn address(result: &Value) -> Result<String, Stop> {
     }
 }
 
-/// A fault unless a pod reaches an address.
+/// Expects a reply to ping from an address, within 5 seconds.
 pub(super) fn reaches(pod: &Pod, address: &str) -> TestResult {
     kernel::tools(&["ping"])?;
-    // A bridge's port does not forward at once.
+    // A bridge port does not forward immediately.
     let reached = || pod.sh(&format!("ping -c 1 -W 1 {address}")).is_ok();
     ensure(
         eventually(Duration::from_secs(5), reached),
-        format!("{address} to be reached from the pod"),
-        "no answer",
+        format!("a ping reply from {address} to the pod"),
+        "no reply",
     )
 }
 
-/// A fault unless a pod has no such interface any more.
+/// Expects that a pod no longer has this interface.
 pub(super) fn is_without(pod: &Pod, ifname: &str) -> TestResult {
     ensure(
         pod.sh(&format!("ip link show {ifname}")).is_err(),
         format!("no interface {ifname}"),
-        "it is still there",
+        "it still exists",
     )
 }
 
-/// The container of the recordings, or another one like it.
+/// The container ID of the recordings with one digit replaced.
 pub(super) fn container_id(round: u8) -> String {
     CID.replacen("11906f9e", &format!("11906f9{round}"), 1)
 }

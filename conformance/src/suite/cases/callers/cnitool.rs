@@ -1,4 +1,4 @@
-//! cnitool: by hand, with a GC that knows of no attachments at all, and a DEL of what is no more.
+//! cnitool: ADD, CHECK, GC without a list, DEL, and DEL of the attachment that is gone.
 
 use super::caller::{Caller, bridge, is_without, reaches};
 use crate::runner::{Attachment, Version};

@@ -1,4 +1,4 @@
-//! containerd: loopback and the pods' network at once, and everything deleted twice.
+//! containerd: ADD of loopback and the pods' network at the same time, and every DEL twice.
 
 use std::thread;
 
@@ -13,14 +13,15 @@ use crate::suite::outcome::{Stop, TestResult, ensure, mismatch};
 use crate::suite::stub::{Reply, Stub};
 use crate::suite::test_context::TestContext;
 
-/// One of the many orders that containerd has for its arguments, at ADD and at DEL.
+/// containerd's arguments at ADD and at DEL, in two of the many orders that it uses.
 const ADD_ARGS: &str = "K8S_POD_UID=<UID>;IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=<CID>;K8S_POD_NAMESPACE=default;\
                         K8S_POD_NAME=web-0";
 const DEL_ARGS: &str = "IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=<CID>;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;\
                         K8S_POD_UID=<UID>";
 const NAME: &str = "containerd-net";
 
-/// containerd's two networks; loopback only if the folder has one for its old version.
+/// containerd's two networks; loopback only if the folder has the plugin and it supports containerd's
+/// version.
 struct Networks {
     loopback: Option<Network>,
     pods: Network,
@@ -40,7 +41,7 @@ impl Networks {
         Ok(Networks { loopback, pods })
     }
 
-    /// The DELs of one pod: the last network's first, as containerd does.
+    /// DEL of both networks, in containerd's order.
     fn del(&self, caller: &Caller<'_>, id: &str, netns: &str) -> TestResult {
         if let Some(loopback) = &self.loopback {
             caller.del(loopback, &attachment(id, netns, "lo", DEL_ARGS)?)?;
@@ -49,7 +50,7 @@ impl Networks {
     }
 }
 
-/// A network with one plugin, from what the plugin gets to read.
+/// A network with one plugin, from the plugin's recorded input.
 fn of_one(stdin: &str) -> Result<Network, Stop> {
     Ok(Network::from_value(&serde_json::from_str(stdin)?)?)
 }
@@ -97,7 +98,8 @@ pub(super) fn pod(test: &TestContext<'_>, round: u8) -> TestResult {
     networks.del(&caller, &id, "")
 }
 
-/// The second of three plugins fails, so DEL comes for all of them, with a namespace and without a result.
+/// The second of three plugins fails at ADD. containerd then calls DEL for all of them, with the namespace
+/// and without a result.
 pub(super) fn failed_add(test: &TestContext<'_>, round: u8) -> TestResult {
     let id = container_id(round);
     let folder = tempfile::tempdir_in(test.dir())?;
@@ -121,7 +123,7 @@ pub(super) fn failed_add(test: &TestContext<'_>, round: u8) -> TestResult {
     Ok(())
 }
 
-/// Files have survived, namespaces, links and rules have not.
+/// After a reboot the files below /var/lib/cni exist, but no namespaces, links or rules.
 pub(super) fn after_a_reboot(test: &TestContext<'_>, round: u8) -> TestResult {
     let id = container_id(round);
     let last_time = TestContext::new(test.plugin, test.version, true)?;
@@ -142,11 +144,11 @@ pub(super) fn after_a_reboot(test: &TestContext<'_>, round: u8) -> TestResult {
     caller.reserved(NAME, &[])
 }
 
-/// What is below /var/lib/cni survives a reboot.
+/// Copies the state that survives a reboot: the files below /var/lib/cni.
 fn copy_state(from: &Node, to: &Node) -> TestResult {
     let files = from.sh("cd /var/lib/cni && find . -type f")?;
     if files.is_empty() {
-        return mismatch("state that survives a reboot", "none");
+        return mismatch("files below /var/lib/cni after ADD", "none");
     }
     for file in files.lines() {
         let path = format!("/var/lib/cni/{file}");

@@ -1,4 +1,4 @@
-//! CRI-O: VERSION and STATUS before anything, CHECK right after ADD, and GC at the start.
+//! CRI-O: VERSION and STATUS first, CHECK right after ADD, and GC at its start.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::runner::{Attachment, Version};
 use crate::suite::outcome::{TestResult, ensure, skip};
 use crate::suite::test_context::TestContext;
 
-/// One pod lives and dies, another one is forgotten by the runtime and left to GC.
+/// One pod is added and deleted. Another pod is lost from the runtime's cache and left to GC.
 pub(super) fn pod(test: &TestContext<'_>, round: u8) -> TestResult {
     let id = container_id(round);
     let caller = Caller::new(test)?;

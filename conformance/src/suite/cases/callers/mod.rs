@@ -1,5 +1,5 @@
-//! What runtimes do with plugins, replayed against a folder's whole chain: bridge and host-local, with loopback,
-//! bandwidth and portmap where the folder and the machine have them.
+//! Test cases that replay what runtimes do, with a folder's whole chain: bridge and host-local; loopback,
+//! bandwidth and portmap if the folder has them and the kernel supports them.
 
 mod caller;
 mod cnitool;
@@ -22,7 +22,7 @@ use crate::suite::test_context::TestContext;
 
 const CHAIN: &[Role] = &[Role::Chain];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CALL-01", "a-pod-under-containerd", CHAIN, |test| containerd::pod(test, 1)),
     TestCase::new("CALL-02", "a-failed-add-under-containerd", CHAIN, |test| containerd::failed_add(test, 1)),
@@ -51,8 +51,9 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CALL-10", "cnitool-by-hand", CHAIN, |test| quiet(test, cnitool::by_hand)),
 ];
 
-/// Fails if a sequence leaves anything or changes what is another network's. What a network's attachments share, such as
-/// the bridge, stays after the first time, so it is the second that is looked at, with another container.
+/// Expects that a sequence leaves nothing behind and does not change another network. The first run makes
+/// state that the network's attachments share, such as the bridge; the second run, with another container, is
+/// compared.
 fn quiet(test: &TestContext<'_>, sequence: fn(&TestContext<'_>, u8) -> TestResult) -> TestResult {
     let caller = Caller::new(test)?;
     let network = caller.chain("neighbours", test.version, caller::bridge("cni-others", "10.99.0.0/24"))?;
@@ -62,10 +63,10 @@ fn quiet(test: &TestContext<'_>, sequence: fn(&TestContext<'_>, u8) -> TestResul
     let links = || Ok::<_, Stop>(test.node()?.sh("ip -o link show type veth | wc -l")?);
     let at_first = links()?;
     sequence(test, 1)?;
-    // A pod's links go some time after its namespace.
+    // The kernel removes a pod's links some time after its namespace.
     eventually(Duration::from_secs(4), || links().is_ok_and(|now| now == at_first));
     let before = test.snapshot()?;
     sequence(test, 2)?;
     let changes = test.changes_since(&before)?;
-    ensure(changes.is_empty(), "a node as it was before", changes)
+    ensure(changes.is_empty(), "no change on the node", changes)
 }

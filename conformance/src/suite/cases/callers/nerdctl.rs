@@ -1,4 +1,5 @@
-//! nerdctl: the namespace is that of a process, and gone before every DEL; ADD follows a DEL of nothing.
+//! nerdctl: the namespace is that of a process and gone before every DEL; a DEL without an attachment
+//! precedes each ADD.
 
 use std::process::Command;
 
@@ -34,13 +35,9 @@ pub(super) fn restart(test: &TestContext<'_>, round: u8) -> TestResult {
         let netns = format!("/proc/{}/ns/net", container.child().id());
         let result = caller.add(&network, &attachment(&netns, ADD_ARGS))?;
         let given = address(&result)?;
-        ensure(given == "10.4.0.77", "the address asked for, 10.4.0.77", given)?;
+        ensure(given == "10.4.0.77", "the requested address 10.4.0.77", given)?;
         let link = pod.sh("ip link show eth0")?;
-        ensure(
-            link.contains("92:d0:c6:0a:29:33"),
-            "the hardware address asked for, 92:d0:c6:0a:29:33",
-            link,
-        )?;
+        ensure(link.contains("92:d0:c6:0a:29:33"), "the requested hardware address 92:d0:c6:0a:29:33", link)?;
         reaches(&pod, "10.4.0.1")?;
         drop(container);
         pod.delete()?;

@@ -1,4 +1,4 @@
-//! Two networks for one container, added at the same time.
+//! Two networks of one container, added at the same time.
 
 use std::thread;
 
@@ -16,7 +16,7 @@ pub(super) fn two_at_once(test: &TestContext<'_>, round: u8) -> TestResult {
     let version = caller.version_of(Version::V1_0_0)?;
     let first = caller.chain("first", version, bridge("cni0", "10.1.0.0/24"))?;
     let mut second = bridge("cni1", "10.2.0.0/24");
-    // There is only one default route.
+    // Only the first network has the default route.
     second["ipam"]["routes"] = json!([{"dst": "10.3.0.0/24", "gw": "10.2.0.1"}]);
     let second = caller.chain("second", version, second)?;
     let pod = test.node()?.pod(&format!("pod{round}"))?;

@@ -1,4 +1,4 @@
-//! podman: version 0.4.0, hardware and IP address by CNI_ARGS; the namespace's path is gone at DEL.
+//! podman: version 0.4.0, IP and hardware address by CNI_ARGS; the namespace's path is gone at DEL.
 
 use serde_json::json;
 
@@ -22,9 +22,9 @@ pub(super) fn container(test: &TestContext<'_>, round: u8) -> TestResult {
         .with_capability("portMappings", ports);
     let result = caller.add(&network, &attachment)?;
     let given = address(&result)?;
-    ensure(given == "10.88.0.77", "the address asked for, 10.88.0.77", given)?;
+    ensure(given == "10.88.0.77", "the requested address 10.88.0.77", given)?;
     let link = pod.sh("ip link show eth0")?;
-    ensure(link.contains("92:d0:c6:0a:29:33"), "the hardware address asked for, 92:d0:c6:0a:29:33", link)?;
+    ensure(link.contains("92:d0:c6:0a:29:33"), "the requested hardware address 92:d0:c6:0a:29:33", link)?;
     reaches(&pod, "10.88.0.1")?;
     pod.delete()?;
     caller.del(&network, &attachment)?;

@@ -1,4 +1,4 @@
-//! Calls as they were recorded, each with its environment and its standard input to the byte.
+//! Replays of recorded calls, with the recorded environment and the recorded bytes of standard input.
 
 use serde_json::{Value, json};
 
@@ -19,16 +19,16 @@ const CONTAINERD_ARGS: &str = "IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=<CID>;
 const CRIO_ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=<CID>;\
                          K8S_POD_UID=<UID>";
 const NERDCTL_ARGS: &str = "IP=10.4.0.77;MAC=92:d0:c6:0a:29:33;NERDCTL_CNI_DHCP_HOSTNAME=abc;IgnoreUnknown=1";
-/// The namespace in the recordings.
+/// The name of the namespace in the recordings.
 const POD: &str = "cni-1";
 
-/// One caller's calls on the lab's node.
+/// The calls of one caller on the test's node.
 struct Replay<'l> {
     test: &'l TestContext<'l>,
     caller: Caller<'l>,
     container_id: String,
     args: String,
-    /// How many calls were made.
+    /// How many calls were replayed.
     made: u32,
 }
 
@@ -38,7 +38,8 @@ impl<'l> Replay<'l> {
         Ok(Replay { test, caller: Caller::new(test)?, container_id: container_id.to_owned(), args, made: 0 })
     }
 
-    /// Makes a call that has to succeed, if the folder has such a plugin. What it prints at ADD has to be a result.
+    /// Replays a call if the folder has the plugin with the recorded version. The call must succeed, and ADD
+    /// must print a result.
     fn call(
         &mut self,
         verb: &str,
@@ -65,7 +66,7 @@ impl<'l> Replay<'l> {
         let output = match self.test.node()?.call(&exec) {
             Err(error) if error.is::<TookTooLong>() || error.is::<HeldOpen>() => {
                 return mismatch(
-                    format!("{plugin} to end after {verb}, and to let go of its streams"),
+                    format!("{verb} of {plugin} to end and close its streams"),
                     format!("{error:#}"),
                 );
             }
@@ -74,25 +75,25 @@ impl<'l> Replay<'l> {
         let said = format!("{}{}", output.stdout_text(), output.stderr_text());
         ensure(
             output.success(),
-            format!("{verb} of {plugin} as recorded to succeed: {}", exec_text(&exec)),
+            format!("success of the recorded {verb} of {plugin}: {}", exec_text(&exec)),
             said,
         )?;
         if verb == "ADD" { document(&output).map(Some) } else { Ok(None) }
     }
 
-    /// Whether there was anything to replay.
+    /// Skips the test case if no call was replayed.
     fn end(self) -> TestResult {
         if self.made == 0 {
-            skip("the folder has none of the plugins, or not in the recorded version")
+            skip("the folder has none of the plugins with the recorded version")
         } else {
             Ok(())
         }
     }
 
-    /// A pod with an interface as the plugin before has made it: the names and addresses are in the recordings.
+    /// A pod with the interface of the previous plugin; names and addresses are those of the recordings.
     fn pod_with(&self, host: &str, address: &str) -> Result<Pod, Stop> {
         let pod = self.test.node()?.pod(POD)?;
-        // The one before goes with its namespace, but not at once.
+        // The kernel removes the previous link some time after its namespace, so remove it now.
         self.test.node()?.sh(&format!(
             "ip link del {host} 2>/dev/null; ip link add {host} type veth peer name eth0 netns {POD} && ip link set {host} up"
         ))?;
@@ -100,7 +101,7 @@ impl<'l> Replay<'l> {
         Ok(pod)
     }
 
-    /// ADD and DEL of a chained plugin, with the result of the ADD.
+    /// ADD and DEL of a chained plugin; DEL with the result of ADD.
     fn chained(&mut self, plugin: &str, host: &str, address: &str, stdin: &str) -> TestResult {
         let pod = self.pod_with(host, address)?;
         let netns = netns(&pod);
@@ -111,7 +112,8 @@ impl<'l> Replay<'l> {
         Ok(())
     }
 
-    /// The life of a first plugin, DEL without namespace and result at its end.
+    /// ADD, CHECK if `checked`, and DEL of a chain's first plugin, then a second DEL without namespace and
+    /// result.
     fn first(&mut self, plugin: &str, ifname: &str, stdin: &str, checked: bool) -> TestResult {
         let pod = self.test.node()?.pod(POD)?;
         let netns = netns(&pod);
@@ -144,7 +146,7 @@ fn exec_text(exec: &Exec) -> String {
     format!("CNI_ARGS={} {}", exec.args, String::from_utf8_lossy(&exec.stdin))
 }
 
-/// A recorded input with another `prevResult`, or without; the bytes as recorded where nothing changes.
+/// A recorded input with another `prevResult` or with none; unchanged bytes if nothing changes.
 fn with_previous(stdin: &str, previous: Option<Value>) -> Result<String, Stop> {
     let mut config: Value = serde_json::from_str(stdin)?;
     if previous.is_none() && config.get("prevResult").is_none() {
@@ -161,7 +163,7 @@ pub(super) fn containerd(test: &TestContext<'_>) -> TestResult {
     let mut replay = Replay::new(test, CID, CONTAINERD_ARGS)?;
     replay.first("loopback", "lo", CONTAINERD_LOOPBACK, false)?;
     replay.first("bridge", "eth0", CONTAINERD_BRIDGE, false)?;
-    // go-cni's values that are not set.
+    // go-cni's form of values that are not set.
     let mut unset: Value = serde_json::from_str(CONTAINERD_BRIDGE)?;
     unset["runtimeConfig"] = json!({
         "dns": {"Servers": null, "Searches": null, "Options": null}, "io.kubernetes.cri.pod-annotations": null});
@@ -198,7 +200,7 @@ pub(super) fn podman(test: &TestContext<'_>) -> TestResult {
 pub(super) fn nerdctl(test: &TestContext<'_>) -> TestResult {
     let mut replay = Replay::new(test, &format!("default-{CID}"), NERDCTL_ARGS)?;
     replay.call("DEL", "firewall", "", "eth0", NERDCTL_FIREWALL)?;
-    // The recorded namespace is that of a process of then.
+    // The recorded path is that of a process that no longer exists.
     let stdin = NERDCTL_PORTMAP.replace("/proc/4711/ns/net", &format!("/run/netns/{POD}"));
     let early = with_previous(&stdin, None)?;
     replay.call("DEL", "portmap", "", "eth0", &early)?;

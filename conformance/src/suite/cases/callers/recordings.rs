@@ -1,8 +1,8 @@
-//! What callers wrote to the standard input of plugins, to the byte.
+//! The recorded bytes that callers wrote to plugins' standard input.
 
-/// The container in the recordings.
+/// The container ID in the recordings.
 pub(super) const CID: &str = "11906f9e015749184955de4cde4f7926200778490596ebf9748c37f8573e46ee";
-/// Its pod.
+/// The pod's UID in the recordings.
 pub(super) const UID: &str = "28ce45bc-63f8-48a3-a99b-cfb9e63c856c";
 
 /// containerd: loopback, ADD and DEL.
@@ -99,7 +99,7 @@ pub(super) const NERDCTL_PORTMAP: &str = concat!(
     r#""interface":2}],"routes":[{"dst":"0.0.0.0/0"}]},"runtimeConfig":{"portMappings":[{"#,
     r#""HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":"0.0.0.0"}]},"type":"portmap"}"#
 );
-/// libcni: bridge, ADD, after it has encoded a configuration again.
+/// libcni: bridge, ADD, after libcni has decoded and encoded the configuration.
 pub(super) const CNITOOL_BRIDGE: &str = concat!(
     r#"{"big":9007199254740992,"bridge":"cni0","cniVersion":"1.1.0","dns":{"nameservers":["10.1.0.1"]},"#,
     r#""f":1,"html":"a\u003cb\u003e\u0026c","ipam":{"gateway":"10.1.0.1","routes":[{"#,

@@ -48,7 +48,7 @@ pub(super) fn many(test: &TestContext<'_>) -> TestResult {
         target.pod.delete()?;
     }
     let changes = test.changes_since(&before)?;
-    ensure(changes.is_empty(), "a node as it was before", changes)
+    ensure(changes.is_empty(), "no change on the node", changes)
 }
 
 fn targets(test: &TestContext<'_>, name: &str) -> Result<Vec<Target>, Stop> {
