@@ -1,4 +1,4 @@
-//! One side's pod and its list of plugins, called as libcni calls them.
+//! One side's pod and list of plugins, called as libcni calls them.
 
 use anyhow::{Context as _, bail};
 use conformance::runner::{Attachment, Exec, Extra, Network, Output, plugin_input};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cases::{Case, Step};
 use crate::side::Side;
 
-/// An attachment that comes and goes.
+/// An attachment that is added and deleted repeatedly.
 pub(crate) struct Chain<'a> {
     side: &'a Side,
     steps: &'a [Step],
@@ -19,7 +19,7 @@ pub(crate) struct Chain<'a> {
 impl<'a> Chain<'a> {
     pub(crate) fn new(case: &'a Case, side: &'a Side, attachment: Attachment) -> anyhow::Result<Chain<'a>> {
         let plugins: Vec<_> = case.steps.iter().map(|step| (step.config)(side)).collect();
-        // The reference's release in Debian knows nothing newer than 1.0.0.
+        // The reference in Debian supports versions up to 1.0.0.
         let list = json!({"name": side.network(), "cniVersion": "1.0.0", "plugins": plugins});
         let attachment = attachment
             .with_capability("portMappings", json!([{"hostPort": side.host_port(), "containerPort": 80, "protocol": "tcp"}]))
@@ -30,8 +30,8 @@ impl<'a> Chain<'a> {
         Ok(Chain { side, steps: &case.steps, network: Network::from_value(&list)?, attachment, result: None })
     }
 
-    /// Calls all plugins with one verb, in the order it asks for. The meter runs the measured ones; what it found out
-    /// of each of them comes back.
+    /// Calls all plugins with a verb, in libcni's order. `meter` runs the measured plugins; its values are
+    /// returned.
     pub(crate) fn call<M>(
         &mut self,
         verb: &str,

@@ -1,4 +1,4 @@
-//! What the kernel itself takes to remove the links of a pod: the part of a DEL that no plugin can do without.
+//! The time that the kernel alone takes to remove a pod's links, which every plugin's DEL includes.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const HOST_END: &str = "vethbare";
 const POD_END: &str = "eth0";
 const POD_ADDRESS: &str = "10.3.0.2/16";
 
-/// A pod on a bridge, the links of which come and go without any plugin. Made and used within the node.
+/// A pod on a bridge whose links are made and removed without a plugin. Made and used within the node.
 pub(crate) struct Links {
     netns: Netns,
     node: Socket,
@@ -21,7 +21,7 @@ pub(crate) struct Links {
     bridge: u32,
 }
 
-/// The bridge, as the plugin leaves it, and the pod with `lo` up. Called outside of the node.
+/// Makes the bridge as the plugin would and a pod with `lo` up. Called outside of the node.
 pub(crate) fn prepare(node: &Node) -> anyhow::Result<Pod> {
     let pod = node.pod("bench-bare")?;
     pod.sh("ip link set lo up")?;
@@ -33,14 +33,14 @@ pub(crate) fn prepare(node: &Node) -> anyhow::Result<Pod> {
 
 impl Links {
     pub(crate) fn new(pod: &Pod) -> anyhow::Result<Links> {
-        let netns = Netns::open(pod.path().to_str().context("a path that is not UTF-8")?)?;
+        let netns = Netns::open(pod.path().to_str().context("the pod's path is not UTF-8")?)?;
         let mut node = Socket::route()?;
         let Some(bridge) = node.link(LinkId::Name(BRIDGE))? else { bail!("no bridge {BRIDGE}") };
         let in_pod = netns.enter(|| Ok(Socket::route())).map_err(|error| anyhow::anyhow!("{error:?}"))??;
         Ok(Links { netns, node, pod: in_pod, bridge: bridge.index })
     }
 
-    /// Makes the pair as bridge does, and times the one message that removes it.
+    /// Makes the pair as the bridge plugin does, and measures the one message that removes it.
     pub(crate) fn remove_once(&mut self) -> anyhow::Result<Duration> {
         let host = VethEnd { name: HOST_END, mac: None };
         let container = VethEnd { name: POD_END, mac: None };

@@ -1,4 +1,4 @@
-//! Runs one case: both sides on one node, in turns.
+//! Runs one case: both sides on one node, in alternating calls.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,13 @@ use crate::process::{self, Time};
 use crate::side::Side;
 use crate::stats::Series;
 
-/// Rounds that are not counted: the page cache, the bridge, iptables' chains and modules come with the first.
+/// Rounds that are not counted. The first fills the page cache, makes the bridge and iptables chains and
+/// loads modules.
 const WARM_UP: u32 = 3;
-/// Rounds for the memory.
+/// Rounds that measure memory.
 const MEMORY_ROUNDS: u32 = 2;
 
-/// How cases are run.
+/// Runs the cases.
 pub(crate) struct Runner<'a> {
     pub(crate) sides: &'a [Side; 2],
     pub(crate) iterations: u32,
@@ -30,7 +31,7 @@ pub(crate) struct Runner<'a> {
 /// The figures of one verb.
 pub(crate) struct Row {
     pub(crate) verb: &'static str,
-    /// In the order of the sides.
+    /// One entry per side.
     pub(crate) figures: [Figures; 2],
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Row {
 pub(crate) struct Figures {
     pub(crate) wall: Series,
     pub(crate) cpu: Series,
-    /// KiB
+    /// Peak resident memory in KiB.
     pub(crate) memory: u64,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Figures {
 pub(crate) struct Outcome {
     pub(crate) case: String,
     pub(crate) rows: Vec<Row>,
-    /// The kernel's removal of a veth pair; empty if the case has none.
+    /// How long the kernel takes to remove a veth pair; empty if the case does not measure it.
     pub(crate) kernel: Series,
 }
 
@@ -63,7 +64,7 @@ impl Runner<'_> {
             attachments.push(pod.attachment("eth0"));
         }
         let bare = case.beside_kernel.then(|| kernel::prepare(&node)).transpose()?;
-        // One visit to the node for everything, so that nothing but the call itself is between two looks at the clock.
+        // Enter the node once for everything, so that only the call itself is measured.
         node.run(|| {
             let mut chains = Vec::new();
             for (side, attachment) in self.sides.iter().zip(attachments) {
@@ -76,8 +77,8 @@ impl Runner<'_> {
         })?
     }
 
-    /// Makes that many host ports, ten for each of as many containers as it takes. For the reference our program makes
-    /// them as well, by its iptables backend, whose rules are the reference's: that one would take minutes.
+    /// Makes this many host ports, ten per container. For the reference, too, our portmap makes them, with
+    /// its iptables backend, whose rules equal the reference's; the reference itself would take minutes.
     fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
         const EACH: u16 = 10;
         let [ours, _] = self.sides;
@@ -138,20 +139,20 @@ impl Runner<'_> {
     }
 }
 
-/// Turns, and the other side begins each time: what a call leaves the kernel to do falls on whoever is next.
+/// The order of the sides alternates: work that a call leaves to the kernel delays the next call.
 fn order(round: u32) -> [usize; 2] {
     if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
 }
 
 impl Figures {
-    /// Adds one round; of a chain the sum.
+    /// Adds one round; for a chain the sum of its plugins.
     fn record(&mut self, times: &[Time]) {
         self.wall.push(times.iter().map(|time| time.wall).sum());
         self.cpu.push(times.iter().map(|time| time.cpu).sum());
     }
 }
 
-/// Fills host-local's store as that many pods would have, so that the next address is the one after theirs.
+/// Fills host-local's store with this many reservations, so that the next free address follows them.
 fn reserve(side: &Side, count: u32) -> anyhow::Result<()> {
     if count == 0 {
         return Ok(());

@@ -145,7 +145,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 struct Progress;
 
 impl Progress {
-    #[allow(clippy::new_ret_no_self, reason = "what it makes is a closure")]
+    #[allow(clippy::new_ret_no_self, reason = "it returns a closure")]
     fn new(total: usize) -> impl Fn(usize, &Ended<'_>) + Sync {
         let is_terminal = std::io::stderr().is_terminal();
         let line = Mutex::new(());

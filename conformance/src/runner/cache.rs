@@ -88,7 +88,7 @@ impl Cache {
         write().with_context(|| format!("cache the result in {}", path.display()))
     }
 
-    /// The result of an earlier ADD; `None` if there is none or the file cannot be parsed.
+    /// The result of an earlier ADD; `None` if the file does not exist or cannot be parsed.
     pub fn result(&self, network: &str, attachment: &Attachment) -> Option<Value> {
         read(&self.file(network, attachment))?.result
     }

@@ -14,10 +14,10 @@ use crate::runner::{Exec, HeldOpen, Output, TookTooLong};
 
 /// The time limit of a call. The slowest reference plugin waits 5 seconds for an IPv6 address.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// `PATH`, by which plugins find helper programs. A call inherits no other variable.
+/// The `PATH` of every call. A call inherits no other variable.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A call in preparation. It starts out valid; a test case changes what it is about.
+/// A call in preparation. It starts out valid; a test case changes parts of it.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     test: &'a TestContext<'a>,
@@ -26,7 +26,7 @@ pub struct Call<'a> {
     /// The configuration; unused after [`Call::bytes`].
     pub config: Map<String, Value>,
     bytes: Option<Vec<u8>>,
-    way: Option<String>,
+    start_script: Option<String>,
 }
 
 impl<'a> Call<'a> {
@@ -35,7 +35,7 @@ impl<'a> Call<'a> {
         let mut exec =
             Exec::new(test.plugin.binary(), command).path(test.path()).env("PATH", SEARCH).timeout(TIMEOUT);
         exec.inherit = false;
-        Call { test, exec, config: test.config(), bytes: None, way: None }
+        Call { test, exec, config: test.config(), bytes: None, start_script: None }
     }
 
     /// Sets a key of the configuration.
@@ -95,9 +95,9 @@ impl<'a> Call<'a> {
     /// Starts the plugin by a shell script, in which `@PLUGIN@` stands for the program: for streams and
     /// working directories that no runtime gives to a plugin.
     #[must_use]
-    pub fn by_way_of(mut self, script: &str) -> Self {
+    pub fn through_script(mut self, script: &str) -> Self {
         let plugin = quoted(&self.test.plugin.binary().to_string_lossy());
-        self.way = Some(script.replace("@PLUGIN@", &plugin));
+        self.start_script = Some(script.replace("@PLUGIN@", &plugin));
         self
     }
 
@@ -109,9 +109,9 @@ impl<'a> Call<'a> {
     /// Makes the call on the context's node. A plugin that does not end in time is a mismatch.
     pub fn run(&self) -> Result<Answer, Stop> {
         let mut exec = self.exec.clone().stdin(self.input());
-        if let Some(way) = &self.way {
-            exec.binary = self.test.dir().join("way");
-            fs::write(&exec.binary, format!("#!/bin/sh\n{way}\n"))?;
+        if let Some(start_script) = &self.start_script {
+            exec.binary = self.test.dir().join("start");
+            fs::write(&exec.binary, format!("#!/bin/sh\n{start_script}\n"))?;
             fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755))?;
         }
         let run = match self.test.node_if_any() {
@@ -147,8 +147,8 @@ impl<'a> Call<'a> {
         let variables = command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
         });
-        let program = match &self.way {
-            Some(way) => format!("sh -c {}", quoted(way)),
+        let program = match &self.start_script {
+            Some(start_script) => format!("sh -c {}", quoted(start_script)),
             None => quoted(&self.exec.binary.to_string_lossy()),
         };
         format!(

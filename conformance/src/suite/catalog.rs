@@ -1,5 +1,5 @@
-//! Requirements together with their test cases. A requirement without a test case, or the reverse, fails to
-//! compile.
+//! Requirements together with their test cases. A requirement without a test case fails to compile, and so
+//! does a test case without a requirement.
 
 use super::cases::CASES;
 use super::requirement::Requirement;

@@ -16,7 +16,7 @@ pub enum Stop {
     Broken(anyhow::Error),
 }
 
-/// What was expected of a plugin, and what it did.
+/// The expected and the actual behaviour of a plugin.
 #[derive(Debug, Clone)]
 pub struct Mismatch {
     /// The expected behaviour.

@@ -34,7 +34,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// The versions of the specification for which a requirement holds, both ends included.
+/// The versions of the specification that a requirement applies to, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// The oldest.
@@ -87,7 +87,7 @@ pub struct Requirement {
     pub id: &'static str,
     /// How strongly it is required, and by whom.
     pub level: Level,
-    /// The versions for which it holds.
+    /// The versions that it applies to.
     pub versions: Versions,
     /// The requirement's text.
     pub says: &'static str,

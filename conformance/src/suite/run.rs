@@ -104,7 +104,7 @@ impl Verdict {
         }
     }
 
-    /// What was expected and what happened, if the plugin did not pass.
+    /// The expected and the actual behaviour, if the plugin did not pass.
     pub fn mismatch(&self) -> Option<&Mismatch> {
         match self {
             Verdict::Fail(mismatch)
@@ -181,7 +181,7 @@ impl Plan {
     ///
     /// Failed test runs that took more than 2 seconds are then repeated one at a time, and the repetition
     /// counts: when many run at once, the kernel delays them while it makes and removes namespaces and links.
-    /// Once a repetition of a plugin fails too, the plugin is at fault and no more of its failures are
+    /// Once a repetition of a plugin fails too, the plugin is at fault, and its other failures are not
     /// repeated.
     pub fn run(&self, progress: impl Fn(usize, &Ended<'_>) + Sync) -> Vec<Ended<'_>> {
         let test_runs = self.test_runs();

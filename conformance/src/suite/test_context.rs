@@ -273,7 +273,7 @@ impl<'a> TestContext<'a> {
         Ok(taken?.ignoring(&[SHARED]))
     }
 
-    /// The changes on the node since a snapshot, one per line; empty if there are none. Waits up to 20
+    /// The changes on the node since a snapshot, one per line; empty if the node is unchanged. Waits up to 20
     /// seconds for new veth links to disappear: the kernel removes a namespace, and with it the peers of its
     /// veth links, some time after its last user has ended.
     pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
@@ -299,7 +299,7 @@ impl<'a> TestContext<'a> {
         Ok(Snapshot::take(pod)?)
     }
 
-    /// The path of another plugin in the same folder. Skips the test case if there is none.
+    /// The path of another plugin in the same folder. Skips the test case if the folder does not have it.
     pub fn neighbour(&self, name: &str) -> Result<PathBuf, Stop> {
         self.plugin.neighbour(name).map_or_else(|| skip(format!("the folder has no {name}")), Ok)
     }

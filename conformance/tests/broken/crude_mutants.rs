@@ -1,5 +1,5 @@
-//! Plugins that do next to nothing right. A trial that none of them fails, and no fault of [`faults`] either, is one that
-//! cannot fail.
+//! Crude mutants: plugins that do almost nothing right. A test case that passes for all of them and for every
+//! mutant of [`mutants`] cannot fail.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use super::mutants::mutants;
 use super::plugin::{Answer, Call, folder};
 use super::{plan, shown};
 
-/// How a wreck answers a call.
+/// How a crude mutant answers a call.
 type CrudeMutant = fn(Call) -> Answer;
 
-/// By name. VERSION works in most: a plugin that does not tell its versions is tried with all.
+/// The crude mutants by name. VERSION works in most: a plugin that declares no versions is tested with all.
 pub(super) const CRUDE_MUTANTS: &[(&str, CrudeMutant)] = &[
     ("says-nothing-and-does-nothing", |call| version_or(call, |_| Answer::silence())),
     ("refuses-everything", |call| {
@@ -25,20 +25,20 @@ pub(super) const CRUDE_MUTANTS: &[(&str, CrudeMutant)] = &[
     ("pretends-to-have-done-it", |call| version_or(call, pretend)),
     ("never-cleans-up", |call| match call.verb() {
         "DEL" | "GC" => Answer::silence(),
-        _ => call.sound(),
+        _ => call.original(),
     }),
     ("does-not-tell-its-versions", |call| match call.verb() {
         "VERSION" => Answer::failed(""),
-        _ => call.sound(),
+        _ => call.original(),
     }),
     ("dies-without-a-word", |call| version_or(call, |_| Answer { status: 139, ..Answer::silence() })),
 ];
 
 fn version_or(call: Call, answer: CrudeMutant) -> Answer {
-    if call.verb() == "VERSION" { call.sound() } else { answer(call) }
+    if call.verb() == "VERSION" { call.original() } else { answer(call) }
 }
 
-/// Prints what was there before, or an invented address.
+/// Prints `prevResult`, or an invented address.
 fn pretend(call: Call) -> Answer {
     if call.verb() != "ADD" {
         return Answer::silence();
@@ -57,7 +57,7 @@ fn pretend(call: Call) -> Answer {
     Answer::printed(result.to_string())
 }
 
-/// Runs every trial on every wreck.
+/// Runs the test cases that no mutant covers on every crude mutant.
 pub(super) fn every_test_case_can_fail() -> anyhow::Result<()> {
     let mut never_failed: BTreeSet<String> =
         entries().flat_map(Entry::test_cases).map(|test_case| test_case.id()).collect();
@@ -65,22 +65,22 @@ pub(super) fn every_test_case_can_fail() -> anyhow::Result<()> {
     let mut broken_runs = BTreeSet::new();
     let ours =
         plugins_under_test(&bin_dir()?, &[], None, true)?.into_iter().map(|plugin| plugin.name).collect();
-    // Some trials are for plugins that only the reference has.
+    // Some test cases apply only to plugins that only the reference has.
     let theirs = ["firewall", "tuning"].map(str::to_owned).to_vec();
-    for (sound, names) in [(bin_dir()?, ours), (go_bin_dir()?, theirs)] {
+    for (original, names) in [(bin_dir()?, ours), (go_bin_dir()?, theirs)] {
         for (mutant, _) in CRUDE_MUTANTS {
-            // No filter at all would mean every trial.
+            // An empty filter list would mean all test cases.
             if never_failed.is_empty() {
                 break;
             }
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let folder = folder(&sound, &names, mutant)?;
+            let folder = folder(&original, &names, mutant)?;
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
             let mut plan = plan(
                 plugins_under_test(folder.path(), &names, None, true)?,
                 never_failed.iter().cloned().collect(),
             );
-            // One version of each shape: whether a trial bites does not depend on more.
+            // One version of each result layout is enough for a test case to fail.
             plan.versions = vec![Version::V0_1_0, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
             let ended = plan.run(|_, _| {});
             let broken = ended.iter().filter(|end| end.verdict.word() == "broken");

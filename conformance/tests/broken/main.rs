@@ -1,8 +1,9 @@
-//! The suite bites: every plugin that is broken on purpose is caught, by the trial that claims to catch what it does.
+//! Tests of the suite with mutants: each mutant must fail the test case that it names.
 //!
-//! This program is both: started under the name of a plugin, from a folder that says how it is broken, it is that plugin;
-//! else it is the test. A broken plugin is a sound one of [`FERRULE_BIN_DIR`](conformance::fixture::bin_dir) with one thing
-//! spoiled; a wreck is broken so thoroughly that nearly every trial has to notice.
+//! This program is both the test and the mutants. Started under the name of a plugin, from a folder whose
+//! file `.broken` names a mutant, it acts as that mutant; otherwise it runs the tests. A mutant is a correct
+//! plugin of [`FERRULE_BIN_DIR`](conformance::fixture::bin_dir) with one deliberate fault; a crude mutant
+//! does almost nothing right, so nearly every test case must fail.
 
 mod crude_mutants;
 mod mutants;
@@ -19,7 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use mutants::{Mutant, mutants};
 
 fn main() -> ExitCode {
-    if let Some(status) = plugin::play() {
+    if let Some(status) = plugin::act_as_mutant() {
         return status;
     }
     let mutants = mutants().map(|mutant| {
@@ -48,14 +49,14 @@ fn caught(mutant: &Mutant) -> anyhow::Result<()> {
     let verdicts: Vec<String> = exact.clone().map(shown).collect();
     anyhow::ensure!(
         exact.clone().any(|end| end.verdict.mismatch().is_some()),
-        "{} of {} was not noticed: {verdicts:?}",
+        "the mutant {} of {} passed: {verdicts:?}",
         mutant.name,
         mutant.plugin
     );
     Ok(())
 }
 
-/// A run of these trials, with every version and at every level.
+/// A run of these test cases, with all versions and levels.
 fn plan(plugins: Vec<PluginUnderTest>, filters: Vec<String>) -> Plan {
     Plan {
         plugins,

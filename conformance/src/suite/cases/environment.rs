@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::life::{calls, checked, whole_life};
+use super::life::{add_check_del, calls, checked};
 use crate::fixture::Place as _;
 use crate::runner::Version;
 use crate::suite::call::{Answer, Call};
@@ -70,7 +70,7 @@ fn lists_versions(answer: &Answer) -> TestResult {
 }
 
 fn attachment(test: &TestContext<'_>) -> TestResult {
-    whole_life(test, &test.target("pod1")?, |call| call).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call).map(drop)
 }
 
 fn operations(test: &TestContext<'_>) -> TestResult {
@@ -140,22 +140,22 @@ fn unknown<'l>(test: &'l TestContext<'_>, command: &str) -> Call<'l> {
 }
 
 /// Expects an error, or success with nothing on standard output; standard error may have any text.
-fn carries_out_nothing(answer: &Answer) -> TestResult {
+fn no_operation(answer: &Answer) -> TestResult {
     if answer.output.success() { answer.silent() } else { answer.refused().map(drop) }
 }
 
 fn no_command(test: &TestContext<'_>) -> TestResult {
-    carries_out_nothing(&test.call("").unset("CNI_COMMAND").run()?)?;
-    carries_out_nothing(&test.call("").run()?)
+    no_operation(&test.call("").unset("CNI_COMMAND").run()?)?;
+    no_operation(&test.call("").run()?)
 }
 
 fn no_command_no_change(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let before = test.snapshot()?;
     let absent = test.add(&target).unset("CNI_COMMAND").run()?;
-    carries_out_nothing(&absent)?;
+    no_operation(&absent)?;
     let empty = test.add(&target).var("CNI_COMMAND", "").run()?;
-    carries_out_nothing(&empty)?;
+    no_operation(&empty)?;
     test.unchanged_since(&before, &empty)
 }
 
@@ -252,7 +252,7 @@ fn no_path(test: &TestContext<'_>) -> TestResult {
     if test.plugin.delegates {
         return skip("the plugin needs CNI_PATH to find its IPAM plugin");
     }
-    whole_life(test, &test.target("pod1")?, |call| call.unset("CNI_PATH"))?;
+    add_check_del(test, &test.target("pod1")?, |call| call.unset("CNI_PATH"))?;
     if test.version >= Version::V1_1_0 { test.call("STATUS").unset("CNI_PATH").run()?.ok() } else { Ok(()) }
 }
 
@@ -331,7 +331,7 @@ fn other_variables(test: &TestContext<'_>) -> TestResult {
         ("EMPTY", ""),
     ];
     let bulk = "x".repeat(100_000);
-    let life = whole_life(test, &test.target("pod1")?, |call| {
+    let life = add_check_del(test, &test.target("pod1")?, |call| {
         let call = others.iter().fold(call, |call, (name, value)| call.var(name, *value));
         call.var("BULK", &bulk)
     });
@@ -339,7 +339,7 @@ fn other_variables(test: &TestContext<'_>) -> TestResult {
 }
 
 fn root_folder(test: &TestContext<'_>) -> TestResult {
-    whole_life(test, &test.target("pod1")?, |call| call.by_way_of("cd / && exec @PLUGIN@")).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.through_script("cd / && exec @PLUGIN@")).map(drop)
 }
 
 fn gone_folder(test: &TestContext<'_>) -> TestResult {
@@ -347,11 +347,11 @@ fn gone_folder(test: &TestContext<'_>) -> TestResult {
         "d='{}/gone' && mkdir \"$d\" && cd \"$d\" && rmdir \"$d\" && exec @PLUGIN@",
         test.dir().display()
     );
-    whole_life(test, &test.target("pod1")?, |call| call.by_way_of(&way)).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.through_script(&way)).map(drop)
 }
 
 fn minimal_path(test: &TestContext<'_>) -> TestResult {
-    whole_life(test, &test.target("pod1")?, |call| call.var("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
+    add_check_del(test, &test.target("pod1")?, |call| call.var("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
         .map(drop)
 }
 
@@ -359,7 +359,7 @@ fn netns_override(test: &TestContext<'_>) -> TestResult {
     for (number, value) in ["1", "true", "TRUE"].iter().enumerate() {
         let mut target = test.target(&format!("pod{number}"))?;
         target.netns = "/proc/self/ns/net".to_owned();
-        whole_life(test, &target, |call| call.var("CNI_NETNS_OVERRIDE", *value))?;
+        add_check_del(test, &target, |call| call.var("CNI_NETNS_OVERRIDE", *value))?;
     }
     Ok(())
 }
@@ -369,7 +369,7 @@ fn error_order(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let add = || test.call_for("ADD", &target);
     let variable_and_syntax = add().unset("CNI_NETNS").bytes("{");
-    let variable_and_stream = add().unset("CNI_NETNS").by_way_of("exec @PLUGIN@ </");
+    let variable_and_stream = add().unset("CNI_NETNS").through_script("exec @PLUGIN@ </");
     let variable_and_name = add().unset("CNI_NETNS").key("name", "");
     let name_and_version = add().without_key("name").key("cniVersion", "99.9.9");
     let problems =

@@ -12,7 +12,7 @@ use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{NETWORK, Target, TestContext};
 
 /// The role of plugins that make an interface.
-const MAKERS: &[Role] = &[Role::Interface];
+const INTERFACE: &[Role] = &[Role::Interface];
 /// The key of the current specification.
 const VALID: &str = "cni.dev/valid-attachments";
 /// The key of the specification's tag 1.1.0.
@@ -31,10 +31,10 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("GC-03", "null", PLUGINS, null),
     TestCase::new("GC-03", "no-list", PLUGINS, absent),
     TestCase::new("GC-04", "namespaces-are-gone", STATEFUL, namespaces_gone),
-    TestCase::new("GC-05", "the-ipam-plugin-fails", MAKERS, carries_on).delegating(),
-    TestCase::new("GC-06", "the-ipam-plugin-is-called", MAKERS, delegated).delegating(),
+    TestCase::new("GC-05", "the-ipam-plugin-fails", INTERFACE, carries_on).delegating(),
+    TestCase::new("GC-06", "the-ipam-plugin-is-called", INTERFACE, delegated).delegating(),
     TestCase::new("GC-07", "nothing-is-printed", PLUGINS, silent),
-    TestCase::new("GC-07", "an-error-is-printed", MAKERS, delegate_error).delegating(),
+    TestCase::new("GC-07", "an-error-is-printed", INTERFACE, delegate_error).delegating(),
     TestCase::new("GC-08", "no-variables-of-an-attachment", PLUGINS, no_variables),
     TestCase::new("GC-08", "del-after-gc", STATEFUL, del_after),
 ];

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::life::{calls, whole_life};
+use super::life::{add_check_del, calls};
 use crate::fixture::{Place as _, Snapshot};
 use crate::runner::Version;
 use crate::suite::outcome::{Stop, TestResult, ensure, skip};
@@ -13,11 +13,11 @@ use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{Target, TestContext};
 
 /// The role of plugins that make the interface CNI_IFNAME.
-const MAKERS: &[Role] = &[Role::Interface];
+const INTERFACE: &[Role] = &[Role::Interface];
 /// Roles of plugins that must enter the container's namespace.
-const GOERS: &[Role] = &[Role::Loopback, Role::Interface];
+const ENTERING: &[Role] = &[Role::Loopback, Role::Interface];
 /// Roles of plugins that use CNI_IFNAME, not only validate it.
-const NAMERS: &[Role] = &[Role::Interface, Role::Ipam, Role::Chained];
+const NAMED: &[Role] = &[Role::Interface, Role::Ipam, Role::Chained];
 
 const BAD_IDS: [&str; 10] = ["-a", "_a", ".a", "a b", "a/b", "a:b", "a+b", "../a", "é", "a\n"];
 const BAD_NAMES: [&str; 9] =
@@ -30,20 +30,20 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CID-01", "forms-that-are-not-valid", PLUGINS, bad_ids),
     TestCase::new("CID-02", "the-code-of-an-id-that-is-not-valid", PLUGINS, code_of_bad_ids).each_version(),
     TestCase::new("CID-03", "an-id-of-300-characters", PLUGINS, long_id),
-    TestCase::new("IFN-01", "every-valid-form", NAMERS, good_names),
+    TestCase::new("IFN-01", "every-valid-form", NAMED, good_names),
     TestCase::new("IFN-01", "forms-that-are-not-valid", PLUGINS, bad_names).each_version(),
-    TestCase::new("IFN-02", "the-name-as-it-was-given", MAKERS, exact_name).each_version(),
-    TestCase::new("IFN-02", "a-template-for-the-kernel", MAKERS, template),
-    TestCase::new("IFN-03", "a-name-that-is-taken", MAKERS, taken_name),
-    TestCase::new("IFN-03", "the-same-add-twice", MAKERS, second_add),
-    TestCase::new("IFN-04", "names-that-the-kernel-refuses", MAKERS, kernel_names),
+    TestCase::new("IFN-02", "the-name-as-it-was-given", INTERFACE, exact_name).each_version(),
+    TestCase::new("IFN-02", "a-template-for-the-kernel", INTERFACE, template),
+    TestCase::new("IFN-03", "a-name-that-is-taken", INTERFACE, taken_name),
+    TestCase::new("IFN-03", "the-same-add-twice", INTERFACE, second_add),
+    TestCase::new("IFN-04", "names-that-the-kernel-refuses", INTERFACE, kernel_names),
     TestCase::new("NNS-01", "below-proc", PLUGINS, netns_of_process),
     TestCase::new("NNS-01", "another-bind-mount", PLUGINS, netns_bound_again),
     TestCase::new("NNS-01", "by-way-of-a-symbolic-link", PLUGINS, netns_by_link),
-    TestCase::new("NNS-02", "add-without-a-namespace", GOERS, add_without_netns),
-    TestCase::new("NNS-02", "check-without-a-namespace", GOERS, check_without_netns),
-    TestCase::new("NNS-03", "the-path-as-it-was-given", GOERS, sandbox).each_version(),
-    TestCase::new("NNS-04", "the-own-namespace", GOERS, own_netns),
+    TestCase::new("NNS-02", "add-without-a-namespace", ENTERING, add_without_netns),
+    TestCase::new("NNS-02", "check-without-a-namespace", ENTERING, check_without_netns),
+    TestCase::new("NNS-03", "the-path-as-it-was-given", ENTERING, sandbox).each_version(),
+    TestCase::new("NNS-04", "the-own-namespace", ENTERING, own_netns),
     TestCase::new("NNS-05", "del-after-the-namespace-has-gone", PLUGINS, del_of_gone_netns).each_version(),
     TestCase::new("NNS-05", "del-without-a-namespace", PLUGINS, del_without_netns).each_version(),
     TestCase::new("NNS-06", "nothing-is-made-at-the-path", PLUGINS, nothing_made),
@@ -53,7 +53,7 @@ fn good_ids(test: &TestContext<'_>) -> TestResult {
     let hex = "0123456789abcdef".repeat(4);
     for id in ["a", "7", "A0", "a-b_c.d", "a..", hex.as_str()] {
         let target = test.target(id)?;
-        whole_life(test, &target, |call| call)?;
+        add_check_del(test, &target, |call| call)?;
     }
     Ok(())
 }
@@ -85,14 +85,14 @@ fn code_of_bad_ids(test: &TestContext<'_>) -> TestResult {
 fn long_id(test: &TestContext<'_>) -> TestResult {
     let mut target = test.target("pod1")?;
     target.container_id = "a".repeat(LONG_ID);
-    whole_life(test, &target, |call| call).map(drop)
+    add_check_del(test, &target, |call| call).map(drop)
 }
 
 fn good_names(test: &TestContext<'_>) -> TestResult {
     let names = ["a", "fifteen-letters", "eth0.100", "A_b+c@d", "ééééééé"];
     for (number, name) in names.iter().enumerate() {
         let target = test.target_with(&format!("pod{number}"), name)?;
-        whole_life(test, &target, |call| call)?;
+        add_check_del(test, &target, |call| call)?;
     }
     Ok(())
 }
@@ -207,13 +207,13 @@ fn netns_of_process(test: &TestContext<'_>) -> TestResult {
     command.arg("60");
     let mut process = target.pod.spawn(command)?;
     let path = format!("/proc/{}/ns/net", process.child().id());
-    whole_life(test, &by_path(target, &path), |call| call).map(drop)
+    add_check_del(test, &by_path(target, &path), |call| call).map(drop)
 }
 
 fn netns_bound_again(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     test.node()?.sh(&format!("touch /run/elsewhere && mount --bind {} /run/elsewhere", target.netns))?;
-    whole_life(test, &by_path(target, "/run/elsewhere"), |call| call).map(drop)
+    add_check_del(test, &by_path(target, "/run/elsewhere"), |call| call).map(drop)
 }
 
 /// A container whose path contains a symbolic link.
@@ -224,7 +224,7 @@ fn linked(test: &TestContext<'_>) -> Result<Target, Stop> {
 }
 
 fn netns_by_link(test: &TestContext<'_>) -> TestResult {
-    whole_life(test, &linked(test)?, |call| call).map(drop)
+    add_check_del(test, &linked(test)?, |call| call).map(drop)
 }
 
 /// Ends the test case with a mismatch unless the node is unchanged after several calls.

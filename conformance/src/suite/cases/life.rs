@@ -9,7 +9,7 @@ use crate::suite::outcome::{Stop, TestResult, ensure};
 use crate::suite::test_context::{Target, TestContext};
 
 /// Calls ADD, CHECK and DEL, each modified by `change`. ADD and DEL must succeed, CHECK as in [`checked`].
-pub(super) fn whole_life(
+pub(super) fn add_check_del(
     test: &TestContext<'_>,
     target: &Target,
     change: impl for<'c> Fn(Call<'c>) -> Call<'c>,

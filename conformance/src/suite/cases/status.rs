@@ -12,7 +12,7 @@ use crate::suite::test_case::TestCase;
 use crate::suite::test_context::TestContext;
 
 /// The role of plugins that make an interface.
-const MAKERS: &[Role] = &[Role::Interface];
+const INTERFACE: &[Role] = &[Role::Interface];
 const IPAM: &[Role] = &[Role::Ipam];
 /// The codes of STATUS: ADD cannot be served; containers may also have limited connectivity.
 const NOT_READY: &[u64] = &[50, 51];
@@ -23,15 +23,16 @@ const QUICK: Duration = Duration::from_secs(2);
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("STA-01", "a-plugin-in-good-order-is-ready", PLUGINS, ready),
     TestCase::new("STA-01", "ready-while-in-use", PLUGINS, ready_in_use),
-    TestCase::new("STA-01", "the-ipam-plugin-is-missing", MAKERS, delegate_missing).delegating(),
+    TestCase::new("STA-01", "the-ipam-plugin-is-missing", INTERFACE, delegate_missing).delegating(),
     TestCase::new("STA-01", "no-folder-for-its-state", IPAM, no_folder).only(&["host-local"]),
-    TestCase::new("STA-02", "the-ipam-plugin-is-missing", MAKERS, delegate_missing_code).delegating(),
+    TestCase::new("STA-02", "the-ipam-plugin-is-missing", INTERFACE, delegate_missing_code).delegating(),
     TestCase::new("STA-02", "no-folder-for-its-state", IPAM, no_folder_code).only(&["host-local"]),
-    TestCase::new("STA-05", "the-ipam-plugin-is-asked", MAKERS, delegated).delegating(),
-    TestCase::new("STA-05", "the-ipam-plugin-is-not-ready", MAKERS, delegate_not_ready).delegating(),
-    TestCase::new("STA-05", "the-ipam-plugin-dies", MAKERS, delegate_dies).delegating(),
+    TestCase::new("STA-05", "the-ipam-plugin-is-asked", INTERFACE, delegated).delegating(),
+    TestCase::new("STA-05", "the-ipam-plugin-is-not-ready", INTERFACE, delegate_not_ready).delegating(),
+    TestCase::new("STA-05", "the-ipam-plugin-dies", INTERFACE, delegate_dies).delegating(),
     TestCase::new("STA-06", "an-add-works-although-status-was-never-asked", STATEFUL, never_asked),
-    TestCase::new("STA-06", "everything-works-although-status-has-failed", MAKERS, works_anyway).delegating(),
+    TestCase::new("STA-06", "everything-works-although-status-has-failed", INTERFACE, works_anyway)
+        .delegating(),
     TestCase::new("STA-07", "nothing-is-changed", PLUGINS, harmless),
     TestCase::new("STA-07", "quick", PLUGINS, quick),
 ];
@@ -73,7 +74,7 @@ fn delegate_missing_code(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A file takes the place of host-local's folder, so that no ADD can succeed.
+/// A file takes the place of host-local's folder, which makes every ADD fail.
 fn without_folder(test: &TestContext<'_>) -> Result<Refusal, Stop> {
     test.node()?
         .sh("mkdir -p /var/lib/cni && rm -rf /var/lib/cni/networks && touch /var/lib/cni/networks")?;

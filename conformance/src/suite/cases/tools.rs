@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Place, Snapshot, eventually, is_anybody_in};
+use crate::fixture::{Place, Snapshot, eventually, is_group_alive};
 use crate::suite::call::Call;
 use crate::suite::layout;
 use crate::suite::outcome::{Stop, TestResult, mismatch};
@@ -140,6 +140,6 @@ pub(super) fn killed(test: &TestContext<'_>, call: &Call<'_>, after: Duration) -
     thread::sleep(after);
     child.kill()?;
     child.wait()?;
-    eventually(ORPHAN_TIMEOUT, || !is_anybody_in(child.id()));
+    eventually(ORPHAN_TIMEOUT, || !is_group_alive(child.id()));
     Ok(())
 }

@@ -51,8 +51,8 @@ fn table(cells: &[Vec<String>]) -> String {
     text
 }
 
-/// One test run that did not pass: the requirement and its source, what was expected and seen, and how to
-/// repeat it.
+/// One test run that did not pass: the requirement and its source, the expected and the actual behaviour, and
+/// the command that repeats it.
 fn one(end: &Ended<'_>) -> String {
     let (run, requirement) = (end.run, end.run.entry.requirement);
     let mut text = format!(

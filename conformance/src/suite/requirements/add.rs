@@ -17,7 +17,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ADD-02",
         Must,
         Versions::ALL,
-        "ADD prints a result that describes what it has done.",
+        "ADD prints a result that describes its changes.",
         "SPEC, section 2, CNI operations: ADD; older: Result",
     ),
     Requirement::new(

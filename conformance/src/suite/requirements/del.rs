@@ -26,7 +26,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         Should,
         Versions::since(Version::V0_3_0),
         "DEL succeeds if the namespace, the interface or other parts are gone or CNI_NETNS is absent, \
-         and releases what is left.",
+         and releases everything that is left.",
         "SPEC, section 2, CNI operations: DEL; older: Parameters",
     ),
     Requirement::new(

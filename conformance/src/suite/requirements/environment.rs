@@ -148,7 +148,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ENV-19",
         Reference,
         Versions::ALL,
-        "If CNI_NETNS_OVERRIDE is `1` or `true`, a plugin may work on the namespace that it was started in.",
+        "If CNI_NETNS_OVERRIDE is `1` or `true`, a plugin accepts the namespace that it was started in.",
         "containernetworking/cni, pkg/skel",
     ),
     Requirement::new(

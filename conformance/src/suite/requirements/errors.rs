@@ -53,7 +53,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ERR-06",
         Must,
         Versions::since(Version::V0_4_0),
-        "An error with code 3 means that nothing has to be cleaned up and no DEL is needed.",
+        "An error with code 3 means that there is nothing to clean up and no DEL is needed.",
         "SPEC, section 5, Error; 0.4.0: Well-known Error Codes",
     )
     .unproven("no plugin that the suite knows keeps track of containers, so no call can cause this code"),

@@ -48,7 +48,8 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "IFN-03",
         Must,
         Versions::since(Version::V1_0_0),
-        "ADD fails if the container already has an interface of that name, and does not change it.",
+        "ADD fails if the container already has an interface of that name, and leaves that interface \
+         unchanged.",
         "SPEC 1.0.0, section 2, CNI operations: ADD",
     ),
     Requirement::new(

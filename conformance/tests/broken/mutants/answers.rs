@@ -1,4 +1,4 @@
-//! What a plugin gives out: versions, errors, results.
+//! Mutants with faults in the output: versions, errors, results.
 
 use serde_json::Value;
 
@@ -16,9 +16,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
             if call.verb() == "ADD" && config.is_object() {
                 config["cniVersion"] = "1.1.0".into();
                 forget(&mut config, "prevResult");
-                return call.with_json(&config).sound();
+                return call.with_json(&config).original();
             }
-            call.sound()
+            call.original()
         },
     ),
     mutant("bridge", "takes-any-version", "VER-02/a-version-that-nobody-has", |call| {
@@ -28,19 +28,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             .is_none_or(|version| ["0.", "1."].iter().any(|start| version.starts_with(start)))
         {
             config["cniVersion"] = "1.0.0".into();
-            return call.with_json(&config).sound();
+            return call.with_json(&config).original();
         }
-        call.sound()
+        call.original()
     }),
     mutant("portmap", "declares-no-versions", "VCMD-01/the-answer-has-both-keys", |call| match call.verb() {
         "VERSION" => Answer::printed(r#"{"cniVersion":"1.1.0"}"#),
-        _ => call.sound(),
+        _ => call.original(),
     }),
     mutant("portmap", "answers-with-its-own-version", "VCMD-02/asked-with-each-version", |call| {
         if call.verb() != "VERSION" {
-            return call.sound();
+            return call.original();
         }
-        let mut answer = call.sound();
+        let mut answer = call.original();
         let mut object = answer.json();
         object["cniVersion"] = "1.1.0".into();
         answer.stdout = object.to_string().into_bytes();
@@ -51,10 +51,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     // Errors and output
     mutant("bridge", "succeeds-with-an-error-object", "EXIT-01/a-failure-ends-with-another-status", |call| {
-        Answer { status: 0, ..call.sound() }
+        Answer { status: 0, ..call.original() }
     }),
     mutant("bridge", "tells-errors-on-standard-error", "ERR-01/a-failure-prints-an-error-object", |call| {
-        let answer = call.sound();
+        let answer = call.original();
         if answer.status == 0 {
             return answer;
         }
@@ -69,12 +69,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         spoiled(&call, |object| object["code"] = 42.into())
     }),
     mutant("bridge", "prints-its-result-twice", "ERR-08/one-document-of-a-success", |call| {
-        let mut answer = call.sound();
+        let mut answer = call.original();
         answer.stdout.extend(answer.stdout.clone());
         answer
     }),
     mutant("bridge", "prints-two-errors", "ERR-08/one-document-of-a-failure", |call| {
-        let mut answer = call.sound();
+        let mut answer = call.original();
         if answer.status != 0 {
             answer.stdout.extend(b"{\"code\":999,\"msg\":\"again\"}");
         }
@@ -84,14 +84,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         spoiled(&call, |object| object["code"] = 999.into())
     }),
     mutant("portmap", "talks-at-check", "OUT-02/the-others-print-nothing", |call| {
-        let mut answer = call.sound();
+        let mut answer = call.original();
         if call.verb() == "CHECK" {
             answer.stdout = b"{\"fine\":true}".to_vec();
         }
         answer
     }),
     mutant("bandwidth", "logs-on-standard-output", "OUT-03/no-logs-among-the-output", |call| {
-        let answer = call.sound();
+        let answer = call.original();
         if call.verb() != "ADD" {
             return answer;
         }

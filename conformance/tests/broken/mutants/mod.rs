@@ -1,8 +1,8 @@
-//! Plugins with one thing wrong, and the trial that has to say so.
+//! Mutants: plugins with one deliberate fault, each with the test case that must find it.
 
 mod answers;
 mod calls;
-mod company;
+mod interaction;
 mod verbs;
 
 use std::process::{Command, Stdio};
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use super::plugin::{Answer, Call};
 
-/// One thing wrong.
+/// A plugin with one deliberate fault.
 pub(super) struct Mutant {
-    /// What is wrong.
+    /// A description of the fault.
     pub name: &'static str,
-    /// With which plugin.
+    /// The plugin that has the fault.
     pub plugin: &'static str,
-    /// The trial that notices.
+    /// The ID of the test case that must fail.
     pub test_case: &'static str,
     /// How the plugin answers.
     pub answer: fn(Call) -> Answer,
-    /// What is judged, if it is not the plugin by itself.
+    /// What the suite judges: the plugin, or `chain`.
     pub judged: &'static str,
 }
 
@@ -34,7 +34,7 @@ const fn mutant(
     Mutant { name, plugin, test_case, answer, judged: plugin }
 }
 
-/// The same plugin, judged as a part of the whole chain.
+/// A mutant that is judged as a part of the whole chain.
 const fn in_chain(
     plugin: &'static str,
     name: &'static str,
@@ -44,16 +44,16 @@ const fn in_chain(
     Mutant { name, plugin, test_case, answer, judged: "chain" }
 }
 
-/// All of them, in the order of the requirements.
+/// All mutants.
 pub(super) fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [calls::MUTANTS, answers::MUTANTS, verbs::MUTANTS, company::MUTANTS].into_iter().flatten()
+    [calls::MUTANTS, answers::MUTANTS, verbs::MUTANTS, interaction::MUTANTS].into_iter().flatten()
 }
 
 fn checks_nothing(call: Call) -> Answer {
-    if call.verb() == "CHECK" { Answer::silence() } else { call.sound() }
+    if call.verb() == "CHECK" { Answer::silence() } else { call.original() }
 }
 
-/// Takes a key out of an object.
+/// Removes a key from an object.
 fn forget(object: &mut Value, key: &str) {
     if let Some(keys) = object.as_object_mut() {
         keys.remove(key);
@@ -67,9 +67,9 @@ fn refused(code: u64, msg: &str) -> Answer {
     )
 }
 
-/// The sound plugin's answer, with its error object changed.
+/// The original plugin's answer with its error object changed.
 fn spoiled(call: &Call, change: fn(&mut Value)) -> Answer {
-    let mut answer = call.sound();
+    let mut answer = call.original();
     let mut object = answer.json();
     if answer.status != 0 && object.is_object() {
         change(&mut object);
@@ -78,9 +78,9 @@ fn spoiled(call: &Call, change: fn(&mut Value)) -> Answer {
     answer
 }
 
-/// The sound plugin's answer, with its result of an ADD changed.
+/// The original plugin's answer with its ADD result changed.
 fn changed(call: &Call, change: fn(&mut Value)) -> Answer {
-    let mut answer = call.sound();
+    let mut answer = call.original();
     let mut object = answer.json();
     if call.verb() == "ADD" && answer.status == 0 && object.is_object() {
         change(&mut object);
@@ -89,24 +89,24 @@ fn changed(call: &Call, change: fn(&mut Value)) -> Answer {
     answer
 }
 
-/// The sound plugin, with a shell command before one of its verbs.
+/// The original plugin's answer, after a shell command if this is the verb.
 fn beforehand(call: &Call, verb: &str, script: &str) -> Answer {
     if call.verb() == verb {
         sh(call, script);
     }
-    call.sound()
+    call.original()
 }
 
-/// The sound plugin, with a shell command after one of its verbs.
+/// The original plugin's answer, followed by a shell command if this is the verb.
 fn afterwards(call: &Call, verb: &str, script: &str) -> Answer {
-    let answer = call.sound();
+    let answer = call.original();
     if call.verb() == verb {
         sh(call, script);
     }
     answer
 }
 
-/// Runs a shell command on the node with the call's variables; whether it succeeded.
+/// Runs a shell command on the node with the call's variables; `true` if it succeeds.
 fn sh(call: &Call, script: &str) -> bool {
     let status = Command::new("/bin/sh")
         .args(["-c", script])

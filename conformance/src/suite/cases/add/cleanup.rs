@@ -1,4 +1,4 @@
-//! An ADD that failed, or was killed, and the DEL after it.
+//! DEL after an ADD that failed or was killed.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::suite::plugin_under_test::Role;
 use crate::suite::stub::Reply;
 use crate::suite::test_context::{Target, TestContext};
 
-/// At how many moments a plugin is killed.
-const MOMENTS: u32 = 10;
+/// How many points in time of a call are tried.
+const KILLS: u32 = 10;
 
-/// A DEL as after an ADD without a result; then the container goes, and nothing is left of it.
+/// Calls DEL without a result and deletes the container. Expects nothing left on the node.
 fn cleaned(test: &TestContext<'_>, target: &Target, before: &Snapshot) -> TestResult {
     let answer = test.del(target, None).run()?;
     answer.silent()?;
@@ -39,14 +39,14 @@ pub(super) fn ipam_fails(test: &TestContext<'_>) -> TestResult {
         let target = test.target(&format!("pod{number}"))?;
         let links = link_names(&target.pod)?;
         let add = test.add(&target).run()?;
-        // A plugin may take an empty result for a network without addresses.
+        // A plugin may accept an empty result as a network without addresses.
         if number < 3 {
             add.refused()?;
         }
         let answer = test.del(&target, None).run()?;
         answer.silent()?;
         let left = link_names(&target.pod)?;
-        answer.ensure(left == links, "no interface is left in the namespace", left.join(", "))?;
+        answer.ensure(left == links, "no interface left in the namespace", left.join(", "))?;
         target.pod.delete()?;
         test.unchanged_since(&before, &answer)?;
     }
@@ -58,15 +58,15 @@ pub(super) fn name_taken(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     occupy(&target)?;
     if test.add(&target).run()?.output.success() {
-        return skip("ADD did not fail");
+        return skip("ADD does not fail");
     }
     cleaned(test, &target, &before)?;
     if test.plugin.delegates {
         let verbs = test.ipam()?.verbs()?;
-        // Two ADDs and a DEL of others come first.
+        // node_in_use has called ADD, ADD and DEL before.
         let own = verbs.get(3..).unwrap_or_default();
         let is_released = own.last().is_none_or(|verb| verb == "DEL");
-        ensure(is_released, "the IPAM plugin's DEL comes last", own.join(", "))?;
+        ensure(is_released, "the IPAM plugin's DEL as the last call", own.join(", "))?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(super) fn no_namespace(test: &TestContext<'_>) -> TestResult {
     let before = node_in_use(test)?;
     let target = test.target("pod1")?;
     target.pod.delete()?;
-    // Some never look into the namespace, and so succeed. Either way DEL has to clean up.
+    // Some plugins do not look into the namespace and succeed. DEL must clean up in either case.
     test.add(&target).run()?;
     let answer = test.del(&target, None).run()?;
     answer.silent()?;
@@ -90,7 +90,8 @@ pub(super) fn no_interface(test: &TestContext<'_>) -> TestResult {
     cleaned(test, &target, &before)
 }
 
-/// The neighbour has the only address of the second range, so that only the first half of an ADD is possible.
+/// The neighbour has the only address of the second range, so ADD can reserve only the first of two
+/// addresses.
 pub(super) fn half_of_addresses(test: &TestContext<'_>) -> TestResult {
     let only = "10.78.0.5";
     let ipam = json!({"type": test.plugin.name, "ranges": [
@@ -105,16 +106,17 @@ pub(super) fn half_of_addresses(test: &TestContext<'_>) -> TestResult {
     test.unchanged_since(&before, &answer)
 }
 
-/// Moments of a call that takes about so long, from before its begin to its end.
-fn moments(whole: Duration) -> impl Iterator<Item = (u32, Duration)> {
-    (0..MOMENTS).map(move |part| (part, whole * part / (MOMENTS - 1)))
+/// Points in time from the start to the end of a call of this duration.
+fn kill_times(whole: Duration) -> impl Iterator<Item = (u32, Duration)> {
+    (0..KILLS).map(move |part| (part, whole * part / (KILLS - 1)))
 }
 
-/// A plugin that makes the interface has removed it. A half-made one of another name may go with its namespace.
+/// Expects that a plugin that makes the interface has removed it. A temporary interface may remain until the
+/// namespace is deleted.
 fn gone(test: &TestContext<'_>, target: &Target, after: &Answer) -> TestResult {
     let left = link_names(&target.pod)?;
     let is_gone = test.plugin.role != Role::Interface || !left.contains(&target.ifname);
-    after.ensure(is_gone, "no interface is left in the namespace", left.join(", "))
+    after.ensure(is_gone, "no interface left in the namespace", left.join(", "))
 }
 
 pub(super) fn killed_add(test: &TestContext<'_>) -> TestResult {
@@ -124,16 +126,16 @@ pub(super) fn killed_add(test: &TestContext<'_>) -> TestResult {
     let whole = add.output.wall;
     test.detached(&first, &add.result()?)?;
     first.pod.delete()?;
-    for (part, moment) in moments(whole) {
+    for (part, time) in kill_times(whole) {
         let target = test.target(&format!("pod{part}"))?;
-        killed(test, &test.add(&target), moment)?;
+        killed(test, &test.add(&target), time)?;
         let answer = test.del(&target, None).run()?;
         answer.silent()?;
         gone(test, &target, &answer)?;
         target.pod.delete()?;
     }
     let changes = test.changes_since(&before)?;
-    ensure(changes.is_empty(), "DEL removes what ADD, killed at any moment, has left", changes)
+    ensure(changes.is_empty(), "nothing left after DEL of an ADD killed at any point", changes)
 }
 
 pub(super) fn killed_del(test: &TestContext<'_>) -> TestResult {
@@ -142,15 +144,15 @@ pub(super) fn killed_del(test: &TestContext<'_>) -> TestResult {
     let result = test.attached(&first)?;
     let whole = test.detached(&first, &result)?.output.wall;
     first.pod.delete()?;
-    for (part, moment) in moments(whole) {
+    for (part, time) in kill_times(whole) {
         let target = test.target(&format!("pod{part}"))?;
         let result = test.attached(&target)?;
-        killed(test, &test.del(&target, Some(&result)), moment)?;
+        killed(test, &test.del(&target, Some(&result)), time)?;
         let answer = test.del(&target, Some(&result)).run()?;
         answer.silent()?;
         gone(test, &target, &answer)?;
         target.pod.delete()?;
     }
     let changes = test.changes_since(&before)?;
-    ensure(changes.is_empty(), "a DEL removes what another, killed at any moment, has left", changes)
+    ensure(changes.is_empty(), "nothing left after DEL following a DEL killed at any point", changes)
 }

@@ -1,4 +1,4 @@
-//! ADD: makes an attachment, or nothing that DEL could not remove.
+//! Test cases of ADD.
 
 mod cleanup;
 mod twice;
@@ -15,17 +15,18 @@ use crate::suite::plugin_under_test::{PLUGINS, Role, STATEFUL};
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{NETWORK, Target, TestContext};
 
-/// Plugins that make an interface.
-const MAKERS: &[Role] = &[Role::Interface];
-/// Plugins that work on an interface.
+/// The role of plugins that make an interface.
+const INTERFACE: &[Role] = &[Role::Interface];
+/// Roles of plugins that work on an interface.
 const WORKERS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
 const CHAINED: &[Role] = &[Role::Chained];
-/// A small part of the four minutes that kubelet gives a whole pod. The reference takes five seconds at most.
+/// A small part of the four minutes that the kubelet allows for a whole pod. The slowest reference plugin
+/// takes 5 seconds.
 const WELL_WITHIN: Duration = Duration::from_secs(10);
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
-    TestCase::new("ADD-01", "the-interface-is-there", MAKERS, interface_made).each_version(),
+    TestCase::new("ADD-01", "the-interface-is-there", INTERFACE, interface_made).each_version(),
     TestCase::new("ADD-01", "lo-is-up", &[Role::Loopback], lo_is_up).each_version(),
     TestCase::new("ADD-01", "something-is-adjusted", CHAINED, adjusted).only(&[
         "portmap",
@@ -34,14 +35,14 @@ pub(super) const CASES: &[TestCase] = &[
         "firewall",
     ]),
     TestCase::new("ADD-02", "what-the-result-says-is-so", WORKERS, described).each_version(),
-    TestCase::new("ADD-02", "the-result-has-the-interface-and-its-address", MAKERS, interface_told)
+    TestCase::new("ADD-02", "the-result-has-the-interface-and-its-address", INTERFACE, interface_told)
         .delegating()
         .each_version(),
     TestCase::new("ADD-02", "the-result-has-an-address", &[Role::Ipam], address_told).each_version(),
-    TestCase::new("ADD-03", "a-foreign-interface-has-the-name", MAKERS, name_taken).each_version(),
-    TestCase::new("ADD-03", "an-interface-of-another-network-has-the-name", MAKERS, name_taken_by_itself),
-    TestCase::new("ADD-04", "the-ipam-plugin-fails", MAKERS, cleanup::ipam_fails).delegating(),
-    TestCase::new("ADD-04", "the-name-is-taken", MAKERS, cleanup::name_taken),
+    TestCase::new("ADD-03", "a-foreign-interface-has-the-name", INTERFACE, name_taken).each_version(),
+    TestCase::new("ADD-03", "an-interface-of-another-network-has-the-name", INTERFACE, name_taken_by_itself),
+    TestCase::new("ADD-04", "the-ipam-plugin-fails", INTERFACE, cleanup::ipam_fails).delegating(),
+    TestCase::new("ADD-04", "the-name-is-taken", INTERFACE, cleanup::name_taken),
     TestCase::new("ADD-04", "the-namespace-does-not-exist", WORKERS, cleanup::no_namespace),
     TestCase::new("ADD-04", "the-interface-does-not-exist", CHAINED, cleanup::no_interface),
     TestCase::new(
@@ -54,11 +55,12 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("ADD-05", "a-second-add-does-no-harm", STATEFUL, twice::same_attachment),
     TestCase::new("ADD-06", "one-container-with-two-interfaces", STATEFUL, twice::two_interfaces),
     TestCase::new("ADD-06", "one-container-in-two-networks", STATEFUL, twice::two_networks),
-    TestCase::new("ADD-07", "beside-a-default-route-of-another-network", MAKERS, default_route).delegating(),
+    TestCase::new("ADD-07", "beside-a-default-route-of-another-network", INTERFACE, default_route)
+        .delegating(),
     TestCase::new("ADD-08", "killed-during-add", STATEFUL, cleanup::killed_add),
     TestCase::new("ADD-08", "killed-during-del", STATEFUL, cleanup::killed_del),
     TestCase::new("ADD-09", "ipv4", PLUGINS, in_time),
-    TestCase::new("ADD-09", "both-families", MAKERS, in_time_dual_stack).delegating(),
+    TestCase::new("ADD-09", "both-families", INTERFACE, in_time_dual_stack).delegating(),
 ];
 
 fn interface_made(test: &TestContext<'_>) -> TestResult {
@@ -75,7 +77,7 @@ fn lo_is_up(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&target).run()?;
     answer.ok()?;
     let shown = target.pod.sh("ip -o link show lo")?;
-    answer.ensure(shown.contains(",UP"), "lo is up", shown)
+    answer.ensure(shown.contains(",UP"), "lo to be up", shown)
 }
 
 fn adjusted(test: &TestContext<'_>) -> TestResult {
@@ -84,10 +86,10 @@ fn adjusted(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&target).run()?;
     answer.ok()?;
     let changes = node.diff(&test.snapshot()?) + &pod.diff(&test.snapshot_of(&target.pod)?);
-    answer.ensure(!changes.is_empty(), "something is different on the node or in the namespace", "nothing is")
+    answer.ensure(!changes.is_empty(), "a change on the node or in the namespace", "none")
 }
 
-/// Everything that a result claims can be seen.
+/// Everything in a result exists.
 fn described(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -96,17 +98,17 @@ fn described(test: &TestContext<'_>) -> TestResult {
         let place =
             if interface["sandbox"].as_str().unwrap_or_default().is_empty() { &outside } else { &inside };
         let Some(link) = place.iter().find(|link| link["ifname"] == interface["name"]) else {
-            return mismatch("the interfaces of the result are there", interface);
+            return mismatch("the interfaces of the result to exist", interface);
         };
-        // Hardware addresses are not demanded; `lo` has one of zeros, which nobody reports.
+        // A missing hardware address is allowed here; `lo` has an all-zero address that no plugin reports.
         let mac = interface["mac"].as_str().unwrap_or_default();
         if !mac.is_empty() && !link["address"].as_str().unwrap_or_default().eq_ignore_ascii_case(mac) {
-            return mismatch(format!("{} has the hardware address {mac}", interface["name"]), link);
+            return mismatch(format!("the hardware address {mac} of {}", interface["name"]), link);
         }
     }
     for address in layout::addresses(&result) {
         if !has_address(&inside, &address) {
-            return mismatch(format!("the container has the address {address}"), Value::from(inside));
+            return mismatch(format!("the address {address} in the container"), Value::from(inside));
         }
     }
     Ok(())
@@ -125,7 +127,7 @@ fn interface_told(test: &TestContext<'_>) -> TestResult {
     let result = answer.result()?;
     let addresses = layout::addresses(&result);
     answer.ensure(addresses == ["10.77.0.2/24"], "the address 10.77.0.2/24 in the result", &result)?;
-    // There are no interfaces in results before 0.3.0.
+    // Results before 0.3.0 have no interfaces.
     let is_named = layout::list(&result, "interfaces")
         .any(|interface| interface["name"] == *target.ifname && interface["sandbox"] == *target.netns);
     let is_old = test.version < crate::runner::Version::V0_3_0;
@@ -138,7 +140,7 @@ fn address_told(test: &TestContext<'_>) -> TestResult {
     answer.ensure(!layout::addresses(&result).is_empty(), "a result with an address", &result)
 }
 
-/// Makes an interface of the target's name that is nobody's.
+/// Makes an interface with the target's name that belongs to no attachment.
 fn occupy(target: &Target) -> Result<(), Stop> {
     target.pod.sh(&format!("ip link add {} type veth peer name other0", target.ifname))?;
     Ok(())
@@ -151,7 +153,7 @@ fn name_taken(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&target).run()?;
     answer.refused()?;
     let harm = super::tools::lost(&before, &test.snapshot_of(&target.pod)?);
-    answer.ensure(harm.is_empty(), "the interface that has the name is unharmed", harm)
+    answer.ensure(harm.is_empty(), "no change of the existing interface", harm)
 }
 
 fn name_taken_by_itself(test: &TestContext<'_>) -> TestResult {
@@ -161,7 +163,7 @@ fn name_taken_by_itself(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&target).key("name", format!("{NETWORK}2")).run()?;
     answer.refused()?;
     let harm = super::tools::lost(&before, &test.snapshot_of(&target.pod)?);
-    answer.ensure(harm.is_empty(), "the interface that has the name is unharmed", harm)
+    answer.ensure(harm.is_empty(), "no change of the existing interface", harm)
 }
 
 fn default_route(test: &TestContext<'_>) -> TestResult {
@@ -176,7 +178,7 @@ fn default_route(test: &TestContext<'_>) -> TestResult {
     let device = format!("dev {} ", target.ifname);
     let routes: Vec<&str> = all.lines().filter(|route| format!("{route} ").contains(&device)).collect();
     let are_plain = !routes.is_empty() && routes.iter().all(|route| !route.contains("metric"));
-    answer.ensure(are_plain, format!("routes by {} with metric 0", target.ifname), all)
+    answer.ensure(are_plain, format!("routes through {} with metric 0", target.ifname), all)
 }
 
 fn in_time(test: &TestContext<'_>) -> TestResult {

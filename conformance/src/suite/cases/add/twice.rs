@@ -1,4 +1,4 @@
-//! More than one ADD for one container.
+//! Several ADDs for one container.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use crate::suite::layout;
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::{NETWORK, Target, TestContext};
 
-/// A node and a container while an attachment is in order.
+/// The state of node and container with an intact attachment, to compare with later.
 struct Order<'a> {
     test: &'a TestContext<'a>,
     target: &'a Target,
     check: Call<'a>,
     node: Snapshot,
     pod: Snapshot,
-    /// Words of lines that are not the attachment's own.
+    /// Texts that mark the lines of other attachments.
     others: Vec<String>,
 }
 
@@ -34,15 +34,15 @@ impl<'a> Order<'a> {
         Ok(Order { others, test, target, check, node: test.snapshot()?, pod: test.snapshot_of(&target.pod)? })
     }
 
-    /// Nothing of the attachment is missing after a call, and CHECK, which is there from 0.4.0 on, finds it in order.
+    /// Expects that nothing of the attachment is lost after a call and that CHECK still succeeds.
     fn is_kept(&self, after: &Answer) -> TestResult {
         let harm = lost(&self.node, &self.test.snapshot()?)
             + &lost(&self.pod, &self.test.snapshot_of(&self.target.pod)?);
-        // How a plugin keeps its books is its own business.
+        // The format of a plugin's own files does not matter.
         let is_own = |line: &&str| !self.others.iter().any(|other| line.contains(other.as_str()));
         let harm: Vec<&str> = harm.lines().filter(is_own).collect();
         let harm = harm.join("\n");
-        after.ensure(harm.is_empty(), "nothing of the first attachment is lost", harm)?;
+        after.ensure(harm.is_empty(), "no loss of the first attachment's state", harm)?;
         self.check.run()?.silent()
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn same_attachment(test: &TestContext<'_>) -> TestResult {
     let result = test.attached(&target)?;
     let order = Order::of(test, &target, &result, None)?;
     order.is_kept(&test.add(&target).run()?)?;
-    // Whatever the second has left goes with the first.
+    // DEL must also remove what the second ADD has left.
     let answer = test.detached(&target, &result)?;
     target.pod.delete()?;
     test.unchanged_since(&before, &answer)
@@ -77,7 +77,8 @@ pub(super) fn two_interfaces(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// The same container, as the same interface to a plugin that makes none, in two networks.
+/// The same container in two networks. The second attachment has another interface name; to a plugin that
+/// makes no interface it is the same interface.
 pub(super) fn two_networks(test: &TestContext<'_>) -> TestResult {
     separate_subnets(test)?;
     let other_name = format!("{NETWORK}2");

@@ -45,7 +45,7 @@ impl<'l> Caller<'l> {
         Ok(version)
     }
 
-    /// Whether the folder has this plugin with this version and the kernel has what it needs.
+    /// Whether the folder has this plugin with this version and the kernel supports it.
     pub(super) fn has(&self, plugin: &str, version: Version) -> Result<bool, Stop> {
         let (links, qdiscs): (&[&str], &[&str]) = match plugin {
             "bandwidth" => (&["veth", "ifb"], &["tbf", "ingress"]),
@@ -67,7 +67,7 @@ impl<'l> Caller<'l> {
         if self.test.plugin.neighbour(plugin).is_none() {
             return Ok(false);
         }
-        let answer = told(self.runtime.version(plugin))?;
+        let answer = judged(self.runtime.version(plugin))?;
         Ok(answer["supportedVersions"]
             .as_array()
             .is_some_and(|all| all.contains(&version.to_string().into())))
@@ -86,7 +86,7 @@ impl<'l> Caller<'l> {
     }
 
     pub(super) fn add(&self, network: &Network, attachment: &Attachment) -> Result<Value, Stop> {
-        told(self.runtime.add(network, attachment))
+        judged(self.runtime.add(network, attachment))
     }
 
     /// Calls ADD, which must fail with this code.
@@ -94,28 +94,28 @@ impl<'l> Caller<'l> {
         match self.runtime.add(network, attachment) {
             Ok(result) => mismatch(format!("ADD to fail with code {code}"), result),
             Err(error) if error.code() == Some(code) => Ok(()),
-            Err(error) => told(Err(error)),
+            Err(error) => judged(Err(error)),
         }
     }
 
     pub(super) fn check(&self, network: &Network, attachment: &Attachment) -> TestResult {
-        told(self.runtime.check(network, attachment))
+        judged(self.runtime.check(network, attachment))
     }
 
     pub(super) fn del(&self, network: &Network, attachment: &Attachment) -> TestResult {
-        told(self.runtime.del(network, attachment))
+        judged(self.runtime.del(network, attachment))
     }
 
     pub(super) fn gc(&self, network: &Network, valid: Option<&[ValidAttachment]>) -> TestResult {
-        told(self.runtime.gc(network, valid))
+        judged(self.runtime.gc(network, valid))
     }
 
     pub(super) fn status(&self, network: &Network) -> TestResult {
-        told(self.runtime.status(network))
+        judged(self.runtime.status(network))
     }
 
     pub(super) fn version(&self, plugin: &str) -> Result<Value, Stop> {
-        told(self.runtime.version(plugin))
+        judged(self.runtime.version(plugin))
     }
 
     /// Removes an attachment from the runtime's cache.
@@ -138,7 +138,7 @@ impl<'l> Caller<'l> {
 }
 
 /// Converts a plugin's failure to a mismatch.
-fn told<T>(result: Result<T, Error>) -> Result<T, Stop> {
+fn judged<T>(result: Result<T, Error>) -> Result<T, Stop> {
     let error = match result {
         Ok(value) => return Ok(value),
         Err(error) => error,

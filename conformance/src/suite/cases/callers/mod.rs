@@ -37,24 +37,30 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CALL-09", "calls-of-podman", CHAIN, recorded::podman),
     TestCase::new("CALL-09", "calls-of-nerdctl", CHAIN, recorded::nerdctl),
     TestCase::new("CALL-09", "calls-of-cnitool", CHAIN, recorded::cnitool),
-    TestCase::new("CALL-10", "a-pod-under-containerd", CHAIN, |test| quiet(test, containerd::pod)),
+    TestCase::new("CALL-10", "a-pod-under-containerd", CHAIN, |test| unchanged_after(test, containerd::pod)),
     TestCase::new("CALL-10", "a-failed-add-under-containerd", CHAIN, |test| {
-        quiet(test, containerd::failed_add)
+        unchanged_after(test, containerd::failed_add)
     }),
     TestCase::new("CALL-10", "containerd-after-a-reboot", CHAIN, |test| {
-        quiet(test, containerd::after_a_reboot)
+        unchanged_after(test, containerd::after_a_reboot)
     }),
-    TestCase::new("CALL-10", "a-pod-under-crio", CHAIN, |test| quiet(test, crio::pod)),
-    TestCase::new("CALL-10", "a-restart-under-nerdctl", CHAIN, |test| quiet(test, nerdctl::restart)),
-    TestCase::new("CALL-10", "a-container-under-podman", CHAIN, |test| quiet(test, podman::container)),
-    TestCase::new("CALL-10", "two-networks-at-once", CHAIN, |test| quiet(test, networks::two_at_once)),
-    TestCase::new("CALL-10", "cnitool-by-hand", CHAIN, |test| quiet(test, cnitool::by_hand)),
+    TestCase::new("CALL-10", "a-pod-under-crio", CHAIN, |test| unchanged_after(test, crio::pod)),
+    TestCase::new("CALL-10", "a-restart-under-nerdctl", CHAIN, |test| {
+        unchanged_after(test, nerdctl::restart)
+    }),
+    TestCase::new("CALL-10", "a-container-under-podman", CHAIN, |test| {
+        unchanged_after(test, podman::container)
+    }),
+    TestCase::new("CALL-10", "two-networks-at-once", CHAIN, |test| {
+        unchanged_after(test, networks::two_at_once)
+    }),
+    TestCase::new("CALL-10", "cnitool-by-hand", CHAIN, |test| unchanged_after(test, cnitool::by_hand)),
 ];
 
 /// Expects that a sequence leaves nothing behind and does not change another network. The first run makes
 /// state that the network's attachments share, such as the bridge; the second run, with another container, is
 /// compared.
-fn quiet(test: &TestContext<'_>, sequence: fn(&TestContext<'_>, u8) -> TestResult) -> TestResult {
+fn unchanged_after(test: &TestContext<'_>, sequence: fn(&TestContext<'_>, u8) -> TestResult) -> TestResult {
     let caller = Caller::new(test)?;
     let network = caller.chain("neighbours", test.version, caller::bridge("cni-others", "10.99.0.0/24"))?;
     let neighbour = test.node()?.pod("neighbour")?;

@@ -1,4 +1,4 @@
-//! Addresses that are asked for, in every way that there is.
+//! Requested addresses, by every means of requesting them.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::suite::layout;
 use crate::suite::outcome::TestResult;
 use crate::suite::test_context::TestContext;
 
-/// The first address that an ADD gives, changed so, has to be this one. `alone` if there may be no other.
+/// Expects this address as the first one of a modified ADD, and as the only one if `alone`.
 fn gives<'l>(
     test: &'l TestContext<'_>,
     address: &str,
@@ -24,7 +24,7 @@ fn gives<'l>(
     )
 }
 
-/// Ranges that the configuration of the lab does not have.
+/// Ranges that the test's configuration does not have.
 fn ranges() -> Value {
     json!({"ipRanges": [[{"subnet": "10.99.0.0/24", "rangeStart": "10.99.0.9", "rangeEnd": "10.99.0.19"}]]})
 }
@@ -51,7 +51,8 @@ pub(super) fn prefixed_ips(test: &TestContext<'_>) -> TestResult {
     asked_by_runtime(test, "10.77.0.77/24")
 }
 
-/// The address of a static plugin's own configuration gives way to one in CNI_ARGS only if there is none.
+/// Removes the addresses from a static plugin's configuration; it uses an address in CNI_ARGS only if it has
+/// none itself.
 fn without_addresses(call: Call<'_>) -> Call<'_> {
     let mut ipam = call.config.get("ipam").cloned().unwrap_or_default();
     if let Some(ipam) = ipam.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Values in runtimeConfig with which a plugin can do nothing.
+//! Invalid values in runtimeConfig.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::with_value;
 use crate::suite::outcome::TestResult;
 use crate::suite::test_context::TestContext;
 
-/// ADD has to fail with each of these values.
+/// Expects ADD to fail with each of these values.
 fn refused(test: &TestContext<'_>, key: &str, values: impl IntoIterator<Item = Value>) -> TestResult {
     for (number, value) in values.into_iter().enumerate() {
         let target = test.target(&format!("pod{number}"))?;
@@ -60,7 +60,7 @@ pub(super) fn ranges(test: &TestContext<'_>) -> TestResult {
         test,
         "ipRanges",
         [
-            // Some take a plain list of ranges, which a client of containerd sends, for one set.
+            // Some plugins accept a plain list of ranges, which a client of containerd sends, as one set.
             json!("10.99.0.0/24"),
             json!([[{"subnet": "banana"}]]),
             json!([[{"subnet": "10.99.0.0/24", "rangeStart": "10.98.0.9"}]]),

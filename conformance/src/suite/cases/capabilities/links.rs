@@ -1,4 +1,4 @@
-//! Rates and hardware addresses, which are to be seen at links.
+//! Rates and hardware addresses, checked on the links.
 
 use serde_json::{Value, json};
 
@@ -8,20 +8,21 @@ use crate::suite::layout;
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::TestContext;
 
-/// In bits per second.
+/// Towards the container, in bits per second.
 const INGRESS: u64 = 8_000_000;
-/// In bits per second.
+/// From the container, in bits per second.
 const EGRESS: u64 = 16_000_000;
 /// In bits.
 const BURST: u64 = 4_000_000;
 const MAC: &str = "02:00:00:00:00:aa";
 
-/// The rates of the node's queueing disciplines, in bits per second: those of the container's own link, and of others.
+/// The rates of the node's queueing disciplines in bits per second: first those on the container's host link,
+/// then those on other links.
 fn seen_rates(test: &TestContext<'_>) -> Result<(Vec<u64>, Vec<u64>), Stop> {
     let disciplines: Value = serde_json::from_str(&test.node()?.sh("tc -j qdisc show")?)?;
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for discipline in disciplines.as_array().into_iter().flatten() {
-        // tc counts in bytes.
+        // tc reports bytes per second.
         let Some(rate) = discipline["options"]["rate"].as_u64().map(|rate| rate * 8) else { continue };
         let is_own = discipline["dev"].as_str().is_some_and(|device| device.starts_with("host"));
         if is_own { own.push(rate) } else { others.push(rate) }
@@ -29,7 +30,7 @@ fn seen_rates(test: &TestContext<'_>) -> Result<(Vec<u64>, Vec<u64>), Stop> {
     Ok((own, others))
 }
 
-/// The rates after an ADD with these limits have to be these, towards the container and away from it.
+/// Expects these rates after an ADD with these limits: `ingress` towards the container, `egress` from it.
 fn limits(test: &TestContext<'_>, limits: Value, ingress: &[u64], egress: &[u64]) -> TestResult {
     let mut call = test.add(&test.target("pod1")?).key("runtimeConfig", json!({"bandwidth": limits}));
     call.config.retain(|key, _| !key.ends_with("Rate") && !key.ends_with("Burst"));
@@ -50,7 +51,7 @@ pub(super) fn rates(test: &TestContext<'_>) -> TestResult {
 }
 
 pub(super) fn one_direction(test: &TestContext<'_>) -> TestResult {
-    // As runtimes send it: a direction without a limit has zeros.
+    // Runtimes send zeros for a direction without a limit.
     let wanted = json!({"ingressRate": INGRESS, "ingressBurst": BURST, "egressRate": 0, "egressBurst": 0});
     limits(test, wanted, &[INGRESS], &[])
 }

@@ -1,4 +1,4 @@
-//! What a runtime adds to the configuration, and arguments.
+//! Test cases of runtimeConfig, `args` and CNI_ARGS.
 
 mod addresses;
 mod invalid;
@@ -7,7 +7,7 @@ mod ports;
 
 use serde_json::{Value, json};
 
-use super::life::whole_life;
+use super::life::add_check_del;
 use crate::suite::call::Call;
 use crate::suite::layout;
 use crate::suite::outcome::TestResult;
@@ -15,7 +15,7 @@ use crate::suite::plugin_under_test::{PLUGINS, Role};
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::TestContext;
 
-/// What Kubernetes runtimes send in CNI_ARGS.
+/// The pairs that Kubernetes runtimes send in CNI_ARGS.
 const KUBERNETES: [&str; 5] = [
     "IgnoreUnknown=1",
     "K8S_POD_NAMESPACE=default",
@@ -25,10 +25,10 @@ const KUBERNETES: [&str; 5] = [
 ];
 const CHAINED: &[Role] = &[Role::Chained];
 const IPAM: &[Role] = &[Role::Ipam];
-/// Plugins that are not asked for addresses.
+/// Roles of plugins that do not assign addresses.
 const OTHERS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CAP-01", "a-connection-from-outside", CHAINED, ports::tcp)
         .only(&["portmap"])
@@ -81,7 +81,7 @@ pub(super) const CASES: &[TestCase] = &[
         .only(&["host-local", "static"]),
 ];
 
-/// What the lab's configuration has in runtimeConfig already, and this.
+/// Adds a value to the runtimeConfig of the test's configuration.
 fn with_value<'c>(call: Call<'c>, key: &str, value: Value) -> Call<'c> {
     let mut values = call.config.get("runtimeConfig").and_then(Value::as_object).cloned().unwrap_or_default();
     values.insert(key.to_owned(), value);
@@ -94,16 +94,16 @@ fn annotations(test: &TestContext<'_>) -> TestResult {
         json!({"kubernetes.io/config.source": "api", "kubernetes.io/ingress-bandwidth": "10M", "": ""});
     for (number, value) in [some, json!({}), Value::Null].into_iter().enumerate() {
         let target = test.target(&format!("pod{number}"))?;
-        whole_life(test, &target, |call| with_value(call, key, value.clone()))?;
+        add_check_del(test, &target, |call| with_value(call, key, value.clone()))?;
     }
     Ok(())
 }
 
 fn empty(test: &TestContext<'_>) -> TestResult {
-    whole_life(test, &test.target("pod1")?, |call| call.key("runtimeConfig", json!({}))).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("runtimeConfig", json!({}))).map(drop)
 }
 
-/// A plugin of a chain that has nothing to do passes on what it got.
+/// A chained plugin with nothing to do must pass on its `prevResult`.
 fn nothing(test: &TestContext<'_>) -> TestResult {
     let limits = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
     let target = test.target("pod1")?;
@@ -117,16 +117,16 @@ fn nothing(test: &TestContext<'_>) -> TestResult {
         let answer = call.run()?;
         let seen = layout::normalised(&answer.result()?);
         let expected = layout::normalised(target.previous.as_ref().unwrap_or(&Value::Null));
-        answer.ensure(seen == expected, format!("the result of the plugin before: {expected}"), seen)?;
+        answer.ensure(seen == expected, format!("the previous plugin's result: {expected}"), seen)?;
         test.unchanged_since(&before, &answer)?;
     }
     Ok(())
 }
 
-/// An attachment's life with each of these texts in CNI_ARGS.
+/// Calls ADD, CHECK and DEL with each of these texts in CNI_ARGS.
 fn lives(test: &TestContext<'_>, texts: &[&str]) -> TestResult {
     for (number, args) in texts.iter().enumerate() {
-        whole_life(test, &test.target(&format!("pod{number}"))?, |call| call.var("CNI_ARGS", *args))?;
+        add_check_del(test, &test.target(&format!("pod{number}"))?, |call| call.var("CNI_ARGS", *args))?;
     }
     Ok(())
 }
@@ -158,10 +158,10 @@ fn kubernetes(test: &TestContext<'_>) -> TestResult {
 
 fn labels(test: &TestContext<'_>) -> TestResult {
     let args = json!({"cni": {"labels": [{"key": "app", "value": "trial"}]}});
-    whole_life(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
 }
 
 fn useless_ips(test: &TestContext<'_>) -> TestResult {
     let args = json!({"cni": {"ips": ["10.77.0.99"]}});
-    whole_life(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
 }

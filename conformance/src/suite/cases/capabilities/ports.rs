@@ -1,4 +1,4 @@
-//! Ports of the host that lead to a container, tried with connections.
+//! Host ports, checked with real connections.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::suite::test_context::{Target, TestContext};
 
 const PORT: u16 = 18081;
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// A second address of the host.
+/// A second address of the node.
 const OTHER: &str = "198.51.100.1";
 
-/// A container, and a machine outside that sees two addresses of the host.
+/// A container and an outside client of a node with two addresses.
 fn world(test: &TestContext<'_>) -> Result<(Target, Client), Stop> {
     let target = test.target("pod1")?;
     let node = test.node()?;
     let client = node.outside_client("192.0.2.0/24")?;
-    // Forwarding is the matter of the plugin that makes the interface.
+    // The plugin that makes the interface would enable forwarding.
     node.sh(&format!("echo 1 > /proc/sys/net/ipv4/ip_forward && ip addr add {OTHER}/32 dev lo"))?;
     Ok((target, client))
 }
@@ -32,11 +32,11 @@ fn attach(test: &TestContext<'_>, target: &Target, mappings: &Value) -> TestResu
     test.add(target).key("runtimeConfig", json!({"portMappings": mappings})).run()?.ok()
 }
 
-/// Whether a connection to the host comes out at a listener in the container.
+/// Whether a connection to the node reaches a listener in the container.
 fn connects(client: &Client, to: SocketAddr, listener: &TcpListener) -> Result<bool, Stop> {
     let stream = client.run(|| TcpStream::connect_timeout(&to, TIMEOUT))?;
     listener.set_nonblocking(true)?;
-    // The last step of the handshake may still be on its way to the listener.
+    // The listener may see the connection slightly after the client.
     Ok(stream.is_ok() && eventually(TIMEOUT, || listener.accept().is_ok()))
 }
 
@@ -80,8 +80,8 @@ pub(super) fn host_address(test: &TestContext<'_>) -> TestResult {
     mapping["hostIP"] = OTHER.into();
     attach(test, &target, &json!([mapping]))?;
     let to = |address: IpAddr| connects(&client, SocketAddr::new(address, PORT), &listener);
-    ensure(to(OTHER.parse()?)?, format!("a connection by the host's address {OTHER}"), "none")?;
-    ensure(!to(client.node_address())?, "no connection by another address of the host", "one")
+    ensure(to(OTHER.parse()?)?, format!("a connection through the host's address {OTHER}"), "none")?;
+    ensure(!to(client.node_address())?, "no connection through another address of the host", "one")
 }
 
 pub(super) fn several(test: &TestContext<'_>) -> TestResult {
@@ -92,7 +92,11 @@ pub(super) fn several(test: &TestContext<'_>) -> TestResult {
     attach(test, &target, &json!([mapping(80, "tcp"), second]))?;
     for (port, listener) in [(PORT, &one), (PORT + 1, &other)] {
         let to = SocketAddr::new(client.node_address(), port);
-        ensure(connects(&client, to, listener)?, format!("a connection by port {port} of the host"), "none")?;
+        ensure(
+            connects(&client, to, listener)?,
+            format!("a connection through port {port} of the host"),
+            "none",
+        )?;
     }
     Ok(())
 }

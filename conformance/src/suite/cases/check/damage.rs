@@ -1,19 +1,20 @@
-//! Damage that CHECK has to notice.
+//! Damage that CHECK must detect.
 
 use super::super::tools::{altered, dual_stack};
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::{Target, TestContext};
 
-/// Empties every packet filter.
+/// Empties all packet filters: nf_tables and legacy iptables.
 const FLUSH: &str = "nft flush ruleset; \
     for family in ip ip6; do for table in $(cat /proc/net/${family}_tables_names 2>/dev/null); do \
     ${family}tables-legacy -t $table -F; ${family}tables-legacy -t $table -X; done; done";
-/// Takes the rules out of every table, and leaves tables and chains, which some tools make just by looking.
+/// Removes the rules from all tables. It keeps tables and chains, because some tools create them when they
+/// list.
 pub(super) const EMPTY: &str = "nft list tables | sed 's/^table/nft flush table/' | sh";
-/// The bridge of the configuration that the suite has for the bridge plugin.
+/// The bridge in the suite's configuration of the bridge plugin.
 const BRIDGE: &str = "cnitrial0";
 
-/// An attachment that CHECK finds in order before something is done to it, and not in order after.
+/// Expects CHECK to succeed before the damage and to fail after it.
 fn noticed(test: &TestContext<'_>, damage: impl Fn(&Target) -> Result<(), Stop>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -24,12 +25,12 @@ fn noticed(test: &TestContext<'_>, damage: impl Fn(&Target) -> Result<(), Stop>)
     Ok(())
 }
 
-/// The damage is a command in the container; `IF` stands for the interface.
+/// The damage is a shell command in the container; `IF` stands for the interface.
 fn in_pod(test: &TestContext<'_>, command: &str) -> TestResult {
     noticed(test, |target| altered(&target.pod, &command.replace("IF", &target.ifname)))
 }
 
-/// The damage is a command on the node.
+/// The damage is a shell command on the node.
 fn on_node(test: &TestContext<'_>, command: &str) -> TestResult {
     noticed(test, |_| altered(test.node()?, command))
 }
@@ -42,7 +43,7 @@ pub(super) fn no_namespace(test: &TestContext<'_>) -> TestResult {
     noticed(test, |target| Ok(target.pod.delete()?))
 }
 
-/// The subnet's route and the default route, which go with the address, come back.
+/// The kernel removes the subnet's route and the default route with the address; the command adds them again.
 pub(super) fn no_address(test: &TestContext<'_>) -> TestResult {
     in_pod(
         test,
@@ -88,7 +89,7 @@ pub(super) fn no_reservation(test: &TestContext<'_>) -> TestResult {
     on_node(test, "rm /var/lib/cni/networks/*/10.77.0.*")
 }
 
-/// The host's end of the pair that the suite has made for the container.
+/// The host's end of the veth pair that the suite has made for the container.
 fn host_end(target: &Target) -> String {
     let previous = target.previous.as_ref().and_then(|result| result.pointer("/interfaces/0/name"));
     previous.and_then(serde_json::Value::as_str).unwrap_or("host2").to_owned()

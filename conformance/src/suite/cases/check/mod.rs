@@ -1,4 +1,4 @@
-//! CHECK: whether an attachment is still as ADD made it.
+//! Test cases of CHECK.
 
 mod damage;
 
@@ -12,52 +12,52 @@ use crate::suite::stub::Reply;
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{Target, TestContext};
 
-/// Plugins that make an interface.
-const MAKERS: &[Role] = &[Role::Interface];
-/// Plugins that work on a container's interface.
+/// The role of plugins that make an interface.
+const INTERFACE: &[Role] = &[Role::Interface];
+/// Roles of plugins that work on a container's interface.
 const WORKERS: &[Role] = &[Role::Interface, Role::Chained];
-/// Plugins that set up a packet filter.
+/// Plugins that use the packet filter.
 const FILTERING: &[&str] = &["bridge", "ptp", "portmap", "firewall"];
 const FORWARDING: &[&str] = &["bridge", "ptp"];
 const BRIDGE: &[&str] = &["bridge"];
 const BANDWIDTH: &[&str] = &["bandwidth"];
-/// How often a container is checked straight after its ADD.
+/// How many containers are checked right after their ADD.
 const TIMES: usize = 20;
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CHK-01", "prev-result-absent-or-null", WORKERS, without_previous),
-    TestCase::new("CHK-01", "prev-result-has-another-address", MAKERS, other_address).delegating(),
+    TestCase::new("CHK-01", "prev-result-has-another-address", INTERFACE, other_address).delegating(),
     TestCase::new("CHK-02", "another-route", WORKERS, another_route),
     TestCase::new("CHK-02", "another-address", WORKERS, another_address),
-    TestCase::new("CHK-02", "another-mtu", MAKERS, another_mtu),
+    TestCase::new("CHK-02", "another-mtu", INTERFACE, another_mtu),
     TestCase::new("CHK-02", "another-interface", WORKERS, another_interface),
     TestCase::new("CHK-02", "another-interface-in-prev-result", WORKERS, another_interface_told),
-    TestCase::new("CHK-03", "the-interface-is-gone", MAKERS, damage::no_interface).each_version(),
-    TestCase::new("CHK-03", "the-namespace-is-gone", MAKERS, damage::no_namespace),
-    TestCase::new("CHK-03", "the-address-is-gone", MAKERS, damage::no_address).delegating().each_version(),
-    TestCase::new("CHK-03", "the-address-has-another-prefix", MAKERS, damage::other_prefix).delegating(),
-    TestCase::new("CHK-03", "the-ipv6-address-is-gone", MAKERS, damage::no_ipv6_address).delegating(),
-    TestCase::new("CHK-03", "the-route-is-gone", MAKERS, damage::no_route).delegating().each_version(),
-    TestCase::new("CHK-03", "the-hardware-address-is-another", MAKERS, damage::other_mac),
-    TestCase::new("CHK-03", "the-bridge-is-gone", MAKERS, damage::no_bridge).only(BRIDGE),
+    TestCase::new("CHK-03", "the-interface-is-gone", INTERFACE, damage::no_interface).each_version(),
+    TestCase::new("CHK-03", "the-namespace-is-gone", INTERFACE, damage::no_namespace),
+    TestCase::new("CHK-03", "the-address-is-gone", INTERFACE, damage::no_address).delegating().each_version(),
+    TestCase::new("CHK-03", "the-address-has-another-prefix", INTERFACE, damage::other_prefix).delegating(),
+    TestCase::new("CHK-03", "the-ipv6-address-is-gone", INTERFACE, damage::no_ipv6_address).delegating(),
+    TestCase::new("CHK-03", "the-route-is-gone", INTERFACE, damage::no_route).delegating().each_version(),
+    TestCase::new("CHK-03", "the-hardware-address-is-another", INTERFACE, damage::other_mac),
+    TestCase::new("CHK-03", "the-bridge-is-gone", INTERFACE, damage::no_bridge).only(BRIDGE),
     TestCase::new("CHK-04", "the-firewall-was-flushed", WORKERS, damage::flushed).only(FILTERING),
     TestCase::new("CHK-04", "the-reservation-is-gone", &[Role::Ipam], damage::no_reservation)
         .only(&["host-local"]),
     TestCase::new("CHK-04", "the-shaping-towards-it-is-gone", WORKERS, damage::no_ingress).only(BANDWIDTH),
     TestCase::new("CHK-04", "the-shaping-from-it-is-gone", WORKERS, damage::no_egress).only(BANDWIDTH),
     TestCase::new("CHK-04", "the-setting-is-undone", WORKERS, damage::setting_undone).only(&["tuning"]),
-    TestCase::new("CHK-04", "the-gateway-address-is-gone", MAKERS, damage::no_gateway).only(FORWARDING),
-    TestCase::new("CHK-05", "the-interface-is-down", MAKERS, damage::down),
+    TestCase::new("CHK-04", "the-gateway-address-is-gone", INTERFACE, damage::no_gateway).only(FORWARDING),
+    TestCase::new("CHK-05", "the-interface-is-down", INTERFACE, damage::down),
     TestCase::new("CHK-05", "lo-is-down", &[Role::Loopback], damage::lo_down),
-    TestCase::new("CHK-05", "it-is-no-port-of-the-bridge", MAKERS, damage::no_port).only(BRIDGE),
-    TestCase::new("CHK-05", "the-bridge-is-down", MAKERS, damage::bridge_down).only(BRIDGE),
-    TestCase::new("CHK-05", "forwarding-is-off", MAKERS, damage::no_forwarding).only(FORWARDING),
+    TestCase::new("CHK-05", "it-is-no-port-of-the-bridge", INTERFACE, damage::no_port).only(BRIDGE),
+    TestCase::new("CHK-05", "the-bridge-is-down", INTERFACE, damage::bridge_down).only(BRIDGE),
+    TestCase::new("CHK-05", "forwarding-is-off", INTERFACE, damage::no_forwarding).only(FORWARDING),
     TestCase::new("CHK-06", "at-once", PLUGINS, at_once).each_version(),
     TestCase::new("CHK-06", "at-once-after-each-of-many", PLUGINS, many),
-    TestCase::new("CHK-06", "at-once-with-both-families", MAKERS, many_dual_stack).delegating(),
-    TestCase::new("CHK-07", "the-ipam-plugin-is-called", MAKERS, delegated).delegating().each_version(),
-    TestCase::new("CHK-07", "the-ipam-plugin-fails", MAKERS, delegate_fails).delegating().each_version(),
+    TestCase::new("CHK-06", "at-once-with-both-families", INTERFACE, many_dual_stack).delegating(),
+    TestCase::new("CHK-07", "the-ipam-plugin-is-called", INTERFACE, delegated).delegating().each_version(),
+    TestCase::new("CHK-07", "the-ipam-plugin-fails", INTERFACE, delegate_fails).delegating().each_version(),
     TestCase::new("CHK-08", "nothing-is-changed", PLUGINS, harmless),
     TestCase::new("CHK-08", "nothing-is-repaired", WORKERS, no_repair),
 ];
@@ -81,7 +81,7 @@ fn other_address(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// An attachment that is changed by somebody in a way that is none of the plugin's business.
+/// Changes an attachment, or its result, in a way that CHECK must accept.
 fn tolerated(test: &TestContext<'_>, change: impl Fn(&Target, &mut Value) -> Result<(), Stop>) -> TestResult {
     let target = test.target("pod1")?;
     let mut result = test.attached(&target)?;
@@ -117,7 +117,7 @@ fn another_interface(test: &TestContext<'_>) -> TestResult {
     tolerated(test, |target, _| make_another(target))
 }
 
-/// As libcni has it after a later plugin that makes an interface of its own.
+/// The result is what libcni would have after a later plugin that makes an interface.
 fn another_interface_told(test: &TestContext<'_>) -> TestResult {
     let family = (test.version < crate::runner::Version::V1_0_0).then_some("4");
     tolerated(test, |target, result| {
@@ -149,14 +149,14 @@ fn at_once(test: &TestContext<'_>) -> TestResult {
     test.check(&target, &result).run()?.silent()
 }
 
-/// One after the other, and all of them again in the end.
+/// Calls ADD and CHECK for one container after the other, then CHECK for all of them.
 fn checked_at_once(test: &TestContext<'_>, times: usize) -> TestResult {
     let mut attached = Vec::new();
     for number in 0..times {
         let target = test.target(&format!("pod{number}"))?;
         let result = test.attached(&target)?;
         test.check(&target, &result).run()?.silent()?;
-        // One address, the same for everybody, is what static and `lo` have; that does no harm here.
+        // static and loopback give all containers the same address, which does no harm here.
         attached.push((target, result));
     }
     for (target, result) in &attached {
@@ -182,7 +182,7 @@ fn delegated(test: &TestContext<'_>) -> TestResult {
     let verbs = test.ipam()?.verbs()?;
     answer.ensure(
         verbs.last().is_some_and(|verb| verb == "CHECK"),
-        "the IPAM plugin's CHECK",
+        "a call of the IPAM plugin's CHECK",
         verbs.join(", "),
     )
 }
@@ -203,10 +203,10 @@ fn harmless(test: &TestContext<'_>) -> TestResult {
     let answer = test.check(&target, &result).run()?;
     answer.silent()?;
     let changes = node.diff(&test.snapshot()?) + &pod.diff(&test.snapshot_of(&target.pod)?);
-    answer.ensure(changes.is_empty(), "an unchanged node and namespace", changes)
+    answer.ensure(changes.is_empty(), "no change on the node or in the namespace", changes)
 }
 
-/// CHECK reports what is wrong and leaves it to others.
+/// CHECK must report damage but not repair it.
 fn no_repair(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -215,5 +215,5 @@ fn no_repair(test: &TestContext<'_>) -> TestResult {
     let (node, pod) = (test.snapshot()?, test.snapshot_of(&target.pod)?);
     let answer = test.check(&target, &result).run()?;
     let changes = node.diff(&test.snapshot()?) + &pod.diff(&test.snapshot_of(&target.pod)?);
-    answer.ensure(changes.is_empty(), "an unchanged node and namespace", changes)
+    answer.ensure(changes.is_empty(), "no change on the node or in the namespace", changes)
 }

@@ -13,11 +13,11 @@ use crate::suite::outcome::{Stop, TestResult, ensure, skip};
 use crate::suite::plugin_under_test::Role;
 use crate::suite::test_context::{Target, TestContext};
 
-/// How many containers there are.
+/// How many containers are attached at the same time.
 const CROWD: usize = 8;
 
 pub(super) fn many(test: &TestContext<'_>) -> TestResult {
-    // The first come to a node where nothing is shared yet. One of them stays.
+    // The first containers make the state that containers share. One of them stays attached.
     let first = targets(test, "first")?;
     let results = all(&first, |target| test.attached(target))?;
     for target in &first {
@@ -55,7 +55,7 @@ fn targets(test: &TestContext<'_>, name: &str) -> Result<Vec<Target>, Stop> {
     (0..CROWD).map(|number| test.target(&format!("{name}{number}"))).collect()
 }
 
-/// Does the same with each at the same time.
+/// Does the same with all items at the same time.
 fn all<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R, Stop> + Sync) -> Result<Vec<R>, Stop> {
     let work = &work;
     thread::scope(|scope| {
@@ -64,11 +64,11 @@ fn all<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R, Stop> + Syn
     })
 }
 
-/// A shell that makes links and takes them away. The pauses are for the rest of the machine, which shares one lock for
-/// all links.
+/// A shell makes and removes links in the container's namespace. The pauses are for the rest of the machine:
+/// the kernel has one lock (RTNL) for all links.
 pub(super) fn busy_namespace(test: &TestContext<'_>) -> TestResult {
     if !kernel::works("ip link add probe2 type veth peer name probe3")? {
-        return skip("this kernel has no links of the kind veth");
+        return skip("this kernel has no link type veth");
     }
     for round in 0..4 {
         let target = test.target(&format!("pod{round}"))?;
@@ -85,7 +85,7 @@ pub(super) fn busy_namespace(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// As containerd does it for each pod.
+/// containerd calls ADD of loopback at the same time for each pod.
 pub(super) fn with_loopback(test: &TestContext<'_>) -> TestResult {
     let loopback = test.neighbour("loopback")?;
     let node = test.node()?;
@@ -98,7 +98,7 @@ pub(super) fn with_loopback(test: &TestContext<'_>) -> TestResult {
             let other = scope.spawn(|| node.call(&exec));
             let result = test.attached(&target);
             let other = joined(other)?;
-            ensure(other.success(), "loopback to succeed beside it", other.stdout_text())?;
+            ensure(other.success(), "loopback to succeed at the same time", other.stdout_text())?;
             result
         })?;
         test.detached(&target, &result)?;

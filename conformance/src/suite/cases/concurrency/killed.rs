@@ -1,4 +1,4 @@
-//! Calls whose runtime loses patience.
+//! Calls that the runtime kills.
 
 use std::process::Command;
 use std::thread;
@@ -14,15 +14,14 @@ use crate::suite::stub::Reply;
 use crate::suite::test_context::{NETWORK, TestContext};
 
 /// When an ADD is killed, in milliseconds after its start.
-const MOMENTS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+const KILL_TIMES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What a killed ADD leaves of itself is another matter: here the next calls, of whatever end, do not wait for it.
+/// Expects that the next calls do not block; other test cases check what a killed ADD leaves behind.
 pub(super) fn at_any_time(test: &TestContext<'_>) -> TestResult {
-    for moment in MOMENTS {
-        let (target, next) =
-            (test.target(&format!("killed-{moment}"))?, test.target(&format!("next-{moment}"))?);
+    for time in KILL_TIMES {
+        let (target, next) = (test.target(&format!("killed-{time}"))?, test.target(&format!("next-{time}"))?);
         let mut child = start(test, &test.add(&target))?;
-        thread::sleep(Duration::from_millis(moment));
+        thread::sleep(Duration::from_millis(time));
         child.kill()?;
         child.wait()?;
         test.attached(&next)?;
@@ -37,13 +36,13 @@ pub(super) fn holder(test: &TestContext<'_>) -> TestResult {
     let file = format!("/var/lib/cni/networks/{NETWORK}/lock");
     let node = test.node()?;
     if node.read_file(&file).is_err() {
-        return skip(format!("it has no lock {file}"));
+        return skip(format!("the plugin has no lock file {file}"));
     }
     let mut command = Command::new("sh");
     command.args(["-c", &format!("exec 9<{file}; flock 9 && : > /run/locked && exec sleep 60")]);
     let holder = node.spawn(command)?;
     if !eventually(Duration::from_secs(5), || node.read_file("/run/locked").is_ok()) {
-        return Err(Stop::Broken(anyhow::anyhow!("the lock cannot be taken")));
+        return Err(Stop::Broken(anyhow::anyhow!("cannot lock {file}")));
     }
     let target = test.target("pod1")?;
     thread::scope(|scope| {
@@ -52,7 +51,7 @@ pub(super) fn holder(test: &TestContext<'_>) -> TestResult {
         let has_waited = !waiting.is_finished();
         drop(holder);
         let result: Result<Value, Stop> = joined(waiting);
-        ensure(has_waited, "ADD to wait while another holds the lock", "it did not")?;
+        ensure(has_waited, "ADD to wait while another process holds the lock", "it did not")?;
         result.map(drop)
     })
 }
@@ -69,7 +68,7 @@ pub(super) fn slow_delegate(test: &TestContext<'_>) -> TestResult {
     child.kill()?;
     child.wait()?;
     ensure(is_called, "the delegate to be called", "it was not")?;
-    // Once while the delegate is still at work, and once after its end.
+    // DEL once while the delegate still runs, and once after its end.
     test.del(&target, None).run()?.ok()?;
     thread::sleep(Duration::from_millis(1200));
     test.del(&target, None).run()?.ok()?;

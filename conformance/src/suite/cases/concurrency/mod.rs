@@ -1,4 +1,4 @@
-//! Plugins at the same time, their ends, and what they leave alone.
+//! Test cases of concurrent calls, of the end of processes, and of state that belongs to others.
 
 mod crowd;
 mod killed;
@@ -8,10 +8,10 @@ mod system;
 use crate::suite::plugin_under_test::{PLUGINS, Role, STATEFUL};
 use crate::suite::test_case::TestCase;
 
-/// Those that work in the container's namespace.
+/// Roles of plugins that work in the container's namespace.
 const INSIDE: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CONC-01", "many-containers-come-and-go-at-once", PLUGINS, crowd::many),
     TestCase::new("CONC-02", "links-come-and-go-in-the-same-namespace", INSIDE, crowd::busy_namespace),

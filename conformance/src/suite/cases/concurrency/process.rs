@@ -1,4 +1,4 @@
-//! When a plugin ends, and what is left of it then.
+//! When a plugin ends, and which processes it leaves.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,28 +14,28 @@ use crate::suite::call::{Answer, Call, TIMEOUT};
 use crate::suite::outcome::{Stop, TestResult, ensure};
 use crate::suite::test_context::TestContext;
 
-/// What the slowest call may take.
+/// The time limit of a call.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long the kernel may take to forget a process that has ended.
+/// How long to wait for the kernel to remove ended processes from /proc.
 const KERNEL: Duration = Duration::from_millis(50);
 
-/// Starts a call with its whole input, and does not wait for its end.
+/// Starts a call and writes its whole input, without waiting for its end.
 pub(super) fn start(test: &TestContext<'_>, call: &Call<'_>) -> Result<Child, Stop> {
     let (mut child, mut stdin) = open(test, call)?;
-    // A plugin that is gone already has read enough.
+    // Fails with EPIPE if the plugin has ended.
     let _ = stdin.write_all(&call.input());
     child.stdin = None;
     Ok(child)
 }
 
-/// Starts a call, without any input yet.
+/// Starts a call without writing its input.
 fn open(test: &TestContext<'_>, call: &Call<'_>) -> Result<(Child, ChildStdin), Stop> {
     let mut child = test.spawn(&mut call.exec.to_command())?;
     let stdin = child.stdin.take().context("the plugin has no standard input")?;
     Ok((child, stdin))
 }
 
-/// Makes the calls of an attachment's life and looks at each.
+/// Makes all calls of an attachment's life and passes each answer to `seen`.
 fn life(test: &TestContext<'_>, mut seen: impl FnMut(&str, &Answer) -> TestResult) -> TestResult {
     let target = test.target("pod1")?;
     let answer = test.add(&target).run()?;
@@ -52,8 +52,8 @@ fn life(test: &TestContext<'_>, mut seen: impl FnMut(&str, &Answer) -> TestResul
     Ok(())
 }
 
-/// A plugin's processes are in the lab's view of the file system, whatever network they are in. The streams are looked
-/// at by each call.
+/// Finds a plugin's processes by their mount namespace, which is the node's even if they change their network
+/// namespace. [`Call::run`] already checks that the output streams are closed.
 pub(super) fn none_left(test: &TestContext<'_>) -> TestResult {
     let view = test.node()?.run(|| fs::read_link("/proc/thread-self/ns/mnt"))??;
     let left = || -> Vec<String> {
@@ -63,7 +63,7 @@ pub(super) fn none_left(test: &TestContext<'_>) -> TestResult {
     };
     life(test, |verb, answer| {
         let is_empty = eventually(KERNEL, || left().is_empty());
-        answer.ensure(is_empty, format!("no process of {verb} after its end"), format!("{:?}", left()))
+        answer.ensure(is_empty, format!("no process left by {verb}"), format!("{:?}", left()))
     })
 }
 
@@ -90,11 +90,11 @@ pub(super) fn waits_for_input(test: &TestContext<'_>) -> TestResult {
         child.kill()?;
     }
     let output = child.wait_with_output()?;
-    ensure(!has_ended, "ADD to wait for the rest of its input", "it had ended before")?;
+    ensure(!has_ended, "ADD to wait for the rest of its input", "it ended before")?;
     ensure(
         is_over,
         format!("an end within {TIMEOUT:?} of the end of the input"),
-        "it was still running, and was killed",
+        "it was still running and was killed",
     )?;
     ensure(
         output.status.success(),

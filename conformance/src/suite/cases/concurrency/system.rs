@@ -1,4 +1,4 @@
-//! What belongs to others on a node.
+//! State of the node that belongs to others.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,7 +13,7 @@ use crate::suite::kernel;
 use crate::suite::outcome::{Stop, TestResult, ensure, skip};
 use crate::suite::test_context::TestContext;
 
-/// Something of every kind, made by somebody else. All of it has one of [`MARKS`] on it.
+/// State of every kind that no plugin has made. Each line of a snapshot about it contains one of [`MARKS`].
 const FOREIGN: &str = "set -e
     ip link add foreign0 type veth peer name foreign1
     ip addr add 203.0.113.1/24 dev foreign0
@@ -32,10 +32,10 @@ const FOREIGN: &str = "set -e
     printf 'foreign\\r\\neth0' > /var/lib/cni/networks/foreign/10.77.0.9
     echo '{}' > /var/lib/cni/results/foreign-pod-eth0
     echo foreign > /run/cni/foreign";
-/// From where to where a datagram is sent that the kernel goes on tracking.
+/// Source and destination of a datagram whose flow the kernel tracks.
 const FLOW: (&str, &str) = ("203.0.113.1:7001", "203.0.113.9:9");
 const MARKS: [&str; 3] = ["foreign", "203.0.113.", "FOREIGN"];
-/// The settings of a node as a whole, and of the foreign links.
+/// Prints the settings of the node and of the foreign links.
 const SETTINGS: &str = "cd /proc/sys/net
     for dir in ipv4 ipv4/conf/all ipv4/conf/default ipv4/conf/lo ipv4/conf/foreign0 ipv6 ipv6/conf/all \
         ipv6/conf/default ipv6/conf/foreign0 bridge; do grep -s . $dir/* 2>/dev/null; done; true";
@@ -44,10 +44,10 @@ pub(super) fn foreign(test: &TestContext<'_>) -> TestResult {
     if !kernel::works(
         "ip link add probe2 type veth peer name probe3 && tc qdisc add dev probe2 root pfifo limit 7",
     )? {
-        return skip("this kernel has no links of the kind veth, or no queueing discipline pfifo");
+        return skip("this kernel has no link type veth or no queueing discipline pfifo");
     }
     kernel::tools(&["ip", "tc", "nft", "iptables-nft"])?;
-    // First, since what the neighbours' calls do to others must not be taken for what was there.
+    // This comes first, so that changes by the neighbours' calls are not part of the compared state.
     node_in_use(test)?;
     test.node()?.sh(FOREIGN)?;
     test.node()?.run(|| UdpSocket::bind(FLOW.0).and_then(|socket| socket.send_to(b"foreign", FLOW.1)))??;
@@ -62,7 +62,7 @@ pub(super) fn foreign(test: &TestContext<'_>) -> TestResult {
     let result = answer.result()?;
     let now: Vec<String> = test.snapshot()?.lines().collect();
     let missing: Vec<&String> = theirs.iter().filter(|line| !now.contains(line)).collect();
-    answer.ensure(missing.is_empty(), "all that is foreign as before", format!("missing: {missing:#?}"))?;
+    answer.ensure(missing.is_empty(), "the foreign state unchanged", format!("missing: {missing:#?}"))?;
     same_settings(test, &settings, "ADD")?;
     same_flows(test, flows, &answer)?;
     if test.version >= Version::V0_4_0 {
@@ -83,10 +83,10 @@ pub(super) fn foreign(test: &TestContext<'_>) -> TestResult {
 
 fn same_flows(test: &TestContext<'_>, flows: usize, answer: &Answer) -> TestResult {
     let are_all = foreign_flows(test)? == flows;
-    answer.ensure(are_all, "the foreign flow still tracked", "the kernel has forgotten it")
+    answer.ensure(are_all, "the foreign flow still tracked by the kernel", "it is gone")
 }
 
-/// How many foreign flows the kernel tracks; none where it does not say.
+/// How many foreign flows the kernel tracks; 0 if /proc/net/nf_conntrack does not exist.
 fn foreign_flows(test: &TestContext<'_>) -> Result<usize, Stop> {
     let tracked = test.node()?.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack"))?;
     Ok(tracked.unwrap_or_default().lines().filter(|flow| flow.contains("203.0.113.")).count())
@@ -95,5 +95,5 @@ fn foreign_flows(test: &TestContext<'_>) -> Result<usize, Stop> {
 fn same_settings(test: &TestContext<'_>, before: &str, after: &str) -> Result<(), Stop> {
     let now = test.node()?.sh(SETTINGS)?;
     let changed: Vec<&str> = now.lines().filter(|line| !before.lines().any(|other| other == *line)).collect();
-    ensure(changed.is_empty(), format!("the node's settings as before, after {after}"), changed.join("\n"))
+    ensure(changed.is_empty(), format!("the node's settings unchanged after {after}"), changed.join("\n"))
 }

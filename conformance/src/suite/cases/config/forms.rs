@@ -1,16 +1,16 @@
-//! The same configuration in other forms: case of keys, `null`, order, escapes, empty texts.
+//! Other spellings of the same configuration: case of keys, `null`, order, escapes, empty strings.
 
 use serde_json::{Value, json};
 
 use crate::suite::call::Call;
-use crate::suite::cases::life::{same_effect, whole_life};
+use crate::suite::cases::life::{add_check_del, same_effect};
 use crate::suite::layout;
 use crate::suite::outcome::{Stop, TestResult, mismatch};
 use crate::suite::test_context::TestContext;
 
 /// A rate in bits per second.
 const RATE: u64 = 8_000_000;
-/// What CRI-O sends with a rate that nobody gave a burst.
+/// The burst that CRI-O sends if only a rate was configured.
 const LARGE_BURST: u64 = 34_359_738_359;
 
 pub(super) fn case_of_host_ports(test: &TestContext<'_>) -> TestResult {
@@ -19,7 +19,7 @@ pub(super) fn case_of_host_ports(test: &TestContext<'_>) -> TestResult {
     same_effect(test, &json!({"portMappings": [usual]}), &json!({"portMappings": [other]}))
 }
 
-/// The configuration of a bandwidth plugin whose limits come from the runtime.
+/// Removes the limits from the configuration of a bandwidth plugin, so that those of the runtime apply.
 fn without_limits(call: Call<'_>) -> Call<'_> {
     let keys = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
     keys.iter().fold(call, |call, key| call.without_key(key))
@@ -44,12 +44,12 @@ pub(super) fn nulls(test: &TestContext<'_>) -> TestResult {
     let change = |call: Call<'_>| {
         let mut config = call.config.clone();
         for key in ["dns", "args", "capabilities", "runtimeConfig", "prevResult", "ipMasq", "trialKey"] {
-            // What is there already is wanted, but for what a runtime sends if there is nothing to say.
+            // Keep existing values.
             config.entry(key).or_insert(Value::Null);
         }
         config
     };
-    whole_life(test, &test.target("pod1")?, |mut call| {
+    add_check_del(test, &test.target("pod1")?, |mut call| {
         call.config = change(call.clone());
         call
     })
@@ -62,7 +62,7 @@ pub(super) fn nulls_of_the_runtime(test: &TestContext<'_>) -> TestResult {
         "deviceID": null, "cgroupPath": null, "infinibandGUID": null,
         "dns": {"Servers": null, "Searches": null, "Options": null, "servers": null},
         "io.kubernetes.cri.pod-annotations": null});
-    whole_life(test, &test.target("pod1")?, |call| call.key("runtimeConfig", values.clone())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("runtimeConfig", values.clone())).map(drop)
 }
 
 pub(super) fn nulls_of_the_plugin(test: &TestContext<'_>) -> TestResult {
@@ -78,7 +78,7 @@ pub(super) fn nulls_of_the_plugin(test: &TestContext<'_>) -> TestResult {
         "bandwidth" => &["ingressRate", "ingressBurst"],
         _ => &[],
     };
-    whole_life(test, &test.target("pod1")?, |call| {
+    add_check_del(test, &test.target("pod1")?, |call| {
         let mut call = keys.iter().fold(call, |call, key| call.key(key, Value::Null));
         if test.plugin.name == "host-local" {
             let range = json!({"subnet": "10.77.0.0/24", "rangeStart": null, "rangeEnd": null, "gateway": null});
@@ -91,7 +91,7 @@ pub(super) fn nulls_of_the_plugin(test: &TestContext<'_>) -> TestResult {
     .map(drop)
 }
 
-/// How a JSON text is written.
+/// How a JSON document is written.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Reversed,
@@ -99,7 +99,7 @@ enum Form {
     Spaced,
 }
 
-/// A document in one of the forms that mean the same.
+/// The document in this form.
 fn written(value: &Value, form: Form) -> String {
     let (open, separator) = match form {
         Form::Spaced => ("\r\n\t ", " \r\n\t,\t\n\r "),
@@ -137,7 +137,7 @@ fn text(string: &str, form: Form) -> String {
 
 fn life_written(test: &TestContext<'_>, form: Form) -> TestResult {
     let target = test.target("pod1")?;
-    let life = whole_life(test, &target, |call| {
+    let life = add_check_del(test, &target, |call| {
         let bytes = written(&Value::Object(call.config.clone()), form);
         call.bytes(bytes)
     });
@@ -159,7 +159,7 @@ pub(super) fn white_space(test: &TestContext<'_>) -> TestResult {
 pub(super) fn large_burst(test: &TestContext<'_>) -> TestResult {
     let limits = json!({"bandwidth": {
         "ingressRate": RATE, "ingressBurst": LARGE_BURST, "egressRate": RATE, "egressBurst": LARGE_BURST}});
-    let life = whole_life(test, &test.target("pod1")?, |call| {
+    let life = add_check_del(test, &test.target("pod1")?, |call| {
         without_limits(call).key("runtimeConfig", limits.clone())
     });
     life.map(drop)
@@ -171,13 +171,17 @@ pub(super) fn empty_in_ranges(test: &TestContext<'_>) -> TestResult {
     let empty = ipam(json!({"subnet": "10.77.0.0/24", "rangeStart": "", "rangeEnd": "", "gateway": ""}));
     let target = test.target("pod1")?;
     let given = |ipam: &Value, name: &str| -> Result<Value, Stop> {
-        // Networks of their own, since each container gets another address.
+        // Each call gets its own network, because a network's containers get different addresses.
         let mut result = test.add(&target).key("name", name).key("ipam", ipam.clone()).run()?.result()?;
         result["routes"] = Value::Null;
         Ok(result)
     };
     let (expected, seen) = (given(&absent, "absent")?, given(&empty, "empty")?);
-    if expected == seen { Ok(()) } else { mismatch(format!("as without them: {expected}"), seen) }
+    if expected == seen {
+        Ok(())
+    } else {
+        mismatch(format!("the same as without these keys: {expected}"), seen)
+    }
 }
 
 pub(super) fn empty_host_address(test: &TestContext<'_>) -> TestResult {

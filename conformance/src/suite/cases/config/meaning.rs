@@ -1,4 +1,4 @@
-//! What the keys of every network mean to a plugin that heeds them.
+//! The effect of keys that every network may have, in plugins that support them.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::fixture::Place as _;
 use crate::suite::outcome::{Stop, TestResult, ensure};
 use crate::suite::test_context::TestContext;
 
-/// The rules of the node that masquerade while a container is attached.
+/// The masquerading rules on the node while a container is attached.
 fn masquerades(test: &TestContext<'_>, wanted: bool) -> Result<Vec<String>, Stop> {
     let target = test.target(if wanted { "with" } else { "without" })?;
     let result = test.add(&target).key("ipMasq", wanted).run()?.result()?;
@@ -20,7 +20,7 @@ pub(super) fn masquerading(test: &TestContext<'_>) -> TestResult {
     let without = masquerades(test, false)?;
     ensure(without.is_empty(), "no masquerading without `ipMasq`", format!("{without:?}"))?;
     let with = masquerades(test, true)?;
-    ensure(!with.is_empty(), "a rule that masquerades with `ipMasq`", "none")
+    ensure(!with.is_empty(), "a masquerading rule with `ipMasq`", "none")
 }
 
 pub(super) fn addresses(test: &TestContext<'_>) -> TestResult {
@@ -28,7 +28,7 @@ pub(super) fn addresses(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&target).run()?;
     answer.ok()?;
     let verbs = test.ipam()?.verbs()?;
-    answer.ensure(verbs == ["ADD"], "an ADD of the IPAM plugin", format!("{verbs:?}"))?;
+    answer.ensure(verbs == ["ADD"], "one call of the IPAM plugin, its ADD", format!("{verbs:?}"))?;
     let seen = target.pod.sh(&format!("ip -o -4 addr show dev {} 2>&1; true", target.ifname))?;
     answer.ensure(seen.contains(" 10.77.0.2/24 "), "the address 10.77.0.2/24 on the interface", seen)
 }
@@ -39,7 +39,7 @@ pub(super) fn name_servers(test: &TestContext<'_>) -> TestResult {
         "options": ["ndots:5"]});
     let answer = test.add(&test.target("pod1")?).key("dns", dns.clone()).run()?;
     let seen = answer.result()?["dns"].clone();
-    answer.ensure(seen == dns, format!("in the result the name servers {dns}"), seen)
+    answer.ensure(seen == dns, format!("the dns {dns} in the result"), seen)
 }
 
 pub(super) fn delegate_by_path(test: &TestContext<'_>) -> TestResult {
@@ -55,7 +55,8 @@ pub(super) fn delegate_by_path(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A plugin that cannot do without addresses may refuse every form, but not some of them. A bridge and macvlan can.
+/// A plugin that needs addresses may refuse all forms, but must treat all alike. bridge and macvlan need
+/// none.
 pub(super) fn no_ipam(test: &TestContext<'_>) -> TestResult {
     let forms = [None, Some(Value::Null), Some(json!({})), Some(json!({"type": ""}))];
     let mut works = ["bridge", "macvlan"].contains(&test.plugin.name.as_str()).then_some(true);

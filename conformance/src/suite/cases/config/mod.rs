@@ -1,11 +1,11 @@
-//! The configuration on standard input, and the network's name.
+//! Test cases of the configuration on standard input and the network's name.
 
 mod forms;
 mod meaning;
 
 use serde_json::json;
 
-use super::life::{calls, whole_life};
+use super::life::{add_check_del, calls};
 use crate::runner::Version;
 use crate::suite::call::Call;
 use crate::suite::outcome::TestResult;
@@ -13,13 +13,13 @@ use crate::suite::plugin_under_test::{ANY, PLUGINS, Role};
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::TestContext;
 
-/// Plugins that have no use for a network's name in a path.
+/// Roles of plugins that do not use the network's name in a path.
 const NAMELESS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
 const BAD_NAMES: [&str; 9] = ["-n", "_n", ".n", "n/x", "n x", "n:x", "../n", "ñ", "n\n"];
-/// More than a pipe holds at once.
+/// More than the capacity of a pipe.
 const LONG_INPUT: usize = 100_000;
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CFG-01", "in-two-writes", PLUGINS, two_writes),
     TestCase::new("CFG-01", "more-than-a-pipe-holds", PLUGINS, long_input),
@@ -63,11 +63,11 @@ pub(super) const CASES: &[TestCase] = &[
 
 fn two_writes(test: &TestContext<'_>) -> TestResult {
     let way = "{ dd bs=1 count=20 2>/dev/null; sleep 0.05; cat; } | @PLUGIN@";
-    whole_life(test, &test.target("pod1")?, |call| call.by_way_of(way)).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.through_script(way)).map(drop)
 }
 
 fn long_input(test: &TestContext<'_>) -> TestResult {
-    let life = whole_life(test, &test.target("pod1")?, |call| {
+    let life = add_check_del(test, &test.target("pod1")?, |call| {
         let bytes = [vec![b' '; LONG_INPUT], call.input()].concat();
         call.bytes(bytes)
     });
@@ -92,7 +92,7 @@ fn undecodable(test: &TestContext<'_>) -> TestResult {
     ] {
         add.clone().bytes(bytes).run()?.refused()?.code_in(&[6])?;
     }
-    // Decodable, but without a name.
+    // `null` can be decoded, but has no name.
     add.bytes("null").run()?.refused()?.code_in(&[6, 7]).map(drop)
 }
 
@@ -103,13 +103,13 @@ fn undecodable_version(test: &TestContext<'_>) -> TestResult {
 
 fn unreadable(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
-    test.add(&target).by_way_of("exec @PLUGIN@ </").run()?.refused()?.code_in(&[5]).map(drop)
+    test.add(&target).through_script("exec @PLUGIN@ </").run()?.refused()?.code_in(&[5]).map(drop)
 }
 
 fn no_input(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
-    // Some languages open /dev/null in place of a closed stream before a program begins: it is empty then.
-    test.add(&target).by_way_of("exec @PLUGIN@ <&-").run()?.refused()?.code_in(&[5, 6]).map(drop)
+    // Some language runtimes open /dev/null for a closed standard input; then the input is empty.
+    test.add(&target).through_script("exec @PLUGIN@ <&-").run()?.refused()?.code_in(&[5, 6]).map(drop)
 }
 
 fn unknown_field(test: &TestContext<'_>) -> TestResult {
@@ -122,7 +122,7 @@ fn unknown_field(test: &TestContext<'_>) -> TestResult {
 
 fn unknown_args(test: &TestContext<'_>) -> TestResult {
     let args = json!({"labels": {"a": "b"}, "org.example": ["x", 7, null], "cni": {"trialKey": 1}});
-    whole_life(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("args", args.clone())).map(drop)
 }
 
 fn capabilities(test: &TestContext<'_>) -> TestResult {
@@ -130,11 +130,11 @@ fn capabilities(test: &TestContext<'_>) -> TestResult {
         "portMappings": true, "bandwidth": true, "ipRanges": true, "ips": true, "mac": true, "dns": true,
         "aliases": true, "deviceID": true, "infinibandGUID": true, "cgroupPath": true, "trialKey": true,
         "io.kubernetes.cri.pod-annotations": true, "denied": false});
-    whole_life(test, &test.target("pod1")?, |call| call.key("capabilities", declared.clone())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("capabilities", declared.clone())).map(drop)
 }
 
 fn reserved_keys(test: &TestContext<'_>) -> TestResult {
-    let life = whole_life(test, &test.target("pod1")?, |call| {
+    let life = add_check_del(test, &test.target("pod1")?, |call| {
         call.key("cni.dev/trial", json!({"a": [1]})).key("cni.dev/", true)
     });
     life.map(drop)
@@ -149,7 +149,7 @@ fn no_type(test: &TestContext<'_>) -> TestResult {
     }
 }
 
-/// An ADD that has to fail, with one of these codes if the version defines them.
+/// Expects a call to fail; from 1.0.0 on, which defines the codes, with one of these codes.
 fn refused_with(test: &TestContext<'_>, call: &Call<'_>, codes: &[u64]) -> TestResult {
     let refusal = call.run()?.refused()?;
     if test.version >= Version::V1_0_0 { refusal.code_in(codes).map(drop) } else { Ok(()) }
@@ -172,7 +172,7 @@ fn number_for_a_name(test: &TestContext<'_>) -> TestResult {
 
 fn good_names(test: &TestContext<'_>) -> TestResult {
     for (number, name) in ["n", "7", "N0", "n-a_m.e", "a..b"].iter().enumerate() {
-        whole_life(test, &test.target(&format!("pod{number}"))?, |call| call.key("name", *name))?;
+        add_check_del(test, &test.target(&format!("pod{number}"))?, |call| call.key("name", *name))?;
     }
     Ok(())
 }
@@ -190,5 +190,5 @@ fn bad_names(test: &TestContext<'_>) -> TestResult {
 
 fn long_name(test: &TestContext<'_>) -> TestResult {
     let name = "n".repeat(300);
-    whole_life(test, &test.target("pod1")?, |call| call.key("name", name.as_str())).map(drop)
+    add_check_del(test, &test.target("pod1")?, |call| call.key("name", name.as_str())).map(drop)
 }

@@ -1,4 +1,4 @@
-//! DEL with input that became invalid after ADD. There may be no other chance to clean up.
+//! DEL with input that became invalid after ADD. It may be the last chance to clean up.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::suite::call::Call;
 use crate::suite::outcome::{TestResult, skip};
 use crate::suite::test_context::TestContext;
 
-/// A plugin's name, and where in its configuration there is what instead of a value that is valid.
+/// A plugin's name, a key of its configuration, and an invalid value for the key.
 const SPOILT: &[(&str, &str, &str)] = &[
     ("bridge", "vlan", "9999"),
     ("ptp", "mtu", "-1"),
@@ -22,7 +22,7 @@ const SPOILT: &[(&str, &str, &str)] = &[
     ("bandwidth", "ingressBurst", "0"),
 ];
 
-/// After an ADD with everything in order, a DEL with something that is not, and nothing is left.
+/// Calls ADD with valid input and DEL with invalid input. Expects nothing left on the node.
 fn tried(test: &TestContext<'_>, spoil: impl Fn(Call<'_>) -> Call<'_>) -> TestResult {
     let before = node_in_use(test)?;
     let target = test.target("pod1")?;
@@ -60,7 +60,7 @@ pub(super) fn runtime_config(test: &TestContext<'_>) -> TestResult {
 
 pub(super) fn own_key(test: &TestContext<'_>) -> TestResult {
     let Some((_, path, text)) = SPOILT.iter().find(|(plugin, ..)| *plugin == test.plugin.name) else {
-        return skip("no key of it is known that removing does not need");
+        return skip("the suite knows no key of this plugin that DEL does not need");
     };
     let value: Value = serde_json::from_str(text)?;
     tried(test, |mut del| match path.split_once('.') {

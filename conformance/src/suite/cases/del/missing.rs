@@ -1,4 +1,4 @@
-//! DEL where parts of what is to be removed are gone, or were never there.
+//! DEL when parts of the attachment are gone or never existed.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use crate::suite::call::Call;
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::{Target, TestContext};
 
-/// What is gone when DEL comes.
+/// Parts of an attachment that can be missing at DEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gone {
     Nothing,
-    /// The runtime knows no namespace.
+    /// CNI_NETNS is empty.
     Netns,
-    /// The namespace and its path.
+    /// The namespace and the file at its path.
     Namespace,
     /// The namespace; its path is an ordinary file, as after a reboot.
     Mount,
@@ -27,7 +27,7 @@ impl Gone {
             Gone::Nothing | Gone::Netns => {}
             Gone::Namespace => target.pod.delete()?,
             Gone::Mount => target.pod.unmount_only()?,
-            // A plugin that was not added has made none.
+            // Without ADD the interface may not exist.
             Gone::Interface => {
                 target
                     .pod
@@ -37,7 +37,7 @@ impl Gone {
         Ok(())
     }
 
-    /// Takes the namespace away if it is still there, as a runtime does after DEL.
+    /// Deletes the namespace if it still exists, as a runtime does after DEL.
     fn ends(self, target: &Target) -> Result<(), Stop> {
         if !matches!(self, Gone::Namespace | Gone::Mount) {
             target.pod.delete()?;
@@ -50,10 +50,10 @@ impl Gone {
     }
 }
 
-/// Whether DEL gets a `prevResult`.
+/// DEL with `prevResult`, without it, and with `null`.
 const PREVIOUS: [Option<bool>; 3] = [Some(true), None, Some(false)];
 
-/// DEL with `prevResult`, without, and with `null`: after an ADD, or without one.
+/// Calls DEL in each variant of [`PREVIOUS`], after an ADD if `is_added`. Expects nothing left on the node.
 fn tried(test: &TestContext<'_>, gone: Gone, is_added: bool) -> TestResult {
     let before = node_in_use(test)?;
     for (number, previous) in PREVIOUS.into_iter().enumerate() {
@@ -119,7 +119,7 @@ pub(super) fn ipam_called(test: &TestContext<'_>) -> TestResult {
         let answer = gone.del(test.del(&target, Some(&result))).run()?;
         let verbs = test.ipam()?.verbs()?;
         let verbs = verbs.get(calls..).unwrap_or_default();
-        let expected = format!("the IPAM plugin is called with DEL ({gone:?} gone)");
+        let expected = format!("a call of the IPAM plugin's DEL ({gone:?} gone)");
         answer.ensure(verbs.iter().any(|verb| verb == "DEL"), expected, format!("its calls: {verbs:?}"))?;
     }
     Ok(())

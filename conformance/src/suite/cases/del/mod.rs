@@ -1,4 +1,4 @@
-//! DEL: removes an attachment, whatever there still is of it.
+//! Test cases of DEL.
 
 mod broken;
 mod missing;
@@ -12,14 +12,14 @@ use crate::suite::stub::Reply;
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::TestContext;
 
-/// Plugins that make an interface.
-const MAKERS: &[Role] = &[Role::Interface];
-/// Plugins that work on links and may use helper programs for it.
+/// The role of plugins that make an interface.
+const INTERFACE: &[Role] = &[Role::Interface];
+/// Roles of plugins that work on links and may use helper programs.
 const WORKERS: &[Role] = &[Role::Interface, Role::Chained];
-/// Plugins with keys that removing does not need; they are in `broken`.
+/// Plugins with a key in `broken` that DEL does not need.
 const SPOILT: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "static", "portmap", "bandwidth"];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("DEL-01", "nothing-is-left", STATEFUL, nothing_left).each_version(),
     TestCase::new("DEL-01", "lo-is-down-again", &[Role::Loopback], lo_is_down).each_version(),
@@ -32,8 +32,8 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("DEL-03", "never-added-and-namespace-unmounted", PLUGINS, missing::never_added_unmounted),
     TestCase::new("DEL-03", "never-added-and-interface-gone", WORKERS, missing::never_added_no_interface),
     TestCase::new("DEL-04", "prev-result-absent-or-null", PLUGINS, without_previous).each_version(),
-    TestCase::new("DEL-05", "ipam-is-called-whatever-is-gone", MAKERS, missing::ipam_called).delegating(),
-    TestCase::new("DEL-06", "the-ipam-plugin-fails", MAKERS, ipam_fails).delegating().each_version(),
+    TestCase::new("DEL-05", "ipam-is-called-whatever-is-gone", INTERFACE, missing::ipam_called).delegating(),
+    TestCase::new("DEL-06", "the-ipam-plugin-fails", INTERFACE, ipam_fails).delegating().each_version(),
     TestCase::new("DEL-07", "nothing-but-the-namespace", PLUGINS, missing::never_added).each_version(),
     TestCase::new("DEL-07", "netns-not-given", PLUGINS, missing::never_added_not_given),
     TestCase::new("DEL-07", "namespace-gone", PLUGINS, missing::never_added_gone),
@@ -43,8 +43,8 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("DEL-08", "prev-result-is-damaged", STATEFUL, broken::previous),
     TestCase::new("DEL-08", "runtime-config-is-damaged", STATEFUL, broken::runtime_config),
     TestCase::new("DEL-08", "a-key-of-its-own-is-not-valid", STATEFUL, broken::own_key).only(SPOILT),
-    TestCase::new("DEL-09", "the-ipam-plugin-fails", MAKERS, words_of_ipam_failure).delegating(),
-    TestCase::new("DEL-09", "the-ipam-plugin-is-missing", MAKERS, words_of_missing_ipam).delegating(),
+    TestCase::new("DEL-09", "the-ipam-plugin-fails", INTERFACE, words_of_ipam_failure).delegating(),
+    TestCase::new("DEL-09", "the-ipam-plugin-is-missing", INTERFACE, words_of_missing_ipam).delegating(),
     TestCase::new("DEL-09", "helper-programs-are-missing", WORKERS, words_without_helpers),
 ];
 
@@ -57,18 +57,19 @@ fn nothing_left(test: &TestContext<'_>) -> TestResult {
     answer.silent()?;
     test.unchanged_since(&node, &answer)?;
     let changes = pod.diff(&test.snapshot_of(&target.pod)?);
-    answer.ensure(changes.is_empty(), "a namespace as it was before", changes)?;
+    answer.ensure(changes.is_empty(), "no change in the namespace", changes)?;
     target.pod.delete()?;
     test.unchanged_since(&before, &answer)
 }
 
-/// The kernel gives `lo` its addresses when it comes up, and leaves them to it.
+/// Compares only the state of `lo`: the kernel adds its addresses when it comes up and keeps them when it
+/// goes down.
 fn lo_is_down(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
     let answer = test.detached(&target, &result)?;
     let shown = target.pod.sh("ip -o link show lo")?;
-    answer.ensure(!shown.contains(",UP"), "lo is down as before", shown)
+    answer.ensure(!shown.contains(",UP"), "lo to be down as before ADD", shown)
 }
 
 fn again(test: &TestContext<'_>) -> TestResult {
@@ -107,7 +108,7 @@ fn without_previous(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A DEL whose delegate cannot do its part.
+/// The error of a DEL whose delegate fails.
 fn failing_ipam(test: &TestContext<'_>, msg: &'static str) -> Result<Refusal, Stop> {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -121,7 +122,7 @@ fn ipam_fails(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Words that go-cni takes for success.
+/// Texts that go-cni takes for success.
 const TAKEN_FOR_SUCCESS: [&str; 2] = ["not found", "no such file or directory"];
 
 fn is_no_success(refusal: &Refusal) -> TestResult {
@@ -137,7 +138,7 @@ fn words_of_ipam_failure(test: &TestContext<'_>) -> TestResult {
 fn words_of_missing_ipam(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
-    // The folder of the stubs is not searched any more.
+    // CNI_PATH without the stubs' folder.
     let del = test.del(&target, Some(&result)).var("CNI_PATH", test.plugin.dir.to_string_lossy());
     is_no_success(&del.run()?.refused()?)
 }

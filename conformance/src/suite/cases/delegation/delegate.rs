@@ -1,4 +1,4 @@
-//! How a delegate is found and called.
+//! How a plugin finds and calls its delegate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::suite::outcome::{TestResult, ensure, skip};
 use crate::suite::stub::{Recorded, Reply, Stub};
 use crate::suite::test_context::TestContext;
 
-/// An argument and a variable that no plugin knows.
+/// CNI_ARGS with a key that no plugin knows.
 const ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAME=web-0";
 
 pub(super) fn first_folder(test: &TestContext<'_>) -> TestResult {
@@ -47,10 +47,10 @@ pub(super) fn folder_of_that_name(test: &TestContext<'_>) -> TestResult {
     answer.ensure(stub.calls()?.len() == 1, "one call of the delegate", stub.calls()?.len())
 }
 
-/// Makes the calls of one attachment's life and looks at each that was delegated.
+/// Calls ADD, CHECK and DEL, each modified by `change`, and passes each delegated call to `seen`.
 fn life<'a>(
     test: &'a TestContext<'_>,
-    shape: fn(Call<'a>) -> Call<'a>,
+    change: fn(Call<'a>) -> Call<'a>,
     mut seen: impl FnMut(&Call<'a>, &Recorded) -> TestResult,
 ) -> TestResult {
     let target = test.target("pod1")?;
@@ -62,7 +62,7 @@ fn life<'a>(
             "CHECK" => test.check(&target, &result),
             _ => test.del(&target, Some(&result)),
         };
-        let call = shape(call);
+        let call = change(call);
         let before = test.ipam()?.calls()?.len();
         let answer = call.run()?;
         answer.ok()?;
@@ -106,7 +106,7 @@ pub(super) fn configuration(test: &TestContext<'_>) -> TestResult {
             serde_json::from_slice::<Value>(&recorded.stdin),
         );
         let is_same = seen.as_ref().is_ok_and(|seen| *seen == sent);
-        ensure(is_same, format!("the delegate reads {sent}"), String::from_utf8_lossy(&recorded.stdin))
+        ensure(is_same, format!("the delegate to read {sent}"), String::from_utf8_lossy(&recorded.stdin))
     })
 }
 
@@ -116,7 +116,7 @@ pub(super) fn standard_error(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&test.target("pod1")?).run()?;
     answer.ok()?;
     let is_there = answer.output.stderr_text().contains("the pool is nearly empty");
-    answer.ensure(is_there, "the delegate's words on standard error", answer.shown())
+    answer.ensure(is_there, "the delegate's text on standard error", answer.shown())
 }
 
 pub(super) fn verbs(test: &TestContext<'_>) -> TestResult {

@@ -1,4 +1,4 @@
-//! Delegates that fail, and plugins that fail after them.
+//! Delegates that fail, and plugins that fail after their delegate succeeded.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,11 @@ use crate::suite::outcome::{TestResult, skip};
 use crate::suite::stub::Reply;
 use crate::suite::test_context::TestContext;
 
-/// Fails unless the ADD was refused and the delegate was called with DEL after its own ADD.
+/// Expects that ADD failed and that the delegate's DEL was called after its ADD.
 fn undone(test: &TestContext<'_>, answer: &Answer) -> TestResult {
     answer.refused()?;
     let verbs = test.ipam()?.verbs()?;
-    answer.ensure(
-        verbs == ["ADD", "DEL"],
-        "the delegate called with ADD, then with DEL",
-        format!("{verbs:?}"),
-    )
+    answer.ensure(verbs == ["ADD", "DEL"], "calls of the delegate's ADD, then DEL", format!("{verbs:?}"))
 }
 
 pub(super) fn refused_add(test: &TestContext<'_>) -> TestResult {
@@ -25,13 +21,13 @@ pub(super) fn refused_add(test: &TestContext<'_>) -> TestResult {
     undone(test, &answer)
 }
 
-/// Fails unless a failed ADD was followed by a DEL of the delegate; a plugin that can live with the delegate's answer
-/// has nothing to call off.
+/// Expects the delegate's DEL after an ADD that failed because of this reply. Skips the test case if the
+/// plugin accepts the reply.
 fn called_off(test: &TestContext<'_>, reply: Value) -> TestResult {
     test.ipam()?.on("ADD", Reply::Json(reply))?;
     let answer = test.add(&test.target("pod1")?).run()?;
     if answer.output.success() {
-        return skip("the plugin can live with that");
+        return skip("the plugin accepts the delegate's result");
     }
     undone(test, &answer)
 }
@@ -40,7 +36,7 @@ pub(super) fn no_address(test: &TestContext<'_>) -> TestResult {
     called_off(test, json!({"cniVersion": test.version.to_string(), "ips": []}))
 }
 
-/// The kernel refuses a route whose gateway is on no link.
+/// The kernel refuses a route whose gateway is not reachable on any link.
 pub(super) fn impossible_route(test: &TestContext<'_>) -> TestResult {
     let model = json!({
         "ips": [{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}],

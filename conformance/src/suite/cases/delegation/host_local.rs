@@ -1,4 +1,4 @@
-//! host-local's own: ranges, and files that people and other programs read.
+//! host-local: ranges, and the files that other programs read.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::suite::layout::addresses;
 use crate::suite::outcome::{TestResult, same};
 use crate::suite::test_context::{NETWORK, TestContext};
 
-/// Where the reference keeps the addresses of the suite's network.
+/// The reference's folder for the addresses of the suite's network.
 fn folder() -> String {
     format!("/var/lib/cni/networks/{NETWORK}")
 }
@@ -60,7 +60,7 @@ pub(super) fn form(test: &TestContext<'_>) -> TestResult {
 
 pub(super) fn understood(test: &TestContext<'_>) -> TestResult {
     let node = test.node()?;
-    // 10.77.0.1 is the gateway. Two containers are there, and 10.77.0.5 was given last.
+    // 10.77.0.1 is the gateway. Two containers have addresses; 10.77.0.5 was assigned last.
     for (name, content) in [
         ("lock", ""),
         ("10.77.0.5", "other\r\neth0"),
@@ -80,7 +80,7 @@ pub(super) fn understood(test: &TestContext<'_>) -> TestResult {
     released(test, "10.77.0.5", "10.77.0.6")
 }
 
-/// Releases before 0.7.0 of the reference wrote the container ID only.
+/// Releases of the reference before 0.7.0 wrote only the container ID.
 pub(super) fn legacy(test: &TestContext<'_>) -> TestResult {
     let node = test.node()?;
     for (name, content) in
@@ -91,7 +91,7 @@ pub(super) fn legacy(test: &TestContext<'_>) -> TestResult {
     released(test, "10.77.0.5", "10.77.0.6")
 }
 
-/// CHECK and DEL of a container find its file, and leave that of another.
+/// Expects that CHECK and DEL of a container find its file and do not touch another container's.
 fn released(test: &TestContext<'_>, others: &str, own: &str) -> TestResult {
     let target = test.target("pod1")?;
     let result = json!({"cniVersion": test.version.to_string(), "ips": [{"address": format!("{own}/24"), "gateway": "10.77.0.1"}]});

@@ -1,4 +1,4 @@
-//! What IPAM plugins give, and what plugins make of it.
+//! Results of IPAM plugins, and how other plugins use them.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -75,7 +75,7 @@ pub(super) fn unknown_version(test: &TestContext<'_>) -> TestResult {
 
 pub(super) fn all_differ(test: &TestContext<'_>) -> TestResult {
     if test.plugin.name == "static" {
-        return skip("it gives the addresses of its configuration to whoever asks");
+        return skip("static gives every container the configured addresses");
     }
     for round in 0..2 {
         let names = (0..CROWD).map(|number| format!("pod{number}-{round}"));
@@ -91,7 +91,7 @@ pub(super) fn all_differ(test: &TestContext<'_>) -> TestResult {
             format!("{CROWD} different addresses"),
             format!("{all:?}"),
         )?;
-        // Half of them go, so that the next round finds gaps.
+        // Release half of the addresses, so that the next round finds gaps.
         for (target, result) in targets.iter().zip(&results).step_by(2) {
             test.detached(target, result)?;
         }
@@ -106,7 +106,7 @@ pub(super) fn unknown_container(test: &TestContext<'_>) -> TestResult {
     test.unchanged_since(&before, &answer)
 }
 
-/// A plugin accepts from its delegate what has no more than an address.
+/// A plugin must accept a delegate's result that has only an address.
 pub(super) fn least(test: &TestContext<'_>) -> TestResult {
     let model = json!({"ips": [{"address": "10.77.0.9/24"}]});
     test.ipam()?.on("ADD", Reply::Json(layout::render(&model, test.version)))?;

@@ -1,4 +1,4 @@
-//! Plugins that run others, and the IPAM plugins that are run.
+//! Test cases of delegation and of IPAM plugins.
 
 mod delegate;
 mod failures;
@@ -12,7 +12,7 @@ use crate::suite::test_case::TestCase;
 const INTERFACE: &[Role] = &[Role::Interface];
 const IPAM: &[Role] = &[Role::Ipam];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("DLG-01", "the-first-folder-that-has-it-wins", INTERFACE, delegate::first_folder)
         .delegating(),

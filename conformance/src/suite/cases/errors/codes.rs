@@ -1,4 +1,4 @@
-//! The codes of errors.
+//! Error codes.
 
 use std::fs::File;
 
@@ -9,24 +9,25 @@ use super::provoked::failures;
 use crate::suite::outcome::{TestResult, skip};
 use crate::suite::test_context::TestContext;
 
-/// Every code below 100 that some version of the specification has; 50 and 51 are for STATUS alone.
+/// The codes below 100 that any version of the specification defines, except 50 and 51, which only STATUS
+/// uses.
 const KNOWN: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 11];
-/// Where a plugin's own codes begin.
+/// The first code of a plugin's own codes.
 pub(super) const OWN: u64 = 100;
 
-/// Whether a code may be that of a failed ADD. Code 8 is in no version; the reference has it for one situation, a
-/// namespace that is the plugin's own, which is not among what is provoked here.
+/// Whether a failed ADD may have this code. No version of the specification defines code 8; the reference
+/// uses it only for the plugin's own namespace, which these test cases do not provoke.
 pub(super) fn is_allowed(code: u64) -> bool {
     code >= OWN || KNOWN.contains(&code)
 }
 
 pub(super) fn known_codes(test: &TestContext<'_>) -> TestResult {
     for (_, answer) in failures(test)? {
-        // Whether there is an error object at all is another requirement.
+        // ERR-01 requires an error object.
         let Some(code) = answer.output.document().ok().and_then(|object| object["code"].as_u64()) else {
             continue;
         };
-        answer.ensure(is_allowed(code), "a code of the specification, or one from 100 on", code)?;
+        answer.ensure(is_allowed(code), "a code of the specification or a code from 100 on", code)?;
     }
     Ok(())
 }
@@ -40,7 +41,7 @@ pub(super) fn fitting_codes(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A folder can be opened as a file, but reading from it fails.
+/// Standard input is a folder: opening it succeeds, reading fails.
 pub(super) fn unreadable_input(test: &TestContext<'_>) -> TestResult {
     let call = test.add(&test.target("pod1")?);
     let mut command = call.exec.to_command();
@@ -51,7 +52,8 @@ pub(super) fn unreadable_input(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Fields of the reference's bridge that another may do without. One that says so with code 2 has to say which it is.
+/// Fields of the reference's bridge that another bridge plugin may not support. An error with code 2 must
+/// name the field.
 pub(super) fn unsupported_field(test: &TestContext<'_>) -> TestResult {
     let mut is_shown = false;
     let fields = [("vlan", json!(107)), ("macspoofchk", json!(true)), ("portIsolation", json!(true))];
@@ -66,10 +68,10 @@ pub(super) fn unsupported_field(test: &TestContext<'_>) -> TestResult {
             refusal.mentions(field)?.mentions(&value.to_string())?;
         }
     }
-    if is_shown { Ok(()) } else { skip("it refuses none of the fields that were tried with code 2") }
+    if is_shown { Ok(()) } else { skip("the plugin refuses none of the tested fields with code 2") }
 }
 
-/// Values of the right kind that contradict something, so that it is not decoding that fails.
+/// Values that decode but fail validation.
 pub(super) fn invalid_value(test: &TestContext<'_>) -> TestResult {
     let (key, value) = match test.plugin.name.as_str() {
         "bandwidth" => ("ingressBurst", json!(0)),

@@ -1,4 +1,4 @@
-//! What becomes of the errors and the logs of a plugin that is delegated to.
+//! Errors and logs of a delegate.
 
 use serde_json::json;
 
@@ -9,9 +9,9 @@ use crate::suite::outcome::{Stop, TestResult, skip};
 use crate::suite::stub::Reply;
 use crate::suite::test_context::TestContext;
 
-/// What a stub's error says.
+/// The message of a stub's error.
 const MESSAGE: &str = "the pool is being moved";
-/// A code of the specification, and one of the delegate's own.
+/// A code of the specification and a plugin's own code.
 const CODES: [u64; 2] = [11, 142];
 
 fn crashed(test: &TestContext<'_>) -> Result<(Answer, Refusal), Stop> {
@@ -28,7 +28,11 @@ pub(super) fn crash(test: &TestContext<'_>) -> TestResult {
 
 pub(super) fn code_of_a_crash(test: &TestContext<'_>) -> TestResult {
     let (answer, refusal) = crashed(test)?;
-    answer.ensure(is_allowed(refusal.code), "a code of the specification, or one from 100 on", answer.shown())
+    answer.ensure(
+        is_allowed(refusal.code),
+        "a code of the specification or a code from 100 on",
+        answer.shown(),
+    )
 }
 
 fn unchanged(answer: &Answer, code: u64) -> TestResult {

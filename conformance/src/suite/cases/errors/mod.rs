@@ -1,4 +1,4 @@
-//! Failures: how a plugin ends, what it prints, and the codes that it uses. And what it prints when it succeeds.
+//! Test cases of exit status, output and error objects.
 
 mod codes;
 mod delegate;
@@ -8,7 +8,7 @@ mod provoked;
 use crate::suite::plugin_under_test::{ANY, PLUGINS};
 use crate::suite::test_case::TestCase;
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("EXIT-01", "a-success-ends-with-0", PLUGINS, output::success_ends_with_zero).each_version(),
     TestCase::new("EXIT-01", "a-failure-ends-with-another-status", ANY, output::failure_does_not),

@@ -1,4 +1,4 @@
-//! Exit status and streams.
+//! Exit status and output.
 
 use super::provoked::{failures, provocations};
 use crate::runner::Version;
@@ -6,7 +6,7 @@ use crate::suite::call::Answer;
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::TestContext;
 
-/// The answers of an attachment's life: ADD, CHECK and STATUS where there is one, DEL, GC.
+/// The answers of an attachment's life: ADD, CHECK and STATUS if the version has them, DEL, GC.
 fn life(test: &TestContext<'_>) -> Result<Vec<Answer>, Stop> {
     let target = test.target("pod1")?;
     let added = test.add(&target).run()?;
@@ -25,7 +25,7 @@ fn life(test: &TestContext<'_>) -> Result<Vec<Answer>, Stop> {
     Ok(answers)
 }
 
-/// One JSON document, or nothing at all.
+/// Expects one JSON document or nothing on standard output.
 fn at_most_one_document(answer: &Answer) -> TestResult {
     if !answer.output.stdout.iter().all(u8::is_ascii_whitespace) {
         answer.document()?;
@@ -33,7 +33,7 @@ fn at_most_one_document(answer: &Answer) -> TestResult {
     Ok(())
 }
 
-/// DEL when there is nothing to do is no failure either.
+/// A second DEL, which has nothing to do, must succeed too.
 pub(super) fn success_ends_with_zero(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -42,7 +42,7 @@ pub(super) fn success_ends_with_zero(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Who prints an error has failed.
+/// A plugin that prints an error object must exit with another status than 0.
 pub(super) fn failure_does_not(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     for provocation in provocations(test, &target) {
@@ -52,7 +52,7 @@ pub(super) fn failure_does_not(test: &TestContext<'_>) -> TestResult {
         let is_wrong = answer.output.success() && is_error;
         answer.ensure(!is_wrong, "an exit status other than 0, with an error object", answer.shown())?;
         if answer.output.success() {
-            // What has succeeded after all must not stand in the way of the next.
+            // Undo an unexpected success, so that the next call starts from the same state.
             test.del(&target, None).run()?;
         }
     }
@@ -70,9 +70,13 @@ pub(super) fn error_keys(test: &TestContext<'_>) -> TestResult {
     for (_, answer) in failures(test)? {
         let refusal = answer.refused()?;
         let version = refusal.version.as_deref().unwrap_or_default();
-        answer.ensure(!version.is_empty(), "an error object with a text `cniVersion`", answer.shown())?;
+        answer.ensure(!version.is_empty(), "an error object with a string `cniVersion`", answer.shown())?;
         let details = &refusal.object["details"];
-        answer.ensure(details.is_null() || details.is_string(), "`details`, a text if there", details)?;
+        answer.ensure(
+            details.is_null() || details.is_string(),
+            "`details` as a string or absent",
+            details,
+        )?;
     }
     Ok(())
 }
@@ -95,7 +99,7 @@ pub(super) fn result_of_add(test: &TestContext<'_>) -> TestResult {
     let answer = test.add(&test.target("pod1")?).run()?;
     let result = answer.result()?;
     let parts = ["ip4", "ip6", "ips", "interfaces"];
-    answer.ensure(parts.iter().any(|part| !result[part].is_null()), "a result with something in it", result)
+    answer.ensure(parts.iter().any(|part| !result[part].is_null()), "a result that is not empty", result)
 }
 
 pub(super) fn silence(test: &TestContext<'_>) -> TestResult {
@@ -106,7 +110,7 @@ pub(super) fn silence(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Also with what makes libraries of some languages talk.
+/// Also with variables that enable logging in common libraries.
 pub(super) fn no_logs(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let loud = |verb: &str| {
@@ -125,7 +129,7 @@ pub(super) fn no_logs(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Standard error is thrown away when there is an error object, so what is not in the object is lost.
+/// Callers discard standard error if there is an error object, so the object must name the cause.
 pub(super) fn telling(test: &TestContext<'_>) -> TestResult {
     for (provocation, answer) in failures(test)? {
         if let Some(name) = provocation.names {

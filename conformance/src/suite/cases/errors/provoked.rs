@@ -1,4 +1,4 @@
-//! Calls that are wrong in one way each.
+//! Calls with one error each.
 
 use serde_json::json;
 
@@ -10,13 +10,13 @@ use crate::suite::test_context::{Target, TestContext};
 /// A call that should fail.
 pub(super) struct Provocation<'a> {
     pub(super) call: Call<'a>,
-    /// The code that the specification has for this failure, if it has one.
+    /// The code that the specification defines for this error, if any.
     pub(super) code: Option<u64>,
-    /// What the error has to name, so that its reader knows what to change.
+    /// The text that the error must contain, so that its reader knows what to change.
     pub(super) names: Option<&'static str>,
 }
 
-/// Codes 4 to 7 came with 1.0.0; code 1 was always there.
+/// The code, if the test's version defines it: 1 in every version, 4 to 7 from 1.0.0 on.
 fn code(test: &TestContext<'_>, code: u64) -> Option<u64> {
     (code == 1 || test.version >= Version::V1_0_0).then_some(code)
 }
@@ -38,14 +38,14 @@ pub(super) fn provocations<'a>(test: &'a TestContext<'a>, target: &Target) -> Ve
         (add().key("name", "a/b"), code(test, 7), Some("a/b")),
     ];
     for name in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
-        // An IPAM plugin has no use for the namespace, and may well do without.
+        // An IPAM plugin does not use the namespace and may accept a call without it.
         all.push((add().unset(name), code(test, 4).filter(|_| name != "CNI_NETNS"), Some(name)));
     }
     all.into_iter().map(|(call, code, names)| Provocation { call, code, names }).collect()
 }
 
-/// The answers of the calls that did fail. Whether each has to is the business of other requirements, but what is no
-/// operation, no JSON or of no version cannot succeed.
+/// The answers of the calls that failed. Other requirements say which calls must fail, but at least some of
+/// them must.
 pub(super) fn failures<'a>(test: &'a TestContext<'a>) -> Result<Vec<(Provocation<'a>, Answer)>, Stop> {
     let mut failures = Vec::new();
     let target = test.target("pod1")?;
@@ -56,7 +56,7 @@ pub(super) fn failures<'a>(test: &'a TestContext<'a>) -> Result<Vec<(Provocation
         }
     }
     if failures.is_empty() {
-        return mismatch("errors for calls that are wrong in every way", "all of them succeeded");
+        return mismatch("errors for invalid calls", "all of them succeeded");
     }
     Ok(failures)
 }

@@ -1,4 +1,4 @@
-//! What is in a result, and what is not.
+//! The content of results.
 
 use std::net::IpAddr;
 
@@ -36,10 +36,10 @@ fn of(test: &TestContext<'_>) -> Of {
 pub(super) fn oldest(test: &TestContext<'_>) -> TestResult {
     let (_, answer, result) = rich::add(test)?;
     let problems = layout::problems(&result, test.version, of(test));
-    answer.ensure(problems.is_empty(), "ip4 or ip6 or both, with an address each", problems.join("; "))
+    answer.ensure(problems.is_empty(), "ip4, ip6 or both, each with an address", problems.join("; "))
 }
 
-/// Either it is refused, or one address is given; there is no way to write two.
+/// Two addresses of a family cannot be expressed: the plugin must refuse them or assign one.
 pub(super) fn two_addresses(test: &TestContext<'_>) -> TestResult {
     let ranges = json!([[{"subnet": "10.77.0.0/24"}], [{"subnet": "10.78.0.0/24"}]]);
     let call =
@@ -58,7 +58,7 @@ fn refused_or_right(test: &TestContext<'_>, call: crate::suite::call::Call<'_>) 
         return Ok(());
     }
     let problems = layout::problems(&answer.result()?, test.version, of(test));
-    answer.ensure(problems.is_empty(), "an error, or one address of a family", problems.join("; "))
+    answer.ensure(problems.is_empty(), "an error or at most one address of each family", problems.join("; "))
 }
 
 pub(super) fn family(test: &TestContext<'_>) -> TestResult {
@@ -70,7 +70,7 @@ pub(super) fn family(test: &TestContext<'_>) -> TestResult {
         };
         answer.ensure(
             is_right(&ip["address"]) && is_right(&ip["gateway"]),
-            "a version that is that of address and gateway",
+            "a version that matches address and gateway",
             ip,
         )?;
     }
@@ -85,12 +85,12 @@ pub(super) fn no_family(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// The network's own address means that the host's part is lost.
+/// If an address equals its network's address, the plugin has lost the host part.
 pub(super) fn host_part(test: &TestContext<'_>) -> TestResult {
     let (target, answer, result) = rich::add(test)?;
     let addresses = layout::addresses(&result);
     for address in &addresses {
-        answer.ensure(has_host_part(address), "addresses in CIDR notation with the host's part", address)?;
+        answer.ensure(has_host_part(address), "addresses in CIDR notation with a host part", address)?;
     }
     if rich::is_handed_something(test).is_ok() {
         let given = layout::addresses(&rich::model_for(test, &target));
@@ -130,12 +130,12 @@ pub(super) fn no_interfaces(test: &TestContext<'_>) -> TestResult {
     let result = answer.result()?;
     answer.ensure(result.get("interfaces").is_none(), "no interfaces", &result)?;
     let has_index = layout::list(&result, "ips").any(|ip| ip.get("interface").is_some());
-    answer.ensure(!has_index, "no interface of an address", &result)
+    answer.ensure(!has_index, "addresses without interface", &result)
 }
 
 pub(super) fn as_ipam_said(test: &TestContext<'_>) -> TestResult {
     if test.config().contains_key("dns") {
-        return skip("its configuration has DNS of its own");
+        return skip("the plugin's configuration has its own dns");
     }
     let (_, answer, result) = rich::add(test)?;
     let given = rich::parts(&layout::render(&rich::model(), test.version));

@@ -1,4 +1,4 @@
-//! Results of other versions than the configuration's: what becomes of them.
+//! Conversion of results from other versions.
 
 use serde_json::{Value, json};
 
@@ -10,44 +10,44 @@ use crate::suite::outcome::{Stop, TestResult, skip};
 use crate::suite::plugin_under_test::Role;
 use crate::suite::test_context::TestContext;
 
-/// A version of each shape.
-const SHAPES: [Version; 3] = [Version::V0_1_0, Version::V0_3_0, Version::V1_0_0];
+/// One version of each result layout.
+const LAYOUTS: [Version; 3] = [Version::V0_1_0, Version::V0_3_0, Version::V1_0_0];
 
-/// Ends a trial unless addresses, routes and DNS of an answer are those of a model. A plugin that makes interfaces may
-/// have its own idea of DNS; whether it should is another requirement.
+/// Expects the addresses, routes and DNS of a model in an answer. A plugin that makes interfaces may drop DNS
+/// here; RES-18 covers that.
 fn same_parts(test: &TestContext<'_>, answer: &Answer, model: &Value, from: Version) -> TestResult {
     let (mut wanted, seen) =
         (rich::parts(&layout::render(model, test.version)), rich::parts(&answer.result()?));
     if test.plugin.role == Role::Interface && seen["dns"].is_null() {
         wanted.as_object_mut().map(|wanted| wanted.remove("dns"));
     }
-    answer.ensure(wanted == seen, format!("what was given in {from}: {wanted}"), seen)
+    answer.ensure(wanted == seen, format!("the content given in {from}: {wanted}"), seen)
 }
 
-/// An IPAM plugin that answers in other versions, one after the other.
+/// The IPAM plugin returns the model in each of these other versions.
 fn delegated(test: &TestContext<'_>, from: &[Version], model: &Value) -> TestResult {
     let others: Vec<Version> = from.iter().copied().filter(|version| *version != test.version).collect();
     if others.is_empty() {
-        return skip("it declares no other version of this shape");
+        return skip("the plugin declares no other version of this result layout");
     }
     for (number, version) in others.into_iter().enumerate() {
         let target = rich::target(test, &format!("pod{number}"))?;
         test.ipam_gives(model, version)?;
         let mut call = test.add(&target);
-        // The reference's bridge can be the gateway of one subnet of a family only, and masquerade for one.
+        // The reference's bridge can be the gateway, and masquerade, for one subnet of a family only.
         for key in ["isGateway", "ipMasq"] {
             call.config.entry(key).and_modify(|value| *value = json!(false));
         }
         let answer = call.run()?;
         same_parts(test, &answer, model, version)?;
-        // The next container gets the same addresses.
+        // Release the addresses, which the next container gets again.
         call.exec.command = "DEL".to_owned();
         call.run()?;
     }
     Ok(())
 }
 
-/// A model with more addresses of a family than the oldest versions can say.
+/// A model with more addresses of a family than 0.1.0 and 0.2.0 allow.
 fn many_addresses() -> Value {
     let mut model = rich::model();
     model["ips"] = json!([
@@ -90,7 +90,7 @@ pub(super) fn nothing_to_oldest(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Ends a trial unless a chained plugin has handed on what it was given, to which it may have added interfaces.
+/// Expects that a chained plugin has passed on `prevResult`; it may have appended interfaces.
 fn handed_on(test: &TestContext<'_>, answer: &Answer, model: &Value, from: Version) -> TestResult {
     same_parts(test, answer, model, from)?;
     let (wanted, seen) = (layout::render(model, test.version), answer.result()?);
@@ -98,7 +98,7 @@ fn handed_on(test: &TestContext<'_>, answer: &Answer, model: &Value, from: Versi
     let given: Vec<&Value> = layout::list(&wanted, "interfaces").collect();
     answer.ensure(
         interfaces.starts_with(&given),
-        format!("interfaces that begin with those given: {}", wanted["interfaces"]),
+        format!("interfaces that start with those of prevResult: {}", wanted["interfaces"]),
         &seen["interfaces"],
     )?;
     let index = |result: &Value| -> Vec<Value> {
@@ -129,7 +129,8 @@ pub(super) fn same_version(test: &TestContext<'_>) -> TestResult {
     same_parts(test, &answer, &model, test.version)
 }
 
-/// Where in a result of a version the first IPv4 address is, its gateway, and the first IPv6 address.
+/// The JSON pointers, in the layout of a version, of the first IPv4 address, its gateway and the first IPv6
+/// address.
 fn pointers(version: Version) -> [&'static str; 3] {
     match version < Version::V0_3_0 {
         true => ["/ip4/ip", "/ip4/gateway", "/ip6/ip"],
@@ -137,8 +138,8 @@ fn pointers(version: Version) -> [&'static str; 3] {
     }
 }
 
-/// An ADD with the usual model, in which the values at some places are written in another way. Ends a trial unless the
-/// addresses come out as they were meant.
+/// Calls ADD with the usual model, in which the values at these pointers are spelled differently. Expects the
+/// canonical addresses in the result.
 fn respelled(test: &TestContext<'_>, spellings: &[(&str, &str)]) -> Result<(Answer, Value), Stop> {
     rich::is_handed_something(test)?;
     let target = rich::target(test, "pod1")?;
@@ -158,14 +159,14 @@ fn respelled(test: &TestContext<'_>, spellings: &[(&str, &str)]) -> Result<(Answ
     Ok((answer, seen))
 }
 
-/// A gateway that is empty is none, which a plugin after others can do without.
+/// An empty gateway means no gateway, which only a chained plugin can do without.
 pub(super) fn canonical(test: &TestContext<'_>) -> TestResult {
     let [_, gateway, v6] = pointers(test.version);
     let v6 = (v6, "FD00:0077:0:0:0:0:0:9/64");
     let spellings = [v6, (gateway, "")];
     let spellings = if test.plugin.role == Role::Chained { &spellings[..] } else { &[v6] };
     let (answer, seen) = respelled(test, spellings)?;
-    answer.ensure(seen.get("color").is_none(), "no key that nobody knows", &seen)?;
+    answer.ensure(seen.get("color").is_none(), "no unknown key", &seen)?;
     answer.ensure(seen.pointer(gateway) != Some(&json!("")), "no empty gateway", &seen)
 }
 
@@ -189,8 +190,8 @@ pub(super) fn without_version(test: &TestContext<'_>) -> TestResult {
 
 pub(super) fn other_layout(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
-    let Some(previous) = &target.previous else { return skip("there is no result of plugins before") };
-    for version in SHAPES {
+    let Some(previous) = &target.previous else { return skip("the plugin gets no prevResult") };
+    for version in LAYOUTS {
         if rich::has_other_layout(version, test.version) {
             let call = test.call_for("ADD", &target).previous(&layout::render(previous, version));
             call.run()?.refused()?;

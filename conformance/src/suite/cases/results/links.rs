@@ -1,4 +1,4 @@
-//! Whether a result tells the truth of interfaces.
+//! Whether the interfaces of a result match the kernel's links.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::suite::layout;
 use crate::suite::outcome::{Stop, TestResult};
 use crate::suite::test_context::{Target, TestContext};
 
-/// The links of a place by their names, as `ip` tells them.
+/// The links in a network namespace by name, as `ip -j link show` prints them.
 fn links(place: &impl Place) -> Result<BTreeMap<String, Value>, Stop> {
     let text = place.sh("ip -j link show")?;
-    let list: Vec<Value> = serde_json::from_str(&text).context("the links as JSON")?;
+    let list: Vec<Value> = serde_json::from_str(&text).context("parse the output of ip -j link show")?;
     let named = |link: Value| Some((link["ifname"].as_str()?.to_owned(), link));
     Ok(list.into_iter().filter_map(named).collect())
 }
 
-/// Whether a result means an interface of the container.
+/// Whether an interface of a result is in the container.
 fn is_inside(interface: &Value) -> bool {
     interface["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty())
 }
 
-/// An attachment, and the links of the node and of the container.
+/// An attachment with the links of the node and of the container.
 struct Made {
     target: Target,
     answer: Answer,
@@ -43,7 +43,7 @@ impl Made {
         Ok(Made { target, answer, result, outside, inside })
     }
 
-    /// The kernel's link for an interface of the result.
+    /// The kernel's link of an interface in the result.
     fn link(&self, interface: &Value) -> Option<&Value> {
         let place = if is_inside(interface) { &self.inside } else { &self.outside };
         place.get(interface["name"].as_str()?)
@@ -72,14 +72,14 @@ pub(super) fn owners(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// The container's interface has to be among them, so that an empty list does not do.
+/// The container's interface must be listed, so an empty list fails.
 pub(super) fn places(test: &TestContext<'_>) -> TestResult {
     let made = Made::new(test)?;
     for interface in layout::list(&made.result, "interfaces") {
         let place = if is_inside(interface) { "container" } else { "node" };
         made.answer.ensure(
             made.link(interface).is_some(),
-            format!("an interface that is in the {place}"),
+            format!("an interface that exists in the {place}"),
             interface,
         )?;
     }
@@ -112,7 +112,7 @@ pub(super) fn complete(test: &TestContext<'_>) -> TestResult {
             let is_listed = layout::list(&result, "interfaces")
                 .any(|interface| interface["name"] == **name && is_inside(interface) == inside);
             let place = if inside { "container" } else { "node" };
-            answer.ensure(is_listed, format!("the new link {name} of the {place}"), &result)?;
+            answer.ensure(is_listed, format!("the new link {name} of the {place} in the result"), &result)?;
         }
     }
     Ok(())

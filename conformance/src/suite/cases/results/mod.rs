@@ -1,4 +1,4 @@
-//! Results: their shape, whether they tell the truth, and their conversion from version to version.
+//! Test cases of the layout, the content and the conversion of results.
 
 mod content;
 mod convert;
@@ -9,17 +9,17 @@ mod routes;
 use crate::suite::plugin_under_test::{PLUGINS, Role, STATEFUL};
 use crate::suite::test_case::TestCase;
 
-/// Those with interfaces to tell of.
+/// Roles of plugins whose results have interfaces.
 const LINKS: &[Role] = &[Role::Loopback, Role::Interface, Role::Chained];
-/// Those that make interfaces, of which loopback is none.
-const MAKERS: &[Role] = &[Role::Interface, Role::Chained];
-/// Those that work before there were chains.
+/// Roles of plugins that may make interfaces.
+const INTERFACE_OR_CHAINED: &[Role] = &[Role::Interface, Role::Chained];
+/// Roles of plugins that also work below 0.3.0, which has no chains.
 const FIRST: &[Role] = &[Role::Loopback, Role::Interface, Role::Ipam];
 const INTERFACE: &[Role] = &[Role::Interface];
 const IPAM: &[Role] = &[Role::Ipam];
 const CHAINED: &[Role] = &[Role::Chained];
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("RES-01", "whatever-the-version-of-what-is-handed-in", PLUGINS, content::version)
         .each_version(),
@@ -37,7 +37,7 @@ pub(super) const CASES: &[TestCase] = &[
         .each_version(),
     TestCase::new("RES-08", "each-interface-is-where-the-result-says", LINKS, links::places).each_version(),
     TestCase::new("RES-09", "hardware-addresses-are-the-kernels", LINKS, links::macs).each_version(),
-    TestCase::new("RES-10", "every-new-link-is-listed", MAKERS, links::complete).each_version(),
+    TestCase::new("RES-10", "every-new-link-is-listed", INTERFACE_OR_CHAINED, links::complete).each_version(),
     TestCase::new("RES-11", "routes-of-one-family-each", PLUGINS, routes::families).each_version(),
     TestCase::new("RES-12", "a-gateway-makes-no-default-route", INTERFACE, routes::gateway_only)
         .delegating()
@@ -81,11 +81,19 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CONV-08", "from-1.0.0-and-later-to-the-oldest", INTERFACE, convert::newest_to_oldest)
         .delegating()
         .each_version(),
-    TestCase::new("CONV-09", "nothing-is-lost-without-conversion", MAKERS, convert::same_version)
+    TestCase::new(
+        "CONV-09",
+        "nothing-is-lost-without-conversion",
+        INTERFACE_OR_CHAINED,
+        convert::same_version,
+    )
+    .each_version(),
+    TestCase::new("CONV-10", "an-ipv6-address-in-capitals", INTERFACE_OR_CHAINED, convert::canonical)
         .each_version(),
-    TestCase::new("CONV-10", "an-ipv6-address-in-capitals", MAKERS, convert::canonical).each_version(),
-    TestCase::new("CONV-10", "an-ipv4-address-mapped-into-ipv6", MAKERS, convert::mapped).each_version(),
-    TestCase::new("CONV-11", "a-result-without-a-version", MAKERS, convert::without_version).each_version(),
+    TestCase::new("CONV-10", "an-ipv4-address-mapped-into-ipv6", INTERFACE_OR_CHAINED, convert::mapped)
+        .each_version(),
+    TestCase::new("CONV-11", "a-result-without-a-version", INTERFACE_OR_CHAINED, convert::without_version)
+        .each_version(),
     TestCase::new("CONV-11", "a-previous-result-of-another-shape", CHAINED, convert::other_layout)
         .each_version(),
 ];

@@ -1,4 +1,4 @@
-//! An ADD with much to say.
+//! ADD with a result that has all kinds of entries.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::suite::plugin_under_test::Role;
 use crate::suite::stub::Reply;
 use crate::suite::test_context::{Target, TestContext};
 
-/// A result of an IPAM plugin as 1.1.0 knows it, with both families, routes and DNS.
+/// An IPAM plugin's result in the layout of 1.1.0, with both families, routes and DNS.
 pub(super) fn model() -> Value {
     json!({
         "ips": [
@@ -26,7 +26,7 @@ pub(super) fn model() -> Value {
         "dns": {"nameservers": ["10.77.0.1"], "domain": "trial.example", "search": ["example"], "options": ["ndots:5"]}})
 }
 
-/// Ends a trial on a machine without IPv6.
+/// Skips the test case on a machine without IPv6.
 fn has_ipv6() -> TestResult {
     match kernel::works("ip addr add fd00:77::5/128 dev lo")? {
         true => Ok(()),
@@ -34,7 +34,7 @@ fn has_ipv6() -> TestResult {
     }
 }
 
-/// A container where an IPv6 address can be used at once, and not after a second in which it is searched elsewhere.
+/// A container without duplicate address detection, so that IPv6 addresses are usable at once.
 pub(super) fn target(test: &TestContext<'_>, name: &str) -> Result<Target, Stop> {
     has_ipv6()?;
     let at_once = "for name in all default; do echo 0 > /proc/sys/net/ipv6/conf/$name/accept_dad; done";
@@ -44,13 +44,14 @@ pub(super) fn target(test: &TestContext<'_>, name: &str) -> Result<Target, Stop>
     Ok(target)
 }
 
-/// What a chained plugin gets: the real interface, and what [`model`] has besides, as 1.1.0 knows it.
+/// The `prevResult` for a chained plugin, in the layout of 1.1.0: the real interface, and the entries of
+/// [`model`].
 pub(super) fn previous_model(target: &Target) -> Value {
     let (mut model, previous) = (model(), target.previous.clone().unwrap_or_default());
     model["interfaces"] = previous["interfaces"].clone();
     if let Some(ips) = model["ips"].as_array_mut() {
         ips.iter_mut().for_each(|ip| ip["interface"] = json!(1));
-        // The first is the one that the interface has.
+        // The first address is the real one of the interface.
         if let (Some(first), Some(real)) = (ips.first_mut(), layout::list(&previous, "ips").next()) {
             first["address"] = real["address"].clone();
             first["gateway"] = real["gateway"].clone();
@@ -60,8 +61,7 @@ pub(super) fn previous_model(target: &Target) -> Value {
     model
 }
 
-/// The call of an ADD to which a result in the shape of a version is handed in: by the IPAM plugin, or as that of the
-/// plugins before. Loopback and IPAM plugins get none.
+/// An ADD that gets this result, from the IPAM plugin or as `prevResult`. Loopback and IPAM plugins get none.
 pub(super) fn handing<'a>(
     test: &'a TestContext<'a>,
     target: &Target,
@@ -78,12 +78,12 @@ pub(super) fn handing<'a>(
     }
 }
 
-/// What is handed in to an ADD in this target, as 1.1.0 knows it.
+/// The result that an ADD for this target gets, in the layout of 1.1.0.
 pub(super) fn model_for(test: &TestContext<'_>, target: &Target) -> Value {
     if test.plugin.role == Role::Chained { previous_model(target) } else { model() }
 }
 
-/// An ADD that has to succeed and gets both families, routes and DNS handed in, in the lab's version.
+/// Calls ADD, which must succeed, with both families, routes and DNS in the test's version.
 pub(super) fn add(test: &TestContext<'_>) -> Result<(Target, Answer, Value), Stop> {
     let target = target(test, "pod1")?;
     let answer = handing(test, &target, &layout::render(&model_for(test, &target), test.version))?.run()?;
@@ -91,15 +91,15 @@ pub(super) fn add(test: &TestContext<'_>) -> Result<(Target, Answer, Value), Sto
     Ok((target, answer, result))
 }
 
-/// Whether something is handed in to the plugin at all.
+/// Skips the test case unless the plugin gets a result from an IPAM plugin or as `prevResult`.
 pub(super) fn is_handed_something(test: &TestContext<'_>) -> TestResult {
     match test.plugin.delegates || test.plugin.role == Role::Chained {
         true => Ok(()),
-        false => skip("no result is handed in to it"),
+        false => skip("the plugin gets no result of another plugin"),
     }
 }
 
-/// Addresses, routes and DNS of a result, without what is empty, which interface has which address, and the version.
+/// Addresses, routes and DNS of a result, without empty parts, interface indices and version.
 pub(super) fn parts(result: &Value) -> Value {
     let mut parts = layout::normalised(result);
     if let Some(members) = parts.as_object_mut() {
@@ -112,7 +112,7 @@ pub(super) fn parts(result: &Value) -> Value {
     parts
 }
 
-/// A number for each shape of results.
+/// A number for each result layout.
 fn layout_of(version: Version) -> u8 {
     match version {
         version if version < Version::V0_3_0 => 0,
@@ -121,12 +121,12 @@ fn layout_of(version: Version) -> u8 {
     }
 }
 
-/// Whether results of two versions look different.
+/// Whether the results of two versions have different layouts.
 pub(super) fn has_other_layout(one: Version, other: Version) -> bool {
     layout_of(one) != layout_of(other)
 }
 
-/// The versions that the plugin has whose results look as those of this one. It cannot know what came after it.
+/// The declared versions with the same result layout as this version.
 pub(super) fn family(test: &TestContext<'_>, version: Version) -> Vec<Version> {
     let declared = test.plugin.versions.iter().copied();
     declared.filter(|other| !has_other_layout(*other, version)).collect()

@@ -1,4 +1,4 @@
-//! Routes in results, and the gateway that is none.
+//! Routes and gateways in results.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::suite::outcome::{Stop, TestResult, skip};
 use crate::suite::plugin_under_test::Role;
 use crate::suite::test_context::{Target, TestContext};
 
-/// Every route of a result, whatever its version.
+/// All routes of a result of any version.
 fn routes(result: &Value) -> impl Iterator<Item = &Value> {
     let old = ["ip4", "ip6"].into_iter().flat_map(|family| layout::list(&result[family], "routes"));
     layout::list(result, "routes").chain(old)
@@ -49,7 +49,7 @@ pub(super) fn gateway_of_ipam(test: &TestContext<'_>) -> TestResult {
     answer.ensure(!routes(&result).any(is_default), "a result without a default route", &result)
 }
 
-/// Routes as 1.1.0 has them; 253 is the scope of a link.
+/// Routes in the layout of 1.1.0; scope 253 is RT_SCOPE_LINK.
 fn numbered() -> Value {
     json!([
         {"dst": "198.51.100.0/24", "gw": "10.77.0.1",
@@ -57,8 +57,8 @@ fn numbered() -> Value {
         {"dst": "203.0.113.0/24", "priority": 9, "scope": 253}])
 }
 
-/// Makes an ADD with these routes handed in as a result's, or asked for in the configuration of an IPAM plugin, where
-/// the configuration asks for one already.
+/// An ADD with these routes: in the result that the plugin gets, or for an IPAM plugin in its configuration,
+/// if that has routes.
 fn add_with<'a>(
     test: &'a TestContext<'a>,
     target: &Target,
@@ -69,7 +69,7 @@ fn add_with<'a>(
     if test.plugin.role == Role::Ipam {
         match call.config.get_mut("ipam").and_then(|ipam| ipam.get_mut("routes")) {
             Some(routes) => *routes = wanted.clone(),
-            None => return skip("how it is asked for routes is not known"),
+            None => return skip("the suite does not know how to request routes from this plugin"),
         }
     }
     Ok(call)
@@ -88,8 +88,8 @@ pub(super) fn numbers(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// What a newer neighbour says although it was asked in an older version, and a configuration that was written for a
-/// newer one.
+/// Fields of later versions, in the result that the plugin gets and in the configuration, must not appear in
+/// the plugin's result.
 pub(super) fn later_fields(test: &TestContext<'_>) -> TestResult {
     let target = rich::target(test, "pod1")?;
     let mut result = layout::render(&rich::model_for(test, &target), test.version);
@@ -108,5 +108,5 @@ pub(super) fn later_fields(test: &TestContext<'_>) -> TestResult {
     let answer = add_with(test, &target, &result, &wanted)?.run()?;
     let of = if test.plugin.role == Role::Ipam { Of::Ipam } else { Of::Interface };
     let problems = layout::problems(&answer.result()?, test.version, of);
-    answer.ensure(problems.is_empty(), format!("only what {} knows", test.version), problems.join("; "))
+    answer.ensure(problems.is_empty(), format!("only fields of {}", test.version), problems.join("; "))
 }

@@ -13,30 +13,30 @@ use crate::suite::call::{Answer, Call};
 use crate::suite::outcome::{Stop, TestResult, skip};
 use crate::suite::test_context::TestContext;
 
-/// How long a plugin may take to answer while its input stays open. It has nothing to do, so this is plenty.
+/// How long a plugin may take to answer while its input stays open.
 const OPEN: Duration = Duration::from_secs(10);
-/// A user who has no rights, whether there is such an account or not.
+/// A user ID without privileges.
 const NOBODY: u32 = 65534;
 
-/// VERSION as libcni asks.
+/// VERSION as libcni calls it.
 fn ask(test: &TestContext<'_>, version: Version) -> Result<Answer, Stop> {
     test.call("VERSION").bytes(json!({"cniVersion": version.to_string()}).to_string()).run()
 }
 
-/// The versions in an answer that has them and `cniVersion`, all of them texts.
+/// The supported versions in an answer; expects `cniVersion` too, all as strings.
 fn versions(answer: &Answer) -> Result<Vec<String>, Stop> {
     let object = answer.result()?;
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-    answer.ensure(is_text(&object["cniVersion"]), "a text cniVersion", answer.shown())?;
+    answer.ensure(is_text(&object["cniVersion"]), "a string cniVersion", answer.shown())?;
     match object["supportedVersions"].as_array() {
         Some(list) if !list.is_empty() && list.iter().all(is_text) => {
             Ok(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         }
-        _ => answer.mismatch("supportedVersions, a list of texts that is not empty", answer.shown()),
+        _ => answer.mismatch("supportedVersions as a non-empty list of strings", answer.shown()),
     }
 }
 
-/// What the plugin declares, those versions included that this suite does not know.
+/// The versions that the plugin declares, including those that this suite does not know.
 pub(super) fn declared(test: &TestContext<'_>) -> Result<Vec<String>, Stop> {
     versions(&ask(test, test.version)?)
 }
@@ -46,7 +46,7 @@ pub(super) fn answers(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Older ones too: a plugin is asked before it is known which versions it has.
+/// Also with older versions: a runtime calls VERSION before it knows what the plugin supports.
 pub(super) fn echoes(test: &TestContext<'_>) -> TestResult {
     for &version in &test.plugin.versions {
         let answer = ask(test, version)?;
@@ -68,13 +68,13 @@ pub(super) fn junk_input(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// A caller that lets the plugin inherit a pipe and never looks after it.
+/// The caller gives the plugin a pipe and never closes it.
 pub(super) fn open_input(test: &TestContext<'_>) -> TestResult {
     for input in ["", r#"{"cniVersion":"1.0.0"}"#] {
         let call = test.call("VERSION").bytes(input);
         let mut child = test.spawn(&mut call.exec.to_command()).context("start the plugin")?;
-        let mut pipe = child.stdin.take().context("the plugin's standard input")?;
-        // A plugin that does not read may be gone already.
+        let mut pipe = child.stdin.take().context("take the plugin's standard input")?;
+        // Fails with EPIPE if the plugin has ended.
         let _ = pipe.write_all(input.as_bytes());
         let has_ended = eventually(OPEN, || !matches!(child.try_wait(), Ok(None)));
         if !has_ended {
@@ -82,13 +82,13 @@ pub(super) fn open_input(test: &TestContext<'_>) -> TestResult {
         }
         let answer = call.answered(child.wait_with_output().context("wait for the plugin")?);
         drop(pipe);
-        answer.ensure(has_ended, "an answer although standard input stays open", "it was still running")?;
+        answer.ensure(has_ended, "an answer while standard input stays open", "it was still running")?;
         versions(&answer)?;
     }
     Ok(())
 }
 
-/// libcni compares versions number by number and refuses those that have not three of them.
+/// libcni compares versions number by number and refuses versions that do not have three numbers.
 pub(super) fn usable(test: &TestContext<'_>) -> TestResult {
     let answer = ask(test, test.version)?;
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
@@ -105,7 +105,7 @@ pub(super) fn harmless(test: &TestContext<'_>) -> TestResult {
     let answer = ask(test, test.version)?;
     answer.ok()?;
     let diff = before.diff(&test.snapshot()?);
-    answer.ensure(diff.is_empty(), "an unchanged node", diff)
+    answer.ensure(diff.is_empty(), "no change on the node", diff)
 }
 
 pub(super) fn unprivileged(test: &TestContext<'_>) -> TestResult {
@@ -124,7 +124,7 @@ pub(super) fn unprivileged(test: &TestContext<'_>) -> TestResult {
     }
 }
 
-/// Whether each operation that the version has works; what the results say is other trials' business.
+/// Expects each operation of the version to succeed; other test cases check the results.
 pub(super) fn works(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;

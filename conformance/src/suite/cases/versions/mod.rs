@@ -1,4 +1,4 @@
-//! Versions: what a configuration's means to a plugin, and the answer to VERSION.
+//! Test cases of version negotiation and of VERSION.
 
 mod command;
 
@@ -12,7 +12,7 @@ use crate::suite::plugin_under_test::{ANY, PLUGINS, Role};
 use crate::suite::test_case::TestCase;
 use crate::suite::test_context::{Target, TestContext};
 
-/// In the order of their requirements.
+/// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[
     TestCase::new("VER-01", "absent-empty-and-null-mean-the-oldest", PLUGINS, without_version),
     TestCase::new("VER-02", "a-version-that-nobody-has", ANY, unsupported),
@@ -62,7 +62,7 @@ fn without_version(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// Calls ADD, CHECK and DEL with a `cniVersion`, and those that need no container where the plugin knows them.
+/// Calls ADD, CHECK, DEL, STATUS and GC, as far as the test's version has them, with this `cniVersion`.
 fn with_version(test: &TestContext<'_>, target: &Target, value: &Value) -> Result<Vec<Answer>, Stop> {
     let mut calls = vec![test.add(target), test.call_for("DEL", target)];
     if test.version >= Version::V0_4_0 {
@@ -108,7 +108,7 @@ fn no_string(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
-/// With a result that is right for the old version, so that nothing is wrong but the version itself.
+/// The result is valid for the old version, so that only the version itself is wrong.
 fn check_too_early(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let result = test.attached(&target)?;
@@ -138,10 +138,11 @@ fn right_layout(test: &TestContext<'_>) -> TestResult {
     let of = if test.plugin.role == Role::Ipam { Of::Ipam } else { Of::Interface };
     let answer = test.add(&test.target("pod1")?).run()?;
     let problems = layout::problems(&answer.result()?, test.version, of);
-    answer.ensure(problems.is_empty(), format!("the shape of {}", test.version), problems.join("; "))
+    answer.ensure(problems.is_empty(), format!("the result layout of {}", test.version), problems.join("; "))
 }
 
-/// A runtime may hand its list on, even with what no plugin knows in it; the plugin's version is the other key's.
+/// A runtime may pass `cniVersions` on, with versions that the plugin does not know; the plugin must use
+/// `cniVersion`.
 fn list_besides(test: &TestContext<'_>) -> TestResult {
     let call = test.add(&test.target("pod1")?).key("cniVersions", json!(["0.1.0", "1.0.0", "99.0.0"]));
     let answer = call.run()?;

@@ -1,4 +1,4 @@
-//! A plugin among others: in chains, as or before a delegate, with what it is asked for, on a node.
+//! Mutants with faults together with others: chains, delegation, capabilities, concurrency, callers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -36,21 +36,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
             if call.verb() == "ADD" && call.json()["prevResult"].is_null() {
                 return Answer::printed(r#"{"cniVersion":"1.0.0"}"#);
             }
-            call.sound()
+            call.original()
         },
     ),
     // Delegation and IPAM
     mutant("bridge", "keeps-arguments-from-the-delegate", "DLG-02/the-environment-is-the-same", |call| {
-        call.with("CNI_ARGS", "").sound()
+        call.with("CNI_ARGS", "").original()
     }),
     mutant("bridge", "sends-the-delegate-less", "DLG-03/the-configuration-is-complete", |call| {
         let mut config = call.json();
         if let Some(keys) = config.as_object_mut() {
             let kept = ["name", "cniVersion", "type", "ipam", "bridge", "isGateway", "prevResult"];
             keys.retain(|key, _| kept.contains(&key.as_str()));
-            return call.with_json(&config).sound();
+            return call.with_json(&config).original();
         }
-        call.sound()
+        call.original()
     }),
     mutant(
         "host-local",
@@ -80,20 +80,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 keys.retain(|key, _| !key.eq_ignore_ascii_case("hostIP"));
             }
         }
-        call.with_json(&config).sound()
+        call.with_json(&config).original()
     }),
     mutant("bandwidth", "swaps-the-directions", "CAP-03/rates-of-each-direction", |call| {
         let text = String::from_utf8_lossy(&call.stdin).replace("ingress", "@").replace("egress", "ingress");
         let mut call = call;
         call.stdin = text.replace('@', "egress").into_bytes();
-        call.sound()
+        call.original()
     }),
     mutant("host-local", "ignores-an-address-asked-for", "ARG-03/an-address", |call| {
-        call.with("CNI_ARGS", "").sound()
+        call.with("CNI_ARGS", "").original()
     }),
-    // Concurrency and order on the node
+    // Concurrency and isolation on the node
     mutant("bridge", "leaves-a-process", "PROC-01/no-process-is-left", |call| {
-        let answer = call.sound();
+        let answer = call.original();
         if call.verb() == "ADD" {
             let _ = Command::new("sleep")
                 .arg("5")
@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         if call.verb() == "CHECK" {
             std::thread::sleep(Duration::from_secs(60));
         }
-        call.sound()
+        call.original()
     }),
     mutant("bridge", "flushes-what-is-not-its-own", "SYS-01/what-is-foreign-stays", |call| {
         beforehand(&call, "DEL", "nft flush ruleset")
@@ -119,14 +119,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let all = conntrack::flows(&mut socket, udp).unwrap_or_default();
             let _ = conntrack::delete(&mut socket, &all);
         }
-        call.sound()
+        call.original()
     }),
     // Callers
     in_chain("portmap", "fails-the-second-del-of-containerd", "CALL-01/a-pod-under-containerd", |call| {
         let is_second = call.verb() == "DEL" && call.var("CNI_NETNS").is_empty();
-        if is_second { refused(999, "no namespace") } else { call.sound() }
+        if is_second { refused(999, "no namespace") } else { call.original() }
     }),
     in_chain("bridge", "fails-the-check-of-cri-o", "CALL-04/a-pod-under-crio", |call| {
-        if call.verb() == "CHECK" { refused(999, "too early") } else { call.sound() }
+        if call.verb() == "CHECK" { refused(999, "too early") } else { call.original() }
     }),
 ];
