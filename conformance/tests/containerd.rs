@@ -1,4 +1,4 @@
-//! Debian's containerd as the caller of plugins.
+//! Debian's containerd as a caller of plugins.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,8 @@ fn network() -> Value {
             {"type": "portmap", "capabilities": {"portMappings": true}}]})
 }
 
-/// Holds for a container and for a sandbox: own address, loopback, default route, and the gateway answers.
+/// Expects, in a container or a sandbox: the address on eth0, `lo` up, the default route, and a ping reply of
+/// the gateway.
 fn assert_connected(address: &str, sh: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let seen = sh("ip -4 address show eth0")?;
     assert!(seen.contains(&format!("inet {address}/24 ")), "{seen}");
@@ -42,7 +43,7 @@ fn assert_reservations(node: &Node, expected: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ctr_containers_come_and_go(plugins: &Path, known: &[&str]) -> anyhow::Result<()> {
+fn ctr_adds_and_deletes_containers(plugins: &Path, known: &[&str]) -> anyhow::Result<()> {
     let node = Node::new()?;
     let before = Snapshot::take(&node)?;
     let containerd = Containerd::start(&node, plugins, &network())?;
@@ -65,7 +66,7 @@ fn ctr_containers_come_and_go(plugins: &Path, known: &[&str]) -> anyhow::Result<
     Ok(())
 }
 
-fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
+fn cri_adds_and_deletes_sandboxes(plugins: &Path) -> anyhow::Result<()> {
     let node = Node::new()?;
     let client = node.outside_client("192.0.2.0/24")?;
     let before = Snapshot::take(&node)?;
@@ -78,7 +79,7 @@ fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     let two = containerd.run_sandbox("web-1", &[])?;
     assert_connected("10.1.0.3", |script| containerd.sandbox_sh("pods", &two, script))?;
     containerd.sandbox_sh("pods", &two, "ping -c 1 -W 5 10.1.0.2")?;
-    // Alone here goes the loopback plugin too.
+    // Only CRI calls the loopback plugin.
     let cached = node.list_dir("/var/lib/cni/results")?;
     assert!(cached.contains(&format!("cni-loopback-{one}-lo")), "{cached:?}");
 
@@ -90,7 +91,7 @@ fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
     closed(&client, client.node_address())?;
     assert_reservations(&node, &["10.1.0.3"])?;
     containerd.remove_sandbox(&one)?;
-    // Without a stop before: removal does both.
+    // RemovePodSandbox without StopPodSandbox does both.
     containerd.remove_sandbox(&two)?;
     assert_nothing_left(&node, &before, &["cni0"], &[])?;
     assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
@@ -99,30 +100,30 @@ fn cri_sandboxes_come_and_go(plugins: &Path) -> anyhow::Result<()> {
 
 #[test]
 fn the_go_plugins_under_ctr() {
-    // ctr calls DEL without a namespace, and then the Go bridge forgets its masquerading (plugins#810).
-    ctr_containers_come_and_go(&go_bin_dir().unwrap(), &["CNI-"]).unwrap();
+    // ctr calls DEL without a namespace; the Go bridge then leaves its masquerading rules (plugins#810).
+    ctr_adds_and_deletes_containers(&go_bin_dir().unwrap(), &["CNI-"]).unwrap();
 }
 
 #[test]
 fn our_plugins_under_ctr() {
-    ctr_containers_come_and_go(&bin_dir().unwrap(), &[]).unwrap();
+    ctr_adds_and_deletes_containers(&bin_dir().unwrap(), &[]).unwrap();
 }
 
 #[test]
 fn the_go_plugins_under_cri() {
-    cri_sandboxes_come_and_go(&go_bin_dir().unwrap()).unwrap();
+    cri_adds_and_deletes_sandboxes(&go_bin_dir().unwrap()).unwrap();
 }
 
 #[test]
 fn our_plugins_under_cri() {
-    cri_sandboxes_come_and_go(&bin_dir().unwrap()).unwrap();
+    cri_adds_and_deletes_sandboxes(&bin_dir().unwrap()).unwrap();
 }
 
 #[test]
 fn nothing_outlives_containerd() {
     let node = Node::new().unwrap();
     let containerd = Containerd::start(&node, &go_bin_dir().unwrap(), &network()).unwrap();
-    // A number to know the container by among all processes of the machine.
+    // A unique argument identifies the container's process among all processes of the machine.
     let seconds = format!("{}.5", std::process::id());
     let _one = containerd.run("one", &["/bin/sleep", &seconds]).unwrap();
     let marker = format!("/bin/sleep\0{seconds}\0");
@@ -131,7 +132,7 @@ fn nothing_outlives_containerd() {
         let mut lines = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
         lines.any(|line| line == marker)
     };
-    // A task counts as running just before it becomes its command.
+    // containerd reports a task as running just before the task executes its command.
     assert!(eventually(PATIENCE, lives));
     let groups = || containerd_groups(&node).unwrap();
     assert_ne!(groups(), 0);
@@ -140,7 +141,7 @@ fn nothing_outlives_containerd() {
     assert_eq!(groups(), 0);
 }
 
-/// Counts the control groups that this process has made here for one node's containerd.
+/// Counts the control groups that this process has made for containers named `one`.
 fn containerd_groups(node: &Node) -> anyhow::Result<usize> {
     let name = format!("*/ferrule-test-{}-*/one", std::process::id());
     Ok(node.tool("find", &["/sys/fs/cgroup", "-path", &name])?.lines().count())

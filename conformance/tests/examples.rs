@@ -1,4 +1,4 @@
-//! The conflists in `examples/`: each gives a pod what it promises.
+//! Every conflist in `examples/` attaches a pod that works.
 
 use std::fs;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
 }
 
-/// The conflists, by their networks' names, as a runtime would find them.
+/// The conflists' networks, loaded by name as a runtime does.
 fn networks() -> anyhow::Result<Vec<Network>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(examples())? {
@@ -42,7 +42,7 @@ fn loopback(runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// ADD, what a pod has then, its host port from outside included, CHECK, DEL.
+/// Calls ADD, checks addresses, routes and the host port from outside, then calls CHECK and DEL.
 fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Client]) -> anyhow::Result<()> {
     let mapping = json!({"hostPort": PORTS.0, "containerPort": PORTS.1, "protocol": "tcp"});
     let attachment = pod.attachment("eth0").with_capability("portMappings", json!([mapping]));
@@ -56,11 +56,14 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
         let (address, gateway) =
             (ip["address"].as_str().unwrap_or_default(), ip["gateway"].as_str().unwrap_or_default());
         ensure!(on_link.contains(&format!(" {address} ")), "{address} is not on eth0:\n{on_link}");
-        ensure!(defaults.contains(&format!("default via {gateway} ")), "no route by {gateway}:\n{defaults}");
+        ensure!(
+            defaults.contains(&format!("default via {gateway} ")),
+            "no default route via {gateway}:\n{defaults}"
+        );
         let is_ipv4 = gateway.parse::<IpAddr>()?.is_ipv4();
         let family = if is_ipv4 { "-4" } else { "-6" };
         let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
-        // IPv6 looks for its neighbours first.
+        // IPv6 first does neighbour discovery, so the first ping may fail.
         ensure!(eventually(PATIENCE, || pod.sh(&ping).is_ok()), "{ping}");
         let client = clients.iter().find(|client| client.address().is_ipv4() == is_ipv4);
         called.extend(client);
@@ -93,7 +96,8 @@ fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
     let node = Node::new()?;
     let clients = [node.outside_client("192.0.2.0/24")?, node.outside_client("2001:db8::/64")?];
     let runtime = node.runtime([bin_dir()?]);
-    // The first pod brings what stays for all: the bridge, forwarding, empty chains, host-local's folder.
+    // The first pod makes the state that all pods share: the bridge, forwarding, empty chains, host-local's
+    // folder.
     let first = node.pod("first")?;
     loopback(&runtime, &first)?;
     visit(network, &runtime, &first, &clients)?;

@@ -1,4 +1,4 @@
-//! The fixtures, with the Go reference plugins as passengers.
+//! Tests of the fixtures with the Go reference plugins.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,8 @@ fn bridge() -> Value {
             "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]})
 }
 
-/// What the Go plugins do not take away: the bridge, forwarding, iptables' base chains, host-local's memory.
+/// Parts of snapshot lines about state that the Go plugins do not remove: the bridge, forwarding, iptables
+/// base chains, host-local's last address and lock.
 const STAY: [&str; 14] = [
     "link: cni0 ",
     "address: cni0 ",
@@ -38,7 +39,7 @@ const STAY: [&str; 14] = [
 ];
 
 #[test]
-fn a_chain_comes_and_goes() {
+fn a_chain_is_added_and_removed() {
     let node = Node::new().unwrap();
     let (one, two) = (node.pod("one").unwrap(), node.pod("two").unwrap());
     let network = Network::from_value(&bridge()).unwrap();
@@ -70,7 +71,7 @@ fn a_chain_comes_and_goes() {
 }
 
 #[test]
-fn a_snapshot_sees_much_and_changes_nothing() {
+fn a_snapshot_shows_each_kind_of_state_and_changes_nothing() {
     let node = Node::new().unwrap();
     let tables =
         || node.sh("cat /proc/net/ip_tables_names /proc/net/ip6_tables_names; nft list tables").unwrap();
@@ -135,7 +136,7 @@ fn cnirun_runs_a_network() {
     assert!(node.list_dir("/var/lib/cni/results").unwrap()[0].starts_with("pods-cnitool-"));
 
     let (status, _, stderr) = run(&["add", "pods", netns]);
-    assert_eq!(status, Some(1), "a second ADD of the same name has to fail");
+    assert_eq!(status, Some(1), "a second ADD of the same interface name must fail");
     assert!(stderr.starts_with("plugin bridge: ADD failed: "), "{stderr}");
     assert_eq!(run(&["check", "pods", netns]), (Some(0), String::new(), String::new()));
     assert_eq!(run(&["status", "pods"]).0, Some(0));
@@ -147,12 +148,12 @@ fn cnirun_runs_a_network() {
     assert_eq!(run(&["gc", "pods", "--valid", "c1/net1"]).0, Some(0));
     pod.sh("ip link show net1").unwrap();
     assert_eq!(run(&["gc", "pods"]).0, Some(0));
-    assert!(pod.sh("ip link show net1").is_err(), "without a list nothing is valid");
+    assert!(pod.sh("ip link show net1").is_err(), "without a list no attachment is valid");
     assert!(node.list_dir("/var/lib/cni/results").unwrap().is_empty());
 }
 
 #[test]
-fn single_calls_and_namespaces_that_are_gone() {
+fn single_calls_and_missing_namespaces() {
     let node = Node::new().unwrap();
     let pod = node.pod("one").unwrap();
     let attachment = pod.attachment("lo");
@@ -165,7 +166,7 @@ fn single_calls_and_namespaces_that_are_gone() {
     let added = call("ADD");
     assert_eq!(added.document().unwrap()["interfaces"][0]["name"], "lo");
     assert!(pod.sh("ip link show lo").unwrap().contains("LOOPBACK,UP"));
-    // The same call from a thread in the pod: the plugin notices nothing, lo is already up.
+    // The same call from a thread in the pod. lo is already up, so the plugin changes nothing.
     assert!(
         pod.call(&Exec::new(&loopback, "ADD").attachment(&attachment).stdin(stdin.as_str()))
             .unwrap()
@@ -197,7 +198,7 @@ fn an_outside_client_reaches_the_node() {
 }
 
 #[test]
-fn a_deleted_pod_is_gone_and_background_processes_die() {
+fn a_deleted_pod_is_gone_and_background_processes_end() {
     let node = Node::new().unwrap();
     let pod = node.pod("one").unwrap();
     node.sh("ip link add v0 type veth peer name v1 netns one").unwrap();
@@ -216,8 +217,8 @@ fn a_deleted_pod_is_gone_and_background_processes_die() {
     assert!(node.list_dir("/run/netns").unwrap().is_empty());
 }
 
-/// Makes a program, through another process: a thread that starts something while the file is being written would keep it
-/// busy.
+/// Writes an executable by another process. If this process had it open for writing, a child forked meanwhile
+/// would inherit the file descriptor, and starting the executable would fail with ETXTBSY.
 fn install(script: &str, path: &Path) -> anyhow::Result<()> {
     let text = path.with_extension("text");
     fs::write(&text, script)?;
@@ -225,9 +226,9 @@ fn install(script: &str, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A plugin that is killed at each of its moments has got one step further each time, and what it started goes on.
+/// Each kill point stops the plugin one step later, and the process that the plugin started runs on.
 #[test]
-fn a_plugin_is_killed_at_all_of_its_moments() {
+fn a_plugin_is_killed_at_all_of_its_kill_points() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("steps");
     let script =
@@ -254,14 +255,14 @@ fn a_plugin_is_killed_at_all_of_its_moments() {
         (0..=6).map(|n| [&steps[..n], &steps[6..]].concat().into_iter().map(str::to_owned).collect()),
     );
     assert_eq!(seen, expected);
-    // Another program, in which these moments do not come.
+    // Another program does not reach these kill points.
     let moments = Moment::all(&node, &exec).unwrap();
     install("#!/bin/sh\n", &exec.binary).unwrap();
     assert!(moments.iter().any(|moment| moment.kill(&node, &exec).is_err()));
 }
 
 #[test]
-fn many_nodes_at_once_do_not_see_each_other() {
+fn nodes_at_the_same_time_do_not_see_each_other() {
     thread::scope(|scope| {
         for number in 0..8 {
             scope.spawn(move || {
@@ -278,7 +279,7 @@ fn many_nodes_at_once_do_not_see_each_other() {
 }
 
 #[test]
-fn the_machine_stays_as_it_was() {
+fn the_machine_is_not_changed() {
     let look = || -> anyhow::Result<String> {
         let output = |program: &str, arguments: &[&str]| -> anyhow::Result<String> {
             let output = Command::new(program).args(arguments).output().context("run")?;
@@ -303,7 +304,8 @@ fn the_machine_stays_as_it_was() {
     assert_eq!(look().unwrap(), before);
 }
 
-/// Ties a node to another one with a link, whose end there goes when the first node's namespace goes.
+/// Makes a veth link between two nodes. The witness's end disappears when the kernel removes the other node's
+/// namespace.
 fn tie(witness: &Node, node: &Node) -> anyhow::Result<()> {
     let peer = node.netns_path();
     witness.sh(&format!("ip link add tie type veth peer name tied netns {}", peer.display()))?;
@@ -331,12 +333,12 @@ fn a_panic_leaves_no_namespace() {
     assert!(tie_goes(&witness));
 }
 
-/// Not a test of its own: the process that the next one kills.
+/// Not a test itself: a_killed_process_leaves_no_namespace runs it in another process and kills that.
 #[test]
 #[ignore = "run by a_killed_process_leaves_no_namespace"]
 fn victim() {
     let node = Node::new().unwrap();
-    // This process was started on the witness, which is the namespace that its first thread is in.
+    // This process was started in the witness's namespace, where its main thread still is.
     let peer = node.netns_path();
     let mut link = Command::new("ip");
     link.args(["link", "add", "tie", "type", "veth", "peer", "name", "tied", "netns"]).arg(peer);
@@ -356,6 +358,6 @@ fn a_killed_process_leaves_no_namespace() {
     let tied = eventually(PATIENCE, || witness.sh("ip link show tie").is_ok());
     victim.kill().unwrap();
     victim.wait().unwrap();
-    assert!(tied, "the victim did not get as far");
+    assert!(tied, "the victim did not make the link in time");
     assert!(tie_goes(&witness));
 }

@@ -1,5 +1,5 @@
-//! Ferrule's and the Go reference's bridge and host-local take turns on one node and one store: what either adds, the other
-//! checks and removes.
+//! Ferrule's and the reference's bridge and host-local take turns on one node with one store: each checks and
+//! removes what the other has added.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ const STEPS: usize = 200;
 const PODS: usize = 12;
 const STORE: &str = "/var/lib/cni/networks/mixed";
 
-/// Numbers that `FERRULE_SEED` repeats (xorshift).
+/// Random numbers (xorshift). `FERRULE_SEED` repeats a run.
 struct Random(u64);
 
 impl Random {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Whose bridge and whose host-local a call runs.
+/// Whose program runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Maker {
     Ferrule,
@@ -52,7 +52,7 @@ struct Makers {
 }
 
 impl Makers {
-    /// A folder for each of the four pairs of a bridge and a host-local.
+    /// A folder for each of the four combinations of bridge and host-local.
     fn new() -> Makers {
         let tmp = TempDir::new().unwrap();
         let dir = |maker| if maker == Maker::Go { go_bin_dir().unwrap() } else { bin_dir().unwrap() };
@@ -87,16 +87,16 @@ fn addresses(result: &Value) -> Vec<String> {
     ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
-/// One node on which pods come and go.
+/// A node on which pods are attached and detached in random order.
 struct Mixed {
     node: Node,
     pods: Vec<Pod>,
     makers: Makers,
     network: Network,
-    /// Who attached which pod, and its addresses.
+    /// Which bridge attached each pod, and the pod's addresses.
     attached: BTreeMap<usize, (Maker, Vec<String>)>,
-    /// How many masquerade rules of each pod are left: those of Ferrule that Debian's Go 1.1.1 did not remove, since it
-    /// knows iptables only. Ferrule's next DEL of the same pod removes them.
+    /// For each pod, how many of Ferrule's masquerading rules are left because Debian's Go 1.1.1, which knows
+    /// only iptables, called DEL. Ferrule's next DEL of the same pod removes them.
     left_rules: BTreeMap<usize, usize>,
 }
 
@@ -143,8 +143,8 @@ impl Mixed {
         let go_after_us = (added_by, bridge) == (Maker::Ferrule, Maker::Go);
         let mut deleted = runtime.del(&self.network, &attachment);
         if self.ip_masq() && go_after_us {
-            // Go before 1.6 removes everything, then stumbles over its iptables chain that never was; the runtime
-            // tries again, and then it succeeds.
+            // Go before 1.6 removes everything and then fails because its iptables chain does not exist. The
+            // runtime's second DEL succeeds.
             let error = deleted.expect_err("Go 1.1.1 does not know the chain").to_string();
             assert!(error.contains("CNI-") && error.contains("does not exist"), "{error}");
             deleted = runtime.del(&self.network, &attachment);
@@ -160,7 +160,7 @@ impl Mixed {
         self.network.plugins[0]["ipMasq"] == true
     }
 
-    /// Store and links are those of the attached pods, no more and no fewer, and no address is in use twice.
+    /// Expects that store and links match the attached pods, and that no address is used twice.
     fn assert_consistent(&self) {
         let used: Vec<&str> = self.attached.values().flat_map(|(_, ips)| ips).map(String::as_str).collect();
         let unique: BTreeSet<&str> = used.iter().copied().collect();
@@ -197,11 +197,11 @@ fn two_hundred_steps(ip_masq: bool) {
 }
 
 #[test]
-fn two_hundred_steps_by_either() {
+fn mixed_calls() {
     two_hundred_steps(false);
 }
 
 #[test]
-fn two_hundred_steps_by_either_with_masquerading() {
+fn mixed_calls_with_masquerading() {
     two_hundred_steps(true);
 }

@@ -1,5 +1,5 @@
-//! The suite as one program with several names: installed as links it starts no process of its own, as copies it works the
-//! same with one.
+//! Ferrule as one program with several names: installed as links, bridge runs host-local within its own
+//! process; installed as copies, it starts one process, with the same result.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,10 +11,10 @@ use conformance::runner::Network;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Under strace, how many programs each verb executes, the plugin itself not counted, and what ADD printed.
+/// For each verb, how many programs the plugin executes (by strace), and the result of ADD.
 fn executed(node: &Node, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
     let tmp = TempDir::new().unwrap();
-    // A wrapper in front of the plugin, so that the runner's call is traced.
+    // A wrapper that starts the plugin under strace.
     let wrapped = tmp.path().join("bin");
     fs::create_dir(&wrapped).unwrap();
     let trace = tmp.path().join("trace");
@@ -45,7 +45,7 @@ fn executed(node: &Node, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
 }
 
 #[test]
-fn links_start_no_process_and_copies_one() {
+fn links_start_no_process_and_copies_start_one() {
     let copies = TempDir::new().unwrap();
     for name in ["bridge", "host-local"] {
         fs::copy(bin_dir().unwrap().join(name), copies.path().join(name)).unwrap();
@@ -56,7 +56,7 @@ fn links_start_no_process_and_copies_one() {
     assert_eq!(processes, [0; 5]);
     let (processes, mut copied) = executed(&node, &pod, copies.path());
     assert_eq!(processes, [1; 5]);
-    // Round robin and the kernel's choice make these two differ.
+    // Round robin changes the address, and the kernel chooses the hardware address.
     for result in [&mut linked, &mut copied] {
         result["ips"][0]["address"] = Value::Null;
         result["interfaces"][2]["mac"] = Value::Null;

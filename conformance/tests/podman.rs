@@ -1,4 +1,4 @@
-//! Debian's podman with its CNI backend as the caller of plugins.
+//! Debian's podman with its CNI backend as a caller of plugins.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ mod host_port;
 #[path = "common/leftovers.rs"]
 mod leftovers;
 
-fn containers_come_and_go(plugins: &Path) -> anyhow::Result<()> {
+fn podman_adds_and_deletes_containers(plugins: &Path) -> anyhow::Result<()> {
     let network = json!({
         "name": "pods", "cniVersion": "0.4.0", "plugins": [{
             "type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
@@ -51,10 +51,10 @@ fn containers_come_and_go(plugins: &Path) -> anyhow::Result<()> {
 
 #[test]
 fn the_go_plugins_under_podman() {
-    containers_come_and_go(&go_bin_dir().unwrap()).unwrap();
+    podman_adds_and_deletes_containers(&go_bin_dir().unwrap()).unwrap();
 }
 
 #[test]
 fn our_plugins_under_podman() {
-    containers_come_and_go(&bin_dir().unwrap()).unwrap();
+    podman_adds_and_deletes_containers(&bin_dir().unwrap()).unwrap();
 }

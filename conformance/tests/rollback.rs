@@ -1,4 +1,4 @@
-//! A node goes from the Go plugins to ours and back while a pod with host ports runs.
+//! A node changes from the Go plugins to ours and back while a pod with host ports runs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,7 +23,7 @@ mod leftovers;
 
 const PLUGINS: [&str; 5] = ["bandwidth", "bridge", "host-local", "loopback", "portmap"];
 
-/// Runs `install.sh` on the node and gives back what it says.
+/// Runs `install.sh` on the node and returns its standard output and standard error.
 fn install(node: &Node, arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../install.sh");
     let output = node.exec(Command::new(script).args(arguments)).unwrap();
@@ -34,7 +34,7 @@ fn install(node: &Node, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
+fn host_ports_survive_the_rollback_and_the_go_plugins_remove_them() {
     let node = Node::new().unwrap();
     let client = node.outside_client("192.0.2.0/24").unwrap();
     let bin = tempfile::tempdir().unwrap();
@@ -99,6 +99,6 @@ fn a_host_port_outlives_the_rollback_and_goes_with_the_del_of_the_go_plugins() {
     runtime.del(&network, &attachment).unwrap();
     closed(&client, client.node_address()).unwrap();
     pod.delete().unwrap();
-    // Of host-local's index nobody else knows; it may be deleted at any time.
+    // The Go plugins do not know host-local's index, which may be deleted at any time.
     assert_nothing_left(&node, &before, &["cni0"], &["/networks/.ferrule/"]).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The runner against plugins that note how they were called.
+//! Tests of the runner with fake plugins that record their calls.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn add_passes_results_on_and_caches_the_last() {
 
     let result = fakes.runtime().add(&network("1.1.0", &["one", "two"]), &attachment).unwrap();
 
-    assert_eq!(result, json!({"cniVersion": "1.1.0", "dns": {}}), "a missing version is filled in");
+    assert_eq!(result, json!({"cniVersion": "1.1.0", "dns": {}}), "the runner adds a missing cniVersion");
     assert_eq!(fakes.calls(), ["one ADD c1", "two ADD c1"]);
     assert_eq!(
         fakes.stdin("one", "ADD").unwrap(),
@@ -56,7 +56,7 @@ fn all_six_variables_are_always_set() {
 }
 
 #[test]
-fn add_stops_at_an_error_and_quotes_it() {
+fn add_stops_at_the_first_error_and_quotes_it() {
     let fakes = Fakes::new(&["one", "two"]).unwrap();
     let error = r#"echo '{"code": 11, "msg": "busy", "details": "later"}'; exit 1"#;
     fakes.answer("one", "ADD", error).unwrap();
@@ -92,7 +92,7 @@ fn an_answer_that_is_not_one_document_is_an_error() {
 }
 
 #[test]
-fn del_goes_backwards_and_forgets_only_after_success() {
+fn del_runs_backwards_and_forgets_only_after_success() {
     let fakes = Fakes::new(&["one", "two"]).unwrap();
     fakes.answer("one", "ADD", RESULT).unwrap();
     fakes.answer("two", "ADD", RESULT).unwrap();
@@ -111,7 +111,7 @@ fn del_goes_backwards_and_forgets_only_after_success() {
     assert!(fakes.stdin("one", "DEL").unwrap().get("prevResult").is_some());
 
     runtime.del(&network, &attachment("c1")).unwrap();
-    assert!(fakes.stdin("one", "DEL").unwrap().get("prevResult").is_none(), "forgotten");
+    assert!(fakes.stdin("one", "DEL").unwrap().get("prevResult").is_none(), "the cached result is removed");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn below_0_4_0_del_gets_no_result_and_check_is_refused() {
 }
 
 #[test]
-fn check_hands_the_final_result_to_all() {
+fn check_passes_the_final_result_to_all() {
     let fakes = Fakes::new(&["one", "two"]).unwrap();
     fakes.answer("one", "ADD", "echo '{}'").unwrap();
     fakes.answer("two", "ADD", RESULT).unwrap();
@@ -145,7 +145,7 @@ fn check_hands_the_final_result_to_all() {
 }
 
 #[test]
-fn gc_deletes_what_is_not_valid_and_collects_errors() {
+fn gc_deletes_stale_attachments_and_collects_errors() {
     let fakes = Fakes::new(&["one", "two"]).unwrap();
     fakes.answer("one", "ADD", RESULT).unwrap();
     fakes.answer("two", "ADD", RESULT).unwrap();
@@ -173,7 +173,7 @@ fn gc_deletes_what_is_not_valid_and_collects_errors() {
 }
 
 #[test]
-fn version_is_asked_for_with_dummies() {
+fn version_is_called_with_dummy_values() {
     let fakes = Fakes::new(&["one"]).unwrap();
     fakes.answer("one", "VERSION", r#"echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}'"#).unwrap();
     assert_eq!(fakes.runtime().version("one").unwrap()["supportedVersions"], json!(["1.1.0"]));
@@ -207,7 +207,7 @@ fn networks_are_found_by_name() {
     let a = Network::load(dir.path(), "a").unwrap();
     assert_eq!((a.version.as_str(), a.disable_check, a.disable_gc), ("1.0.0", true, false));
     let types = |network: &Network| network.plugins.iter().map(|p| p["type"].clone()).collect::<Vec<_>>();
-    assert_eq!(types(&a), ["x", "y"], "the folder's plugins come after");
+    assert_eq!(types(&a), ["x", "y"], "plugins of the folder come after the inlined ones");
     let b = Network::load(dir.path(), "b").unwrap();
     assert_eq!((b.version.as_str(), types(&b)), ("0.3.1", vec![json!("z")]));
     assert_eq!(types(&Network::load(dir.path(), "c").unwrap()), ["x"]);
@@ -215,7 +215,7 @@ fn networks_are_found_by_name() {
 }
 
 #[test]
-fn a_plugin_that_is_not_there_is_named() {
+fn a_missing_plugin_is_named() {
     let fakes = Fakes::new(&[]).unwrap();
     let error = fakes.runtime().status(&network("1.1.0", &["ghost"])).unwrap_err().to_string();
     assert!(error.starts_with("plugin ghost: STATUS failed: plugin ghost is not in /"), "{error}");
@@ -224,7 +224,8 @@ fn a_plugin_that_is_not_there_is_named() {
 #[test]
 fn a_hanging_plugin_is_killed() {
     let fakes = Fakes::new(&["one"]).unwrap();
-    // Not exec: the sleeping child outlives the shell and keeps its pipes, which must not hold us up.
+    // Without exec: the sleep outlives the killed shell and keeps its pipes open, which must not delay the
+    // runner.
     fakes.answer("one", "STATUS", "sleep 60; true").unwrap();
     let mut runtime = fakes.runtime();
     runtime.timeout = Some(Duration::from_millis(300));
@@ -235,7 +236,7 @@ fn a_hanging_plugin_is_killed() {
 }
 
 #[test]
-fn a_busy_binary_is_tried_again() {
+fn a_busy_binary_is_retried() {
     let fakes = Fakes::new(&["one"]).unwrap();
     let writer = fs::OpenOptions::new().append(true).open(fakes.dir().join("one")).unwrap();
     let closing = thread::spawn(move || {
@@ -247,7 +248,7 @@ fn a_busy_binary_is_tried_again() {
 }
 
 #[test]
-fn a_single_call_can_say_anything() {
+fn a_single_call_may_be_invalid() {
     let fakes = Fakes::new(&["one"]).unwrap();
     fakes.answer("one", "", r#"echo "$EXTRA"; exit 9"#).unwrap();
     let large = vec![b' '; 1 << 20];

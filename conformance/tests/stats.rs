@@ -1,4 +1,4 @@
-//! The arithmetic of the benchmark, which has no test harness of its own.
+//! Tests of the benchmark's arithmetic; the benchmark itself has no test harness.
 
 #[path = "../benches/compare/stats.rs"]
 mod stats;

@@ -1,4 +1,4 @@
-//! The suite as people use it: the command, on our plugins and on the reference's.
+//! Tests of the command on our plugins and on the reference's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,8 @@ fn suite(command: &str, args: &[&str]) -> Output {
     Command::new(command).args(args).current_dir(&folder).output().unwrap()
 }
 
-/// Judges a folder, one at a time: what the suite makes again alone shall be alone.
+/// Judges a folder, one at a time: the suite repeats late failures alone, so no other run may load the
+/// machine.
 fn judged(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,8 +57,8 @@ fn name(case: &Value) -> String {
     ["plugin", "trial", "cniVersion"].map(|key| text(case, key)).join(" ")
 }
 
-/// Everything that is not as demanded, for a message.
-fn faults(report: &Value, verdicts: &[&str]) -> Vec<String> {
+/// The test runs with these verdicts, as text for a message.
+fn not_passed(report: &Value, verdicts: &[&str]) -> Vec<String> {
     cases(report)
         .filter(|case| verdicts.contains(&text(case, "verdict")))
         .map(|case| {
@@ -69,17 +70,17 @@ fn faults(report: &Value, verdicts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn our_plugins_fail_nothing_and_need_no_excuse() {
+fn our_plugins_pass_without_known_deviations() {
     let (status, report) = ours();
-    let faults = faults(report, &["fail", "broken", "warn", "known"]);
-    assert!(faults.is_empty(), "{faults:#?}");
+    let not_passed = not_passed(report, &["fail", "broken", "warn", "known"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
     assert_eq!(*status, Some(0));
     assert!(report["summary"]["pass"].as_u64() > Some(500), "{}", report["summary"]);
 }
 
-/// On a machine that has all it takes, only what a version does not have is left out.
+/// On a machine with everything that the suite needs, only what a version does not have is skipped.
 #[test]
-fn nothing_is_skipped_for_want_of_means() {
+fn nothing_is_skipped_for_lack_of_means() {
     let reasons: BTreeMap<&str, usize> = cases(&ours().1)
         .filter(|case| text(case, "verdict") == "skip")
         .map(|case| text(case, "reason"))
@@ -94,7 +95,7 @@ fn nothing_is_skipped_for_want_of_means() {
 }
 
 #[test]
-fn two_runs_come_to_the_same_verdicts() {
+fn two_runs_have_the_same_verdicts() {
     let verdicts = |report: &Value| -> BTreeMap<String, String> {
         cases(report).map(|case| (name(case), text(case, "verdict").to_owned())).collect()
     };
@@ -104,43 +105,46 @@ fn two_runs_come_to_the_same_verdicts() {
     assert_eq!(first, second);
 }
 
-/// A folder with one of our plugins, before which a shell command is run. In it, `$0.log` is a path beside the plugin.
-fn behind(command: &str, name: &str) -> TempDir {
+/// A folder with a wrapper that runs a shell command and then one of our plugins. In the command `$0.log` is
+/// a path beside the plugin.
+fn wrapped(command: &str, name: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     let plugin = folder.path().join(name);
-    let sound = bin_dir().unwrap().join(name);
-    fs::write(&plugin, format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", sound.display())).unwrap();
+    let original = bin_dir().unwrap().join(name);
+    fs::write(&plugin, format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", original.display())).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
 #[test]
-fn what_failed_late_beside_others_is_judged_again_alone() {
+fn a_late_failure_is_repeated_alone() {
     for (jobs, failures) in [("1", 1), ("2", 0)] {
-        // It waits and fails at its first DEL, as if the kernel had kept it waiting.
-        let folder =
-            behind("[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1", "loopback");
+        // The first DEL waits and fails, as if the kernel had delayed it.
+        let folder = wrapped(
+            "[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1",
+            "loopback",
+        );
         let (_, report) =
             judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
-        let faults = faults(&report, &["fail", "warn"]);
-        assert_eq!(faults.len(), failures, "--jobs {jobs}: {faults:#?}");
+        let not_passed = not_passed(&report, &["fail", "warn"]);
+        assert_eq!(not_passed.len(), failures, "--jobs {jobs}: {not_passed:#?}");
     }
 }
 
 #[test]
-fn the_reference_fails_what_is_known_and_nothing_else() {
+fn the_reference_fails_only_as_listed() {
     let (status, report) = judged(&go_bin_dir().unwrap(), &["--known-deviations", KNOWN]);
-    let faults = faults(&report, &["fail", "broken", "warn"]);
-    assert!(faults.is_empty(), "{faults:#?}");
+    let not_passed = not_passed(&report, &["fail", "broken", "warn"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
     assert_eq!(report["unmetDeviations"], Value::Array(Vec::new()));
     assert_eq!(status, Some(0));
     assert!(report["summary"]["known"].as_u64() > Some(20), "{}", report["summary"]);
 }
 
 #[test]
-fn no_call_is_made_on_the_machine_itself() {
+fn no_call_runs_in_the_machines_own_namespaces() {
     for name in ["loopback", "bridge", "host-local"] {
-        let folder = behind("readlink /proc/self/ns/net /proc/self/ns/mnt >> \"$0.log\"", name);
+        let folder = wrapped("readlink /proc/self/ns/net /proc/self/ns/mnt >> \"$0.log\"", name);
         let (_, report) = judged(folder.path(), &["--cni-version", "1.1.0"]);
         let seen = fs::read_to_string(folder.path().join(format!("{name}.log"))).unwrap();
         assert!(
@@ -156,7 +160,7 @@ fn no_call_is_made_on_the_machine_itself() {
 }
 
 #[test]
-fn the_document_is_the_table() {
+fn requirements_md_is_up_to_date() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/REQUIREMENTS.md");
     let written = fs::read_to_string(file).unwrap();
     assert_eq!(written, document(), "cni-conformance list --format markdown > conformance/REQUIREMENTS.md");
@@ -164,8 +168,8 @@ fn the_document_is_the_table() {
 }
 
 #[test]
-fn a_failure_is_told_so_that_it_can_be_repeated() {
-    // A plugin that is no plugin, in the place of one that the suite knows.
+fn a_failure_report_has_commands_that_repeat_it() {
+    // A program that is no plugin, under the name of a plugin that the suite knows.
     let folder = TempDir::new().unwrap();
     fs::copy("/bin/true", folder.path().join("loopback")).unwrap();
     let dir = folder.path().to_str().unwrap();
@@ -193,10 +197,10 @@ fn a_failure_is_told_so_that_it_can_be_repeated() {
 }
 
 #[test]
-fn a_plugin_that_the_suite_does_not_know_can_be_described() {
+fn an_unknown_plugin_can_be_described() {
     let folder = TempDir::new().unwrap();
     fs::copy(bin_dir().unwrap().join("loopback"), folder.path().join("loopback")).unwrap();
-    // Another program's name would be none of our plugins', so the unknown one is a script that calls it.
+    // Ferrule's program chooses the plugin by its name, so the unknown plugin is a script that calls it.
     let script = format!("#!/bin/sh\nexec {}/loopback\n", folder.path().display());
     let plugin = folder.path().join("my-loopback");
     fs::write(&plugin, script).unwrap();
@@ -206,19 +210,20 @@ fn a_plugin_that_the_suite_does_not_know_can_be_described() {
     let run = |more: &[&str]| {
         let (status, report) =
             judged(folder.path(), &[&["--plugin", "my-loopback", "--filter", "RES-"], more].concat());
-        assert_eq!(status, Some(0), "{:?}", faults(&report, &["fail", "broken"]));
+        assert_eq!(status, Some(0), "{:?}", not_passed(&report, &["fail", "broken"]));
         cases(&report).filter(|case| text(case, "verdict") == "pass").count()
     };
     assert!(run(&["--describe", describe.to_str().unwrap()]) > 0);
 }
 
 #[test]
-fn without_root_it_says_what_it_leaves_out() {
-    // Somebody else must be able to read both programs.
+fn without_root_it_reports_what_it_skips() {
+    // Another user must be able to read both programs.
     let folder = TempDir::new().unwrap();
     fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let command = folder.path().join("cni-conformance");
-    // By another process: one that is started here meanwhile would keep the file open for writing, and so busy.
+    // Another process copies the program. If this process had the copy open for writing, a child forked
+    // meanwhile would inherit the file descriptor, and starting the copy would fail with ETXTBSY.
     assert!(Command::new("cp").arg(COMMAND).arg(&command).status().unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
@@ -244,7 +249,7 @@ fn without_root_it_says_what_it_leaves_out() {
 }
 
 #[test]
-fn wrong_usage_is_status_2_and_says_why() {
+fn wrong_usage_exits_with_2_and_names_the_cause() {
     for (args, part) in [
         (&["run", "--bin-dir", "/nowhere"][..], "/nowhere"),
         (&["run", "--bin-dir", "/usr/lib/cni", "--plugin", "nosuch"], "nosuch"),
@@ -260,11 +265,11 @@ fn wrong_usage_is_status_2_and_says_why() {
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("CNI_CONTAINERID"));
 }
 
-/// What `cargo install` gives works from an empty folder on somebody else's plugins.
+/// An installed cni-conformance works from an empty folder on other plugins.
 #[test]
-fn installed_it_needs_nothing_of_this_repository() {
+fn the_installed_command_needs_nothing_of_this_repository() {
     let root = TempDir::new().unwrap();
-    // Unoptimised, in the folder where the tests have been built: it is about what is installed, not about its speed.
+    // A debug build in the tests' target folder: this test is not about speed.
     let installed = Command::new(env!("CARGO"))
         .args(["install", "--debug", "--locked", "--quiet", "--path", env!("CARGO_MANIFEST_DIR"), "--root"])
         .arg(root.path())

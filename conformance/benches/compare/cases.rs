@@ -1,4 +1,4 @@
-//! What is compared: one row for each case. A new plugin needs a function for its configuration and a row.
+//! The cases of the comparison. A new plugin needs a function for its configuration and an entry in [`all`].
 
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::side::Side;
 
-/// With `VERSION`, which does nothing: what it costs to start the program.
+/// Includes VERSION, which does nothing else than start the program.
 const ALL: &[&str] = &["VERSION", "ADD", "CHECK", "DEL"];
 const VERBS: &[&str] = &["ADD", "CHECK", "DEL"];
 const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
@@ -15,30 +15,31 @@ const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
 /// One plugin of a case.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
-    /// The program, which is not always the configuration's `type`: an IPAM plugin is called with its delegator's.
+    /// The program. An IPAM plugin gets its delegator's configuration, so this is not always the
+    /// configuration's `type`.
     pub(crate) program: &'static str,
-    /// Its object in the list.
+    /// Its object in the list of plugins.
     pub(crate) config: fn(&Side) -> Value,
-    /// Whether its calls count, or are just what the measured ones need.
+    /// Whether its calls are measured; if not, they only prepare the measured ones.
     pub(crate) measured: bool,
-    /// Whether CHECK calls it, on either side.
+    /// Whether CHECK calls it. If not, neither side's CHECK does.
     pub(crate) checks: bool,
 }
 
-/// A list of plugins, called in order for each of the verbs.
+/// A list of plugins that is called with each of the verbs.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
-    /// Programs that the plugins start.
+    /// Programs that the plugins call.
     delegates: &'static [&'static str],
     pub(crate) verbs: &'static [&'static str],
-    /// Reservations that host-local finds.
+    /// How many reservations host-local's store already has.
     pub(crate) reservations: u32,
-    /// Host ports of other containers that portmap finds.
+    /// How many host ports of other containers portmap already has.
     pub(crate) host_ports: u16,
-    /// Whether the pod's `lo` is up, as after the loopback plugin.
+    /// Whether the pod's `lo` is up, as after ADD of the loopback plugin.
     pub(crate) lo_is_up: bool,
-    /// Whether to measure, in the same rounds, how long the kernel takes to remove such a veth pair.
+    /// Whether to measure in the same rounds how long the kernel takes to remove such a veth pair.
     pub(crate) beside_kernel: bool,
 }
 
@@ -56,7 +57,7 @@ impl Case {
         }
     }
 
-    /// A program that one of the sides does not have.
+    /// The first program that one of the sides does not have.
     pub(crate) fn missing(&self, sides: &[Side]) -> Option<PathBuf> {
         let programs = || self.steps.iter().map(|step| step.program).chain(self.delegates.iter().copied());
         let mut files = sides.iter().flat_map(|side| programs().map(|program| side.dir.join(program)));
@@ -72,11 +73,11 @@ const fn unmeasured(program: &'static str, config: fn(&Side) -> Value) -> Step {
     Step { program, config, measured: false, checks: true }
 }
 
-/// The reference's CHECK of a pod without an IPv6 address fails in 1.1.1: it looks for an IPv6 chain that its ADD did
-/// not make.
+/// Without CHECK: the reference's CHECK, in 1.1.1, fails for a pod without an IPv6 address, because it
+/// expects an IPv6 chain that its ADD has not made.
 const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
 
-/// The table.
+/// All cases.
 pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
     let bridged = |name: &str, steps| Case { delegates: &["host-local"], ..Case::new(name, steps) };
     let mut cases = vec![Case {
@@ -119,7 +120,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         ),
         bridged("chain", chain(sides)),
     ]);
-    // Named after what is in it, since it grows.
+    // The name lists the plugins, which depend on what both sides have.
     if let Some(chain) = cases.last_mut() {
         let programs = chain.steps.iter().flat_map(|step| match step.program {
             "bridge" => ["bridge", "host-local"].as_slice(),
@@ -130,7 +131,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
     cases
 }
 
-/// A usual conflist, as far as both sides have its plugins.
+/// A usual list: bridge, and portmap and bandwidth if both sides have them.
 fn chain(sides: &[Side]) -> Vec<Step> {
     let wanted = [measured("bridge", masquerading_bridge), PORTMAP, measured("bandwidth", bandwidth)];
     let everywhere = |program: &str| sides.iter().all(|side| Path::new(&side.dir).join(program).is_file());

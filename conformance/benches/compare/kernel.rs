@@ -1,4 +1,4 @@
-//! What the kernel itself takes to remove the links of a pod: the part of a DEL that no plugin can do without.
+//! The time that the kernel alone takes to remove a pod's links, which every plugin's DEL includes.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -15,7 +15,7 @@ const HOST_END: &str = "vethbare";
 const POD_END: &str = "eth0";
 const POD_ADDRESS: &str = "10.3.0.2/16";
 
-/// A pod on a bridge, the links of which come and go without any plugin. Made and used within the node.
+/// A pod on a bridge whose links are made and removed without a plugin. Made and used within the node.
 pub(crate) struct Links {
     netns: File,
     node: Socket,
@@ -23,7 +23,7 @@ pub(crate) struct Links {
     bridge: u32,
 }
 
-/// The bridge, as the plugin leaves it, and the pod with `lo` up. Called outside of the node.
+/// Makes the bridge as the plugin would and a pod with `lo` up. Called outside of the node.
 pub(crate) fn prepare(node: &Node) -> anyhow::Result<Pod> {
     let pod = node.pod("bench-bare")?;
     pod.sh("ip link set lo up")?;
@@ -42,7 +42,7 @@ impl Links {
         Ok(Links { netns, node, pod: in_pod, bridge: bridge.index })
     }
 
-    /// Makes the pair as bridge does, and times the one message that removes it.
+    /// Makes the pair as the bridge plugin does, and measures the one message that removes it.
     pub(crate) fn remove_once(&mut self) -> anyhow::Result<Duration> {
         let host = VethEnd { name: HOST_END, mac: None };
         let container = VethEnd { name: POD_END, mac: None };

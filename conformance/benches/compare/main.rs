@@ -1,17 +1,18 @@
-//! Ferrule's plugins beside the Go reference, on one node, in turns: wall time, CPU time and memory of every verb.
+//! Compares Ferrule's plugins with the Go reference on one node, in alternating calls: wall time, CPU time
+//! and memory of every verb.
 //!
-//! Run it with `cargo bench -p conformance`; options go behind `--`. It needs root. Time is only ever reported, never
-//! judged: the exit status tells of plugins that failed, not of plugins that are slow.
+//! Run it as root with `cargo bench -p conformance`; options go behind `--`. Times are only reported: the
+//! exit status shows whether a plugin failed, not whether it was slow.
 
 mod cases;
+mod chain;
 mod kernel;
 mod memory;
 mod process;
 mod report;
+mod runner;
 mod side;
 mod stats;
-mod subject;
-mod trial;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,14 +22,14 @@ use clap::Parser;
 use conformance::fixture::{bin_dir, go_bin_dir};
 
 use report::Report;
+use runner::Runner;
 use side::Side;
-use trial::Trial;
 
 /// Compare two folders of CNI plugins, verb by verb.
 #[derive(Parser)]
 #[command(name = "cargo bench -p conformance --")]
 struct Cli {
-    /// Folder with Ferrule's plugins [default: $FERRULE_BIN_DIR, else what ./build.sh makes]
+    /// Folder with Ferrule's plugins [default: $FERRULE_BIN_DIR, else the output of ./build.sh]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
     /// Folder with the plugins to compare with [default: $FERRULE_GO_BIN_DIR, else /usr/lib/cni]
@@ -37,13 +38,13 @@ struct Cli {
     /// Measured calls of each verb, on each side
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Only cases with this text in their names
+    /// Only cases whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
     /// Print a Markdown table
     #[arg(long)]
     markdown: bool,
-    /// Given by cargo bench, and not by cargo test
+    /// Set by cargo bench, not by cargo test
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -51,17 +52,17 @@ struct Cli {
 impl Cli {
     fn sides(&self) -> anyhow::Result<[Side; 2]> {
         let given =
-            |dir: &PathBuf| dir.canonicalize().with_context(|| format!("no folder {}", dir.display()));
+            |dir: &PathBuf| dir.canonicalize().with_context(|| format!("find the folder {}", dir.display()));
         let ours = self.bin_dir.as_ref().map_or_else(bin_dir, given)?;
         let reference = self.reference_dir.as_ref().map_or_else(go_bin_dir, given)?;
         Ok([Side::new("ours", 1, ours), Side::new("them", 2, reference)])
     }
 }
 
-/// Runs the cases one after the other; `false` if one of them failed.
+/// Runs the cases one after the other; returns `false` if one failed.
 fn run(cli: &Cli) -> anyhow::Result<bool> {
     let sides = cli.sides()?;
-    let trial = Trial { sides: &sides, iterations: cli.iterations };
+    let runner = Runner { sides: &sides, iterations: cli.iterations };
     let mut report = Report::default();
     for case in cases::all(&sides).into_iter().filter(|case| case.name.contains(&cli.filter)) {
         if let Some(missing) = case.missing(&sides) {
@@ -69,7 +70,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             continue;
         }
         eprintln!("{} ...", case.name);
-        match trial.run(&case) {
+        match runner.run(&case) {
             Ok(outcome) => report.add(outcome),
             Err(error) => report.failure(format!("FAILED: {}: {error:#}", case.name)),
         }
@@ -81,7 +82,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if !cli.bench {
-        // "cargo test --all-targets" runs benchmarks too; minutes of measuring are not what it wants.
+        // `cargo test --all-targets` runs benchmarks too, where minutes of measuring are not wanted.
         println!("nothing measured: use cargo bench");
         return ExitCode::SUCCESS;
     }

@@ -1,8 +1,8 @@
-//! The memory that one call takes, found out in extra rounds, since looking is slow.
+//! The peak memory of one call, measured in extra rounds because tracing is slow.
 //!
-//! What `wait4` reports will not do: a child begins its life in the memory of whoever started it, and Linux counts
-//! that, so a plugin of one megabyte would be reported with the size of this program. Therefore the call is traced,
-//! and every process of it stopped at its end and asked for the peak of the memory that it has had since its `exec`.
+//! The peak that `wait4` reports includes the time before `exec`, when the child still shares the memory of
+//! its parent; a plugin of 1 MB would be reported with the size of this program. So the call is traced: each
+//! of its processes is stopped at its end, and its peak since `exec` is read from /proc.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -19,11 +19,11 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Waits for a line, so that there is time to become its tracer, and turns into the plugin. `read` takes no byte
-/// beyond its line from a pipe.
+/// Waits for a line, so that this program can attach as tracer, then executes the plugin. From a pipe the
+/// shell's `read` takes no byte beyond the line.
 const GATE: &str = r#"read -r _ && exec "$0""#;
 
-/// Runs a call and gives back the peak of its resident memory in KiB: that of the largest of its processes.
+/// Runs a call and returns the peak resident memory in KiB of its largest process.
 pub(crate) fn peak(exec: &Exec) -> anyhow::Result<(Output, u64)> {
     let mut child = start(exec)?;
     let pid = Pid::from_raw(child.id().try_into()?);
@@ -34,14 +34,14 @@ pub(crate) fn peak(exec: &Exec) -> anyhow::Result<(Output, u64)> {
     ptrace::seize(pid, options).context("trace a plugin")?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     stdin.write_all(b"\n").context("start a traced plugin")?;
-    // A plugin need not read its input.
+    // Fails with EPIPE if the plugin ends without reading its input.
     let _ = stdin.write_all(&exec.stdin);
     drop(stdin);
     let (status, peak) = watch(pid)?;
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     child.stdout.take().context("no standard output")?.read_to_end(&mut stdout)?;
     child.stderr.take().context("no standard error")?.read_to_end(&mut stderr)?;
-    // It is gone already, and the library does not know.
+    // watch() has already reaped the child, so this fails; it only closes the handle.
     let _ = child.wait();
     Ok((Output { status, stdout, stderr, wall: Duration::ZERO }, peak))
 }
@@ -60,7 +60,7 @@ fn start(exec: &Exec) -> anyhow::Result<Child> {
     command.spawn().context("start sh")
 }
 
-/// Lets everything run that the traced process starts, until that process itself has ended.
+/// Continues all traced processes at each stop until the main process has ended.
 fn watch(main: Pid) -> anyhow::Result<(ExitStatus, u64)> {
     let mut peak = 0;
     loop {
@@ -80,14 +80,14 @@ fn watch(main: Pid) -> anyhow::Result<(ExitStatus, u64)> {
             _ => continue,
         };
         match ptrace::cont(stopped, signal) {
-            // Another thread of the same process has ended it meanwhile.
+            // ESRCH: another thread of the same process has ended it meanwhile.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(errno) => return Err(errno).context("let a traced plugin go on"),
         }
     }
 }
 
-/// A trap is between the kernel and the tracer; everything else was meant for the plugin.
+/// SIGTRAP is for the tracer; all other signals are passed on to the plugin.
 fn deliverable(signal: Signal) -> Option<Signal> {
     (signal != Signal::SIGTRAP).then_some(signal)
 }

@@ -1,4 +1,4 @@
-//! The time that one call takes.
+//! Wall time and CPU time of one call.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use conformance::runner::{Exec, Output};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-/// What a call took, or several.
+/// The time of one call or the sum of several.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Time {
     /// From just before the start to just after the end.
@@ -16,7 +16,8 @@ pub(crate) struct Time {
     pub(crate) cpu: Duration,
 }
 
-/// Runs a call. No other child of this process may end meanwhile.
+/// Runs a call. No other child of this process may end during it, because the CPU time is that of all
+/// children.
 pub(crate) fn time(exec: &Exec) -> anyhow::Result<(Output, Time)> {
     let before = cpu_of_children()?;
     let output = exec.run()?;

@@ -1,19 +1,19 @@
-//! The figures as a table, and what they come to.
+//! The results as a table with a summary.
 
 use std::fmt::Write as _;
 
+use crate::runner::{Outcome, Row};
 use crate::side::Side;
 use crate::stats::{Series, geometric_mean};
-use crate::trial::{Outcome, Row};
 
 const HEAD: [&str; 13] = [
     "case", "verb", "ours ms", "p95", "Go ms", "p95", "Go/ours", "CPU ms", "Go", "Go/ours", "RSS MB", "Go",
     "Go/ours",
 ];
-/// Columns of words, which come before those of numbers.
+/// The number of text columns, which come before the columns of numbers.
 const WORDS: usize = 2;
 
-/// Everything that was found out.
+/// All results.
 #[derive(Default)]
 pub(crate) struct Report {
     outcomes: Vec<Outcome>,
@@ -38,7 +38,7 @@ impl Report {
         !self.failures.is_empty()
     }
 
-    /// The whole text.
+    /// The whole report.
     pub(crate) fn render(&self, sides: &[Side; 2], iterations: u32, markdown: bool) -> String {
         let [ours, reference] = sides;
         let (ours, reference) = (ours.dir.display(), reference.dir.display());
@@ -81,14 +81,14 @@ impl Report {
     }
 }
 
-/// A mean with what it comes from: a few rows that are far off move it.
+/// The geometric mean with the smallest and the largest ratio, since a few extreme rows change it.
 fn spread(name: &str, mut ratios: Vec<f64>) -> Option<String> {
     ratios.sort_by(f64::total_cmp);
     let (mean, least, most) = (geometric_mean(&ratios)?, ratios.first()?, ratios.last()?);
     Some(format!("{name} {mean:.1} ({least:.1} to {most:.1})"))
 }
 
-/// A case's DEL, measured by what the kernel needs for the links alone.
+/// The time of a case's DEL relative to the time that the kernel needs to remove the links.
 fn beside_kernel(outcome: &Outcome) -> Option<String> {
     let kernel = outcome.kernel.median()?;
     let del = outcome.rows.iter().find(|row| row.verb == "DEL")?;
@@ -120,7 +120,7 @@ fn ratio(reference: f64, ours: f64) -> Option<f64> {
 }
 
 fn megabytes(kib: u64) -> f64 {
-    // Far below the 2^53 from which on a float would lose anything.
+    // Exact: far below 2^53.
     kib as f64 / 1024.0
 }
 

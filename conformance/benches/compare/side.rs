@@ -1,15 +1,15 @@
-//! One of the two folders, and names of its own for all that its plugins make.
+//! One of the two plugin folders, with the names and addresses that its plugins use on the node.
 
 use std::path::PathBuf;
 
-/// A folder of plugins with its part of the node. The names of the two sides differ in as little as can be, so that
-/// both get the same bytes on standard input but for those.
+/// A plugin folder and its names on the node. The names of both sides have the same length, so that both get
+/// configurations of the same size.
 pub(crate) struct Side {
-    /// A word of four letters.
+    /// A name of four letters.
     pub(crate) name: &'static str,
     /// 1 or 2.
     pub(crate) number: u8,
-    /// Where the plugins are.
+    /// The folder of the plugins.
     pub(crate) dir: PathBuf,
 }
 
@@ -18,7 +18,7 @@ impl Side {
         Side { name, number, dir }
     }
 
-    /// The network's name, and the pod's, which is its container ID too.
+    /// The name of the network and of the pod; also the container ID.
     pub(crate) fn network(&self) -> String {
         format!("bench-{}", self.name)
     }
@@ -27,7 +27,7 @@ impl Side {
         format!("cni-{}", self.name)
     }
 
-    /// The first two parts of every address.
+    /// The first two numbers of every address.
     pub(crate) fn net16(&self) -> String {
         format!("10.{}", self.number)
     }

@@ -1,8 +1,8 @@
-//! Medians and the like.
+//! Percentiles and the geometric mean.
 
 use std::time::Duration;
 
-/// Durations of equal calls.
+/// Durations of the same call.
 #[derive(Debug, Default)]
 pub(crate) struct Series(Vec<Duration>);
 
@@ -11,17 +11,17 @@ impl Series {
         self.0.push(taken);
     }
 
-    /// The median, in milliseconds; none if there is nothing.
+    /// The median in milliseconds; `None` without values.
     pub(crate) fn median(&self) -> Option<f64> {
         self.percentile(50)
     }
 
-    /// The 95th percentile, in milliseconds.
+    /// The 95th percentile in milliseconds; `None` without values.
     pub(crate) fn p95(&self) -> Option<f64> {
         self.percentile(95)
     }
 
-    /// The smallest value that so many percent of all values do not exceed.
+    /// The smallest value that is not smaller than this percentage of all values.
     fn percentile(&self, percent: usize) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -30,7 +30,7 @@ impl Series {
     }
 }
 
-/// The geometric mean, which is the one for ratios; none of nothing.
+/// The geometric mean, which suits ratios; `None` without values.
 pub(crate) fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     if ratios.is_empty() {
         return None;

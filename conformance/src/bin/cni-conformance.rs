@@ -1,4 +1,4 @@
-//! Judges a folder of CNI plugins.
+//! The command `cni-conformance`: judges a folder of CNI plugins.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use conformance::runner::Version;
 use conformance::suite::catalog::{Entry, entries};
 use conformance::suite::deviations::Deviations;
+use conformance::suite::plugin_under_test::plugins_under_test;
 use conformance::suite::report::{self, Counts};
 use conformance::suite::run::{Ended, Plan, Profile};
-use conformance::suite::subject::subjects;
 
 /// Judge CNI plugins, in any language, against the specification and against what their callers need.
 ///
-/// Plugins are run in network namespaces that are made for them, so it takes root; without, only a few trials are made.
-/// Exit status: 0 if nothing failed, 1 if something did, 2 if the run itself was not possible.
+/// The plugins run in network namespaces that the suite makes, which needs root; without root only a few test
+/// cases run. Exit status: 0 if nothing failed, 1 if something failed, 2 if nothing could be judged.
 #[derive(Parser)]
 #[command(name = "cni-conformance", version)]
 struct Cli {
@@ -27,20 +27,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Put plugins through their trials and report
+    /// Run the test cases on a folder of plugins and report
     Run(RunArgs),
-    /// List the requirements and their trials
+    /// List the requirements and the number of their test cases
     List {
-        /// Only those whose ID contains this; may be given many times
+        /// Only requirements whose ID contains this; may be repeated
         #[arg(long, value_name = "TEXT")]
         filter: Vec<String>,
-        /// What the list looks like
+        /// Format of the list
         #[arg(long, value_enum, default_value_t = ListFormat::Human)]
         format: ListFormat,
     },
-    /// Tell all about one requirement
+    /// Show one requirement with its source and test cases
     Explain {
-        /// Such as ENV-05
+        /// ID of the requirement, such as ENV-05
         id: String,
     },
 }
@@ -50,28 +50,28 @@ struct RunArgs {
     /// The folder with the plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
-    /// Only this plugin, or "chain" for all of them together; may be given many times
+    /// Only this plugin, or "chain" for all of them together; may be repeated
     #[arg(long, value_name = "NAME")]
     plugin: Vec<String>,
-    /// Only this version of the specification; may be given many times
+    /// Only this version of the specification; may be repeated
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     cni_version: Vec<Version>,
-    /// What is demanded: the specification, what callers need, or both
+    /// Which requirements: the specification's, those of callers, or all
     #[arg(long, value_enum, default_value_t = ProfileArg::All)]
     profile: ProfileArg,
-    /// Only trials whose name, as in ENV-05/each-variable, contains this; may be given many times
+    /// Only test cases whose name, such as ENV-05/each-variable, contains this; may be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Failures that are known: lines of PLUGIN TRIAL VERSIONS REASON
+    /// File of known failures, one per line: PLUGIN TEST-CASE VERSIONS REASON
     #[arg(long, value_name = "FILE")]
     known_deviations: Option<PathBuf>,
-    /// What the suite has to know of plugins that it does not know, as JSON; see the README
+    /// JSON file that describes plugins unknown to the suite; see the README
     #[arg(long, value_name = "FILE")]
     describe: Option<PathBuf>,
-    /// What the report looks like
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = ReportFormat::Human)]
     format: ReportFormat,
-    /// How many trials are made at the same time; by default two for each processor
+    /// How many test cases run at the same time; by default two per processor
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<usize>,
 }
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let is_root = nix::unistd::geteuid().is_root();
     let plan = Plan {
-        subjects: subjects(&args.bin_dir, &args.plugin, args.describe.as_deref(), is_root)?,
+        plugins: plugins_under_test(&args.bin_dir, &args.plugin, args.describe.as_deref(), is_root)?,
         versions: args.cni_version,
         profile: match args.profile {
             ProfileArg::Spec => Profile::Spec,
@@ -124,9 +124,9 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         is_root,
         known: args.known_deviations.as_deref().map(Deviations::read).transpose()?.unwrap_or_default(),
     };
-    let total = plan.cases().len();
+    let total = plan.test_runs().len();
     if total == 0 {
-        bail!("nothing to try: no trial fits these plugins, versions and filters");
+        bail!("nothing to try: no test case matches these plugins, versions and filters");
     }
     let ended = plan.run(Progress::new(total));
     let unmet =
@@ -141,11 +141,11 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(if Counts::of(&ended).fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One line on a terminal that changes as trials end; nothing elsewhere.
+/// A progress line on standard error, if that is a terminal.
 struct Progress;
 
 impl Progress {
-    #[allow(clippy::new_ret_no_self, reason = "what it makes is a closure")]
+    #[allow(clippy::new_ret_no_self, reason = "it returns a closure")]
     fn new(total: usize) -> impl Fn(usize, &Ended<'_>) + Sync {
         let is_terminal = std::io::stderr().is_terminal();
         let line = Mutex::new(());
@@ -154,13 +154,13 @@ impl Progress {
                 return;
             }
             let _line = line.lock();
-            let case = ended.case;
+            let run = ended.run;
             eprint!(
                 "\r\x1b[K{}/{total} {} {} {}",
                 before + 1,
-                case.subject.name,
-                case.trial.id(),
-                case.version
+                run.plugin.name,
+                run.test_case.id(),
+                run.version
             );
             if before + 1 == total {
                 eprint!("\r\x1b[K");
@@ -180,8 +180,8 @@ fn list(filters: &[String], format: ListFormat) -> anyhow::Result<ExitCode> {
     };
     for entry in entries().filter(is_chosen) {
         let row = entry.requirement;
-        let trials = entry.trials().count();
-        text += &format!("{:<8} {:<10} {:<15} {trials:>2}  {}\n", row.id, row.level, row.versions, row.says);
+        let cases = entry.test_cases().count();
+        text += &format!("{:<8} {:<10} {:<15} {cases:>2}  {}\n", row.id, row.level, row.versions, row.says);
     }
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -191,20 +191,20 @@ fn explain(id: &str) -> anyhow::Result<ExitCode> {
     let wanted = id.split('/').next().unwrap_or(id);
     let entry = entries()
         .find(|entry| entry.requirement.id.eq_ignore_ascii_case(wanted))
-        .with_context(|| format!("there is no requirement {id}; see cni-conformance list"))?;
+        .with_context(|| format!("no requirement has the ID {id}; see cni-conformance list"))?;
     let row = entry.requirement;
     let mut text = format!(
         "{} ({})\n\n{}\n\nlevel     {}\nversions  {}\nsource    {}\n",
         row.id, entry.section.title, row.says, row.level, row.versions, row.source
     );
     match row.unproven {
-        Some(why) => text += &format!("trials    none: {why}\n"),
+        Some(why) => text += &format!("tests     none: {why}\n"),
         None => {
-            for trial in entry.trials() {
+            for test_case in entry.test_cases() {
                 let roles: Vec<String> =
-                    trial.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-                let of = if trial.only.is_empty() { roles.join(", ") } else { trial.only.join(", ") };
-                text += &format!("trial     {} (of: {of})\n", trial.id());
+                    test_case.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+                let of = if test_case.only.is_empty() { roles.join(", ") } else { test_case.only.join(", ") };
+                text += &format!("test      {} (plugins: {of})\n", test_case.id());
             }
         }
     }
@@ -212,16 +212,21 @@ fn explain(id: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a text. A reader that has heard enough is no error.
+/// Prints a text; a reader that has closed the pipe is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("print"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
         _ => Ok(()),
     }
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {
     Version::parse(text).filter(|version| Version::PUBLISHED.contains(version)).ok_or_else(|| {
-        format!("no published version; there are {}", Version::PUBLISHED.map(|v| v.to_string()).join(", "))
+        format!(
+            "not a published version of the specification; these are {}",
+            Version::PUBLISHED.map(|v| v.to_string()).join(", ")
+        )
     })
 }

@@ -1,4 +1,4 @@
-//! Calls the plugins of one network for one namespace, from the command line.
+//! The command `cnirun`: calls the plugins of one network for one network namespace.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,8 +11,9 @@ use sha2::{Digest as _, Sha512};
 
 /// Run the CNI plugins of a network the way a container runtime does.
 ///
-/// The network is looked up by name in the folder NETCONFPATH, its plugins in the folders of CNI_PATH. ADD prints the
-/// final result as JSON; all other verbs print nothing. An error goes to standard error, with exit status 1.
+/// The network is looked up by name in the folder NETCONFPATH, its plugins in the folders of CNI_PATH. ADD
+/// prints the final result as JSON; the other verbs print nothing. An error is printed to standard error,
+/// with exit status 1.
 #[derive(Parser)]
 #[command(name = "cnirun", version)]
 struct Cli {
@@ -27,10 +28,10 @@ struct Places {
     /// Folder with network configurations (*.conflist, *.conf, *.json)
     #[arg(long, env = "NETCONFPATH", default_value = "/etc/cni/net.d", value_name = "DIR", global = true)]
     netconf_path: PathBuf,
-    /// Folders with plugins, with colons between them
+    /// Folders with plugins, separated by colons
     #[arg(long, env = "CNI_PATH", default_value = "/opt/cni/bin", value_name = "DIRS", global = true)]
     cni_path: String,
-    /// Folder in which results are remembered from ADD to DEL
+    /// Folder for the cached results, from ADD to DEL
     #[arg(long, default_value = "/var/lib/cni", value_name = "DIR", global = true)]
     cache_dir: PathBuf,
 }
@@ -43,19 +44,18 @@ enum Verb {
     Check(Target),
     /// Detach the namespace from the network
     Del(Target),
-    /// Remove everything that belongs to no valid attachment
+    /// Remove the state of attachments that are not valid
     #[command(
-        long_about = "Remove everything that belongs to no valid attachment: first DEL for each remembered \
-                      attachment of the network that is not valid, then, from CNI 1.1.0, GC on each plugin. Without \
-                      --valid and --none-valid every remembered attachment is deleted and the plugins get no list, \
-                      as with cnitool."
+        long_about = "Remove the state of attachments that are not valid: first DEL for each cached attachment of \
+                      the network that is not valid, then, from CNI 1.1.0 on, GC on each plugin. Without --valid and \
+                      --none-valid every cached attachment is deleted and the plugins get no list, as with cnitool."
     )]
     Gc {
         /// Name of the network
         network: String,
-        /// Ignored; for the sake of scripts written for cnitool
+        /// Ignored; accepted for scripts written for cnitool
         netns: Option<PathBuf>,
-        /// An attachment that is still in use; may be given many times
+        /// An attachment that is still in use; may be repeated
         #[arg(long, value_name = "CONTAINERID/IFNAME", value_parser = parse_valid)]
         valid: Vec<ValidAttachment>,
         /// Tell the plugins that no attachment is in use
@@ -66,7 +66,7 @@ enum Verb {
     Status {
         /// Name of the network
         network: String,
-        /// Ignored; for the sake of scripts written for cnitool
+        /// Ignored; accepted for scripts written for cnitool
         netns: Option<PathBuf>,
     },
 }
@@ -80,13 +80,13 @@ struct Target {
     /// Name of the interface in the namespace
     #[arg(short = 'i', long, env = "CNI_IFNAME", default_value = "eth0")]
     ifname: String,
-    /// Container ID; by default made from the namespace's path, as cnitool does it
+    /// Container ID; by default a hash of the namespace's path, as with cnitool
     #[arg(long, value_name = "ID")]
     container_id: Option<String>,
     /// Arguments for the plugins
     #[arg(long = "args", env = "CNI_ARGS", default_value = "", value_name = "KEY=VALUE;...")]
     cni_args: String,
-    /// Values of capabilities: a JSON object
+    /// Capability values as a JSON object
     #[arg(long, env = "CAP_ARGS", default_value = "", value_name = "JSON")]
     cap_args: String,
 }
@@ -98,7 +98,7 @@ impl Target {
         let has_two_sides =
             |pair: &str| pair.split_once('=').is_some_and(|(k, v)| !k.is_empty() && !v.is_empty());
         if !self.cni_args.is_empty() && !self.cni_args.split(';').all(has_two_sides) {
-            bail!("CNI_ARGS is not KEY=VALUE;...: {:?}", self.cni_args);
+            bail!("CNI_ARGS is not a list KEY=VALUE;...: {:?}", self.cni_args);
         }
         let capabilities: Map<String, Value> = match self.cap_args.as_str() {
             "" => Map::new(),
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_container_id_is_cnitools() {
+    fn the_container_id_is_the_same_as_cnitools() {
         // Computed with `printf /var/run/netns/testing | sha512sum`.
         assert_eq!(super::container_id_for("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
     }

@@ -1,10 +1,10 @@
-//! One container's interface on one network.
+//! One interface of one container on one network.
 
 use serde_json::{Map, Value};
 
 use super::Error;
 
-/// What a runtime knows of one attachment; it goes to every plugin of the network, mostly by the environment.
+/// The runtime's parameters of one attachment, which every plugin of the network gets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -13,9 +13,9 @@ pub struct Attachment {
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// `CNI_ARGS`: `KEY=value` pairs with semicolons between them.
+    /// `CNI_ARGS`: `KEY=value` pairs, separated by semicolons.
     pub args: String,
-    /// Values of capabilities by name; each plugin gets those that its configuration declares.
+    /// Capability values by name; each plugin gets those that its configuration declares.
     pub capabilities: Map<String, Value>,
 }
 
@@ -34,27 +34,27 @@ impl Attachment {
         }
     }
 
-    /// The same with `CNI_ARGS`.
+    /// The same attachment with `CNI_ARGS`.
     #[must_use]
     pub fn with_args(mut self, args: impl Into<String>) -> Attachment {
         self.args = args.into();
         self
     }
 
-    /// The same with a value for one capability.
+    /// The same attachment with a value for one capability.
     #[must_use]
     pub fn with_capability(mut self, name: impl Into<String>, value: impl Into<Value>) -> Attachment {
         self.capabilities.insert(name.into(), value.into());
         self
     }
 
-    /// The pairs of `CNI_ARGS`.
+    /// `CNI_ARGS` as pairs of key and value.
     pub(super) fn arg_pairs(&self) -> Vec<[String; 2]> {
         let pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
         pairs.map(|(key, value)| [key.to_owned(), value.to_owned()]).collect()
     }
 
-    /// The checks that libcni makes before an ADD.
+    /// The checks of libcni before ADD.
     pub(super) fn validate(&self, network: &str) -> Result<(), Error> {
         if !is_identifier(&self.container_id) {
             return Err(Error::runner(format!("invalid container ID {:?}", self.container_id)));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_the_spec_forbids_are_refused() {
+    fn invalid_names_are_refused() {
         let valid = Attachment::new("a-1_b.c", "", "eth0");
         assert!(valid.validate("net").is_ok());
         assert!(valid.validate("-net").is_err());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn args_become_pairs_in_order() {
+    fn args_are_split_into_pairs() {
         let attachment = Attachment::new("a", "", "eth0").with_args("IgnoreUnknown=1;IP=10.0.0.1");
         assert_eq!(attachment.arg_pairs(), [["IgnoreUnknown", "1"], ["IP", "10.0.0.1"]]);
     }

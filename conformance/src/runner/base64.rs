@@ -1,4 +1,4 @@
-//! Base64, because libcni's cache stores the configuration as Go encodes bytes.
+//! Base64: Go encodes bytes this way, and libcni's cache contains the configuration as bytes.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

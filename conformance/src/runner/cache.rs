@@ -1,4 +1,5 @@
-//! What ADD remembers for CHECK, DEL and GC: one file per attachment, in libcni's place and form.
+//! The cache of ADD results for CHECK, DEL and GC: one file per attachment, with the paths and the format of
+//! libcni.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -13,18 +14,18 @@ use super::{Attachment, Network, base64};
 
 const KIND: &str = "cniCacheV1";
 
-/// The cache in a folder, `/var/lib/cni` by default.
+/// The cache in a folder; libcni's default is `/var/lib/cni`.
 #[derive(Debug, Clone)]
 pub struct Cache {
     results: PathBuf,
 }
 
-/// One remembered attachment.
+/// One cached attachment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CachedAttachment {
     /// The network's name.
     pub network: String,
-    /// What the runtime had called ADD with.
+    /// The attachment that ADD was called for.
     pub attachment: Attachment,
     /// The final result of the chain.
     pub result: Option<Value>,
@@ -50,12 +51,12 @@ struct Entry {
 }
 
 impl Cache {
-    /// The cache below a folder, which is made when first needed.
+    /// The cache below a folder, which is created on the first write.
     pub fn new(dir: impl AsRef<Path>) -> Cache {
         Cache { results: dir.as_ref().join("results") }
     }
 
-    /// The file for one attachment.
+    /// The path of an attachment's file.
     pub fn file(&self, network: &str, attachment: &Attachment) -> PathBuf {
         self.results.join(format!("{network}-{}-{}", attachment.container_id, attachment.ifname))
     }
@@ -87,7 +88,7 @@ impl Cache {
         write().with_context(|| format!("cache the result in {}", path.display()))
     }
 
-    /// The result of an earlier ADD; none if there was none, or if the file cannot be read as one.
+    /// The result of an earlier ADD; `None` if the file does not exist or cannot be parsed.
     pub fn result(&self, network: &str, attachment: &Attachment) -> Option<Value> {
         read(&self.file(network, attachment))?.result
     }
@@ -102,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// All attachments of a network, in the order of their files. Files that are something else are passed over.
+    /// All attachments of a network, sorted by file name. Files that cannot be parsed are skipped.
     pub fn attachments(&self, network: &str) -> anyhow::Result<Vec<CachedAttachment>> {
         let entries = match fs::read_dir(&self.results) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What can go wrong, kept apart so that a test can look at a plugin's own words.
+//! Errors of the runner; a test can read a plugin's own code and message.
 
 use std::fmt;
 use std::process::ExitStatus;
@@ -11,11 +11,11 @@ use super::Output;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A plugin failed, or what it answered cannot be read.
+    /// A plugin failed, or its answer cannot be read.
     Plugin(Box<PluginError>),
-    /// Several failures that did not stop each other (GC).
+    /// Several errors of GC, which goes on after an error.
     Many(Vec<Error>),
-    /// The runner itself could not go on: configuration, cache, a plugin that is not there.
+    /// An error of the runner itself: configuration, cache, a missing plugin.
     Runner(anyhow::Error),
 }
 
@@ -24,7 +24,7 @@ impl Error {
         Error::Runner(anyhow::anyhow!("{message}"))
     }
 
-    /// The failure of a plugin, if that is what it was. Of several the first.
+    /// The plugin's failure, if a plugin failed; of several the first.
     pub fn plugin(&self) -> Option<&PluginError> {
         match self {
             Error::Plugin(error) => Some(error),
@@ -42,49 +42,49 @@ impl Error {
     }
 }
 
-/// One call of a plugin that did not succeed.
+/// A plugin call that did not succeed.
 #[derive(Debug)]
 pub struct PluginError {
     /// The plugin's `type`.
     pub plugin: String,
-    /// The verb it was called with.
+    /// The verb, such as `ADD`.
     pub verb: String,
-    /// What came back.
+    /// How the call failed.
     pub failure: Failure,
 }
 
-/// The ways in which a plugin's call fails.
+/// How a plugin call can fail.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The plugin printed an error object, as it should.
+    /// The plugin printed an error object.
     Reported {
         /// The error code.
         code: u64,
         /// The short message.
         msg: String,
-        /// The long one, often empty.
+        /// The details, often empty.
         details: String,
         /// The object as printed.
         document: Value,
     },
-    /// It failed without saying so in JSON, or it succeeded without a result that can be read.
+    /// The plugin failed without an error object, or succeeded without a readable result.
     Unreadable {
-        /// What is wrong with the answer.
+        /// Why the answer cannot be read.
         why: String,
         /// How the process ended.
         status: ExitStatus,
-        /// Everything on standard output.
+        /// Standard output.
         stdout: String,
-        /// Everything on standard error.
+        /// Standard error.
         stderr: String,
     },
-    /// It could not be started, or had to be killed.
+    /// The plugin could not be started, was killed at the time limit, or left its output streams open.
     NotRun(anyhow::Error),
 }
 
 impl Failure {
-    /// Reads the answer of a plugin that ended with an error status.
+    /// Reads the answer of a plugin that has failed.
     pub(super) fn from_output(output: &Output) -> Failure {
         let document = match output.document() {
             Ok(document) => document,

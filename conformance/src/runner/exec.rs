@@ -1,4 +1,5 @@
-//! One call of one plugin: the lowest level, which tests use directly to say anything, even nonsense.
+//! One call of one plugin, the lowest level. Tests use it directly for calls that no runtime makes, even
+//! invalid ones.
 
 use std::fmt;
 use std::fs::File;
@@ -14,38 +15,40 @@ use nix::sched::{CloneFlags, setns};
 
 use super::{Attachment, Output};
 
-/// A pipe takes this much without a reader, so a shorter standard input needs no thread that writes it.
+/// The capacity of a Linux pipe. A longer standard input is written by a thread, because the plugin may not
+/// read it.
 const PIPE_CAPACITY: usize = 64 * 1024;
-/// libcni's patience with a binary that is just being replaced.
+/// How often libcni tries to start a binary that is being replaced (ETXTBSY), and how long it waits in
+/// between.
 const BUSY_TRIES: usize = 5;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The error of a call whose time limit was reached; the plugin has been killed.
+/// The error of a plugin that was killed at the time limit.
 #[derive(Debug, Clone, Copy)]
 pub struct TookTooLong;
 
 impl fmt::Display for TookTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("killed: it took too long")
+        f.write_str("the plugin was still running at the time limit and was killed")
     }
 }
 
 impl std::error::Error for TookTooLong {}
 
-/// The error of a call that ended, while something that it started keeps one of its output streams open.
+/// The error of a plugin that has ended while another process keeps one of its output streams open.
 #[derive(Debug, Clone, Copy)]
 pub struct HeldOpen;
 
 impl fmt::Display for HeldOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it ended, but its output streams stay open")
+        f.write_str("the plugin has ended, but another process keeps its output streams open")
     }
 }
 
 impl std::error::Error for HeldOpen {}
 
-/// A plugin call in preparation. All six CNI variables are always set, empty when unused, as libcni does it, on top
-/// of the inherited environment; [`Exec::without`] takes one away.
+/// A plugin call in preparation. As libcni does, it sets all six CNI variables, empty if unused, on top of
+/// the inherited environment; [`Exec::without`] removes one.
 #[derive(Debug, Clone)]
 pub struct Exec {
     /// The plugin; also its `argv[0]`.
@@ -64,15 +67,15 @@ pub struct Exec {
     pub path: String,
     /// Standard input.
     pub stdin: Vec<u8>,
-    /// More variables; they win over the ones above.
+    /// More variables; they override those above.
     pub env: Vec<(String, String)>,
-    /// Variables that are not to be there at all.
+    /// Variables that the plugin does not get.
     pub absent: Vec<String>,
-    /// Whether the plugin gets this process's environment besides, as from a runtime.
+    /// Whether the plugin also gets this process's environment, as from a runtime.
     pub inherit: bool,
-    /// A network namespace to start the plugin in; the caller's if there is none.
+    /// The network namespace to start the plugin in; if `None`, the caller's.
     pub run_in: Option<PathBuf>,
-    /// When to kill the plugin; never if there is none.
+    /// The time limit after which the plugin is killed; if `None`, never.
     pub timeout: Option<Duration>,
 }
 
@@ -108,7 +111,7 @@ impl Exec {
         self
     }
 
-    /// Sets standard input; a `serde_json::Value` goes in as `value.to_string()`.
+    /// Sets standard input; for a `serde_json::Value` pass `value.to_string()`.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Exec {
         self.stdin = bytes.into();
@@ -129,7 +132,7 @@ impl Exec {
         self
     }
 
-    /// Takes a variable away.
+    /// Removes a variable.
     #[must_use]
     pub fn without(mut self, name: impl Into<String>) -> Exec {
         self.absent.push(name.into());
@@ -143,18 +146,19 @@ impl Exec {
         self
     }
 
-    /// Kills the plugin after this time, which makes [`Exec::run`] fail.
+    /// Sets the time limit after which the plugin is killed; [`Exec::run`] then returns [`TookTooLong`].
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Exec {
         self.timeout = Some(limit);
         self
     }
 
-    /// Runs the plugin to its end. An error means that there was no proper run; a plugin that fails is not an error.
+    /// Runs the plugin to its end. A plugin that fails is not an error here; an error means that it could not
+    /// be started, was killed at the time limit, or left its output streams open.
     pub fn run(&self) -> anyhow::Result<Output> {
         match &self.run_in {
             None => self.run_here(),
-            // A child inherits the namespaces of the thread that starts it, and a thread is cheaper than nsenter.
+            // A child inherits the namespaces of the thread that starts it; a thread costs less than nsenter.
             Some(netns) => thread::scope(|scope| {
                 let inside = scope.spawn(|| {
                     let file = File::open(netns).with_context(|| format!("open {}", netns.display()))?;
@@ -171,7 +175,7 @@ impl Exec {
         let (start, mut child) = self.spawn()?;
         if let Some(mut pipe) = child.stdin.take() {
             if self.stdin.len() <= PIPE_CAPACITY {
-                // A plugin that does not care for its input may be gone already; that is its own business.
+                // Fails with EPIPE if the plugin has ended without reading its input, which it may do.
                 let _ = pipe.write_all(&self.stdin);
             } else {
                 let bytes = self.stdin.clone();
@@ -200,7 +204,8 @@ impl Exec {
         bail!("start {}: text file busy", self.binary.display())
     }
 
-    /// The process, with pipes for its streams and everything but standard input's content and the namespace.
+    /// The process, with pipes for its streams. The caller writes standard input and enters the namespace
+    /// `run_in`.
     pub fn to_command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         if !self.inherit {
@@ -222,7 +227,7 @@ impl Exec {
     }
 }
 
-/// Finds a plugin's binary in a list of folders: the first regular file, whether executable or not.
+/// Finds a plugin's binary in a list of folders: the first regular file of that name, executable or not.
 pub fn find_plugin<P: AsRef<Path>>(name: &str, path: &[P]) -> anyhow::Result<PathBuf> {
     if name.is_empty() || name.contains('/') {
         bail!("invalid plugin name {name:?}");
@@ -234,8 +239,8 @@ pub fn find_plugin<P: AsRef<Path>>(name: &str, path: &[P]) -> anyhow::Result<Pat
     })
 }
 
-/// Waits as `wait_with_output` does, but not for ever. Only the plugin itself is killed; a child of it that keeps a
-/// pipe open must not hold us up, hence the threads that nobody joins.
+/// `wait_with_output` with a deadline. Only the plugin itself is killed. A child of the plugin may keep a
+/// pipe open, so the threads that read the pipes are not joined.
 fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::process::Output> {
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());

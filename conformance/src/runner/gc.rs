@@ -1,27 +1,28 @@
-//! GC: first our own leftovers, then the plugins'.
+//! GC: DEL for stale cached attachments, then the plugins' GC.
 
 use super::version::WITH_GC;
 use super::{Error, Exec, Extra, Network, Runtime, plugin_input};
 
-/// An attachment that is still in use, as GC names it.
+/// An attachment that is still in use, as the GC configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidAttachment {
     /// The container ID.
     pub container_id: String,
-    /// The interface's name.
+    /// The interface name in the container.
     pub ifname: String,
 }
 
 impl ValidAttachment {
-    /// An attachment by its two names.
+    /// An attachment of this container ID and interface name.
     pub fn new(container_id: impl Into<String>, ifname: impl Into<String>) -> ValidAttachment {
         ValidAttachment { container_id: container_id.into(), ifname: ifname.into() }
     }
 }
 
 impl Runtime {
-    /// Calls DEL for every cached attachment that is not in the list, then, from 1.1.0, GC on each plugin. Without a
-    /// list all cached attachments go, and the plugins are told of none. Errors do not stop it; they are collected.
+    /// Calls DEL for every cached attachment that is not in `valid`, then, from 1.1.0 on, GC on each plugin.
+    /// If `valid` is `None`, it deletes all cached attachments and sends no list to the plugins. It goes on
+    /// after errors and returns all of them.
     pub fn gc(&self, network: &Network, valid: Option<&[ValidAttachment]>) -> Result<(), Error> {
         if network.disable_gc {
             return Ok(());

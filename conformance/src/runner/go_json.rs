@@ -1,15 +1,16 @@
-//! JSON as Go's encoder writes it after libcni has decoded a configuration into a generic map: keys sorted, every
-//! number having gone through a float64, and `<`, `>`, `&` escaped. A plugin under test should see the same bytes.
+//! JSON as Go writes it after libcni has decoded a configuration into a generic map: keys are sorted, every
+//! number has been converted to float64, and `<`, `>` and `&` are escaped. A plugin under test gets the same
+//! bytes as from libcni.
 
 use serde_json::{Number, Value};
 
-/// Integers up to here are printed without an exponent by Go; all of them fit an i128 but only these a JSON integer.
+/// 2^63 - 1. Go prints larger integers with an exponent, and only integers below it fit an i64.
 const LARGEST_INTEGER: f64 = 9_223_372_036_854_775_807.0;
 
-/// Writes a value on one line.
+/// The value as JSON on one line.
 pub(super) fn to_bytes(value: &Value) -> Vec<u8> {
     let text = through_float64(value.clone()).to_string();
-    // Outside of strings none of these characters occurs in JSON, so a plain replacement is right.
+    // These characters occur in JSON only within strings, so a plain replacement is safe.
     let escaped = text
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_lose_what_a_float64_cannot_hold() {
+    fn numbers_are_rounded_to_float64() {
         let value: Value = serde_json::from_str(
             r#"{"f": 1.0, "big": 9007199254740993, "half": 0.5, "burst": 34359738359, "n": null}"#,
         )

@@ -1,16 +1,16 @@
-//! Standard input for a plugin: its own object and what the runtime adds.
+//! Standard input of a plugin: its object of the configuration, plus the keys that the runtime adds.
 
 use serde_json::{Map, Value, json};
 
 use super::go_json;
 use super::{Attachment, Network, ValidAttachment};
 
-/// What a verb adds to a plugin's configuration, beside name and version.
+/// The keys that an operation adds to a plugin's configuration, besides name and version.
 #[derive(Debug, Clone, Copy)]
 pub enum Extra<'a> {
-    /// ADD, CHECK and DEL: the values of declared capabilities, and a result if there is one.
+    /// ADD, CHECK and DEL: the values of declared capabilities, and a previous result if there is one.
     Attachment(&'a Attachment, Option<&'a Value>),
-    /// GC: the attachments still in use, if the runtime has a list. An empty one goes out as `null`, as from libcni.
+    /// GC: the attachments in use, if the runtime has a list. As in libcni an empty list becomes `null`.
     Gc(Option<&'a [ValidAttachment]>),
     /// STATUS: nothing.
     Status,
@@ -32,7 +32,7 @@ pub fn plugin_input(network: &Network, plugin: &Map<String, Value>, extra: Extra
         }
         Extra::Gc(Some(valid)) => {
             let list = if valid.is_empty() { Value::Null } else { valid.iter().map(to_json).collect() };
-            // The key was renamed in the specification; libcni sends both.
+            // The specification renamed the key; libcni sends both.
             input.insert("cni.dev/valid-attachments".to_owned(), list.clone());
             input.insert("cni.dev/attachments".to_owned(), list);
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_stay_and_only_their_values_are_passed() {
+    fn only_values_of_declared_capabilities_are_passed() {
         let network = network(json!({"type": "p", "capabilities": {"a": true, "b": false, "c": true}}));
         let attachment = Attachment::new("c", "", "eth0").with_capability("a", 1).with_capability("b", 2);
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_says_null_for_an_empty_list_and_nothing_for_none() {
+    fn gc_sends_null_for_an_empty_list_and_no_key_without_a_list() {
         let network = network(json!({"type": "p"}));
         let valid = [ValidAttachment::new("c1", "eth0")];
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Runs the plugins of a network as libcni does: which verbs, in which order, with which standard input and
-//! environment, and what is remembered between ADD and DEL.
+//! Runs the plugins of a network as libcni does: the same operations in the same order, with the same
+//! standard input and environment, and the same cache between ADD and DEL.
 //!
 //! ```no_run
 //! use conformance::runner::{Attachment, Network, Runtime};

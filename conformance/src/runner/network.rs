@@ -1,4 +1,4 @@
-//! Network configurations: from a folder, a file or text to a list of plugins.
+//! Network configurations, read from a folder, a file or JSON text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,27 @@ use serde_json::{Map, Value, json};
 
 use super::{Error, LATEST, Version};
 
-/// A network configuration list, checked and with its version chosen.
+/// A validated network configuration list with its version chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
     /// The network's name.
     pub name: String,
     /// The version that the plugins are called with.
     pub version: String,
-    /// CHECK is to be skipped.
+    /// Whether CHECK is skipped (`disableCheck`).
     pub disable_check: bool,
-    /// GC is to be skipped.
+    /// Whether GC is skipped (`disableGC`).
     pub disable_gc: bool,
-    /// The plugin objects, as configured.
+    /// The plugins' objects as configured.
     pub plugins: Vec<Map<String, Value>>,
-    /// The text of the list, for the cache.
+    /// The JSON text of the list, for the cache.
     pub(super) source: Vec<u8>,
 }
 
 impl Network {
-    /// Finds the network of this name in a folder: `*.conflist` in order, then `*.conf` and `*.json` with a single
-    /// plugin, each turned into a list of one. A broken file before the right one is an error.
+    /// Finds the network of this name in a folder: first in `*.conflist`, then in `*.conf` and `*.json`, each
+    /// sorted by name. A single plugin becomes a list of one. A file that cannot be loaded is an error if it
+    /// comes before the right one.
     pub fn load(dir: impl AsRef<Path>, name: &str) -> Result<Network, Error> {
         let dir = dir.as_ref();
         for file in files_with(dir, &["conflist"])? {
@@ -45,8 +46,8 @@ impl Network {
         Err(Error::runner(format!("no network {name:?} in {}", dir.display())))
     }
 
-    /// Reads one file, list or single plugin, by its content. The folder beside it that is named after the network
-    /// may hold further plugins, unless `loadOnlyInlinedPlugins` is set.
+    /// Reads one file, a list or a single plugin. Further plugins of a list are read from the folder beside
+    /// the file that is named after the network, unless `loadOnlyInlinedPlugins` is set.
     pub fn from_file(file: impl AsRef<Path>) -> Result<Network, Error> {
         let file = file.as_ref();
         let read = || -> anyhow::Result<Network> {
@@ -57,12 +58,12 @@ impl Network {
         read().with_context(|| format!("load {}", file.display())).map_err(Error::Runner)
     }
 
-    /// Takes a list, or a single plugin, from memory.
+    /// Reads a list or a single plugin from a value.
     pub fn from_value(value: &Value) -> Result<Network, Error> {
         parse(value.to_string().into_bytes(), value.clone(), None).map_err(Error::Runner)
     }
 
-    /// The version as a number. It was checked when the network was loaded.
+    /// The version as a number; it was validated when the network was loaded.
     pub fn version(&self) -> Version {
         Version::parse(&self.version).unwrap_or(Version(0, 1, 0))
     }
@@ -116,9 +117,9 @@ fn list_of_one(plugin: Map<String, Value>) -> (Vec<u8>, Map<String, Value>) {
 }
 
 fn plugin(value: &Value) -> anyhow::Result<Map<String, Value>> {
-    let Some(plugin) = value.as_object() else { bail!("not an object: {value}") };
+    let Some(plugin) = value.as_object() else { bail!("the plugin is not a JSON object: {value}") };
     match plugin.get("type").and_then(Value::as_str) {
-        None | Some("") => bail!("no type: {value}"),
+        None | Some("") => bail!("the plugin has no type: {value}"),
         Some(_) => Ok(plugin.clone()),
     }
 }
@@ -142,7 +143,8 @@ fn flag(list: &Map<String, Value>, key: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// The highest of `cniVersions` and `cniVersion` that we know; without the former the latter, known or not.
+/// The highest of `cniVersions` and `cniVersion` that we support. Without `cniVersions`, `cniVersion` even if
+/// unsupported.
 fn choose_version(list: &Map<String, Value>) -> anyhow::Result<String> {
     let single = match list.get("cniVersion") {
         None | Some(Value::Null) => "",
@@ -154,7 +156,9 @@ fn choose_version(list: &Map<String, Value>) -> anyhow::Result<String> {
     let Some(Value::Array(several)) = list.get("cniVersions") else { return Ok(single.to_owned()) };
     let mut known = Vec::new();
     for entry in several {
-        let Some(text) = entry.as_str() else { bail!("cniVersions: not a string: {entry}") };
+        let Some(text) = entry.as_str() else {
+            bail!("cniVersions has an entry that is not a string: {entry}")
+        };
         known.push((parse(text)?, text));
     }
     known.push((parse(single)?, single));
@@ -163,7 +167,7 @@ fn choose_version(list: &Map<String, Value>) -> anyhow::Result<String> {
     Ok(highest.map_or(single, |(_, text)| text).to_owned())
 }
 
-/// The files of a folder with one of these extensions, sorted; none if there is no such folder.
+/// The files of a folder with one of these extensions, sorted; an empty list if there is no such folder.
 fn files_with(dir: &Path, extensions: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

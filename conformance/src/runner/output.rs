@@ -1,4 +1,4 @@
-//! What one call of a plugin left behind.
+//! The output of one plugin call.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-/// The outcome of one process.
+/// Exit status, output and duration of one process.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status or the signal.
     pub status: ExitStatus,
-    /// Standard output, all of it.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// Standard error, all of it.
+    /// Standard error.
     pub stderr: Vec<u8>,
-    /// Time from just before the start to the end of the process.
+    /// The time from just before the start of the process to its end.
     pub wall: Duration,
 }
 
@@ -25,17 +25,17 @@ impl Output {
         self.status.success()
     }
 
-    /// Standard output as text.
+    /// Standard output as text; invalid UTF-8 is replaced.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text.
+    /// Standard error as text; invalid UTF-8 is replaced.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// The one JSON document on standard output; an error if there is none, or more than one.
+    /// The JSON document on standard output; an error if there is not exactly one.
     pub fn document(&self) -> anyhow::Result<Value> {
         let mut documents = serde_json::Deserializer::from_slice(&self.stdout).into_iter::<Value>();
         let Some(document) = documents.next() else { bail!("nothing on standard output") };
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_document_is_wanted() {
+    fn document_accepts_exactly_one() {
         assert_eq!(printed("{\"a\":1}\n").document().unwrap(), serde_json::json!({"a": 1}));
         for (stdout, message) in [
             ("", "nothing"),

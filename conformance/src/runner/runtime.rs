@@ -1,4 +1,4 @@
-//! The verbs on a whole network.
+//! The CNI operations on a whole network.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,28 +10,28 @@ use super::{
     Attachment, Cache, Error, Exec, Extra, Failure, Network, Output, PluginError, find_plugin, plugin_input,
 };
 
-/// A runtime as far as CNI is concerned: where plugins are, and where results are remembered.
+/// The part of a container runtime that CNI needs: the folders of plugins and the cache of results.
 #[derive(Debug, Clone)]
 pub struct Runtime {
-    /// Folders to look for plugins in, also told to them as `CNI_PATH`.
+    /// Folders with plugins; also the value of `CNI_PATH`.
     pub path: Vec<PathBuf>,
     /// Results of earlier ADDs.
     pub cache: Cache,
-    /// Variables for the plugins on top of the inherited environment.
+    /// Variables for the plugins, in addition to the inherited environment.
     pub env: Vec<(String, String)>,
-    /// Time for one plugin call; no limit if there is none.
+    /// Time limit for one plugin call; if `None`, no limit.
     pub timeout: Option<Duration>,
 }
 
 impl Runtime {
-    /// A runtime with plugins in these folders and a cache below another.
+    /// A runtime with plugins in the folders `path` and a cache below `cache_dir`.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>, cache_dir: impl AsRef<Path>) -> Runtime {
         let path = path.into_iter().map(Into::into).collect();
         Runtime { path, cache: Cache::new(cache_dir), env: Vec::new(), timeout: None }
     }
 
-    /// Calls ADD on the plugins in order, each with the result of the one before, and caches the last result.
-    /// Stops at the first error and undoes nothing: that is for the caller to ask for, with [`Runtime::del`].
+    /// Calls ADD on the plugins in order, each with the result of the plugin before it, and caches the last
+    /// result. The first error stops it. It undoes nothing; for that the caller calls [`Runtime::del`].
     pub fn add(&self, network: &Network, attachment: &Attachment) -> Result<Value, Error> {
         attachment.validate(&network.name)?;
         let mut result = None;
@@ -61,8 +61,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Calls DEL on the plugins in reverse order, from 0.4.0 with the cached result. Stops at the first error; the
-    /// cached result is forgotten only when all have succeeded.
+    /// Calls DEL on the plugins in reverse order, from 0.4.0 on with the cached result. The first error stops
+    /// it; the cached result is removed only if all plugins have succeeded.
     pub fn del(&self, network: &Network, attachment: &Attachment) -> Result<(), Error> {
         let previous = match network.version() {
             version if version >= WITH_CHECK => self.cache.result(&network.name, attachment),
@@ -74,7 +74,7 @@ impl Runtime {
         Ok(self.cache.remove(&network.name, attachment)?)
     }
 
-    /// Calls STATUS on the plugins in order; below 1.1.0, where there is none, all is well.
+    /// Calls STATUS on the plugins in order; below 1.1.0, which has no STATUS, it succeeds without a call.
     pub fn status(&self, network: &Network) -> Result<(), Error> {
         if network.version() < WITH_GC {
             return Ok(());
@@ -86,10 +86,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// Asks one plugin for the versions it supports, and gives back its whole answer.
+    /// Asks one plugin for its supported versions and returns the whole answer.
     pub fn version(&self, plugin: &str) -> Result<Value, Error> {
         let config = Map::from_iter([("type".to_owned(), Value::from(plugin))]);
-        // libcni fills in what the specification leaves open with "dummy".
+        // libcni sets "dummy" where the specification leaves the value open.
         let dummy = Attachment::new("", "dummy", "dummy");
         let output = self.call(&config, "VERSION", |exec| {
             exec.attachment(&dummy).path("dummy").stdin(json!({"cniVersion": "1.1.0"}).to_string())
@@ -128,7 +128,7 @@ impl Runtime {
     }
 }
 
-/// Reads the answer to a successful ADD.
+/// Reads the result that a successful ADD printed.
 fn read_result(output: &Output, version: &str) -> Result<Value, Failure> {
     let unreadable = |why: String| Failure::unreadable(why, output);
     let mut result = match output.document().map_err(|why| unreadable(format!("{why:#}")))? {

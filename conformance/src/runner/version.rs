@@ -1,14 +1,14 @@
-//! Versions of the CNI specification, as far as a runtime has to compare them.
+//! Versions of the CNI specification.
 
 use std::fmt;
 
-/// The newest specification version that libcni, and so this runner, asks a plugin for.
+/// The newest version that libcni, and therefore this runner, uses.
 pub const LATEST: Version = Version::V1_1_0;
 
 pub(super) const WITH_CHECK: Version = Version::V0_4_0;
 pub(super) const WITH_GC: Version = Version::V1_1_0;
 
-/// Versions a result may carry; libcni has a result type for each, and none for others.
+/// The versions that a result may have; libcni has a result type for each of them only.
 const OF_RESULTS: [&str; 8] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", ""];
 
 /// A specification version, ordered.
@@ -31,7 +31,7 @@ impl Version {
     /// 1.1.0, the first with GC and STATUS.
     pub const V1_1_0: Version = Version(1, 1, 0);
 
-    /// All that were published, the oldest first.
+    /// All published versions, oldest first.
     pub const PUBLISHED: [Version; 7] = [
         Version::V0_1_0,
         Version::V0_2_0,
@@ -42,7 +42,7 @@ impl Version {
         Version::V1_1_0,
     ];
 
-    /// Reads `major.minor.patch`. An absent version means 0.1.0, as in libcni; missing parts count as 0.
+    /// Parses `major.minor.patch`. As in libcni, an empty text means 0.1.0, and missing parts are 0.
     pub fn parse(text: &str) -> Option<Version> {
         if text.is_empty() {
             return Some(Version(0, 1, 0));
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_by_number_and_nothing_means_the_first() {
+    fn versions_are_compared_by_number_and_empty_means_0_1_0() {
         assert!(Version::parse("0.10.0") > Version::parse("0.4.0"));
         assert_eq!(Version::parse(""), Some(Version(0, 1, 0)));
         assert_eq!(Version::parse("1.0"), Some(Version(1, 0, 0)));

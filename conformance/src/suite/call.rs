@@ -1,4 +1,4 @@
-//! One call of the plugin on trial, and what came of it.
+//! One call of the plugin under test, and checks of its answer.
 
 use std::fmt::Display;
 use std::fs;
@@ -7,35 +7,35 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::lab::Lab;
-use super::outcome::{Fault, Stop, Trialled};
+use super::outcome::{Mismatch, Stop, TestResult};
+use super::test_context::TestContext;
 use crate::fixture::Place as _;
 use crate::runner::{Exec, HeldOpen, Output, TookTooLong};
 
-/// How long a plugin may take. The slowest of the reference waits five seconds for an IPv6 address.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-/// What helper programs of a plugin are found by. Everything else of the environment is left out.
+/// The time limit of a call. The slowest reference plugin waits 5 seconds for an IPv6 address.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// The `PATH` of every call. A call inherits no other variable.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A call in preparation. It starts out right; a trial changes what it is about.
+/// A call in preparation. It starts out valid; a test case changes parts of it.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    lab: &'a Lab<'a>,
-    /// The process, but for its standard input.
+    test: &'a TestContext<'a>,
+    /// The process, without its standard input.
     pub exec: Exec,
-    /// The configuration, unless [`Call::bytes`] has replaced it.
+    /// The configuration; unused after [`Call::bytes`].
     pub config: Map<String, Value>,
     bytes: Option<Vec<u8>>,
-    way: Option<String>,
+    start_script: Option<String>,
 }
 
 impl<'a> Call<'a> {
-    /// A call without an attachment, with the lab's configuration.
-    pub fn new(lab: &'a Lab<'a>, command: &str) -> Call<'a> {
+    /// A call without an attachment, with the context's configuration.
+    pub fn new(test: &'a TestContext<'a>, command: &str) -> Call<'a> {
         let mut exec =
-            Exec::new(lab.subject.binary(), command).path(lab.path()).env("PATH", SEARCH).timeout(PATIENCE);
+            Exec::new(test.plugin.binary(), command).path(test.path()).env("PATH", SEARCH).timeout(TIMEOUT);
         exec.inherit = false;
-        Call { lab, exec, config: lab.config(), bytes: None, way: None }
+        Call { test, exec, config: test.config(), bytes: None, start_script: None }
     }
 
     /// Sets a key of the configuration.
@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Takes a key of the configuration away.
+    /// Removes a key of the configuration.
     #[must_use]
     pub fn without_key(mut self, key: &str) -> Self {
         self.config.remove(key);
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
         self.key("prevResult", result.clone())
     }
 
-    /// Raises the host ports of the configuration, as another attachment's would be.
+    /// Raises the host ports of the configuration, so that several attachments do not collide.
     #[must_use]
     pub fn higher_ports(mut self, by: usize) -> Self {
         let mappings = self.config.get_mut("runtimeConfig").and_then(|config| config.get_mut("portMappings"));
@@ -85,50 +85,47 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Takes a variable away.
+    /// Removes a variable.
     #[must_use]
     pub fn unset(mut self, name: &str) -> Self {
         self.exec = self.exec.without(name);
         self
     }
 
-    /// Starts the plugin by way of a shell script, in which `@PLUGIN@` stands for the program: for streams and folders
-    /// that no runtime gives to a plugin.
+    /// Starts the plugin by a shell script, in which `@PLUGIN@` stands for the program: for streams and
+    /// working directories that no runtime gives to a plugin.
     #[must_use]
-    pub fn by_way_of(mut self, script: &str) -> Self {
-        let plugin = quoted(&self.lab.subject.binary().to_string_lossy());
-        self.way = Some(script.replace("@PLUGIN@", &plugin));
+    pub fn through_script(mut self, script: &str) -> Self {
+        let plugin = quoted(&self.test.plugin.binary().to_string_lossy());
+        self.start_script = Some(script.replace("@PLUGIN@", &plugin));
         self
     }
 
-    /// What goes to standard input.
+    /// The bytes for standard input.
     pub fn input(&self) -> Vec<u8> {
         self.bytes.clone().unwrap_or_else(|| Value::Object(self.config.clone()).to_string().into_bytes())
     }
 
-    /// Makes the call on the lab's node.
-    ///
-    /// # Errors
-    /// A fault if the plugin does not end in time.
+    /// Makes the call on the context's node. A plugin that does not end in time is a mismatch.
     pub fn run(&self) -> Result<Answer, Stop> {
         let mut exec = self.exec.clone().stdin(self.input());
-        if let Some(way) = &self.way {
-            exec.binary = self.lab.dir().join("way");
-            fs::write(&exec.binary, format!("#!/bin/sh\n{way}\n"))?;
+        if let Some(start_script) = &self.start_script {
+            exec.binary = self.test.dir().join("start");
+            fs::write(&exec.binary, format!("#!/bin/sh\n{start_script}\n"))?;
             fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755))?;
         }
-        let run = match self.lab.node_if_any() {
+        let run = match self.test.node_if_any() {
             Some(node) => node.call(&exec),
             None => exec.run(),
         };
         match run {
             Ok(output) => Ok(Answer { output, script: self.script() }),
-            Err(error) if error.is::<TookTooLong>() => Err(Stop::Fault(Box::new(Fault {
-                expected: format!("an end within {} seconds", PATIENCE.as_secs()),
-                seen: "it was still running, and was killed".to_owned(),
+            Err(error) if error.is::<TookTooLong>() => Err(Stop::Mismatch(Box::new(Mismatch {
+                expected: format!("an end within {} seconds", TIMEOUT.as_secs()),
+                seen: "it was still running and was killed".to_owned(),
                 call: Some(self.script()),
             }))),
-            Err(error) if error.is::<HeldOpen>() => Err(Stop::Fault(Box::new(Fault {
+            Err(error) if error.is::<HeldOpen>() => Err(Stop::Mismatch(Box::new(Mismatch {
                 expected: "output streams that are closed when the plugin has ended".to_owned(),
                 seen: HeldOpen.to_string(),
                 call: Some(self.script()),
@@ -137,7 +134,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What came of a process that a trial has run by itself, from [`Exec::to_command`] and with its own standard input.
+    /// The answer of a process that a test case has run itself, from [`Exec::to_command`] and with its own
+    /// standard input.
     pub fn answered(&self, output: std::process::Output) -> Answer {
         let std::process::Output { status, stdout, stderr } = output;
         Answer { output: Output { status, stdout, stderr, wall: Duration::ZERO }, script: self.script() }
@@ -149,8 +147,8 @@ impl<'a> Call<'a> {
         let variables = command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
         });
-        let program = match &self.way {
-            Some(way) => format!("sh -c {}", quoted(way)),
+        let program = match &self.start_script {
+            Some(start_script) => format!("sh -c {}", quoted(start_script)),
             None => quoted(&self.exec.binary.to_string_lossy()),
         };
         format!(
@@ -161,7 +159,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A word for a POSIX shell.
+/// A text as one word of a POSIX shell.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@+".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -170,34 +168,33 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What a call came to, with the questions that trials ask of it. Each answer that is not as it should be is a fault
-/// with the call in it.
+/// The answer to a call. Its checks end the test case with a mismatch that quotes the call.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The process's end and its streams.
+    /// Exit status and output.
     pub output: Output,
     script: String,
 }
 
 impl Answer {
-    /// A fault that this call showed.
-    pub fn fault<T>(&self, expected: impl Display, seen: impl Display) -> Result<T, Stop> {
+    /// Ends the test case with a mismatch that this call showed.
+    pub fn mismatch<T>(&self, expected: impl Display, seen: impl Display) -> Result<T, Stop> {
         let (expected, seen) = (expected.to_string(), seen.to_string());
-        Err(Stop::Fault(Box::new(Fault { expected, seen, call: Some(self.script.clone()) })))
+        Err(Stop::Mismatch(Box::new(Mismatch { expected, seen, call: Some(self.script.clone()) })))
     }
 
-    /// A fault that this call showed, unless the condition holds.
-    pub fn ensure(&self, condition: bool, expected: impl Display, seen: impl Display) -> Trialled {
-        if condition { Ok(()) } else { self.fault(expected, seen) }
+    /// Ends the test case with a mismatch unless the condition holds.
+    pub fn ensure(&self, condition: bool, expected: impl Display, seen: impl Display) -> TestResult {
+        if condition { Ok(()) } else { self.mismatch(expected, seen) }
     }
 
-    /// Exit status 0, whatever was printed.
-    pub fn ok(&self) -> Trialled {
+    /// Expects exit status 0, with any output.
+    pub fn ok(&self) -> TestResult {
         self.ensure(self.output.success(), "exit status 0", self.shown())
     }
 
-    /// Exit status 0 and nothing on standard output.
-    pub fn silent(&self) -> Trialled {
+    /// Expects exit status 0 and nothing on standard output.
+    pub fn silent(&self) -> TestResult {
         self.ok()?;
         self.ensure(
             self.output.stdout.iter().all(u8::is_ascii_whitespace),
@@ -206,40 +203,42 @@ impl Answer {
         )
     }
 
-    /// Exit status 0 and one JSON object on standard output.
+    /// Expects exit status 0 and one JSON object on standard output.
     pub fn result(&self) -> Result<Value, Stop> {
         self.ok()?;
         self.document()
     }
 
-    /// The one JSON object on standard output, whatever the exit status.
+    /// Expects one JSON object on standard output, with any exit status.
     pub fn document(&self) -> Result<Value, Stop> {
         match self.output.document() {
             Ok(document) if document.is_object() => Ok(document),
-            Ok(_) => self.fault("a JSON object on standard output", self.shown()),
-            Err(error) => self
-                .fault("exactly one JSON document on standard output", format!("{error}: {}", self.shown())),
+            Ok(_) => self.mismatch("a JSON object on standard output", self.shown()),
+            Err(error) => self.mismatch(
+                "exactly one JSON document on standard output",
+                format!("{error}: {}", self.shown()),
+            ),
         }
     }
 
-    /// An exit status other than 0 and one error object on standard output.
+    /// Expects an exit status other than 0 and one error object on standard output.
     pub fn refused(&self) -> Result<Refusal, Stop> {
         if self.output.success() {
-            return self.fault("an error: an exit status other than 0", self.shown());
+            return self.mismatch("an error: an exit status other than 0", self.shown());
         }
         let object = self.document()?;
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         let (Some(code), Some(msg)) = (object.get("code").and_then(Value::as_u64), text("msg")) else {
-            return self.fault("an error object with a number `code` and a text `msg`", self.shown());
+            return self.mismatch("an error object with a number `code` and a string `msg`", self.shown());
         };
         if msg.is_empty() {
-            return self.fault("an error with a message", self.shown());
+            return self.mismatch("an error with a message", self.shown());
         }
         let details = text("details").unwrap_or_default();
         Ok(Refusal { code, msg, details, version: text("cniVersion"), object, answer: self.clone() })
     }
 
-    /// Exit status and streams, for a report.
+    /// Exit status and output as text for a report.
     pub fn shown(&self) -> String {
         let mut shown = self.output.status.to_string();
         for (name, bytes) in [("stdout", &self.output.stdout), ("stderr", &self.output.stderr)] {
@@ -267,14 +266,14 @@ pub struct Refusal {
     pub details: String,
     /// `cniVersion`.
     pub version: Option<String>,
-    /// All of it.
+    /// The whole object.
     pub object: Value,
-    /// Where it came from.
+    /// The answer that contains it.
     pub answer: Answer,
 }
 
 impl Refusal {
-    /// A fault unless the code is one of these.
+    /// Expects one of these codes.
     pub fn code_in(self, codes: &[u64]) -> Result<Refusal, Stop> {
         let codes_text: Vec<String> = codes.iter().map(u64::to_string).collect();
         self.answer.ensure(
@@ -285,14 +284,14 @@ impl Refusal {
         Ok(self)
     }
 
-    /// A fault unless message or details contain this.
+    /// Expects this text in message or details.
     pub fn mentions(self, part: &str) -> Result<Refusal, Stop> {
         let expected = format!("an error that says {part:?}");
         self.answer.ensure(self.text().contains(part), expected, self.text())?;
         Ok(self)
     }
 
-    /// Message and details.
+    /// Message and details as one text.
     pub fn text(&self) -> String {
         if self.details.is_empty() { self.msg.clone() } else { format!("{}; {}", self.msg, self.details) }
     }
@@ -303,7 +302,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn words_are_quoted_only_where_a_shell_would_take_them_apart() {
+    fn words_are_quoted_only_where_a_shell_needs_it() {
         assert_eq!(quoted("/opt/cni/bin:/x"), "/opt/cni/bin:/x");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("{\"a\": 'b'}"), r#"'{"a": '\''b'\''}'"#);

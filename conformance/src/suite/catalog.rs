@@ -1,13 +1,14 @@
-//! Requirements and their trials together. A requirement without a trial, or a trial without one, does not compile.
+//! Requirements together with their test cases. A requirement without a test case fails to compile, and so
+//! does a test case without a requirement.
 
+use super::cases::CASES;
 use super::requirement::Requirement;
 use super::requirements::{SECTIONS, Section};
-use super::trial::Trial;
-use super::trials::TRIALS;
+use super::test_case::TestCase;
 
 const _: () = assert_complete();
 
-/// A requirement, where it stands, and what shows it.
+/// A requirement and its section.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The section of the table.
@@ -17,12 +18,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The trials that show it.
-    pub fn trials(self) -> impl Iterator<Item = &'static Trial> {
-        TRIALS
+    /// The test cases of the requirement.
+    pub fn test_cases(self) -> impl Iterator<Item = &'static TestCase> {
+        CASES
             .iter()
-            .flat_map(|trials| trials.iter())
-            .filter(move |trial| trial.requirement == self.requirement.id)
+            .flat_map(|cases| cases.iter())
+            .filter(move |case| case.requirement == self.requirement.id)
     }
 }
 
@@ -33,41 +34,44 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Fails to compile unless each section's trials and requirements belong together.
-#[allow(long_running_const_eval, reason = "every trial is compared with every requirement of its section")]
+/// Fails to compile unless each section's requirements and test cases match.
+#[allow(
+    long_running_const_eval,
+    reason = "every test case is compared with every requirement of its section"
+)]
 const fn assert_complete() {
-    assert!(SECTIONS.len() == TRIALS.len(), "each section has its file of trials");
+    assert!(SECTIONS.len() == CASES.len(), "each section has its file of test cases");
     let mut section = 0;
     while section < SECTIONS.len() {
-        let (requirements, trials) = (SECTIONS[section].requirements, TRIALS[section]);
+        let (requirements, cases) = (SECTIONS[section].requirements, CASES[section]);
         let mut row = 0;
         while row < requirements.len() {
             let requirement = &requirements[row];
-            match (count(trials, requirement.id) > 0, requirement.unproven.is_some()) {
+            match (count(cases, requirement.id) > 0, requirement.unproven.is_some()) {
                 (false, false) => panic!("{}", requirement.id),
                 (true, true) => panic!("{}", requirement.id),
                 _ => {}
             }
             row += 1;
         }
-        let mut trial = 0;
-        while trial < trials.len() {
-            if !is_in(requirements, trials[trial].requirement) {
-                panic!("{}", trials[trial].requirement);
+        let mut case = 0;
+        while case < cases.len() {
+            if !is_in(requirements, cases[case].requirement) {
+                panic!("{}", cases[case].requirement);
             }
-            trial += 1;
+            case += 1;
         }
         section += 1;
     }
 }
 
-const fn count(trials: &[Trial], id: &str) -> usize {
-    let (mut number, mut trial) = (0, 0);
-    while trial < trials.len() {
-        if equal(trials[trial].requirement, id) {
+const fn count(cases: &[TestCase], id: &str) -> usize {
+    let (mut number, mut case) = (0, 0);
+    while case < cases.len() {
+        if equal(cases[case].requirement, id) {
             number += 1;
         }
-        trial += 1;
+        case += 1;
     }
     number
 }
@@ -105,21 +109,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_used_twice() {
+    fn ids_are_unique() {
         let mut ids = BTreeSet::new();
         for entry in entries() {
             assert!(ids.insert(entry.requirement.id.to_owned()), "{}", entry.requirement.id);
-            for trial in entry.trials() {
-                assert!(ids.insert(trial.id()), "{}", trial.id());
+            for case in entry.test_cases() {
+                assert!(ids.insert(case.id()), "{}", case.id());
             }
         }
     }
 
     #[test]
-    fn trials_are_named_in_words_with_hyphens() {
-        for trial in entries().flat_map(Entry::trials) {
+    fn test_case_names_are_lower_case_with_hyphens() {
+        for case in entries().flat_map(Entry::test_cases) {
             let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-            assert!(trial.name.chars().all(is_plain), "{}", trial.id());
+            assert!(case.name.chars().all(is_plain), "{}", case.id());
         }
     }
 }

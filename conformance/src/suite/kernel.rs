@@ -1,19 +1,16 @@
-//! What this machine can do, found out once.
+//! Probes of the kernel and of installed programs; each result is cached.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::outcome::{Stop, Trialled, skip};
-use super::subject::Description;
+use super::outcome::{Stop, TestResult, skip};
+use super::plugin_under_test::Description;
 use crate::fixture::{Node, Place as _};
 
 static KNOWN: Mutex<Option<HashMap<String, bool>>> = Mutex::new(None);
 
-/// Ends a trial if the kernel lacks a kind of link or queueing discipline that the plugin needs.
-///
-/// # Errors
-/// A skip that names it.
-pub fn has_all(description: &Description) -> Trialled {
+/// Skips the test case if the kernel lacks a link type or queueing discipline that the plugin needs.
+pub fn has_all(description: &Description) -> TestResult {
     let prepare = "ip link add probe0 type veth peer name probe1";
     for kind in &description.links {
         let command = match kind.as_str() {
@@ -24,7 +21,7 @@ pub fn has_all(description: &Description) -> Trialled {
             _ => format!("ip link add probe2 type {kind}"),
         };
         if !works(&format!("{prepare} && {command}"))? {
-            return skip(format!("this kernel has no links of the kind {kind}"));
+            return skip(format!("this kernel has no link type {kind}"));
         }
     }
     for kind in &description.qdiscs {
@@ -40,11 +37,8 @@ pub fn has_all(description: &Description) -> Trialled {
     Ok(())
 }
 
-/// Ends a trial if one of these programs is missing.
-///
-/// # Errors
-/// A skip that names it.
-pub fn tools(programs: &[&str]) -> Trialled {
+/// Skips the test case if one of these programs is not installed.
+pub fn tools(programs: &[&str]) -> TestResult {
     for program in programs {
         if !works(&format!("command -v {program}"))? {
             return skip(format!("the program {program} is not installed"));
@@ -53,10 +47,7 @@ pub fn tools(programs: &[&str]) -> Trialled {
     Ok(())
 }
 
-/// Whether a shell command works on a fresh node.
-///
-/// # Errors
-/// If no node can be made.
+/// Whether a shell command succeeds on a new node.
 pub fn works(command: &str) -> Result<bool, Stop> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();

@@ -1,22 +1,22 @@
-//! The conformance suite: requirements as data, trials that show them, and a run that judges a folder of plugins.
+//! The conformance suite, which judges a folder of plugins.
 //!
-//! [`requirements`] is the table of what is demanded, [`trials`] has for each row what is done to a plugin to see
-//! whether it keeps it, and [`catalog`] holds the two together. A [`lab`] is the world of one trial: a node of its own, a
-//! [`call`] of the plugin on trial, a [`stub`] for the plugin that it delegates to. [`run`] makes the trials and
-//! [`report`] tells how they ended.
+//! [`requirements`] is the table of requirements, [`cases`] has the test cases of each, and [`catalog`] joins
+//! the two. A test case gets a [`test_context`]: a private node, [`call`]s of the plugin under test, and a
+//! [`stub`] for the IPAM plugin that it delegates to. [`run`] runs the test cases and [`report`] prints the
+//! results.
 
 pub mod call;
+pub mod cases;
 pub mod catalog;
 pub mod deviations;
 pub mod kernel;
-pub mod lab;
+pub mod layout;
 pub mod outcome;
+pub mod plugin_under_test;
 pub mod report;
 pub mod requirement;
 pub mod requirements;
 pub mod run;
-pub mod shape;
 pub mod stub;
-pub mod subject;
-pub mod trial;
-pub mod trials;
+pub mod test_case;
+pub mod test_context;

@@ -1,29 +1,29 @@
-//! How a trial ends.
+//! How a test case ends.
 
 use std::fmt::Display;
 
-/// What a trial comes to: the plugin did as demanded, or this.
-pub type Trialled = Result<(), Stop>;
+/// The result of a test case; `Ok` if the plugin keeps the requirement.
+pub type TestResult = Result<(), Stop>;
 
-/// Why a trial ends before its end.
+/// Why a test case stops early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The plugin did not do as demanded.
-    Fault(Box<Fault>),
-    /// It cannot be tried here, for this reason.
+    /// The plugin does not keep the requirement.
+    Mismatch(Box<Mismatch>),
+    /// The test case cannot run here, for this reason.
     Skip(String),
-    /// The suite itself failed, or the machine did.
+    /// The suite or the machine failed.
     Broken(anyhow::Error),
 }
 
-/// What a plugin did instead of what is demanded.
+/// The expected and the actual behaviour of a plugin.
 #[derive(Debug, Clone)]
-pub struct Fault {
-    /// What should have been.
+pub struct Mismatch {
+    /// The expected behaviour.
     pub expected: String,
-    /// What was.
+    /// The actual behaviour.
     pub seen: String,
-    /// The call that showed it, as a shell command; none if the fault is not in an answer.
+    /// The call as a shell command; `None` if no single answer showed the mismatch.
     pub call: Option<String>,
 }
 
@@ -33,23 +33,23 @@ impl<E: Into<anyhow::Error>> From<E> for Stop {
     }
 }
 
-/// Ends a trial: it cannot be tried here.
+/// Skips the test case.
 pub fn skip<T>(why: impl Display) -> Result<T, Stop> {
     Err(Stop::Skip(why.to_string()))
 }
 
-/// Ends a trial: this should have been, that was.
-pub fn fault<T>(expected: impl Display, seen: impl Display) -> Result<T, Stop> {
+/// Ends the test case with a mismatch.
+pub fn mismatch<T>(expected: impl Display, seen: impl Display) -> Result<T, Stop> {
     let (expected, seen) = (expected.to_string(), seen.to_string());
-    Err(Stop::Fault(Box::new(Fault { expected, seen, call: None })))
+    Err(Stop::Mismatch(Box::new(Mismatch { expected, seen, call: None })))
 }
 
-/// Ends a trial unless the condition holds.
-pub fn ensure(condition: bool, expected: impl Display, seen: impl Display) -> Trialled {
-    if condition { Ok(()) } else { fault(expected, seen) }
+/// Ends the test case with a mismatch unless the condition holds.
+pub fn ensure(condition: bool, expected: impl Display, seen: impl Display) -> TestResult {
+    if condition { Ok(()) } else { mismatch(expected, seen) }
 }
 
-/// Ends a trial unless both are equal.
-pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, seen: &T) -> Trialled {
+/// Ends the test case with a mismatch unless both values are equal.
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, seen: &T) -> TestResult {
     ensure(expected == seen, format!("{what}: {expected:?}"), format!("{seen:?}"))
 }

@@ -1,23 +1,23 @@
-//! What is demanded of a plugin, as data.
+//! Requirements as data.
 
 use std::fmt;
 
 use crate::runner::Version;
 
-/// How strongly something is demanded, and by whom.
+/// How strongly something is required, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The specification: MUST, or "is" and "required" in its older texts.
+    /// The specification: MUST; in its older texts also "is" and "required".
     Must,
     /// The specification: SHOULD.
     Should,
-    /// The specification: MAY. What a plugin chose is reported.
+    /// The specification: MAY. The plugin's choice is reported.
     May,
-    /// The document CONVENTIONS beside the specification.
+    /// The document CONVENTIONS, which belongs to the specification.
     Convention,
-    /// No text demands it, but a caller in wide use breaks without it.
+    /// No text requires it, but a caller in wide use fails without it.
     Interop,
-    /// What the Go reference does beyond all that. Reported, never a failure.
+    /// What the Go reference plugins do beyond all that. Reported, never a failure.
     Reference,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// The versions of the specification that a requirement holds for, both ends included.
+/// The versions of the specification that a requirement applies to, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// The oldest.
@@ -44,25 +44,25 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// All there are.
+    /// All published versions.
     pub const ALL: Versions = Versions::between(Version::V0_1_0, Version::V1_1_0);
 
-    /// From this one on.
+    /// This version and later.
     pub const fn since(from: Version) -> Versions {
         Versions { from, to: Version::V1_1_0 }
     }
 
-    /// Up to this one.
+    /// This version and earlier.
     pub const fn until(to: Version) -> Versions {
         Versions { from: Version::V0_1_0, to }
     }
 
-    /// From one to the other.
+    /// From one version to another, both included.
     pub const fn between(from: Version, to: Version) -> Versions {
         Versions { from, to }
     }
 
-    /// Whether this version is one of them.
+    /// Whether the requirement holds for this version.
     pub fn contains(self, version: Version) -> bool {
         self.from <= version && version <= self.to
     }
@@ -80,25 +80,25 @@ impl fmt::Display for Versions {
     }
 }
 
-/// One thing demanded of a plugin.
+/// One requirement.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirement {
-    /// Such as `ENV-05`; never used for anything else once it is published.
+    /// The ID, such as `ENV-05`. A published ID is never reused.
     pub id: &'static str,
-    /// By whom, and how strongly.
+    /// How strongly it is required, and by whom.
     pub level: Level,
-    /// Where it holds.
+    /// The versions that it applies to.
     pub versions: Versions,
-    /// What is demanded.
+    /// The requirement's text.
     pub says: &'static str,
     /// Where it is written.
     pub source: &'static str,
-    /// Why no trial shows it, if none does.
+    /// Why it has no test case, if it has none.
     pub unproven: Option<&'static str>,
 }
 
 impl Requirement {
-    /// A requirement that a trial shows.
+    /// A requirement with test cases.
     pub const fn new(
         id: &'static str,
         level: Level,
@@ -109,7 +109,7 @@ impl Requirement {
         Requirement { id, level, versions, says, source, unproven: None }
     }
 
-    /// The same, without a trial for this reason.
+    /// The same requirement without a test case, for this reason.
     #[must_use]
     pub const fn unproven(mut self, why: &'static str) -> Requirement {
         self.unproven = Some(why);

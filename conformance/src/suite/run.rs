@@ -1,4 +1,4 @@
-//! Puts plugins through their trials, several at a time.
+//! Runs the test cases, several at a time.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 
 use super::catalog::{Entry, entries};
 use super::deviations::Deviations;
-use super::lab::Lab;
-use super::outcome::{Fault, Stop, Trialled};
+use super::outcome::{Mismatch, Stop, TestResult};
+use super::plugin_under_test::PluginUnderTest;
 use super::requirement::Level;
-use super::subject::Subject;
-use super::trial::Trial;
+use super::test_case::TestCase;
+use super::test_context::TestContext;
 use crate::runner::Version;
 
-/// A trial that has taken longer waited for something.
+/// A test run that takes longer than this may have been delayed by others.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Which requirements are tried.
+/// Which requirements are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// What the specification and its conventions say.
+    /// MUST, SHOULD, MAY and CONVENTION.
     Spec,
-    /// What callers in wide use need beyond that.
+    /// INTEROP and REFERENCE.
     Interop,
-    /// Both, and what the reference does.
+    /// All levels.
     All,
 }
 
@@ -41,56 +41,57 @@ impl Profile {
     }
 }
 
-/// What is to be tried.
+/// What to run.
 #[derive(Debug)]
 pub struct Plan {
     /// The plugins.
-    pub subjects: Vec<Subject>,
-    /// The versions; every published one if empty.
+    pub plugins: Vec<PluginUnderTest>,
+    /// The versions; all published versions if empty.
     pub versions: Vec<Version>,
-    /// The levels.
+    /// Which levels of requirements.
     pub profile: Profile,
-    /// Parts of trials' names, of which one has to be met; everything if empty.
+    /// Runs only test cases whose ID contains one of these texts; all if empty.
     pub filters: Vec<String>,
-    /// How many trials are made at the same time.
+    /// How many test cases run at the same time.
     pub jobs: usize,
-    /// Whether nodes can be made.
+    /// Whether the suite runs as root and so can make nodes.
     pub is_root: bool,
-    /// Failures that are known.
+    /// Known failures.
     pub known: Deviations,
 }
 
-/// How one trial of one plugin with one version ended.
+/// The result of one test run.
 #[derive(Debug, Clone)]
 pub enum Verdict {
-    /// As demanded.
+    /// The plugin keeps the requirement.
     Pass,
-    /// Not as demanded.
-    Fail(Fault),
-    /// Not as demanded, where the demand is a SHOULD.
-    Warn(Fault),
-    /// Not as the reference does, or not as a plugin may.
-    Note(Fault),
-    /// Not as demanded, as is known, for this reason.
-    Known(Fault, String),
-    /// It could not be tried, for this reason.
+    /// The plugin violates a MUST or INTEROP.
+    Fail(Mismatch),
+    /// The plugin violates a SHOULD or CONVENTION.
+    Warn(Mismatch),
+    /// The plugin differs from a MAY or REFERENCE.
+    Note(Mismatch),
+    /// The plugin fails, which the file of known deviations lists with this reason.
+    Known(Mismatch, String),
+    /// The test case could not run, for this reason.
     Skip(String),
     /// The suite or the machine failed.
     Broken(String),
 }
 
 impl Verdict {
-    /// Whether the plugin did as demanded, or it is known why not, or it could not be tried.
+    /// Whether a repetition is pointless: the plugin passed, its failure is known, or the test case was
+    /// skipped.
     fn is_settled(&self) -> bool {
         matches!(self, Verdict::Pass | Verdict::Known(..) | Verdict::Skip(_))
     }
 
-    /// Whether a run with this verdict has failed.
+    /// Whether this verdict makes the whole run fail.
     pub fn is_failure(&self) -> bool {
         matches!(self, Verdict::Fail(_) | Verdict::Broken(_))
     }
 
-    /// One word.
+    /// The verdict as one lower-case word.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -103,90 +104,99 @@ impl Verdict {
         }
     }
 
-    /// What was expected and seen, if the plugin did otherwise.
-    pub fn fault(&self) -> Option<&Fault> {
+    /// The expected and the actual behaviour, if the plugin did not pass.
+    pub fn mismatch(&self) -> Option<&Mismatch> {
         match self {
-            Verdict::Fail(fault) | Verdict::Warn(fault) | Verdict::Note(fault) | Verdict::Known(fault, _) => {
-                Some(fault)
-            }
+            Verdict::Fail(mismatch)
+            | Verdict::Warn(mismatch)
+            | Verdict::Note(mismatch)
+            | Verdict::Known(mismatch, _) => Some(mismatch),
             Verdict::Pass | Verdict::Skip(_) | Verdict::Broken(_) => None,
         }
     }
 }
 
-/// One trial of one plugin with one version.
+/// One test case on one plugin with one version.
 #[derive(Debug, Clone, Copy)]
-pub struct Case<'a> {
+pub struct TestRun<'a> {
     /// The plugin.
-    pub subject: &'a Subject,
-    /// The requirement.
+    pub plugin: &'a PluginUnderTest,
+    /// The requirement and its section.
     pub entry: Entry,
-    /// The trial.
-    pub trial: &'static Trial,
+    /// The test case.
+    pub test_case: &'static TestCase,
     /// The version.
     pub version: Version,
 }
 
-/// A case, its end, and the time that it took.
+/// A finished test run.
 #[derive(Debug, Clone)]
 pub struct Ended<'a> {
-    /// The case.
-    pub case: Case<'a>,
-    /// How it ended.
+    /// The test run.
+    pub run: TestRun<'a>,
+    /// Its result.
     pub verdict: Verdict,
-    /// How long it took, the making of its node and a repetition included.
+    /// How long it took, including the making of its node and a repetition.
     pub time: Duration,
 }
 
 impl Plan {
-    /// The cases, in the order of a report: by plugin, requirement, trial, version.
-    pub fn cases(&self) -> Vec<Case<'_>> {
-        let mut cases = Vec::new();
-        for subject in &self.subjects {
+    /// The test runs in the order of the report: by plugin, requirement, test case, version.
+    pub fn test_runs(&self) -> Vec<TestRun<'_>> {
+        let mut test_runs = Vec::new();
+        for plugin in &self.plugins {
             for entry in entries().filter(|entry| self.profile.has(entry.requirement.level)) {
-                for trial in entry.trials().filter(|trial| trial.is_for(subject) && self.is_chosen(trial)) {
-                    let versions = self.versions_of(subject, entry);
-                    let versions = if trial.each_version { &versions[..] } else { last(&versions) };
-                    cases.extend(versions.iter().map(|&version| Case { subject, entry, trial, version }));
+                for test_case in entry.test_cases().filter(|case| case.is_for(plugin) && self.is_chosen(case))
+                {
+                    let versions = self.versions_of(plugin, entry);
+                    let versions = if test_case.each_version { &versions[..] } else { last(&versions) };
+                    test_runs.extend(versions.iter().map(|&version| TestRun {
+                        plugin,
+                        entry,
+                        test_case,
+                        version,
+                    }));
                 }
             }
         }
-        cases
+        test_runs
     }
 
-    fn is_chosen(&self, trial: &Trial) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| trial.id().contains(filter.as_str()))
+    fn is_chosen(&self, test_case: &TestCase) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| test_case.id().contains(filter.as_str()))
     }
 
-    fn versions_of(&self, subject: &Subject, entry: Entry) -> Vec<Version> {
+    fn versions_of(&self, plugin: &PluginUnderTest, entry: Entry) -> Vec<Version> {
         let mut versions = Version::PUBLISHED.to_vec();
         versions.retain(|version| {
-            subject.versions.contains(version)
+            plugin.versions.contains(version)
                 && entry.requirement.versions.contains(*version)
                 && (self.versions.is_empty() || self.versions.contains(version))
         });
         versions
     }
 
-    /// Makes all trials. `progress` hears of each that has ended, in any order, with the number of those before it.
+    /// Runs everything. It calls `progress` for each finished test run, in any order, with the number of
+    /// those finished before.
     ///
-    /// Those that failed late are then made again, one at a time, and what they come to then counts: many trials at the same time
-    /// make namespaces and links for which the kernel keeps all others waiting. Of a plugin that fails alone as well, no more are
-    /// made again: it is the plugin.
+    /// Failed test runs that took more than 2 seconds are then repeated one at a time, and the repetition
+    /// counts: when many run at once, the kernel delays them while it makes and removes namespaces and links.
+    /// Once a repetition of a plugin fails too, the plugin is at fault, and its other failures are not
+    /// repeated.
     pub fn run(&self, progress: impl Fn(usize, &Ended<'_>) + Sync) -> Vec<Ended<'_>> {
-        let cases = self.cases();
+        let test_runs = self.test_runs();
         let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let slots: Vec<Mutex<Option<Ended<'_>>>> = cases.iter().map(|_| Mutex::new(None)).collect();
+        let slots: Vec<Mutex<Option<Ended<'_>>>> = test_runs.iter().map(|_| Mutex::new(None)).collect();
         thread::scope(|scope| {
-            for _ in 0..self.jobs.clamp(1, cases.len().max(1)) {
+            for _ in 0..self.jobs.clamp(1, test_runs.len().max(1)) {
                 scope.spawn(|| {
-                    while let Some((&case, slot)) = {
+                    while let Some((&run, slot)) = {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        cases.get(index).zip(slots.get(index))
+                        test_runs.get(index).zip(slots.get(index))
                     } {
                         let start = Instant::now();
-                        let verdict = self.judge(case);
-                        let end = Ended { case, verdict, time: start.elapsed() };
+                        let verdict = self.judge(run);
+                        let end = Ended { run, verdict, time: start.elapsed() };
                         progress(ended.fetch_add(1, Ordering::Relaxed), &end);
                         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
                     }
@@ -197,7 +207,7 @@ impl Plan {
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
             .collect();
-        if self.jobs > 1 && cases.len() > 1 {
+        if self.jobs > 1 && test_runs.len() > 1 {
             self.repeat_late(&mut ended);
         }
         ended
@@ -206,12 +216,12 @@ impl Plan {
     fn repeat_late(&self, ended: &mut [Ended<'_>]) {
         let mut failed_alone = BTreeSet::new();
         for end in ended.iter_mut().filter(|end| end.time > LATE && !end.verdict.is_settled()) {
-            let plugin = &end.case.subject.name;
+            let plugin = &end.run.plugin.name;
             if failed_alone.contains(plugin) {
                 continue;
             }
             let start = Instant::now();
-            end.verdict = self.judge(end.case);
+            end.verdict = self.judge(end.run);
             end.time += start.elapsed();
             if !end.verdict.is_settled() {
                 failed_alone.insert(plugin);
@@ -219,39 +229,39 @@ impl Plan {
         }
     }
 
-    fn judge(&self, case: Case<'_>) -> Verdict {
-        if !case.trial.anywhere && !self.is_root {
-            return Verdict::Skip("it needs root, to make network namespaces".to_owned());
+    fn judge(&self, run: TestRun<'_>) -> Verdict {
+        if !run.test_case.anywhere && !self.is_root {
+            return Verdict::Skip("this needs root, to make network namespaces".to_owned());
         }
-        match catch_unwind(AssertUnwindSafe(|| self.attempt(case))) {
+        match catch_unwind(AssertUnwindSafe(|| self.attempt(run))) {
             Ok(Ok(())) => Verdict::Pass,
             Ok(Err(Stop::Skip(why))) => Verdict::Skip(why),
             Ok(Err(Stop::Broken(error))) => Verdict::Broken(format!("{error:#}")),
-            Ok(Err(Stop::Fault(fault))) => self.weigh(case, *fault),
+            Ok(Err(Stop::Mismatch(mismatch))) => self.weigh(run, *mismatch),
             Err(panic) => Verdict::Broken(
                 panic
                     .downcast_ref::<String>()
                     .cloned()
                     .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                    .unwrap_or_else(|| "the trial panicked".to_owned()),
+                    .unwrap_or_else(|| "the test case panicked".to_owned()),
             ),
         }
     }
 
-    fn attempt(&self, case: Case<'_>) -> Trialled {
-        let lab = Lab::new(case.subject, case.version, self.is_root)?;
-        (case.trial.run)(&lab)
+    fn attempt(&self, run: TestRun<'_>) -> TestResult {
+        let test = TestContext::new(run.plugin, run.version, self.is_root)?;
+        (run.test_case.run)(&test)
     }
 
-    /// What a fault means, by the level of what is demanded.
-    fn weigh(&self, case: Case<'_>, fault: Fault) -> Verdict {
-        if let Some(reason) = self.known.reason(&case.subject.name, &case.trial.id(), case.version) {
-            return Verdict::Known(fault, reason.to_owned());
+    /// The verdict on a mismatch, by the requirement's level.
+    fn weigh(&self, run: TestRun<'_>, mismatch: Mismatch) -> Verdict {
+        if let Some(reason) = self.known.reason(&run.plugin.name, &run.test_case.id(), run.version) {
+            return Verdict::Known(mismatch, reason.to_owned());
         }
-        match case.entry.requirement.level {
-            Level::Must | Level::Interop => Verdict::Fail(fault),
-            Level::Should | Level::Convention => Verdict::Warn(fault),
-            Level::May | Level::Reference => Verdict::Note(fault),
+        match run.entry.requirement.level {
+            Level::Must | Level::Interop => Verdict::Fail(mismatch),
+            Level::Should | Level::Convention => Verdict::Warn(mismatch),
+            Level::May | Level::Reference => Verdict::Note(mismatch),
         }
     }
 }

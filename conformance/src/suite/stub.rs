@@ -1,4 +1,5 @@
-//! Stand-ins for plugins that another plugin delegates to. They record how they were called and answer as told.
+//! Stubs: programs that stand in for the plugin that a plugin under test delegates to. They record their
+//! calls and print the configured replies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// What a stub does with a verb. Without an answer it prints nothing and succeeds.
+/// A stub's reply to a verb. Without one the stub prints nothing and succeeds.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// Prints this and succeeds. `@N@` in it becomes the number of the call, 2 for the first.
+    /// Prints this document and succeeds. `@N@` in it becomes the number of the call, which starts at 2.
     Json(Value),
-    /// Prints this text and ends with this status.
+    /// Prints this text and exits with this status.
     Text(&'static str, u8),
-    /// Prints an error object and ends with this status.
+    /// Prints an error object and exits with this status.
     Error {
         /// `code` of the object.
         code: u64,
@@ -24,27 +25,27 @@ pub enum Reply {
         /// Exit status.
         status: u8,
     },
-    /// Ends itself by SIGKILL.
+    /// Kills itself with SIGKILL.
     Crash,
-    /// Waits for these seconds, then prints this and succeeds.
+    /// Sleeps this many seconds, then prints this document and succeeds.
     Slow(u32, Value),
-    /// Prints this on standard error, then the document, and succeeds.
+    /// Prints this text on standard error and this document on standard output, and succeeds.
     Talkative(&'static str, Value),
 }
 
-/// A program in the lab's folder.
+/// A stub program in the test context's folder.
 #[derive(Debug)]
 pub struct Stub {
     name: String,
     dir: PathBuf,
 }
 
-/// How a stub was called.
+/// One recorded call of a stub.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Its variables that begin with `CNI_`.
+    /// The variables whose names begin with `CNI_`.
     pub env: BTreeMap<String, String>,
-    /// Its standard input.
+    /// Standard input.
     pub stdin: Vec<u8>,
     /// The network namespace that it ran in, as `net:[...]`.
     pub netns: String,
@@ -57,7 +58,8 @@ impl Recorded {
     }
 }
 
-/// Each call takes the first free number by making a folder, which the kernel does for one only.
+/// The stub's script. Each call takes the first free number by mkdir, which the kernel lets only one call
+/// win.
 const SCRIPT: &str = r#"#!/bin/sh
 dir='@DIR@'
 record=$(/usr/bin/env)
@@ -74,15 +76,13 @@ verb=${CNI_COMMAND:-none}
 "#;
 
 impl Stub {
-    /// Makes a stub of this name in a folder.
-    ///
-    /// # Errors
-    /// If files cannot be written.
+    /// Makes a stub of this name in a folder; it answers VERSION with all published versions.
     pub fn new(folder: &Path, name: &str) -> anyhow::Result<Stub> {
         let dir = folder.join(format!("{name}.calls"));
-        fs::create_dir(&dir).context("make a stub's folder")?;
+        fs::create_dir(&dir).context("create the folder for a stub's records")?;
         let program = folder.join(name);
-        fs::write(&program, SCRIPT.replace("@DIR@", &dir.to_string_lossy())).context("write a stub")?;
+        fs::write(&program, SCRIPT.replace("@DIR@", &dir.to_string_lossy()))
+            .context("write a stub's script")?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("make a stub executable")?;
         let stub = Stub { name: name.to_owned(), dir };
         let version = json!({"cniVersion": "1.1.0",
@@ -91,15 +91,12 @@ impl Stub {
         Ok(stub)
     }
 
-    /// The name to put into a configuration.
+    /// The stub's name, for `type` in a configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sets the answer to a verb.
-    ///
-    /// # Errors
-    /// If files cannot be written.
+    /// Sets the reply to a verb.
     pub fn on(&self, verb: &str, reply: Reply) -> anyhow::Result<()> {
         let document = |value: &Value| format!("sed \"s/@N@/$n/g\" <<'END'\n{value}\nEND\n");
         let script = match &reply {
@@ -114,13 +111,10 @@ impl Stub {
             Reply::Slow(seconds, value) => format!("sleep {seconds}\n{}", document(value)),
             Reply::Talkative(text, value) => format!("echo '{text}' >&2\n{}", document(value)),
         };
-        fs::write(self.dir.join(format!("reply.{verb}")), script).context("write a stub's answer")
+        fs::write(self.dir.join(format!("reply.{verb}")), script).context("write a stub's reply")
     }
 
-    /// The calls so far, in their order.
-    ///
-    /// # Errors
-    /// If the records cannot be read.
+    /// The finished calls so far, in order.
     pub fn calls(&self) -> anyhow::Result<Vec<Recorded>> {
         let mut calls = Vec::new();
         for number in 2.. {
@@ -140,10 +134,7 @@ impl Stub {
         Ok(calls)
     }
 
-    /// The verbs of the calls so far.
-    ///
-    /// # Errors
-    /// If the records cannot be read.
+    /// The verbs of the finished calls so far, in order.
     pub fn verbs(&self) -> anyhow::Result<Vec<String>> {
         Ok(self.calls()?.iter().map(|call| call.verb().to_owned()).collect())
     }

@@ -1,62 +1,65 @@
-//! The suite bites: every plugin that is broken on purpose is caught, by the trial that claims to catch what it does.
+//! Tests of the suite with mutants: each mutant must fail the test case that it names.
 //!
-//! This program is both: started under the name of a plugin, from a folder that says how it is broken, it is that plugin;
-//! else it is the test. A broken plugin is a sound one of [`FERRULE_BIN_DIR`](conformance::fixture::bin_dir) with one thing
-//! spoiled; a wreck is broken so thoroughly that nearly every trial has to notice.
+//! This program is both the test and the mutants. Started under the name of a plugin, from a folder whose
+//! file `.broken` names a mutant, it acts as that mutant; otherwise it runs the tests. A mutant is a correct
+//! plugin of [`FERRULE_BIN_DIR`](conformance::fixture::bin_dir) with one deliberate fault; a crude mutant
+//! does almost nothing right, so nearly every test case must fail.
 
-mod faults;
+mod crude_mutants;
+mod mutants;
 mod plugin;
-mod wrecks;
 
 use std::process::ExitCode;
 
 use conformance::fixture::bin_dir;
 use conformance::suite::deviations::Deviations;
+use conformance::suite::plugin_under_test::{PluginUnderTest, plugins_under_test};
 use conformance::suite::run::{Ended, Plan, Profile};
-use conformance::suite::subject::{Subject, subjects};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use faults::{Fault, faults};
+use mutants::{Mutant, mutants};
 
 fn main() -> ExitCode {
-    if let Some(status) = plugin::play() {
+    if let Some(status) = plugin::act_as_mutant() {
         return status;
     }
-    let faults = faults().map(|fault| {
-        Trial::test(format!("{} is caught by {}", fault.name, fault.trial), move || {
-            caught(fault).map_err(failed)
+    let mutants = mutants().map(|mutant| {
+        Trial::test(format!("{} is caught by {}", mutant.name, mutant.test_case), move || {
+            caught(mutant).map_err(failed)
         })
     });
-    let wrecks = Trial::test("every_trial_notices_a_wreck_or_has_a_fault_of_its_own", || {
-        wrecks::every_trial_bites().map_err(failed)
+    let crude_mutants = Trial::test("every_test_case_fails_for_some_mutant", || {
+        crude_mutants::every_test_case_can_fail().map_err(failed)
     });
-    libtest_mimic::run(&Arguments::from_args(), faults.chain([wrecks]).collect()).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), mutants.chain([crude_mutants]).collect()).exit_code()
 }
 
 fn failed(error: anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
-fn caught(fault: &Fault) -> anyhow::Result<()> {
-    let folder = plugin::folder(&bin_dir()?, &[fault.plugin], fault.name)?;
-    let plan =
-        plan(subjects(folder.path(), &[fault.judged.to_owned()], None, true)?, vec![fault.trial.to_owned()]);
+fn caught(mutant: &Mutant) -> anyhow::Result<()> {
+    let folder = plugin::folder(&bin_dir()?, &[mutant.plugin], mutant.name)?;
+    let plan = plan(
+        plugins_under_test(folder.path(), &[mutant.judged.to_owned()], None, true)?,
+        vec![mutant.test_case.to_owned()],
+    );
     let ended = plan.run(|_, _| {});
-    let exact = ended.iter().filter(|end| end.case.trial.id() == fault.trial);
+    let exact = ended.iter().filter(|end| end.run.test_case.id() == mutant.test_case);
     let verdicts: Vec<String> = exact.clone().map(shown).collect();
     anyhow::ensure!(
-        exact.clone().any(|end| end.verdict.fault().is_some()),
-        "{} of {} was not noticed: {verdicts:?}",
-        fault.name,
-        fault.plugin
+        exact.clone().any(|end| end.verdict.mismatch().is_some()),
+        "the mutant {} of {} passed: {verdicts:?}",
+        mutant.name,
+        mutant.plugin
     );
     Ok(())
 }
 
-/// A run of these trials, with every version and at every level.
-fn plan(subjects: Vec<Subject>, filters: Vec<String>) -> Plan {
+/// A run of these test cases, with all versions and levels.
+fn plan(plugins: Vec<PluginUnderTest>, filters: Vec<String>) -> Plan {
     Plan {
-        subjects,
+        plugins,
         versions: Vec::new(),
         profile: Profile::All,
         filters,
@@ -67,5 +70,5 @@ fn plan(subjects: Vec<Subject>, filters: Vec<String>) -> Plan {
 }
 
 fn shown(end: &Ended<'_>) -> String {
-    format!("{} {} {}: {:?}", end.case.subject.name, end.case.trial.id(), end.case.version, end.verdict)
+    format!("{} {} {}: {:?}", end.run.plugin.name, end.run.test_case.id(), end.run.version, end.verdict)
 }

@@ -1,4 +1,4 @@
-//! Being a broken plugin.
+//! Acts as a mutant.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,38 +9,39 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use super::faults::faults;
-use super::wrecks::WRECKS;
+use super::crude_mutants::CRUDE_MUTANTS;
+use super::mutants::mutants;
 
-/// Beside the broken plugins: the folder of the sound ones, and what is broken, a line each.
+/// The file beside the mutants with two lines: the folder of the original plugins, and the mutant's name.
 const NOTE: &str = ".broken";
 
-/// A folder with all plugins of another one, of which some are broken in the way of this name.
-pub(super) fn folder(sound: &Path, broken: &[&str], how: &str) -> anyhow::Result<TempDir> {
+/// A folder with all plugins of the folder `original`; those in `broken` are replaced by the mutant of the
+/// name `how`.
+pub(super) fn folder(original: &Path, broken: &[&str], how: &str) -> anyhow::Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("broken-plugins-").tempdir()?;
     let this = std::env::current_exe().context("find this program")?;
-    for file in fs::read_dir(sound).with_context(|| format!("list {}", sound.display()))? {
+    for file in fs::read_dir(original).with_context(|| format!("list {}", original.display()))? {
         let file = file?;
         let name = file.file_name().to_string_lossy().into_owned();
         let target = if broken.contains(&name.as_str()) { this.clone() } else { file.path() };
-        symlink(target, folder.path().join(&name)).with_context(|| format!("put {name} into a folder"))?;
+        symlink(target, folder.path().join(&name)).with_context(|| format!("link {name} into the folder"))?;
     }
-    fs::write(folder.path().join(NOTE), format!("{}\n{how}", sound.display()))?;
+    fs::write(folder.path().join(NOTE), format!("{}\n{how}", original.display()))?;
     Ok(folder)
 }
 
-/// A call of a plugin, as the broken one got it.
+/// A call of a mutant.
 #[derive(Clone)]
 pub(super) struct Call {
-    /// The sound plugin.
-    pub sound: PathBuf,
+    /// The original plugin.
+    pub original: PathBuf,
     /// Standard input.
     pub stdin: Vec<u8>,
-    /// The call's variables, to be changed for the sound plugin's eyes.
+    /// The environment, which a mutant may change for the original plugin.
     pub env: Vec<(String, String)>,
 }
 
-/// What a plugin prints, and its exit status.
+/// Standard output, standard error and exit status of a plugin.
 #[derive(Default)]
 pub(super) struct Answer {
     pub stdout: Vec<u8>,
@@ -49,29 +50,29 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Nothing printed, and success.
+    /// Success without output.
     pub(super) fn silence() -> Answer {
         Answer::default()
     }
 
-    /// This on standard output, and success.
+    /// Success with this standard output.
     pub(super) fn printed(text: impl Into<Vec<u8>>) -> Answer {
         Answer { stdout: text.into(), ..Answer::default() }
     }
 
-    /// This on standard output, and failure.
+    /// Failure with this standard output.
     pub(super) fn failed(text: impl Into<Vec<u8>>) -> Answer {
         Answer { stdout: text.into(), status: 1, ..Answer::default() }
     }
 
-    /// What is printed, as JSON; `null` if it is none.
+    /// Standard output as JSON; `null` if it is not JSON.
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdout).unwrap_or_default()
     }
 }
 
 impl Call {
-    /// A variable, empty if it is not there.
+    /// The value of a variable; empty if it is not set.
     pub(super) fn var(&self, name: &str) -> &str {
         self.env.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
@@ -81,35 +82,37 @@ impl Call {
         self.var("CNI_COMMAND")
     }
 
-    /// The same with another value of a variable.
+    /// The same call with another value of a variable.
     pub(super) fn with(mut self, name: &str, value: impl Into<String>) -> Call {
         self.env.retain(|(key, _)| key != name);
         self.env.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Standard input as JSON; `null` if it is none.
+    /// Standard input as JSON; `null` if it is not JSON.
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdin).unwrap_or_default()
     }
 
-    /// The same with another configuration.
+    /// The same call with another configuration.
     pub(super) fn with_json(mut self, config: &serde_json::Value) -> Call {
         self.stdin = config.to_string().into_bytes();
         self
     }
 
-    /// What the sound plugin answers.
-    pub(super) fn sound(&self) -> Answer {
-        let mut command = Command::new(&self.sound);
+    /// The answer of the original plugin.
+    pub(super) fn original(&self) -> Answer {
+        let mut command = Command::new(&self.original);
         command.env_clear().envs(self.env.iter().map(|(key, value)| (key, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let Ok(mut child) = command.spawn() else { return Answer::failed("no sound plugin") };
+        let Ok(mut child) = command.spawn() else {
+            return Answer::failed("cannot start the original plugin");
+        };
         if let Some(mut stdin) = child.stdin.take() {
             let _ = stdin.write_all(&self.stdin);
         }
         match child.wait_with_output() {
-            Err(_) => Answer::failed("no answer of the sound plugin"),
+            Err(_) => Answer::failed("cannot read the answer of the original plugin"),
             Ok(output) => Answer {
                 status: output.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
                 stdout: output.stdout,
@@ -119,22 +122,22 @@ impl Call {
     }
 }
 
-/// Is a plugin, if this program was started as one.
-pub(super) fn play() -> Option<ExitCode> {
+/// Acts as a plugin if this program was started as one.
+pub(super) fn act_as_mutant() -> Option<ExitCode> {
     let name = PathBuf::from(std::env::args_os().next()?);
     let note = fs::read_to_string(name.parent()?.join(NOTE)).ok()?;
-    let (sound, how) = note.split_once('\n')?;
+    let (original, how) = note.split_once('\n')?;
     let env = std::env::vars_os()
         .map(|(key, value)| (key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
     let mut call =
-        Call { sound: Path::new(sound).join(name.file_name()?), stdin: Vec::new(), env: env.collect() };
-    // VERSION comes with a standard input that nobody may ever close.
+        Call { original: Path::new(original).join(name.file_name()?), stdin: Vec::new(), env: env.collect() };
+    // VERSION may come with a standard input that the caller never closes.
     if call.verb() != "VERSION" {
         let _ = std::io::stdin().read_to_end(&mut call.stdin);
     }
-    let fault = faults().find(|fault| fault.name == how).map(|fault| fault.answer);
-    let wreck = WRECKS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
-    let answer = fault.or(wreck)?(call);
+    let mutant = mutants().find(|mutant| mutant.name == how).map(|mutant| mutant.answer);
+    let crude_mutant = CRUDE_MUTANTS.iter().find(|(name, _)| *name == how).map(|(_, answer)| *answer);
+    let answer = mutant.or(crude_mutant)?(call);
     let _ = std::io::stdout().write_all(&answer.stdout);
     let _ = std::io::stderr().write_all(&answer.stderr);
     Some(ExitCode::from(answer.status))

@@ -1,32 +1,32 @@
-//! Calls to a host port.
+//! Connections to a host port.
 
 use std::net::IpAddr;
 
 use anyhow::bail;
 use conformance::fixture::{PATIENCE, Place, eventually};
 
-/// The port of the node, and the container's that it leads to.
+/// The host port, and the container's port that it leads to.
 pub(crate) const PORTS: (u16, u16) = (8080, 80);
 
-/// What has to run in the container: it takes the calls, one after the other.
+/// The server command for the container; it handles one connection at a time.
 pub(crate) const SERVER: [&str; 4] = ["iperf3", "--server", "--port", "80"];
 
-/// Fails unless a call to that address of the node is answered, by a server that may just be starting.
+/// Fails unless the host port answers on this address of the node. Waits for a server that is starting.
 pub(crate) fn answered(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
     eventually(PATIENCE, || call(caller, node).is_ok());
     call(caller, node)
 }
 
-/// Fails unless a call is refused: the port is closed.
+/// Fails unless a connection is refused because the port is closed.
 pub(crate) fn closed(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
     match call(caller, node) {
-        Ok(()) => bail!("the host port is answered"),
+        Ok(()) => bail!("the host port is open"),
         Err(error) if error.to_string().contains("Connection refused") => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Sends a thousand bytes and waits until the other side has confirmed them.
+/// Sends 1000 bytes and waits until the server has confirmed them.
 fn call(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
     let port = PORTS.0;
     caller.sh(&format!("timeout 5 iperf3 --client {node} --port {port} --bytes 1K --length 1K")).map(drop)

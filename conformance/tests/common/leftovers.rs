@@ -2,9 +2,9 @@
 
 use conformance::fixture::{Node, PATIENCE, Snapshot, eventually};
 
-/// Things that belong to the network and not to one attachment, which the Go plugins never take away either:
-/// forwarding, base chains and the rules that lead to those of the attachments, portmap's empty maps, host-local's folders,
-/// memory and lock, and the runtime's own folders.
+/// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
+/// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
+/// last address and lock, and the runtime's own folders.
 const STAY: [&str; 29] = [
     "ip_forward",
     "-save nat: table",
@@ -27,7 +27,7 @@ const STAY: [&str; 29] = [
     "nft chain inet output",
     "nft chain inet prerouting",
     "nft inet cni_portmap ",
-    // With elements these would begin with them.
+    // Maps with elements have other lines, which begin with the elements.
     "4: {\"family\":\"inet\",\"map\":",
     "6: {\"family\":\"inet\",\"map\":",
     "_ip: {\"family\":\"inet\",\"map\":",
@@ -38,8 +38,8 @@ const STAY: [&str; 29] = [
     "/lock 0",
 ];
 
-/// Fails if a node shows what attachments to these bridges, all gone by now, should not have left. `known` are parts
-/// of lines that a plugin is known to leave wrongly.
+/// Fails if the attachments to these bridges, all deleted by now, have left anything on the node. `known` are
+/// parts of lines that a plugin is known to leave although it should not.
 pub(crate) fn assert_nothing_left(
     node: &Node,
     before: &Snapshot,
@@ -54,7 +54,7 @@ pub(crate) fn assert_nothing_left(
     ignored.extend(STAY.iter().chain(known));
     let before = before.clone().ignoring(&ignored);
     let look = || anyhow::Ok(before.diff(&Snapshot::take(node)?.ignoring(&ignored)));
-    // A veth goes some time after the namespace that its other end was in.
+    // The kernel removes a veth some time after the namespace of its other end.
     eventually(PATIENCE, || look().is_ok_and(|left| left.is_empty()));
     assert_eq!(look()?, "");
     Ok(())

@@ -1,4 +1,4 @@
-//! Plugins that do nothing but note how they were called.
+//! Fake plugins that record their calls.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ env | grep '^CNI_' | sort > "$dir/$name.$CNI_COMMAND.env"
 if [ -f "$dir/$name.$CNI_COMMAND.answer" ]; then . "$dir/$name.$CNI_COMMAND.answer"; fi
 "#;
 
-/// A folder with such plugins, and the cache of their runtime.
+/// A folder with fake plugins and the cache of their runtime.
 pub(crate) struct Fakes {
     dir: TempDir,
 }
@@ -45,12 +45,12 @@ impl Fakes {
         self.dir.path().join("cache")
     }
 
-    /// Shell code that a plugin runs at a verb.
+    /// Sets the shell code that a plugin runs at a verb.
     pub(crate) fn answer(&self, plugin: &str, verb: &str, script: &str) -> anyhow::Result<()> {
         Ok(fs::write(self.dir.path().join(format!("{plugin}.{verb}.answer")), script)?)
     }
 
-    /// The calls since the last look, as `plugin VERB container`.
+    /// The calls since the last call of this function, as `plugin VERB container`.
     pub(crate) fn calls(&self) -> Vec<String> {
         let path = self.dir.path().join("calls");
         let calls = fs::read_to_string(&path).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Fakes {
     }
 }
 
-/// A network of these plugins.
+/// A network of these fake plugins.
 pub(crate) fn network(version: &str, plugins: &[&str]) -> Network {
     let plugins: Vec<Value> = plugins.iter().map(|name| json!({"type": name})).collect();
     let list = json!({"name": "net", "cniVersion": version, "plugins": plugins});

@@ -1,11 +1,11 @@
-//! For a person at a terminal.
+//! The report for a terminal.
 
 use std::fmt::Write as _;
 
 use super::summary::{Counts, Summary};
 use crate::suite::run::{Ended, Verdict};
 
-/// Columns of a terminal that tables may take.
+/// The maximum width of a table in columns.
 const WIDTH: usize = 120;
 
 pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
@@ -18,13 +18,13 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
     }
     text += &skips(ended);
     for line in unmet {
-        let _ = writeln!(text, "\nThe file of known deviations says what was not met: {line}");
+        let _ = writeln!(text, "\nNo failure matched this line of the known deviations: {line}");
     }
     let _ = writeln!(text, "\n{}", Counts::of(ended));
     text
 }
 
-/// The table, in as many parts as it takes to be no wider than [`WIDTH`].
+/// The table, split into as many parts as needed to keep each within [`WIDTH`].
 fn table(cells: &[Vec<String>]) -> String {
     let columns = cells.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
@@ -51,15 +51,16 @@ fn table(cells: &[Vec<String>]) -> String {
     text
 }
 
-/// A case that did not end well: what is demanded and by whom, what was seen, how to see it again.
+/// One test run that did not pass: the requirement and its source, the expected and the actual behaviour, and
+/// the command that repeats it.
 fn one(end: &Ended<'_>) -> String {
-    let (case, requirement) = (end.case, end.case.entry.requirement);
+    let (run, requirement) = (end.run, end.run.entry.requirement);
     let mut text = format!(
         "\n{} {} {} (CNI {})\n",
         end.verdict.word().to_uppercase(),
-        case.subject.name,
-        case.trial.id(),
-        case.version
+        run.plugin.name,
+        run.test_case.id(),
+        run.version
     );
     let mut line = |title: &str, content: &str| {
         let _ = writeln!(text, "  {title:<9} {}", content.replace('\n', "\n            "));
@@ -67,12 +68,12 @@ fn one(end: &Ended<'_>) -> String {
     line(&requirement.level.to_string().to_lowercase(), requirement.says);
     line("source", requirement.source);
     if let Verdict::Broken(why) = &end.verdict {
-        line("trouble", &format!("the suite could not judge: {why}"));
+        line("error", &format!("the suite or the machine failed: {why}"));
     }
-    if let Some(fault) = end.verdict.fault() {
-        line("expected", &fault.expected);
-        line("seen", &fault.seen);
-        if let Some(call) = &fault.call {
+    if let Some(mismatch) = end.verdict.mismatch() {
+        line("expected", &mismatch.expected);
+        line("seen", &mismatch.seen);
+        if let Some(call) = &mismatch.call {
             line("the call", call);
         }
     }
@@ -80,19 +81,19 @@ fn one(end: &Ended<'_>) -> String {
     text
 }
 
-/// The command that makes this trial again.
+/// The command that repeats this test run.
 pub(super) fn again(end: &Ended<'_>) -> String {
-    let case = end.case;
+    let run = end.run;
     format!(
         "cni-conformance run --bin-dir {} --plugin {} --cni-version {} --filter {}",
-        case.subject.dir.display(),
-        case.subject.name,
-        case.version,
-        case.trial.id()
+        run.plugin.dir.display(),
+        run.plugin.name,
+        run.version,
+        run.test_case.id()
     )
 }
 
-/// Why cases were not tried: each reason once, with the number of cases.
+/// The reasons for skipped test runs, each with its count.
 fn skips(ended: &[Ended<'_>]) -> String {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for end in ended {
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wide_table_is_told_in_parts() {
+    fn a_wide_table_is_split() {
         let wide = "x".repeat(60);
         let row = |first: &str| vec![first.to_owned(), wide.clone(), "y".to_owned(), wide.clone()];
         let text = table(&[row(""), row("a")]);

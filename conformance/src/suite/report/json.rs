@@ -1,4 +1,4 @@
-//! For a program: one object.
+//! The report as one JSON object.
 
 use serde_json::{Value, json};
 
@@ -13,29 +13,29 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
             "pass": counts.pass, "fail": counts.fail, "warn": counts.warn, "note": counts.note,
             "known": counts.known, "skip": counts.skip},
         "unmetDeviations": unmet,
-        "cases": ended.iter().map(case).collect::<Vec<_>>(),
+        "cases": ended.iter().map(run).collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
 }
 
-fn case(end: &Ended<'_>) -> Value {
-    let (case, requirement) = (end.case, end.case.entry.requirement);
+fn run(end: &Ended<'_>) -> Value {
+    let (run, requirement) = (end.run, end.run.entry.requirement);
     let mut object = json!({
-        "plugin": case.subject.name,
-        "section": case.entry.section.slug,
+        "plugin": run.plugin.name,
+        "section": run.entry.section.slug,
         "requirement": requirement.id,
         "level": requirement.level.to_string(),
-        "trial": case.trial.id(),
-        "cniVersion": case.version.to_string(),
+        "trial": run.test_case.id(),
+        "cniVersion": run.version.to_string(),
         "verdict": end.verdict.word(),
         "milliseconds": u64::try_from(end.time.as_millis()).unwrap_or(u64::MAX),
     });
-    if let Some(fault) = end.verdict.fault() {
+    if let Some(mismatch) = end.verdict.mismatch() {
         object["says"] = requirement.says.into();
         object["source"] = requirement.source.into();
-        object["expected"] = fault.expected.clone().into();
-        object["seen"] = fault.seen.clone().into();
-        object["call"] = fault.call.clone().into();
+        object["expected"] = mismatch.expected.clone().into();
+        object["seen"] = mismatch.seen.clone().into();
+        object["call"] = mismatch.call.clone().into();
         object["again"] = again(end).into();
     }
     match &end.verdict {

@@ -1,5 +1,5 @@
-//! For a CI server: JUnit's XML, a suite for each plugin. What is no failure there is a passed case with its words in
-//! `system-out`.
+//! The report as JUnit XML, with one suite per plugin. Warnings, notes and known failures are passed cases
+//! with the text in `system-out`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(super) fn report(ended: &[Ended<'_>]) -> String {
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cni-conformance\">\n");
     for plugin in Summary::of(ended).plugins {
-        let of: Vec<&Ended<'_>> = ended.iter().filter(|end| end.case.subject.name == plugin).collect();
+        let of: Vec<&Ended<'_>> = ended.iter().filter(|end| end.run.plugin.name == plugin).collect();
         let counts = Counts::of(of.iter().copied());
         let time: f64 = of.iter().map(|end| end.time.as_secs_f64()).sum();
         let _ = writeln!(
@@ -22,27 +22,27 @@ pub(super) fn report(ended: &[Ended<'_>]) -> String {
             counts.fail,
             counts.skip
         );
-        of.into_iter().for_each(|end| case(end, &mut xml));
+        of.into_iter().for_each(|end| run(end, &mut xml));
         xml += "  </testsuite>\n";
     }
     xml + "</testsuites>\n"
 }
 
-fn case(end: &Ended<'_>, xml: &mut String) {
-    let (case, requirement) = (end.case, end.case.entry.requirement);
+fn run(end: &Ended<'_>, xml: &mut String) {
+    let (run, requirement) = (end.run, end.run.entry.requirement);
     let _ = write!(
         xml,
         "    <testcase classname=\"{}.{}\" name=\"{} ({})\" time=\"{:.3}\"",
-        escaped(&case.subject.name),
-        case.entry.section.slug,
-        escaped(&case.trial.id()),
-        case.version,
+        escaped(&run.plugin.name),
+        run.entry.section.slug,
+        escaped(&run.test_case.id()),
+        run.version,
         end.time.as_secs_f64()
     );
     let words = |reason: &str| {
-        let fault = end.verdict.fault();
-        let (expected, seen) = fault.map_or(("", reason), |fault| (&fault.expected, &fault.seen));
-        let call = fault.and_then(|fault| fault.call.as_deref()).unwrap_or_default();
+        let mismatch = end.verdict.mismatch();
+        let (expected, seen) = mismatch.map_or(("", reason), |mismatch| (&mismatch.expected, &mismatch.seen));
+        let call = mismatch.and_then(|mismatch| mismatch.call.as_deref()).unwrap_or_default();
         escaped(&format!(
             "{} {}\n{}\nexpected: {expected}\nseen: {seen}\ncall: {call}\nagain: {}\n",
             requirement.level,
@@ -54,11 +54,11 @@ fn case(end: &Ended<'_>, xml: &mut String) {
     let body = match &end.verdict {
         Verdict::Pass => String::new(),
         Verdict::Skip(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-        Verdict::Fail(fault) => {
-            format!("<failure message=\"{}\">{}</failure>", escaped(&fault.seen), words(""))
+        Verdict::Fail(mismatch) => {
+            format!("<failure message=\"{}\">{}</failure>", escaped(&mismatch.seen), words(""))
         }
         Verdict::Broken(why) => {
-            format!("<failure message=\"the suite could not judge\">{}</failure>", words(why))
+            format!("<failure message=\"the suite or the machine failed\">{}</failure>", words(why))
         }
         Verdict::Known(_, why) => format!("<system-out>known: {}\n{}</system-out>", escaped(why), words("")),
         Verdict::Warn(_) | Verdict::Note(_) => {
@@ -68,7 +68,7 @@ fn case(end: &Ended<'_>, xml: &mut String) {
     let _ = if body.is_empty() { writeln!(xml, "/>") } else { writeln!(xml, ">{body}</testcase>") };
 }
 
-/// Text for XML 1.0, which has no place for most control characters.
+/// Escapes a text for XML 1.0, which forbids most control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
@@ -90,7 +90,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn text_becomes_xml() {
+    fn text_is_escaped_for_xml() {
         assert_eq!(escaped("<a b=\"&\u{1b}\">"), "&lt;a b=&quot;&amp;\u{fffd}&quot;&gt;");
     }
 }

@@ -1,4 +1,4 @@
-//! For a document.
+//! The report as Markdown.
 
 use std::fmt::Write as _;
 
@@ -14,11 +14,11 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
         }
     }
     let _ = writeln!(text, "\n{}\n", Counts::of(ended));
-    let mut failures = ended.iter().filter_map(|end| Some((end, end.verdict.fault()?))).peekable();
+    let mut failures = ended.iter().filter_map(|end| Some((end, end.verdict.mismatch()?))).peekable();
     if failures.peek().is_some() {
-        text += "| verdict | plugin | trial | CNI | expected | seen |\n|---|---|---|---|---|---|\n";
+        text += "| verdict | plugin | test case | CNI | expected | seen |\n|---|---|---|---|---|---|\n";
     }
-    for (end, fault) in failures {
+    for (end, mismatch) in failures {
         let reason = match &end.verdict {
             Verdict::Known(_, reason) => format!(" ({reason})"),
             _ => String::new(),
@@ -28,20 +28,20 @@ pub(super) fn report(ended: &[Ended<'_>], unmet: &[String]) -> String {
             "| {}{} | {} | {} | {} | {} | {} |",
             end.verdict.word(),
             cell(&reason),
-            end.case.subject.name,
-            end.case.trial.id(),
-            end.case.version,
-            cell(&fault.expected),
-            cell(&fault.seen)
+            end.run.plugin.name,
+            end.run.test_case.id(),
+            end.run.version,
+            cell(&mismatch.expected),
+            cell(&mismatch.seen)
         );
     }
     for line in unmet {
-        let _ = writeln!(text, "\nA known deviation was not met: {line}");
+        let _ = writeln!(text, "\nNo failure matched this line of the known deviations: {line}");
     }
     text
 }
 
-/// Text for one cell of a table.
+/// Text for one cell of a table, cut after 300 characters.
 pub(super) fn cell(text: &str) -> String {
     let short: String = text.chars().take(300).collect();
     short.replace('|', "\\|").replace('\n', " ")

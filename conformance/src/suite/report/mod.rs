@@ -1,4 +1,4 @@
-//! How a run is told: to a person, to a program, to a CI server, in a document.
+//! Reports of a run, in four formats.
 
 mod document;
 mod human;
@@ -12,20 +12,20 @@ pub use summary::{Counts, Summary};
 
 use super::run::Ended;
 
-/// A form of a report.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A table and every failure, for a terminal.
     Human,
-    /// One object.
+    /// One JSON object.
     Json,
-    /// The XML that CI servers read.
+    /// JUnit XML, for CI servers.
     Junit,
-    /// A table and every failure, for a document.
+    /// A table and every failure, as Markdown.
     Markdown,
 }
 
-/// Writes a report. `unmet` are the lines of known deviations that nothing has met.
+/// Writes a report. `unmet` are the lines of known deviations that no failure matched.
 pub fn report(format: Format, ended: &[Ended<'_>], unmet: &[String]) -> String {
     match format {
         Format::Human => human::report(ended, unmet),

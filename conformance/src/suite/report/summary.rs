@@ -1,29 +1,29 @@
-//! Counts of verdicts.
+//! Counts of verdicts by plugin and section.
 
 use std::fmt;
 
 use crate::suite::requirements::SECTIONS;
 use crate::suite::run::{Ended, Verdict};
 
-/// How many cases ended in which way.
+/// How many test runs ended with which verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// As demanded.
+    /// Passed.
     pub pass: usize,
-    /// Not as demanded, or not to be judged because the suite failed.
+    /// Failed, or could not be judged because the suite or the machine failed.
     pub fail: usize,
-    /// Not as advised.
+    /// Violated a SHOULD or CONVENTION.
     pub warn: usize,
-    /// Otherwise than the reference, or a choice that is free.
+    /// Differed from a MAY or REFERENCE.
     pub note: usize,
-    /// Failures that were known.
+    /// Failed as the file of known deviations lists.
     pub known: usize,
-    /// Not tried.
+    /// Skipped.
     pub skip: usize,
 }
 
 impl Counts {
-    /// The counts of these cases.
+    /// The counts of these test runs.
     pub fn of<'e, 'a: 'e>(ended: impl IntoIterator<Item = &'e Ended<'a>>) -> Counts {
         let mut counts = Counts::default();
         for end in ended {
@@ -39,7 +39,7 @@ impl Counts {
         counts
     }
 
-    /// The ways that occurred, each with its word, in this order.
+    /// Each count with its word; always `passed` and `failed`, the others only if not 0.
     pub fn named(self) -> impl Iterator<Item = (&'static str, usize)> {
         [
             ("passed", self.pass),
@@ -65,29 +65,29 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A table of plugin by section.
+/// A table of verdicts: one row per section, one column per plugin.
 #[derive(Debug)]
 pub struct Summary {
     /// The plugins.
     pub plugins: Vec<String>,
-    /// For each section with cases: its title, and a cell for each plugin.
+    /// For each section with test runs its title and the counts of each plugin.
     pub rows: Vec<(&'static str, Vec<Counts>)>,
-    /// All of a plugin's cases.
+    /// The counts of all test runs of each plugin.
     pub totals: Vec<Counts>,
 }
 
 impl Summary {
-    /// The table of these cases.
+    /// The table of these test runs.
     pub fn of(ended: &[Ended<'_>]) -> Summary {
         let mut plugins: Vec<String> = Vec::new();
         for end in ended {
-            if plugins.last() != Some(&end.case.subject.name) {
-                plugins.push(end.case.subject.name.clone());
+            if plugins.last() != Some(&end.run.plugin.name) {
+                plugins.push(end.run.plugin.name.clone());
             }
         }
         let of = |plugin: &str, slug: Option<&str>| {
             Counts::of(ended.iter().filter(|end| {
-                end.case.subject.name == plugin && slug.is_none_or(|slug| end.case.entry.section.slug == slug)
+                end.run.plugin.name == plugin && slug.is_none_or(|slug| end.run.entry.section.slug == slug)
             }))
         };
         let rows = SECTIONS
@@ -104,7 +104,8 @@ impl Summary {
         Summary { plugins, rows, totals }
     }
 
-    /// The table's cells as text, header and totals included; an empty cell where nothing was tried.
+    /// The table as text with header and totals. A cell is empty if the plugin has no test run in the
+    /// section.
     pub fn cells(&self) -> Vec<Vec<String>> {
         let row = |title: &str, counts: &[Counts]| {
             std::iter::once(title.to_owned()).chain(counts.iter().map(|counts| cell(*counts))).collect()
@@ -116,7 +117,7 @@ impl Summary {
     }
 }
 
-/// `12/12`, and what is not as it should be.
+/// Passed and total, such as `12/12`, followed by the other counts that are not 0.
 fn cell(counts: Counts) -> String {
     if counts == Counts::default() {
         return String::new();

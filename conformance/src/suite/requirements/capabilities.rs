@@ -1,4 +1,4 @@
-//! What a runtime adds to the configuration, and arguments.
+//! Requirements on runtimeConfig, `args` and CNI_ARGS.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Convention, Interop, Must, Reference, Should};
@@ -10,15 +10,15 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CAP-01",
         Convention,
         Versions::since(Version::V0_3_0),
-        "`portMappings` in runtimeConfig is a list of host port, container port, protocol and, if wanted, \
-         host address to forward.",
+        "`portMappings` in runtimeConfig is a list of host port, container port, protocol and, optionally, \
+         host address.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
         "CAP-02",
         Convention,
         Versions::ALL,
-        "`ipRanges` in runtimeConfig is a list of lists of ranges to take addresses from, before those of \
+        "`ipRanges` in runtimeConfig is a list of lists of address ranges, which come before those of \
          the configuration.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
@@ -26,55 +26,55 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CAP-03",
         Convention,
         Versions::since(Version::V0_3_0),
-        "`bandwidth` in runtimeConfig holds rates in bits per second and bursts in bits, for each direction.",
+        "`bandwidth` in runtimeConfig has rates in bits per second and bursts in bits for each direction.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
         "CAP-04",
         Convention,
         Versions::ALL,
-        "`dns` in runtimeConfig holds servers, search domains and options.",
+        "`dns` in runtimeConfig has servers, search domains and options.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     )
-    .unproven("no plugin of this suite takes name servers from the runtime"),
+    .unproven("no plugin that the suite knows takes name servers from the runtime"),
     Requirement::new(
         "CAP-05",
         Convention,
         Versions::ALL,
-        "`ips` in runtimeConfig is a list of addresses asked for, with or without a prefix length.",
+        "`ips` in runtimeConfig is a list of requested addresses, with or without a prefix length.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
         "CAP-06",
         Convention,
         Versions::ALL,
-        "`mac` in runtimeConfig is the hardware address that the interface is to have.",
+        "`mac` in runtimeConfig is the hardware address for the interface.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
         "CAP-07",
         Convention,
         Versions::ALL,
-        "`infinibandGUID` in runtimeConfig is the GUID that the interface is to have.",
+        "`infinibandGUID` in runtimeConfig is the GUID for the interface.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     )
-    .unproven("no plugin of this suite makes InfiniBand interfaces"),
+    .unproven("no plugin that the suite knows makes InfiniBand interfaces"),
     Requirement::new(
         "CAP-08",
         Convention,
         Versions::ALL,
-        "`deviceID` in runtimeConfig is the device that is to be moved into the container.",
+        "`deviceID` in runtimeConfig is the device to move into the container.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     )
-    .unproven("no plugin of this suite moves devices"),
+    .unproven("no plugin that the suite knows moves devices"),
     Requirement::new(
         "CAP-09",
         Convention,
         Versions::ALL,
-        "`aliases` in runtimeConfig holds names by which the container is known on a network.",
+        "`aliases` in runtimeConfig are names of the container on a network.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     )
-    .unproven("no plugin of this suite serves names"),
+    .unproven("no plugin that the suite knows resolves names"),
     Requirement::new(
         "CAP-10",
         Convention,
@@ -82,27 +82,27 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "`cgroupPath` in runtimeConfig is the path of the pod's control group.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     )
-    .unproven("no plugin of this suite heeds control groups"),
+    .unproven("no plugin that the suite knows uses control groups"),
     Requirement::new(
         "CAP-11",
         Interop,
         Versions::ALL,
-        "`io.kubernetes.cri.pod-annotations` in runtimeConfig, a map or `null`, does not disturb a plugin.",
+        "A plugin ignores `io.kubernetes.cri.pod-annotations` in runtimeConfig, a map or `null`.",
         "containerd (go-cni); CRI-O (ocicni)",
     ),
     Requirement::new(
         "CAP-20",
         Convention,
         Versions::ALL,
-        "A plugin fails if a field of runtimeConfig that it heeds is malformed or asks for what it cannot \
-         do.",
+        "A plugin fails if a field of runtimeConfig that it supports is malformed or requests something that \
+         it cannot do.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
         "CAP-21",
         Convention,
         Versions::ALL,
-        "A capability that is absent from runtimeConfig means that nothing was asked for, and is no error.",
+        "If a capability is absent from runtimeConfig, nothing is requested; that is not an error.",
         "CONVENTIONS, Dynamic Plugin specific fields (Capabilities / Runtime Configuration)",
     ),
     Requirement::new(
@@ -116,15 +116,15 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ARG-02",
         Reference,
         Versions::ALL,
-        "A key of CNI_ARGS that a plugin does not know is an error unless `IgnoreUnknown` is `1` or \
-         `true`, wherever it stands.",
+        "An unknown key of CNI_ARGS is an error unless `IgnoreUnknown` is `1` or \
+         `true`, at any position.",
         "containernetworking/cni, pkg/types",
     ),
     Requirement::new(
         "ARG-03",
         Convention,
         Versions::ALL,
-        "`IP` in CNI_ARGS asks an IPAM plugin for an address.",
+        "`IP` in CNI_ARGS requests an address from an IPAM plugin.",
         "CONVENTIONS, CNI_ARGS",
     ),
     Requirement::new(
@@ -138,15 +138,15 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ARG-05",
         Convention,
         Versions::ALL,
-        "What comes both by `args` and by CNI_ARGS is taken from `args` by a plugin that understands them.",
+        "If both `args` and CNI_ARGS set a value, a plugin that supports `args` uses it.",
         "CONVENTIONS, CNI_ARGS",
     ),
     Requirement::new(
         "JARG-01",
         Should,
         Versions::since(Version::V0_2_0),
-        "`labels` and `ips` in `args.cni` are honoured by plugins that understand them, and disregarded \
-         by others.",
+        "`labels` and `ips` in `args.cni` take effect in plugins that support them; other plugins ignore \
+         them.",
         "CONVENTIONS, \"args\" in network config",
     ),
 ];

@@ -1,4 +1,4 @@
-//! What CHECK does.
+//! Requirements on CHECK.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Must, Should};
@@ -10,14 +10,14 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CHK-01",
         Must,
         Versions::since(Version::V0_4_0),
-        "CHECK goes by `prevResult`, and fails without it.",
+        "CHECK compares with `prevResult` and fails without it.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-02",
         Must,
         Versions::since(Version::V0_4_0),
-        "CHECK puts up with what a later plugin of the chain may have changed, such as further \
+        "CHECK accepts what a later plugin of the chain may have changed, such as further \
          interfaces, addresses and routes.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
@@ -25,44 +25,44 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CHK-03",
         Should,
         Versions::since(Version::V0_4_0),
-        "CHECK fails if an interface, address or route of `prevResult` that the plugin made is gone or \
-         altered.",
+        "CHECK fails if an interface, address or route of `prevResult` that the plugin made is missing or \
+         changed.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-04",
         Should,
         Versions::since(Version::V0_4_0),
-        "CHECK fails if something else that the plugin set up for the attachment is gone, such as \
-         firewall rules, shaping or a reservation.",
+        "CHECK fails if other state that the plugin made for the attachment is missing, such as \
+         firewall rules, rate limits or a reservation.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-05",
         Should,
         Versions::since(Version::V0_4_0),
-        "CHECK fails if the plugin can tell that the container is cut off.",
+        "CHECK fails if the plugin can detect that the container has no connectivity.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-06",
         Must,
         Versions::since(Version::V0_4_0),
-        "CHECK succeeds straight after ADD.",
+        "CHECK right after ADD succeeds.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-07",
         Should,
         Versions::since(Version::V0_4_0),
-        "CHECK is delegated to the plugins that ADD was delegated to, and fails with their error.",
+        "CHECK is delegated to the same plugins as ADD and fails with their error.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
     Requirement::new(
         "CHK-08",
         Must,
         Versions::since(Version::V0_4_0),
-        "CHECK changes nothing, and prints nothing when it succeeds.",
+        "CHECK changes nothing and prints nothing if it succeeds.",
         "SPEC 1.0.0, section 2, CNI operations: CHECK; 0.4.0: Parameters",
     ),
 ];

@@ -1,4 +1,4 @@
-//! What DEL does.
+//! Requirements on DEL.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Interop, Must, Should};
@@ -10,22 +10,23 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "DEL-01",
         Should,
         Versions::ALL,
-        "DEL removes the interface or undoes the changes to it, and releases all that the attachment held.",
+        "DEL removes the interface or undoes the changes to it, and releases everything that the attachment \
+         held.",
         "SPEC, section 2, CNI operations: DEL; older: Parameters",
     ),
     Requirement::new(
         "DEL-02",
         Must,
         Versions::since(Version::V1_0_0),
-        "DEL succeeds however often it is repeated.",
+        "DEL succeeds any number of times.",
         "SPEC 1.0.0, section 2, CNI operations: DEL",
     ),
     Requirement::new(
         "DEL-03",
         Should,
         Versions::since(Version::V0_3_0),
-        "DEL succeeds though the namespace, the interface or other parts are gone or CNI_NETNS is not \
-         given, and releases whatever there is to release.",
+        "DEL succeeds if the namespace, the interface or other parts are gone or CNI_NETNS is absent, \
+         and releases everything that is left.",
         "SPEC, section 2, CNI operations: DEL; older: Parameters",
     ),
     Requirement::new(
@@ -39,7 +40,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "DEL-05",
         Must,
         Versions::since(Version::V0_3_0),
-        "DEL is delegated to the IPAM plugin even if namespace or interface are gone.",
+        "DEL is delegated to the IPAM plugin even if the namespace or the interface is gone.",
         "SPEC, section 2, CNI operations: DEL; section 4, Plugin delegation; older: IP Allocation",
     ),
     Requirement::new(
@@ -53,22 +54,22 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "DEL-07",
         Interop,
         Versions::since(Version::V0_3_0),
-        "DEL of an attachment that was never made succeeds.",
+        "DEL of an attachment that never existed succeeds.",
         "containerd (go-cni); nerdctl",
     ),
     Requirement::new(
         "DEL-08",
         Interop,
         Versions::ALL,
-        "DEL does its work though a part of the configuration or of CNI_ARGS that it does not need is not \
-         valid.",
+        "DEL does its work even if a part of the configuration or of CNI_ARGS that it does not need is \
+         invalid.",
         "containerd (go-cni); CRI-O (ocicni)",
     ),
     Requirement::new(
         "DEL-09",
         Interop,
         Versions::ALL,
-        "The error of a DEL that could not clean up says neither `not found` nor `no such file or \
+        "The error of a DEL that could not clean up contains neither `not found` nor `no such file or \
          directory`, which callers take for success.",
         "containerd (go-cni)",
     ),

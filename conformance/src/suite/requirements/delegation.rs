@@ -1,4 +1,4 @@
-//! Plugins that run others, and the IPAM plugins that are run.
+//! Requirements on delegation and on IPAM plugins.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Interop, May, Must, Should};
@@ -10,14 +10,14 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "DLG-01",
         Should,
         Versions::ALL,
-        "A delegate is the first file of its name in the directories of CNI_PATH.",
+        "A delegate is the first file of that name in the directories of CNI_PATH.",
         "SPEC, section 4, Plugin delegation; older: IP Allocation",
     ),
     Requirement::new(
         "DLG-02",
         Must,
         Versions::ALL,
-        "A delegate gets the environment that the plugin got.",
+        "A delegate gets the same environment as the plugin.",
         "SPEC, section 4, Plugin delegation; older: IP Allocation",
     ),
     Requirement::new(
@@ -31,96 +31,96 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "DLG-04",
         Should,
         Versions::since(Version::V1_0_0),
-        "What a delegate writes to standard error appears on that of the plugin.",
+        "The plugin passes its delegate's standard error on to its own.",
         "SPEC 1.0.0, section 4, Plugin delegation",
     ),
     Requirement::new(
         "DLG-05",
         Must,
         Versions::since(Version::V1_0_0),
-        "CHECK and DEL, and from 1.1.0 GC, are delegated as ADD is, and a delegate's failure is the \
-         plugin's.",
+        "CHECK and DEL, and from 1.1.0 GC, are delegated like ADD; if the delegate fails, the plugin \
+         fails.",
         "SPEC 1.0.0, section 4, Plugin delegation",
     ),
     Requirement::new(
         "DLG-06",
         Should,
         Versions::since(Version::V1_0_0),
-        "When a delegate's ADD fails, the plugin runs it again with DEL before it fails itself.",
+        "If a delegate's ADD fails, the plugin calls the delegate's DEL before it fails itself.",
         "SPEC 1.0.0, section 4, Plugin delegation",
     ),
     Requirement::new(
         "DLG-07",
         Interop,
         Versions::ALL,
-        "A plugin that fails after its delegate's ADD succeeded runs the delegate's DEL.",
+        "A plugin that fails after its delegate's ADD has succeeded calls the delegate's DEL.",
         "containerd (go-cni); CRI-O (ocicni)",
     ),
     Requirement::new(
         "DLG-08",
         Interop,
         Versions::ALL,
-        "A delegate's result without `cniVersion` is taken to be of the configuration's version, and one \
-         that is `null` does not make the plugin crash.",
+        "A delegate's result without `cniVersion` has the configuration's version. The result `null` does \
+         not make the plugin crash.",
         "libcni",
     ),
     Requirement::new(
         "DLG-09",
         Must,
         Versions::ALL,
-        "A delegate that dies, or prints what is no result, makes the plugin fail with a proper error.",
+        "If a delegate crashes or prints no valid result, the plugin fails with a proper error.",
         "SPEC, section 4, Plugin delegation; section 5, Error",
     ),
     Requirement::new(
         "IPAM-01",
         Must,
         Versions::ALL,
-        "An IPAM plugin decides on address, gateway and routes, and returns them.",
+        "An IPAM plugin chooses address, gateway and routes and returns them.",
         "SPEC, section 4, Plugin delegation; older: IP Allocation",
     ),
     Requirement::new(
         "IPAM-02",
         Must,
         Versions::since(Version::V0_3_0),
-        "An IPAM plugin's result has no `interfaces` and no `interface` for an address.",
+        "An IPAM plugin's result has no `interfaces`, and no `interface` in an entry of `ips`.",
         "SPEC, section 5, Delegated plugins (IPAM); a SHOULD up to 0.4.0: IP Allocation",
     ),
     Requirement::new(
         "IPAM-03",
         Must,
         Versions::since(Version::V0_4_0),
-        "An IPAM plugin's result is of the configuration's version, and a version that it does not \
-         support is an error with code 1.",
+        "An IPAM plugin's result has the configuration's version; an unsupported version is an error with \
+         code 1.",
         "SPEC, section 5, Delegated plugins (IPAM); 0.4.0: IP Allocation",
     ),
     Requirement::new(
         "IPAM-04",
         Must,
         Versions::since(Version::V1_0_0),
-        "Containers that are added at the same time never get the same address.",
+        "Containers added at the same time never get the same address.",
         "SPEC 1.0.0, section 3, Lifecycle & Ordering",
     ),
     Requirement::new(
         "IPAM-05",
         Should,
         Versions::since(Version::V0_3_0),
-        "DEL of an IPAM plugin releases the address though the namespace is gone, and succeeds for a \
-         container that it does not know.",
+        "DEL of an IPAM plugin releases the address even if the namespace is gone, and succeeds for an \
+         unknown container.",
         "SPEC, section 2, CNI operations: DEL; older: IP Allocation",
     ),
     Requirement::new(
         "IPAM-06",
         May,
         Versions::since(Version::V1_0_0),
-        "An IPAM plugin may leave out parts of the result that do not matter to it.",
+        "An IPAM plugin may leave out the parts of the result that it does not set.",
         "SPEC 1.0.0, section 5, Delegated plugins (IPAM)",
     ),
     Requirement::new(
         "IPAM-07",
         Interop,
         Versions::ALL,
-        "host-local understands the state that the reference's host-local left, and leaves its own in the \
-         same form.",
+        "host-local reads the state of the reference's host-local and writes its own in the \
+         same format.",
         "containernetworking/plugins; nerdctl",
     ),
 ];

@@ -1,4 +1,4 @@
-//! How a plugin ends, what it prints and what it reports of a failure.
+//! Requirements on exit status, output and error objects.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Interop, May, Must, Should};
@@ -10,7 +10,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "EXIT-01",
         Must,
         Versions::ALL,
-        "A plugin ends with 0 when it succeeded, and with another status when it failed.",
+        "A plugin exits with 0 if it succeeds, and with another status if it fails.",
         "SPEC, section 2, Execution protocol; older: Result",
     ),
     Requirement::new(
@@ -24,73 +24,72 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "ERR-02",
         Should,
         Versions::ALL,
-        "An error object has `cniVersion`, a numeric `code`, a `msg` and, if there is more to tell, \
-         `details`.",
+        "An error object has `cniVersion`, a numeric `code`, a `msg` and, optionally, `details`.",
         "SPEC, section 5, Error; a MUST up to 0.4.0: Result",
     ),
     Requirement::new(
         "ERR-03",
         Must,
         Versions::ALL,
-        "Codes below 100 are used in the meaning that the specification gives them. A plugin's own codes \
-         begin at 100.",
+        "Codes below 100 have the meaning that the specification defines. A plugin's own codes \
+         start at 100.",
         "SPEC, section 5, Error; older: Well-known Error Codes",
     ),
     Requirement::new(
         "ERR-04",
         Must,
         Versions::ALL,
-        "Where the specification has a code for a failure, that code is used.",
+        "If the specification defines a code for a failure, the plugin uses that code.",
         "SPEC, section 5, Error; older: Well-known Error Codes",
     ),
     Requirement::new(
         "ERR-05",
         Must,
         Versions::since(Version::V0_2_0),
-        "An error with code 2 names the field that is not supported and its value.",
+        "An error with code 2 names the unsupported field and its value.",
         "SPEC, section 5, Error; older: Well-known Error Codes",
     ),
     Requirement::new(
         "ERR-06",
         Must,
         Versions::since(Version::V0_4_0),
-        "An error with code 3 means that nothing is left to clean up and no DEL is needed.",
+        "An error with code 3 means that there is nothing to clean up and no DEL is needed.",
         "SPEC, section 5, Error; 0.4.0: Well-known Error Codes",
     )
-    .unproven("no plugin of this suite knows of containers on its own, so nothing brings the code about"),
+    .unproven("no plugin that the suite knows keeps track of containers, so no call can cause this code"),
     Requirement::new(
         "ERR-07",
         Should,
         Versions::since(Version::V1_0_0),
-        "A configuration that does not pass a plugin's checks is an error with code 7.",
+        "A configuration that fails a plugin's validation is an error with code 7.",
         "SPEC 1.0.0, section 5, Error",
     ),
     Requirement::new(
         "ERR-08",
         Must,
         Versions::ALL,
-        "Standard output holds at most one JSON document, and nothing besides.",
+        "Standard output has at most one JSON document and nothing else.",
         "SPEC, section 2, Execution protocol; older: Result",
     ),
     Requirement::new(
         "ERR-09",
         Interop,
         Versions::ALL,
-        "The code, message and details of a delegate's error come through unchanged.",
+        "Code, message and details of a delegate's error are passed on unchanged.",
         "libcni; CRI-O (ocicni)",
     ),
     Requirement::new(
         "OUT-01",
         Must,
         Versions::ALL,
-        "ADD that succeeds prints its result on standard output.",
+        "A successful ADD prints its result on standard output.",
         "SPEC, section 5, Result types; older: Result",
     ),
     Requirement::new(
         "OUT-02",
         Must,
         Versions::since(Version::V0_4_0),
-        "CHECK, GC, DEL and STATUS print nothing on standard output when they succeed.",
+        "CHECK, GC, DEL and STATUS print nothing on standard output if they succeed.",
         "SPEC, section 2, CNI operations; 0.4.0: Parameters",
     ),
     Requirement::new(
@@ -104,15 +103,16 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "LOG-01",
         May,
         Versions::ALL,
-        "Standard error is free for logs.",
+        "Standard error may be used for logs.",
         "SPEC, section 2, Execution protocol; older: Result",
     )
-    .unproven("a permission: whatever a plugin writes there, or does not, keeps it"),
+    .unproven("a permission that no plugin can violate"),
     Requirement::new(
         "LOG-02",
         Interop,
         Versions::ALL,
-        "What matters of a failure is in `msg` or `details`, since nobody sees standard error then.",
+        "The important parts of an error are in `msg` or `details`, because callers do not show standard \
+         error.",
         "libcni",
     ),
 ];

@@ -1,4 +1,4 @@
-//! Container IDs, interface names and namespaces.
+//! Requirements on container IDs, interface names and network namespaces.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Interop, Must, Reference, Should};
@@ -10,15 +10,15 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "CID-01",
         Must,
         Versions::since(Version::V1_0_0),
-        "A container ID begins with a letter or digit of ASCII, and goes on with letters, digits, `_`, \
-         `.` and `-`. Any other is refused.",
+        "A container ID begins with an ASCII letter or digit, followed by ASCII letters, digits, `_`, \
+         `.` and `-`. Any other ID is refused.",
         "SPEC 1.0.0, section 2, Parameters",
     ),
     Requirement::new(
         "CID-02",
         Must,
         Versions::since(Version::V1_0_0),
-        "A container ID that is not valid is an error with code 4, at ADD, CHECK and DEL.",
+        "An invalid container ID is an error with code 4 at ADD, CHECK and DEL.",
         "SPEC 1.0.0, section 5, Error",
     ),
     Requirement::new(
@@ -32,29 +32,31 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "IFN-01",
         Must,
         Versions::ALL,
-        "An interface name is one that Linux allows: up to 15 bytes, neither `.` nor `..`, without `/`, \
-         `:` and white space. Any other is refused.",
+        "An interface name is valid for Linux: 1 to 15 bytes, neither `.` nor `..`, without `/`, \
+         `:` and white space. Any other name is refused.",
         "SPEC, section 2, Parameters",
     ),
     Requirement::new(
         "IFN-02",
         Must,
         Versions::since(Version::V0_3_0),
-        "The interface gets exactly the name in CNI_IFNAME, or ADD fails and leaves no other behind.",
+        "The interface gets exactly the name in CNI_IFNAME, or ADD fails and leaves no other interface \
+         behind.",
         "SPEC, section 2, Parameters; 0.3.0: Parameters",
     ),
     Requirement::new(
         "IFN-03",
         Must,
         Versions::since(Version::V1_0_0),
-        "ADD fails if an interface of that name is in the container already, and leaves it as it is.",
+        "ADD fails if the container already has an interface of that name, and leaves that interface \
+         unchanged.",
         "SPEC 1.0.0, section 2, CNI operations: ADD",
     ),
     Requirement::new(
         "IFN-04",
         Reference,
         Versions::ALL,
-        "A name that only the kernel refuses, such as `all`, ends in a proper error and leaves nothing \
+        "A name that only the kernel refuses, such as `all`, causes a proper error, and ADD leaves nothing \
          behind.",
         "containernetworking/plugins",
     ),
@@ -62,7 +64,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "NNS-01",
         Must,
         Versions::ALL,
-        "CNI_NETNS is any path to a network namespace: below /proc, a bind mount, or by way of a symbolic \
+        "CNI_NETNS may be any path to a network namespace: below /proc, a bind mount, or through a symbolic \
          link.",
         "SPEC, section 2, Parameters",
     ),
@@ -70,29 +72,29 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "NNS-02",
         Must,
         Versions::ALL,
-        "ADD and CHECK fail if nothing is at the path, or something that is no network namespace, and \
-         change nothing.",
+        "ADD and CHECK fail and change nothing if the path does not exist or is not a network \
+         namespace.",
         "SPEC, section 2, Parameters",
     ),
     Requirement::new(
         "NNS-03",
         Should,
         Versions::since(Version::V1_0_0),
-        "The `sandbox` of an interface in the container is CNI_NETNS as it was given.",
+        "The `sandbox` of an interface in the container is CNI_NETNS, unchanged.",
         "SPEC 1.0.0, section 5, ADD Success",
     ),
     Requirement::new(
         "NNS-04",
         Reference,
         Versions::ALL,
-        "A CNI_NETNS that is the plugin's own namespace is refused before anything is done there.",
+        "A CNI_NETNS that is the plugin's own namespace is refused before the plugin changes anything.",
         "containernetworking/cni, pkg/skel",
     ),
     Requirement::new(
         "NNS-05",
         Must,
         Versions::since(Version::V0_4_0),
-        "DEL succeeds with a path where nothing is left, and with none.",
+        "DEL succeeds if the path in CNI_NETNS does not exist, and without CNI_NETNS.",
         "SPEC 1.0.0, section 2, CNI operations: DEL; 0.4.0: Parameters",
     ),
     Requirement::new(

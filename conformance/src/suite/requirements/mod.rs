@@ -1,4 +1,4 @@
-//! The table of requirements, section by section.
+//! The table of requirements, in sections.
 
 mod add;
 mod callers;
@@ -22,9 +22,9 @@ use super::requirement::Requirement;
 /// A section of the table: a heading and its rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Section {
-    /// The heading, in words.
+    /// The heading.
     pub title: &'static str,
-    /// The heading as a name for files and links.
+    /// A short name without spaces, for reports.
     pub slug: &'static str,
     /// The rows, in order.
     pub requirements: &'static [Requirement],
@@ -51,7 +51,7 @@ pub const SECTIONS: &[Section] = &[
         requirements: capabilities::REQUIREMENTS,
     },
     Section {
-        title: "Concurrency and order on the node",
+        title: "Concurrency and isolation on the node",
         slug: "concurrency",
         requirements: concurrency::REQUIREMENTS,
     },

@@ -1,4 +1,4 @@
-//! What STATUS does.
+//! Requirements on STATUS.
 
 use crate::runner::Version;
 use crate::suite::requirement::Level::{Interop, Must, Should};
@@ -10,16 +10,16 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "STA-01",
         Must,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "STATUS succeeds if the plugin is ready for ADD, and fails with an error object if it knows that \
-         it is not.",
+        "STATUS succeeds if the plugin is ready for ADD, and fails with an error object if the plugin knows \
+         that it is not ready.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     ),
     Requirement::new(
         "STA-02",
         Must,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "STATUS fails with code 50 if ADD cannot be served, and with 51 if containers may be cut off \
-         besides.",
+        "STATUS fails with code 50 if ADD cannot be served, and with 51 if existing containers may also have \
+         limited connectivity.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     ),
     Requirement::new(
@@ -29,34 +29,37 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "STATUS fails if a daemon that the plugin needs is not running.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     )
-    .unproven("no plugin of this suite needs a daemon"),
+    .unproven("no plugin that the suite knows needs a daemon"),
     Requirement::new(
         "STA-04",
         Should,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "STATUS fails if addresses or other things that ADD needs are used up.",
+        "STATUS fails if addresses or other resources that ADD needs are exhausted.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     )
-    .unproven("a failing STATUS would make the node NotReady and in time evict its pods, so a plugin is right not to"),
+    .unproven(
+        "a failing STATUS makes the node NotReady and in the end evicts its pods, so a plugin should not fail \
+         for this",
+    ),
     Requirement::new(
         "STA-05",
         Must,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "STATUS is delegated to the plugins that ADD is delegated to, and fails if one of them does.",
+        "STATUS is delegated to the same plugins as ADD and fails if one of them fails.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     ),
     Requirement::new(
         "STA-06",
         Must,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "No operation depends on STATUS having been asked, or on what it said.",
+        "No operation depends on an earlier STATUS or on its answer.",
         "SPEC 1.1.0, section 2, CNI operations: STATUS",
     ),
     Requirement::new(
         "STA-07",
         Interop,
         Versions::between(Version::V1_1_0, Version::V1_1_0),
-        "STATUS is quick and changes nothing, for it is asked over and over.",
+        "STATUS is fast and changes nothing, because runtimes call it periodically.",
         "CRI-O (ocicni); containerd (go-cni)",
     ),
 ];
