@@ -29,13 +29,13 @@ END
 say() { printf 'build.sh: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# The one list of plugins: a folder under plugins/ named like its program.
+# The one list of plugins: each has a folder plugins/KIND/NAME, named like its program.
 plugins() {
     local manifest
-    for manifest in "$here"/plugins/*/Cargo.toml; do
+    for manifest in "$here"/plugins/*/*/Cargo.toml; do
         [ -f "$manifest" ] || die "no plugins under $here/plugins"
         basename "$(dirname "$manifest")"
-    done
+    done | sort
 }
 
 has_target() {

@@ -388,7 +388,7 @@ if [ \"\$1\" = hand-back ]; then\\
 fi" "$dir/portmap"
     done
     all="bridge host-local loopback portmap"
-    mkdir "$tree/plugins/portmap" && : >"$tree/plugins/portmap/Cargo.toml"
+    mkdir "$tree/plugins/main/portmap" && : >"$tree/plugins/main/portmap/Cargo.toml"
     fake "$bin" old bridge portmap
     cp -a "$bin" old
     echo 0 >status
@@ -848,8 +848,8 @@ test_the_observer_sees_the_gap_of_a_plain_copy() {
 # Sources, packages, demo
 
 test_the_list_of_plugins_is_the_folder() {
-    [ "$("$tree/build.sh" --list)" = "$(ls "$tree/plugins")" ] || fail "--list: $("$tree/build.sh" --list)"
-    mkdir "$tree/plugins/another" && : >"$tree/plugins/another/Cargo.toml"
+    [ "$("$tree/build.sh" --list)" = "$(ls "$tree/plugins/main")" ] || fail "--list: $("$tree/build.sh" --list)"
+    mkdir "$tree/plugins/main/another" && : >"$tree/plugins/main/another/Cargo.toml"
     refuses 1 "v1/another is missing" --from v1
     fake v1 1.0.0 another
     succeeds --from v1
@@ -976,7 +976,7 @@ for test in "${tests[@]}"; do
     mkdir -p "$tree"
     cp "$root/install.sh" "$root/build.sh" "$tree"
     for name in bridge host-local loopback; do
-        mkdir -p "$tree/plugins/$name" && : >"$tree/plugins/$name/Cargo.toml"
+        mkdir -p "$tree/plugins/main/$name" && : >"$tree/plugins/main/$name/Cargo.toml"
     done
     all="bridge host-local loopback"
     fake "$work/v1" 1.0.0 bridge host-local loopback
