@@ -129,7 +129,7 @@ mapfile -t names < <(plugins)
 say "building ${names[*]} for $target, profile $profile"
 cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
 say "building cnirun"
-cargo build --locked --profile "$profile" --target "$target" --package conformance --bin cnirun >&2
+cargo build --locked --profile "$profile" --target "$target" --package cni-runner --bin cnirun >&2
 check_static "$built/ferrule"
 check_static "$built/cnirun"
 

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 
+use cni_lab::{Moment, Node};
+use cni_runner::{Attachment, Exec};
 use common::{GO, Net, OURS, Outcome, finish, listing, run, start};
-use conformance::fixture::{Moment, Node};
-use conformance::runner::{Attachment, Exec};
 use serde_json::json;
 
 const CONTAINERS: usize = 64;

@@ -9,13 +9,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use cni_lab::{Node, Place, Pod, Snapshot};
+use cni_runner::{Attachment, Exec};
 use common::{
     Stub, TestContext, VERSIONS, addresses, assert_layout, assert_only_shared_changed, assert_unchanged,
     config, flags, has_check, host_local, is_per_family, link, mac, overlay, ports, routes, sysctl, try_link,
     wait_for_dad, with_prev,
 };
-use conformance::fixture::{Node, Place, Pod, Snapshot};
-use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
 /// Makes ADD, CHECK and two DELs. The stub IPAM plugin assigns these addresses.

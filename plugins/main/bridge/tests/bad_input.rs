@@ -4,9 +4,9 @@
 
 mod common;
 
+use cni_lab::{Place, Snapshot};
+use cni_runner::Exec;
 use common::{Failure, Stub, TestContext, assert_unchanged, config, overlay};
-use conformance::fixture::{Place, Snapshot};
-use conformance::runner::Exec;
 use serde_json::{Value, json};
 
 /// One invalid input and the expected error.

@@ -7,9 +7,9 @@ mod common;
 
 use std::process::Command;
 
+use cni_lab::{Place as _, Pod, Snapshot};
+use cni_runner::Attachment;
 use common::{Stub, TestContext, assert_unchanged, config, host_local, overlay, try_link, with_prev};
-use conformance::fixture::{Place as _, Pod, Snapshot};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 /// An attachment with every object that CHECK looks at.

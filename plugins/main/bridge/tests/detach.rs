@@ -4,12 +4,12 @@
 
 mod common;
 
+use cni_lab::{PATIENCE, Place as _, Pod, Snapshot, eventually};
+use cni_runner::Attachment;
 use common::{
     SHARED, Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, mac,
     overlay, ports, try_link, with_prev,
 };
-use conformance::fixture::{PATIENCE, Place as _, Pod, Snapshot, eventually};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 /// A pod with host-local addresses and masquerading, and snapshots from before its ADD.
@@ -338,7 +338,7 @@ fn interfaces_that_other_plugins_made_stay() {
 /// The Go plugin gives the host's end a random name, which only the result reports.
 #[test]
 fn attachments_of_the_reference_are_removed_by_their_result() {
-    let go = conformance::fixture::go_bin_dir().unwrap();
+    let go = cni_lab::go_bin_dir().unwrap();
     for netns in ["/run/netns/pod1", ""] {
         let ctx = TestContext::new();
         let pod = ctx.pod("pod1");

@@ -5,12 +5,12 @@
 
 mod common;
 
+use cni_lab::{Place as _, go_bin_dir};
+use cni_runner::Attachment;
 use common::{
     Stub, TestContext, addresses, assert_only_shared_changed, config, host_local, mac, overlay, ports,
     routes, try_link, with_prev,
 };
-use conformance::fixture::{Place as _, go_bin_dir};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 /// Calls the Go bridge plugin on the test node. Returns whether it succeeded, and its stdout.

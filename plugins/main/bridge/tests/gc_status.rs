@@ -4,9 +4,9 @@
 
 mod common;
 
+use cni_lab::{Place as _, Pod};
+use cni_runner::Attachment;
 use common::{Stub, TestContext, assert_unchanged, config, host_local, overlay, with_prev};
-use conformance::fixture::{Place as _, Pod};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 /// The attachments that the node masquerades, as `network/container/ifname`. Each rule is one line.

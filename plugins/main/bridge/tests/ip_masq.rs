@@ -4,11 +4,11 @@
 
 mod common;
 
+use cni_lab::{Client, PATIENCE, Place as _, eventually};
+use cni_runner::Attachment;
 use common::{
     Stub, TestContext, assert_unchanged, config, host_local, overlay, sysctl, wait_for_dad, with_prev,
 };
-use conformance::fixture::{Client, PATIENCE, Place as _, eventually};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 const TABLE: &str = "inet cni_plugins_masquerade";

@@ -4,11 +4,11 @@
 
 mod common;
 
+use cni_lab::{Place as _, Snapshot};
 use common::{
     Stub, TestContext, addresses, assert_layout, assert_unchanged, config, flags, host_local, link, mac,
     overlay, ports, routes, sysctl, try_link, with_prev,
 };
-use conformance::fixture::{Place as _, Snapshot};
 use serde_json::{Value, json};
 
 const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];

@@ -5,12 +5,12 @@
 
 mod common;
 
+use cni_lab::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
+use cni_runner::Attachment;
 use common::{
     Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, overlay, ports,
     try_link,
 };
-use conformance::fixture::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
-use conformance::runner::Attachment;
 use serde_json::{Value, json};
 
 fn conf() -> Value {

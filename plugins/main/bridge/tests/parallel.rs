@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
+use cni_lab::{Place as _, Pod};
+use cni_runner::{Exec, Output};
 use common::{
     TestContext, addresses, assert_only_shared_changed, config, flags, host_local, mac, overlay, ports,
     with_prev,
 };
-use conformance::fixture::{Place as _, Pod};
-use conformance::runner::{Exec, Output};
 use serde_json::{Value, json};
 
 const PODS: usize = 16;

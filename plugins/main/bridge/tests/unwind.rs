@@ -4,11 +4,11 @@
 
 mod common;
 
+use cni_lab::{Place as _, Snapshot};
 use common::{
     Failure, SHARED, Stub, TestContext, addresses, assert_unchanged, config, overlay, ports, try_link,
     with_prev,
 };
-use conformance::fixture::{Place as _, Snapshot};
 use serde_json::{Value, json};
 
 /// A way to make ADD fail.

@@ -5,9 +5,9 @@
 
 mod common;
 
+use cni_lab::Place as _;
+use cni_runner::Exec;
 use common::{LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod};
-use conformance::fixture::Place as _;
-use conformance::runner::Exec;
 use serde_json::{Value, json};
 
 #[test]
@@ -256,7 +256,7 @@ fn variables_that_are_not_utf_8() {
             common::command(&exec).env(name, junk).stdin(stdin).output().unwrap()
         });
         let output = output.unwrap();
-        let output = conformance::runner::Output {
+        let output = cni_runner::Output {
             status: output.status,
             stdout: output.stdout,
             stderr: output.stderr,

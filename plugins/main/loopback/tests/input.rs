@@ -8,12 +8,12 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cni_lab::{Node, Place as _};
+use cni_runner::{Exec, Output};
 use common::{
     LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod, run_in_pieces,
     run_with_stdin, succeed, succeed_silently,
 };
-use conformance::fixture::{Node, Place as _};
-use conformance::runner::{Exec, Output};
 use serde_json::{Value, json};
 
 #[test]

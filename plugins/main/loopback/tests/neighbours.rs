@@ -5,8 +5,8 @@ mod common;
 
 use std::thread;
 
+use cni_lab::{Place as _, go_bin_dir};
 use common::{LOOPBACK, call, call_with, config, is_up, node_and_pod, succeed, succeed_silently};
-use conformance::fixture::{Place as _, go_bin_dir};
 use serde_json::json;
 
 #[test]

@@ -3,8 +3,8 @@
 
 mod common;
 
+use cni_lab::{PATIENCE, Place as _, eventually};
 use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
-use conformance::fixture::{PATIENCE, Place as _, eventually};
 use serde_json::json;
 
 const OWN_NETNS: &str = "plugin's netns and netns from CNI_NETNS should not be the same";

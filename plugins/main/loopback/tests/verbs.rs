@@ -3,8 +3,8 @@
 
 mod common;
 
+use cni_lab::Place as _;
 use common::{VERSIONS, call, call_with, config, fail, is_up, node_and_pod, succeed, succeed_silently};
-use conformance::fixture::Place as _;
 use serde_json::{Value, json};
 
 /// The expected result of ADD for a pod with IPv6.

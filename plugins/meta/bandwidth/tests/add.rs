@@ -3,12 +3,12 @@
 
 mod common;
 
+use cni_lab::Node;
+use cni_lab::Place as _;
 use common::{
     Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits,
     network, owner, qdiscs, shaped, snapshot, succeed,
 };
-use conformance::fixture::Node;
-use conformance::fixture::Place as _;
 use ferrule_bandwidth::add::execute;
 use ferrule_bandwidth::owner::{QdiscOrigin, alias, shared_name};
 use ferrule_bandwidth::plan::Egress;

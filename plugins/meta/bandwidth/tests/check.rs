@@ -3,8 +3,8 @@
 
 mod common;
 
+use cni_lab::Place as _;
 use common::{By, CRIO, attached, both, call, config, fail, host_veth, owner, succeed};
-use conformance::fixture::Place as _;
 use ferrule_bandwidth::owner::shared_name;
 
 #[test]

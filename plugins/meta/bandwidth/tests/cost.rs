@@ -3,12 +3,12 @@
 
 mod common;
 
+use cni_lab::{Node, PATIENCE, Place as _, Pod, eventually};
+use cni_runner::Exec;
 use common::{
     BANDWIDTH, Bins, By, CONTAINERD, CRIO, attached, both, call, config, ifbs, limits, network, shaped,
     snapshot, succeed,
 };
-use conformance::fixture::{Node, PATIENCE, Place as _, Pod, eventually};
-use conformance::runner::Exec;
 use serde_json::Value;
 use serde_json::json;
 

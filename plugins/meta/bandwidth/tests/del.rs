@@ -3,10 +3,10 @@
 
 mod common;
 
+use cni_lab::Node;
+use cni_lab::Place as _;
+use cni_lab::Pod;
 use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, owner, snapshot, succeed};
-use conformance::fixture::Node;
-use conformance::fixture::Place as _;
-use conformance::fixture::Pod;
 use ferrule_bandwidth::owner::shared_name;
 use serde_json::Value;
 use serde_json::json;

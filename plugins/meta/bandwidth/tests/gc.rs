@@ -3,13 +3,13 @@
 
 mod common;
 
+use cni_lab::{Node, PATIENCE, Place as _, Snapshot, eventually};
+use cni_runner::Exec;
+use cni_runner::ValidAttachment;
 use common::{
     BANDWIDTH, Bins, By, CONTAINERD, CRIO, NETWORK, both, bridge_only, call, config, ifbs, network, owner,
     shaped, succeed,
 };
-use conformance::fixture::{Node, PATIENCE, Place as _, Snapshot, eventually};
-use conformance::runner::Exec;
-use conformance::runner::ValidAttachment;
 use ferrule_bandwidth::owner::shared_name;
 use serde_json::Value;
 use serde_json::json;

@@ -3,12 +3,12 @@
 
 mod common;
 
+use cni_lab::Node;
+use cni_lab::Place as _;
 use common::{
     Bins, By, CONTAINERD, CRIO, attached, both, bridge_only, call, config, fail, host_veth, ifbs, network,
     owner, qdiscs, shaped, snapshot, succeed,
 };
-use conformance::fixture::Node;
-use conformance::fixture::Place as _;
 use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::json;
 

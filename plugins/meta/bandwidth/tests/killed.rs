@@ -5,11 +5,11 @@
 
 mod common;
 
+use cni_lab::{Moment, Node, PATIENCE, Place as _, eventually};
+use cni_runner::Exec;
 use common::{
     Bins, By, CONTAINERD, NETWORK, attached, both, bridge_only, call, config, ifbs, snapshot, succeed,
 };
-use conformance::fixture::{Moment, Node, PATIENCE, Place as _, eventually};
-use conformance::runner::Exec;
 use serde_json::{Value, json};
 
 #[test]

@@ -3,8 +3,8 @@
 
 mod common;
 
+use cni_lab::Place as _;
 use common::{By, CRIO, attached, both, call, config, fail, filters, host_veth, owner, snapshot, succeed};
-use conformance::fixture::Place as _;
 use ferrule_bandwidth::owner::shared_name;
 
 /// In another program's ingress qdisc, with filters or without, our filter comes last, and DEL removes only

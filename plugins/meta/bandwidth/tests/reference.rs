@@ -3,11 +3,11 @@
 
 mod common;
 
+use cni_lab::Place as _;
 use common::{
     Bins, By, CONTAINERD, CRIO, KUBELET, attached, both, bridge_only, call, config, filters, host_veth, ifbs,
     limits, owner, qdiscs, snapshot, succeed,
 };
-use conformance::fixture::Place as _;
 use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::Value;
 use serde_json::json;

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use cni_lab::{Background, Node, PATIENCE, Place as _, Pod, eventually};
 use common::{Bins, By, CONTAINERD, CRIO, KUBELET, both, limits, network, shaped};
-use conformance::fixture::{Background, Node, PATIENCE, Place as _, Pod, eventually};
 use ferrule_bandwidth::config::{Limit, Numbers};
 use ferrule_bandwidth::shape::{self, Sizes};
 use serde_json::{Value, json};

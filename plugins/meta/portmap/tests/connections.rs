@@ -7,8 +7,8 @@ mod common;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use cni_lab::{PATIENCE, Place as _};
 use common::{World, fill, mapping, pods, serve};
-use conformance::fixture::{PATIENCE, Place as _};
 use serde_json::json;
 
 /// How much longer a connection may take.

@@ -6,10 +6,10 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use cni_lab::Place as _;
+use cni_runner::{Attachment, Exec};
 use common::programs::variant;
 use common::{World, both, fill, mapping, pods};
-use conformance::fixture::Place as _;
-use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

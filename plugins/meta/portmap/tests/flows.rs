@@ -5,8 +5,8 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
+use cni_lab::{PATIENCE, Place as _};
 use common::{IMPATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
-use conformance::fixture::{PATIENCE, Place as _};
 use ferrule_kernel::conntrack::{Filter, UDP, flows};
 use ferrule_kernel::netlink::Socket;
 use serde_json::json;

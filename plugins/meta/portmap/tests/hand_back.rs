@@ -5,8 +5,8 @@ mod common;
 
 use std::process::{Command, Output};
 
+use cni_lab::Place as _;
 use common::{Added, Bins, By, PORTMAP, World, ask, both, mapping, more, pods};
-use conformance::fixture::Place as _;
 use serde_json::json;
 
 fn hand_back(world: &World, arguments: &[&str]) -> Output {
@@ -100,7 +100,7 @@ fn to_the_references_iptables_backend_which_then_removes_it() {
     let mut config = one.config();
     config["cniVersion"] = json!("1.0.0");
     config.as_object_mut().unwrap().remove("prevResult");
-    let exec = conformance::runner::Exec::new(go.path().join("portmap"), "DEL")
+    let exec = cni_runner::Exec::new(go.path().join("portmap"), "DEL")
         .attachment(&one.attachment)
         .stdin(config.to_string());
     assert!(world.listing().contains("CNI-DN-"));

@@ -7,10 +7,10 @@ mod common;
 use std::net::SocketAddr;
 use std::thread;
 
+use cni_lab::Place as _;
+use cni_runner::{Attachment, Network, ValidAttachment};
 use common::programs::{VARIANTS, runtime, saved, slow_nft, variant};
 use common::{By, World, ask, both, mapping, more, network_of, pods, silent};
-use conformance::fixture::Place as _;
-use conformance::runner::{Attachment, Network, ValidAttachment};
 use serde_json::{Value, json};
 
 fn assert_same(found: &str, wanted: &str, what: &str) {
@@ -99,7 +99,7 @@ fn a_second_add_leaves_exactly_its_own_rules() {
         config["runtimeConfig"] = json!({"portMappings": both(8090, 90)});
         config["prevResult"]["ips"][0]["address"] = json!("10.1.0.99/24");
         let call = |verb: &str| {
-            let exec = conformance::runner::Exec::new(world.bins.path().join("portmap"), verb)
+            let exec = cni_runner::Exec::new(world.bins.path().join("portmap"), verb)
                 .attachment(&attachment)
                 .env("PATH", programs.path().display().to_string())
                 .stdin(config.to_string());
@@ -359,7 +359,7 @@ fn sixteen_adds_by_iptables_at_the_same_time() {
                 json!([{"address": format!("10.1.0.{}/24", number + 50), "interface": 2}]);
             config["runtimeConfig"]["portMappings"] = both(number + 8000, 80);
             let attachment = Attachment::new(format!("pod{number}"), base.attachment.netns.clone(), "eth0");
-            let exec = conformance::runner::Exec::new(world.bins.path().join("portmap"), verb)
+            let exec = cni_runner::Exec::new(world.bins.path().join("portmap"), verb)
                 .attachment(&attachment)
                 .env("PATH", programs.path().display().to_string())
                 .stdin(config.to_string());

@@ -5,11 +5,11 @@ mod common;
 
 use std::net::SocketAddr;
 
+use cni_lab::Place as _;
+use cni_runner::{Exec, Network};
 use common::ipvs::{Balancer, KubeProxy, NODE_PORT, cluster_ip};
 use common::programs::{runtime, saved, variant};
 use common::{Added, World, ask, mapping, more, pods, serve_at};
-use conformance::fixture::Place as _;
-use conformance::runner::{Exec, Network};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

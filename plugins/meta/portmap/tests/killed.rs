@@ -4,11 +4,11 @@
 
 mod common;
 
+use cni_lab::{Moment, Place as _};
+use cni_runner::{Attachment, Exec};
 use common::ipvs::{Balancer, KubeProxy};
 use common::programs::{self, VARIANTS, saved, variant};
 use common::{Added, World, both, pods};
-use conformance::fixture::{Moment, Place as _};
-use conformance::runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
 /// A container of which only portmap knows, on a node where another one has host ports.

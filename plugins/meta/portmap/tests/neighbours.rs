@@ -6,9 +6,9 @@ mod common;
 
 use std::net::SocketAddr;
 
+use cni_lab::Place as _;
+use cni_runner::Network;
 use common::{World, ask, both, mapping, more, pods};
-use conformance::fixture::Place as _;
-use conformance::runner::Network;
 use serde_json::{Value, json};
 
 /// What kube-proxy has, by the program: services before all else, a mark, and masquerading what is marked.

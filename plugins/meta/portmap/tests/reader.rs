@@ -6,8 +6,8 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use cni_lab::Place as _;
 use common::{World, mapping, pods};
-use conformance::fixture::Place as _;
 use nftables::expr::{Expression, NamedExpression};
 use nftables::schema::{Chain, NfListObject, Rule};
 use nftables::stmt::Statement;

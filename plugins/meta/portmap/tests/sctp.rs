@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
 
+use cni_lab::{PATIENCE, Place, kernel_module};
 use common::{World, mapping, pods, silent};
-use conformance::fixture::{PATIENCE, Place, kernel_module};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -5,9 +5,9 @@ mod common;
 
 use std::thread;
 
+use cni_lab::{Place as _, Snapshot};
+use cni_runner::{Attachment, ValidAttachment};
 use common::{World, ask, both, mapping, more, network_of, pods, silent};
-use conformance::fixture::{Place as _, Snapshot};
-use conformance::runner::{Attachment, ValidAttachment};
 use serde_json::{Value, json};
 
 const LISTED: &str = include_str!("listed.txt");

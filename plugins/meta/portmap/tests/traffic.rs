@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
+use cni_lab::{PATIENCE, Place as _};
 use common::{World, ask, both, mapping, more, pods, serve, silent, tcp};
-use conformance::fixture::{PATIENCE, Place as _};
 use serde_json::json;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -1,6 +1,6 @@
 //! The kernel's state, read with `ip` and from `/proc`.
 
-use conformance::fixture::Place;
+use cni_lab::Place;
 use serde_json::Value;
 
 fn ip<P: Place>(place: &P, arguments: &str) -> Vec<Value> {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use conformance::fixture::{Client, Node, PATIENCE, Place, Pod, Snapshot, bin_dir, eventually};
-use conformance::runner::{Attachment, Exec, Output};
+use cni_lab::{Client, Node, PATIENCE, Place, Pod, Snapshot, bin_dir, eventually};
+use cni_runner::{Attachment, Exec, Output};
 use serde_json::Value;
 
 use super::Stub;

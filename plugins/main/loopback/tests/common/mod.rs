@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::fixture::{Node, Place, Pod};
-use conformance::runner::{Exec, Output};
+use cni_lab::{Node, Place, Pod};
+use cni_runner::{Exec, Output};
 use serde_json::{Value, json};
 
 /// The plugin under test.

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use conformance::fixture::{Node, NodeRuntime, Place, Pod, Snapshot, bin_dir, go_bin_dir};
-use conformance::runner::{Attachment, Exec, Network, Output};
+use cni_lab::{Node, NodeRuntime, Place, Pod, Snapshot, bin_dir, go_bin_dir};
+use cni_runner::{Attachment, Exec, Network, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

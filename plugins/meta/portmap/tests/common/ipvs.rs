@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use conformance::fixture::Place as _;
+use cni_lab::Place as _;
 
 use super::World;
 

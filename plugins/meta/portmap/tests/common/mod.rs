@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use conformance::fixture::{Client, Node, NodeRuntime, PATIENCE, Place, Pod, bin_dir, go_bin_dir};
-use conformance::runner::{Attachment, Exec, Network, Output};
+use cni_lab::{Client, Node, NodeRuntime, PATIENCE, Place, Pod, bin_dir, go_bin_dir};
+use cni_runner::{Attachment, Exec, Network, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use conformance::fixture::{NodeRuntime, Place as _};
+use cni_lab::{NodeRuntime, Place as _};
 use tempfile::TempDir;
 
 use super::World;

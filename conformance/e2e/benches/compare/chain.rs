@@ -1,0 +1,85 @@
+//! One side's pod and list of plugins, called as libcni calls them.
+
+use anyhow::{Context as _, bail};
+use cni_runner::{Attachment, Exec, Extra, Network, Output, plugin_input};
+use serde_json::{Value, json};
+
+use crate::cases::{Case, Step};
+use crate::side::Side;
+
+/// An attachment that is added and deleted repeatedly.
+pub(crate) struct Chain<'a> {
+    side: &'a Side,
+    steps: &'a [Step],
+    network: Network,
+    attachment: Attachment,
+    result: Option<Value>,
+}
+
+impl<'a> Chain<'a> {
+    pub(crate) fn new(case: &'a Case, side: &'a Side, attachment: Attachment) -> anyhow::Result<Chain<'a>> {
+        let plugins: Vec<_> = case.steps.iter().map(|step| (step.config)(side)).collect();
+        // The reference in Debian supports versions up to 1.0.0.
+        let list = json!({"name": side.network(), "cniVersion": "1.0.0", "plugins": plugins});
+        let attachment = attachment
+            .with_capability("portMappings", json!([{"hostPort": side.host_port(), "containerPort": 80, "protocol": "tcp"}]))
+            .with_capability(
+                "bandwidth",
+                json!({"ingressRate": 100_000_000, "ingressBurst": 10_000_000, "egressRate": 100_000_000, "egressBurst": 10_000_000}),
+            );
+        Ok(Chain { side, steps: &case.steps, network: Network::from_value(&list)?, attachment, result: None })
+    }
+
+    /// Calls all plugins with a verb, in libcni's order. `meter` runs the measured plugins; its values are
+    /// returned.
+    pub(crate) fn call<M>(
+        &mut self,
+        verb: &str,
+        meter: impl Fn(&Exec) -> anyhow::Result<(Output, M)>,
+    ) -> anyhow::Result<Vec<M>> {
+        let mut order: Vec<usize> = (0..self.steps.len()).collect();
+        order.retain(|&index| verb != "CHECK" || self.steps[index].checks);
+        if verb == "DEL" {
+            order.reverse();
+        }
+        if verb == "ADD" {
+            self.result = None;
+        }
+        let mut found = Vec::new();
+        for index in order {
+            let exec = self.prepare(verb, index)?;
+            let output = if self.steps[index].measured {
+                let (output, value) = meter(&exec)?;
+                found.push(value);
+                output
+            } else {
+                exec.run()?
+            };
+            if !output.success() {
+                let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
+                bail!(
+                    "{} {verb}: {} {} {}",
+                    exec.binary.display(),
+                    output.status,
+                    stdout.trim(),
+                    stderr.trim()
+                );
+            }
+            if verb == "ADD" {
+                self.result = Some(output.document().with_context(|| exec.binary.display().to_string())?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn prepare(&self, verb: &str, index: usize) -> anyhow::Result<Exec> {
+        let exec =
+            Exec::new(self.side.dir.join(self.steps[index].program), verb).attachment(&self.attachment);
+        if verb == "VERSION" {
+            return Ok(exec.stdin(json!({"cniVersion": "1.0.0"}).to_string()));
+        }
+        let plugin = self.network.plugins.get(index).context("a step without a plugin")?;
+        let extra = Extra::Attachment(&self.attachment, self.result.as_ref());
+        Ok(exec.stdin(plugin_input(&self.network, plugin, extra)))
+    }
+}

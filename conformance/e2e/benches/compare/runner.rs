@@ -1,0 +1,171 @@
+//! Runs one case: both sides on one node, in alternating calls.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use cni_lab::{Node, Place as _};
+use cni_runner::{Attachment, Exec};
+use serde_json::json;
+
+use crate::cases::Case;
+use crate::chain::Chain;
+use crate::kernel::{self, Links};
+use crate::memory;
+use crate::process::{self, Time};
+use crate::side::Side;
+use crate::stats::Series;
+
+/// Rounds that are not counted. The first fills the page cache, makes the bridge and iptables chains and
+/// loads modules.
+const WARM_UP: u32 = 3;
+/// Rounds that measure memory.
+const MEMORY_ROUNDS: u32 = 2;
+
+/// Runs the cases.
+pub(crate) struct Runner<'a> {
+    pub(crate) sides: &'a [Side; 2],
+    pub(crate) iterations: u32,
+}
+
+/// The figures of one verb.
+pub(crate) struct Row {
+    pub(crate) verb: &'static str,
+    /// One entry per side.
+    pub(crate) figures: [Figures; 2],
+}
+
+/// The figures of one verb on one side.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) wall: Series,
+    pub(crate) cpu: Series,
+    /// Peak resident memory in KiB.
+    pub(crate) memory: u64,
+}
+
+/// The figures of one case.
+pub(crate) struct Outcome {
+    pub(crate) case: String,
+    pub(crate) rows: Vec<Row>,
+    /// How long the kernel takes to remove a veth pair; empty if the case does not measure it.
+    pub(crate) kernel: Series,
+}
+
+impl Runner<'_> {
+    pub(crate) fn run(&self, case: &Case) -> anyhow::Result<Outcome> {
+        let node = Node::new()?;
+        let mut attachments = Vec::new();
+        for side in self.sides {
+            let pod = node.pod(&side.network())?;
+            if case.lo_is_up {
+                pod.sh("ip link set lo up")?;
+            }
+            attachments.push(pod.attachment("eth0"));
+        }
+        let bare = case.beside_kernel.then(|| kernel::prepare(&node)).transpose()?;
+        // Enter the node once for everything, so that only the call itself is measured.
+        node.run(|| {
+            let mut chains = Vec::new();
+            for (side, attachment) in self.sides.iter().zip(attachments) {
+                reserve(side, case.reservations)?;
+                self.map(side, case.host_ports)?;
+                chains.push(Chain::new(case, side, attachment)?);
+            }
+            let links = bare.as_ref().map(Links::new).transpose()?;
+            self.measure(case, &mut chains, links)
+        })?
+    }
+
+    /// Makes this many host ports, ten per container. For the reference, too, our portmap makes them, with
+    /// its iptables backend, whose rules equal the reference's; the reference itself would take minutes.
+    fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
+        const EACH: u16 = 10;
+        let [ours, _] = self.sides;
+        let backend = if side.number == ours.number { "nftables" } else { "iptables" };
+        for container in 0..count / EACH {
+            let first = u16::from(side.number) * 10_000 + container * EACH;
+            let ports = (first..first + EACH)
+                .map(|port| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"}));
+            let config = json!({
+                "cniVersion": "1.0.0", "name": side.network(), "type": "portmap", "backend": backend,
+                "runtimeConfig": {"portMappings": ports.collect::<Vec<_>>()},
+                "prevResult": {"cniVersion": "1.0.0",
+                    "ips": [{"address": format!("{}.200.{container}/16", side.net16())}]}});
+            let attachment = Attachment::new(format!("other{container}"), "/proc/1/ns/net", "eth0");
+            let exec = Exec::new(ours.dir.join("portmap"), "ADD").attachment(&attachment);
+            let output = exec.stdin(config.to_string()).run()?;
+            ensure!(output.success(), "portmap: {} {}", output.stdout_text(), output.stderr_text());
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        case: &Case,
+        chains: &mut [Chain<'_>],
+        mut links: Option<Links>,
+    ) -> anyhow::Result<Outcome> {
+        let rows = case.verbs.iter().map(|verb| Row { verb, figures: Default::default() });
+        let mut outcome =
+            Outcome { case: case.name.clone(), rows: rows.collect(), kernel: Series::default() };
+        for round in 0..WARM_UP + self.iterations {
+            let counts = round >= WARM_UP;
+            for row in &mut outcome.rows {
+                for index in order(round) {
+                    let times = chains[index].call(row.verb, process::time)?;
+                    if counts {
+                        row.figures[index].record(&times);
+                    }
+                }
+            }
+            if let Some(links) = &mut links {
+                let taken = links.remove_once().context("remove a veth pair")?;
+                if counts {
+                    outcome.kernel.push(taken);
+                }
+            }
+        }
+        for round in 0..MEMORY_ROUNDS {
+            for row in &mut outcome.rows {
+                for index in order(round) {
+                    let peaks = chains[index].call(row.verb, memory::peak)?;
+                    let figures = &mut row.figures[index];
+                    figures.memory = peaks.into_iter().fold(figures.memory, u64::max);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// The order of the sides alternates: work that a call leaves to the kernel delays the next call.
+fn order(round: u32) -> [usize; 2] {
+    if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+}
+
+impl Figures {
+    /// Adds one round; for a chain the sum of its plugins.
+    fn record(&mut self, times: &[Time]) {
+        self.wall.push(times.iter().map(|time| time.wall).sum());
+        self.cpu.push(times.iter().map(|time| time.cpu).sum());
+    }
+}
+
+/// Fills host-local's store with this many reservations, so that the next free address follows them.
+fn reserve(side: &Side, count: u32) -> anyhow::Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    let store = Path::new(&side.data_dir()).join(side.network());
+    let fill = || -> std::io::Result<()> {
+        fs::create_dir_all(&store)?;
+        let address = |number: u32| format!("{}.{}.{}", side.net16(), number / 256, number % 256);
+        // The subnet's first address is the gateway's.
+        for number in 2..count + 2 {
+            fs::write(store.join(address(number)), format!("{number:064x}\r\neth0"))?;
+        }
+        fs::write(store.join("last_reserved_ip.0"), address(count + 1))
+    };
+    fill().with_context(|| format!("fill {}", store.display()))
+}

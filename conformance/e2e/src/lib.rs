@@ -1,0 +1,1 @@
+//! Only tests and a benchmark: see `tests/` and `benches/`.

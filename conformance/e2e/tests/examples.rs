@@ -1,0 +1,130 @@
+//! Every conflist in `examples/` attaches a pod that works.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use cni_lab::{Client, Node, NodeRuntime, PATIENCE, Place as _, Pod, Snapshot, bin_dir, eventually};
+use cni_runner::Network;
+use serde_json::{Value, json};
+
+use self::host_port::{PORTS, SERVER, answered, closed};
+
+#[path = "common/host_port.rs"]
+mod host_port;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// The conflists' networks, loaded by name as a runtime does.
+fn networks() -> anyhow::Result<Vec<Network>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(examples())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "conflist") {
+            let list: Value =
+                serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
+            names.push(list["name"].as_str().context("no name")?.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names.iter().map(|name| Network::load(examples(), name)).collect::<Result<_, _>>()?)
+}
+
+fn loopback(runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
+    let network = json!({"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]});
+    runtime.add(&Network::from_value(&network)?, &pod.attachment("lo"))?;
+    Ok(())
+}
+
+/// Calls ADD, checks addresses, routes and the host port from outside, then calls CHECK and DEL.
+fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Client]) -> anyhow::Result<()> {
+    let mapping = json!({"hostPort": PORTS.0, "containerPort": PORTS.1, "protocol": "tcp"});
+    let attachment = pod.attachment("eth0").with_capability("portMappings", json!([mapping]));
+    let result = runtime.add(network, &attachment)?;
+    let ips = result["ips"].as_array().context("a result without addresses")?;
+    ensure!(!ips.is_empty(), "a result without addresses");
+    let on_link = pod.sh("ip -o address show dev eth0 scope global")?;
+    let defaults = pod.sh("ip -4 route show default; ip -6 route show default")?;
+    let mut called = Vec::new();
+    for ip in ips {
+        let (address, gateway) =
+            (ip["address"].as_str().unwrap_or_default(), ip["gateway"].as_str().unwrap_or_default());
+        ensure!(on_link.contains(&format!(" {address} ")), "{address} is not on eth0:\n{on_link}");
+        ensure!(
+            defaults.contains(&format!("default via {gateway} ")),
+            "no default route via {gateway}:\n{defaults}"
+        );
+        let is_ipv4 = gateway.parse::<IpAddr>()?.is_ipv4();
+        let family = if is_ipv4 { "-4" } else { "-6" };
+        let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
+        // IPv6 first does neighbour discovery, so the first ping may fail.
+        ensure!(eventually(PATIENCE, || pod.sh(&ping).is_ok()), "{ping}");
+        let client = clients.iter().find(|client| client.address().is_ipv4() == is_ipv4);
+        called.extend(client);
+    }
+    let mut server = Command::new(SERVER[0]);
+    server.args(&SERVER[1..]);
+    let server = pod.spawn(server)?;
+    for client in &called {
+        answered(*client, client.node_address())?;
+    }
+    drop(server);
+    runtime.check(network, &attachment)?;
+    runtime.del(network, &attachment)?;
+    for client in &called {
+        closed(*client, client.node_address())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_example_attaches_a_pod_and_leaves_nothing() {
+    let networks = networks().unwrap();
+    assert!(networks.len() >= 4);
+    for network in networks {
+        attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
+    }
+}
+
+fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
+    let node = Node::new()?;
+    let clients = [node.outside_client("192.0.2.0/24")?, node.outside_client("2001:db8::/64")?];
+    let runtime = node.runtime([bin_dir()?]);
+    // The first pod makes the state that all pods share: the bridge, forwarding, empty chains, host-local's
+    // folder.
+    let first = node.pod("first")?;
+    loopback(&runtime, &first)?;
+    visit(network, &runtime, &first, &clients)?;
+
+    let pod = node.pod("second")?;
+    loopback(&runtime, &pod)?;
+    let (node_before, pod_before) = (Snapshot::take(&node)?, Snapshot::take(&pod)?);
+    visit(network, &runtime, &pod, &clients)?;
+    let counts_on = ["last_reserved_ip"];
+    let node_after = Snapshot::take(&node)?.ignoring(&counts_on);
+    let left = node_before.ignoring(&counts_on).diff(&node_after) + &pod_before.diff(&Snapshot::take(&pod)?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
+    let store = node.list_dir(format!("/var/lib/cni/networks/{}", network.name))?;
+    let is_address = |name: &&String| name.parse::<IpAddr>().is_ok();
+    ensure!(store.iter().find(is_address).is_none(), "reservations: {store:?}");
+    Ok(())
+}
+
+#[test]
+fn the_examples_do_not_disturb_each_other() {
+    let node = Node::new().unwrap();
+    let runtime = node.runtime([bin_dir().unwrap()]);
+    let networks = networks().unwrap();
+    let pods: Vec<Pod> = networks.iter().map(|network| node.pod(&network.name).unwrap()).collect();
+    for (network, pod) in networks.iter().zip(&pods) {
+        runtime.add(network, &pod.attachment("eth0")).unwrap();
+    }
+    for (network, pod) in networks.iter().zip(&pods) {
+        runtime.check(network, &pod.attachment("eth0")).unwrap();
+        runtime.del(network, &pod.attachment("eth0")).unwrap();
+    }
+}

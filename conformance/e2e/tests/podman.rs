@@ -1,0 +1,60 @@
+//! Debian's podman with its CNI backend as a caller of plugins.
+
+use std::path::Path;
+
+use cni_lab::{Node, Place as _, Podman, Snapshot, bin_dir, go_bin_dir};
+use serde_json::json;
+
+use self::host_port::{PORTS, SERVER, answered, closed};
+use self::leftovers::assert_nothing_left;
+
+#[path = "common/host_port.rs"]
+mod host_port;
+#[path = "common/leftovers.rs"]
+mod leftovers;
+
+fn podman_adds_and_deletes_containers(plugins: &Path) -> anyhow::Result<()> {
+    let network = json!({
+        "name": "pods", "cniVersion": "0.4.0", "plugins": [{
+            "type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]],
+                "routes": [{"dst": "0.0.0.0/0"}]}},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]});
+    let node = Node::new()?;
+    let client = node.outside_client("192.0.2.0/24")?;
+    let before = Snapshot::take(&node)?;
+    let podman = Podman::start(&node, plugins, &network)?;
+
+    podman.run("one", &["--publish", &format!("{}:{}", PORTS.0, PORTS.1)])?;
+    let addresses = ["--ip", "10.1.0.77", "--mac-address", "92:d0:c6:0a:29:33"];
+    podman.run("two", &addresses)?;
+    for (container, address) in [("one", "10.1.0.2"), ("two", "10.1.0.77")] {
+        let seen = podman.sh(container, "ip address show lo; ip address show eth0; ip route")?;
+        assert!(seen.contains("LOOPBACK,UP"), "{seen}");
+        assert!(seen.contains(&format!("inet {address}/24 ")), "{seen}");
+        assert!(seen.contains("default via 10.1.0.1 dev eth0"), "{seen}");
+        podman.sh(container, "ping -c 1 -W 5 10.1.0.1")?;
+    }
+    assert!(podman.sh("two", "ip link show eth0")?.contains("92:d0:c6:0a:29:33"));
+    podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
+
+    podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
+    answered(&client, client.node_address())?;
+
+    podman.podman(&["restart", "--time", "0", "two"])?;
+    podman.sh("two", "ping -c 1 -W 5 10.1.0.2")?;
+    podman.podman(&["rm", "--force", "--time", "0", "one", "two"])?;
+    closed(&client, client.node_address())?;
+    assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
+    assert_nothing_left(&node, &before, &["cni-podman0"], &[])
+}
+
+#[test]
+fn the_go_plugins_under_podman() {
+    podman_adds_and_deletes_containers(&go_bin_dir().unwrap()).unwrap();
+}
+
+#[test]
+fn our_plugins_under_podman() {
+    podman_adds_and_deletes_containers(&bin_dir().unwrap()).unwrap();
+}

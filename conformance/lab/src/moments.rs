@@ -1,0 +1,138 @@
+//! Kill points of a plugin call: one before each system call whose effect is visible outside of the process.
+//!
+//! The state that a killed call leaves behind depends only on which of these system calls it has made. So
+//! killing before each of them covers every case that timed kills hit by chance. `strace` records the system
+//! calls and kills the plugin; programs that the plugin has started live on, as with any SIGKILL.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::Signal;
+
+use super::place::{PATIENCE, Place, eventually};
+use cni_runner::Exec;
+
+/// System calls that change something outside of the process, wait for another process, or end the process.
+/// The `?` tells strace to ignore the names that the architecture does not have.
+const NOTICED: &str = "?open,?openat,?write,?writev,?pwrite64,?ftruncate,?fsync,?fdatasync,?flock,?fsetxattr,?setxattr,\
+    ?utimensat,?fchmod,?chmod,?fchmodat,?link,?linkat,?symlink,?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,\
+    ?mkdir,?mkdirat,?rmdir,?connect,?sendto,?sendmsg,?setns,?unshare,?mount,?umount2,?ioctl,?fork,?vfork,?clone,?clone3,\
+    ?poll,?ppoll,?wait4,?waitid,?exit_group";
+
+/// One part in this many of a call's kill points may fail to recur: a plugin that retries because the kernel
+/// was busy makes a few more system calls in one run than in another. If more are missing, the run took
+/// another path.
+const SPARE: usize = 3;
+
+/// A kill point: before the nth system call of this name, counted from 1.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    name: String,
+    nth: usize,
+    /// How many kill points of the same call may still fail to recur. All kill points of a call share it.
+    spare: Arc<AtomicUsize>,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "before {} {}", self.name, self.nth)
+    }
+}
+
+impl Moment {
+    /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
+    pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<Moment>> {
+        let log = tempfile::NamedTempFile::new()?;
+        let path = log.path().to_string_lossy();
+        let trace = format!("trace={NOTICED}");
+        let status = place.run(|| run(exec, &["-e", "signal=none", "-e", &trace, "-o", &path]))??;
+        ensure!(status.success(), "{} failed under strace: {status}", exec.command);
+        let spare = Arc::new(AtomicUsize::new(0));
+        let mut counts = HashMap::new();
+        let mut moments = Vec::new();
+        for line in fs::read_to_string(log.path())?.lines() {
+            let (name, arguments) = line.split_once('(').with_context(|| format!("strace wrote {line:?}"))?;
+            let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+            // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
+            if !arguments.contains("O_RDONLY") || arguments.contains("O_CREAT") {
+                moments.push(Moment { name: name.to_owned(), nth, spare: Arc::clone(&spare) });
+            }
+        }
+        // Every plugin has more than five. Fewer mean that strace traced another program or none.
+        ensure!(moments.len() > 5, "strace found only {moments:?} in {}", exec.command);
+        spare.store(moments.len() / SPARE, Ordering::Relaxed);
+        Ok(moments)
+    }
+
+    /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its
+    /// end; that is an error for more than a third of a call's points. When this returns, all processes that
+    /// the plugin had started have ended; a real runtime takes longer until its next call.
+    pub fn kill(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<()> {
+        let trace = format!("trace={}", self.name);
+        let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
+        let status = place.run(|| run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))??;
+        // strace ends by the same signal as the plugin.
+        if status.signal() == Some(Signal::SIGKILL as i32) {
+            return Ok(());
+        }
+        let spared =
+            self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        ensure!(
+            spared.is_ok(),
+            "{} ended without reaching the kill point {self}, like more than a third of its kill points: {status}",
+            exec.command
+        );
+        Ok(())
+    }
+}
+
+/// Runs a call under strace in a process group of its own and waits until all processes of the group have
+/// ended.
+fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
+    let plugin = exec.to_command();
+    // An absolute path, because the call's PATH may not contain strace.
+    let mut command = Command::new("/usr/bin/strace");
+    command.arg("-qq").args(options).arg(plugin.get_program());
+    if !exec.inherit {
+        command.env_clear();
+    }
+    for (name, value) in plugin.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().context("start strace")?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // Fails with EPIPE if the plugin was killed before it read its input.
+        let _ = pipe.write_all(&exec.stdin);
+    }
+    if !eventually(PATIENCE, || !matches!(child.try_wait(), Ok(None))) {
+        child.kill()?;
+        bail!("{} is still running after 30 seconds", exec.command);
+    }
+    let status = child.wait()?;
+    if !eventually(PATIENCE, || !is_group_alive(child.id())) {
+        bail!("{} left a process running", exec.command);
+    }
+    Ok(status)
+}
+
+/// Whether the process group has a process that is not a zombie. proc_pid_stat(5): the fields after the name
+/// in parentheses are state, parent and process group.
+pub fn is_group_alive(group: u32) -> bool {
+    let group = group.to_string();
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(&group)
+    })
+}

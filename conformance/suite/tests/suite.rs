@@ -1,0 +1,295 @@
+//! Tests of the command on our plugins and on the reference's.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cni_conformance::report::document;
+use cni_lab::{bin_dir, go_bin_dir};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const COMMAND: &str = env!("CARGO_BIN_EXE_cni-conformance");
+const KNOWN: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/known-deviations/containernetworking-plugins-1.1.1.txt");
+
+/// Runs the command in an empty folder.
+fn suite(command: &str, args: &[&str]) -> Output {
+    let folder = TempDir::new().unwrap();
+    Command::new(command).args(args).current_dir(&folder).output().unwrap()
+}
+
+/// Judges a folder, one at a time: the suite repeats late failures alone, so no other run may load the
+/// machine.
+fn judged(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut args = vec!["run", "--bin-dir", dir.to_str().unwrap(), "--format", "json"];
+    args.extend(more);
+    let output = suite(COMMAND, &args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    (
+        output.status.code(),
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")),
+    )
+}
+
+/// Our plugins, judged once for all tests.
+fn ours() -> &'static (Option<i32>, Value) {
+    static OURS: OnceLock<(Option<i32>, Value)> = OnceLock::new();
+    OURS.get_or_init(|| judged(&bin_dir().unwrap(), &[]))
+}
+
+fn cases(report: &Value) -> impl Iterator<Item = &Value> {
+    report["cases"].as_array().into_iter().flatten()
+}
+
+fn text<'a>(case: &'a Value, key: &str) -> &'a str {
+    case[key].as_str().unwrap_or_default()
+}
+
+fn name(case: &Value) -> String {
+    ["plugin", "trial", "cniVersion"].map(|key| text(case, key)).join(" ")
+}
+
+/// The test runs with these verdicts, as text for a message.
+fn not_passed(report: &Value, verdicts: &[&str]) -> Vec<String> {
+    cases(report)
+        .filter(|case| verdicts.contains(&text(case, "verdict")))
+        .map(|case| {
+            let [verdict, expected, seen, reason] =
+                ["verdict", "expected", "seen", "reason"].map(|key| text(case, key));
+            format!("{verdict} {}: expected {expected}, seen {seen} {reason}", name(case))
+        })
+        .collect()
+}
+
+#[test]
+fn our_plugins_pass_without_known_deviations() {
+    let (status, report) = ours();
+    let not_passed = not_passed(report, &["fail", "broken", "warn", "known"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
+    assert_eq!(*status, Some(0));
+    assert!(report["summary"]["pass"].as_u64() > Some(500), "{}", report["summary"]);
+}
+
+/// On a machine with everything that the suite needs, only what a version does not have is skipped.
+#[test]
+fn nothing_is_skipped_for_lack_of_means() {
+    let reasons: BTreeMap<&str, usize> = cases(&ours().1)
+        .filter(|case| text(case, "verdict") == "skip")
+        .map(|case| text(case, "reason"))
+        .fold(BTreeMap::new(), |mut counts, reason| {
+            *counts.entry(reason).or_default() += 1;
+            counts
+        });
+    let lacking = reasons.keys().filter(|reason| {
+        ["root", "kernel", "installed", "folder has no"].iter().any(|want| reason.contains(want))
+    });
+    assert_eq!(lacking.count(), 0, "{reasons:#?}");
+}
+
+#[test]
+fn two_runs_have_the_same_verdicts() {
+    let verdicts = |report: &Value| -> BTreeMap<String, String> {
+        cases(report).map(|case| (name(case), text(case, "verdict").to_owned())).collect()
+    };
+    let (_, again) = judged(&bin_dir().unwrap(), &["--jobs", "7"]);
+    let (mut first, mut second) = (verdicts(&ours().1), verdicts(&again));
+    first.retain(|case, verdict| second.get(case) != Some(verdict) || second.remove(case).is_none());
+    assert_eq!(first, second);
+}
+
+/// A folder with a wrapper that runs a shell command and then one of our plugins. In the command `$0.log` is
+/// a path beside the plugin.
+fn wrapped(command: &str, name: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let plugin = folder.path().join(name);
+    let original = bin_dir().unwrap().join(name);
+    fs::write(&plugin, format!("#!/bin/sh\n{command}\nexec {} \"$@\"\n", original.display())).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn a_late_failure_is_repeated_alone() {
+    for (jobs, failures) in [("1", 1), ("2", 0)] {
+        // The first DEL waits and fails, as if the kernel had delayed it.
+        let folder = wrapped(
+            "[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1",
+            "loopback",
+        );
+        let (_, report) =
+            judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
+        let not_passed = not_passed(&report, &["fail", "warn"]);
+        assert_eq!(not_passed.len(), failures, "--jobs {jobs}: {not_passed:#?}");
+    }
+}
+
+#[test]
+fn the_reference_fails_only_as_listed() {
+    let (status, report) = judged(&go_bin_dir().unwrap(), &["--known-deviations", KNOWN]);
+    let not_passed = not_passed(&report, &["fail", "broken", "warn"]);
+    assert!(not_passed.is_empty(), "{not_passed:#?}");
+    assert_eq!(report["unmetDeviations"], Value::Array(Vec::new()));
+    assert_eq!(status, Some(0));
+    assert!(report["summary"]["known"].as_u64() > Some(20), "{}", report["summary"]);
+}
+
+#[test]
+fn no_call_runs_in_the_machines_own_namespaces() {
+    for name in ["loopback", "bridge", "host-local"] {
+        let folder = wrapped("readlink /proc/self/ns/net /proc/self/ns/mnt >> \"$0.log\"", name);
+        let (_, report) = judged(folder.path(), &["--cni-version", "1.1.0"]);
+        let seen = fs::read_to_string(folder.path().join(format!("{name}.log"))).unwrap();
+        assert!(
+            seen.lines().count() > cases(&report).count(),
+            "{name} was called {} times",
+            seen.lines().count()
+        );
+        for namespace in ["net", "mnt"] {
+            let own = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
+            assert!(seen.contains(namespace) && !seen.contains(own.to_str().unwrap()), "{name}: {own:?}");
+        }
+    }
+}
+
+#[test]
+fn requirements_md_is_up_to_date() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/REQUIREMENTS.md");
+    let written = fs::read_to_string(file).unwrap();
+    assert_eq!(written, document(), "cni-conformance list --format markdown > conformance/REQUIREMENTS.md");
+    assert_eq!(String::from_utf8(suite(COMMAND, &["list", "--format", "markdown"]).stdout).unwrap(), written);
+}
+
+#[test]
+fn a_failure_report_has_commands_that_repeat_it() {
+    // A program that is no plugin, under the name of a plugin that the suite knows.
+    let folder = TempDir::new().unwrap();
+    fs::copy("/bin/true", folder.path().join("loopback")).unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let run = |format: &str| {
+        let output = suite(
+            COMMAND,
+            &["run", "--bin-dir", dir, "--filter", "VCMD-01", "--cni-version", "1.0.0", "--format", format],
+        );
+        assert_eq!(output.status.code(), Some(1), "{format}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let human = run("human");
+    for part in
+        ["FAIL loopback VCMD-01/", "source", "expected", "seen", "| env -i", "CNI_COMMAND=VERSION", "again"]
+    {
+        assert!(human.contains(part), "{part}: {human}");
+    }
+    let again = human.lines().find_map(|line| line.trim().strip_prefix("again")).unwrap();
+    let words: Vec<&str> = again.split_whitespace().skip(1).collect();
+    assert_eq!(suite(COMMAND, &words).status.code(), Some(1), "{again}");
+    let call = human.lines().find_map(|line| line.trim().strip_prefix("the call")).unwrap();
+    assert!(Command::new("sh").args(["-c", call]).status().unwrap().success(), "{call}");
+    assert!(run("junit").contains("<failure message="));
+    assert!(run("markdown").contains("| fail | loopback | VCMD-01/"));
+}
+
+#[test]
+fn an_unknown_plugin_can_be_described() {
+    let folder = TempDir::new().unwrap();
+    fs::copy(bin_dir().unwrap().join("loopback"), folder.path().join("loopback")).unwrap();
+    // Ferrule's program chooses the plugin by its name, so the unknown plugin is a script that calls it.
+    let script = format!("#!/bin/sh\nexec {}/loopback\n", folder.path().display());
+    let plugin = folder.path().join("my-loopback");
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let describe = folder.path().join(".describe.json");
+    fs::write(&describe, r#"{"my-loopback": {"role": "loopback"}}"#).unwrap();
+    let run = |more: &[&str]| {
+        let (status, report) =
+            judged(folder.path(), &[&["--plugin", "my-loopback", "--filter", "RES-"], more].concat());
+        assert_eq!(status, Some(0), "{:?}", not_passed(&report, &["fail", "broken"]));
+        cases(&report).filter(|case| text(case, "verdict") == "pass").count()
+    };
+    assert!(run(&["--describe", describe.to_str().unwrap()]) > 0);
+}
+
+#[test]
+fn without_root_it_reports_what_it_skips() {
+    // Another user must be able to read both programs.
+    let folder = TempDir::new().unwrap();
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let command = folder.path().join("cni-conformance");
+    // Another process copies the program. If this process had the copy open for writing, a child forked
+    // meanwhile would inherit the file descriptor, and starting the copy would fail with ETXTBSY.
+    assert!(Command::new("cp").arg(COMMAND).arg(&command).status().unwrap().success());
+    let output = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+        .arg(&command)
+        .args(["run", "--bin-dir"])
+        .arg(go_bin_dir().unwrap())
+        .args([
+            "--plugin",
+            "bridge",
+            "--filter",
+            "VCMD-01",
+            "--filter",
+            "DEL-01",
+            "--known-deviations",
+            KNOWN,
+        ])
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("needs root") && said.contains("passed"), "{said}");
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_names_the_cause() {
+    for (args, part) in [
+        (&["run", "--bin-dir", "/nowhere"][..], "/nowhere"),
+        (&["run", "--bin-dir", "/usr/lib/cni", "--plugin", "nosuch"], "nosuch"),
+        (&["run", "--bin-dir", "/usr/lib/cni", "--filter", "nosuch"], "nothing to try"),
+        (&["run", "--cni-version", "0.5.0"], "0.5.0"),
+        (&["explain", "NO-99"], "NO-99"),
+    ] {
+        let output = suite(COMMAND, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(part), "{args:?}");
+    }
+    let output = suite(COMMAND, &["explain", "env-05"]);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("CNI_CONTAINERID"));
+}
+
+/// An installed cni-conformance works from an empty folder on other plugins.
+#[test]
+fn the_installed_command_needs_nothing_of_this_repository() {
+    let root = TempDir::new().unwrap();
+    // A debug build in the tests' target folder: this test is not about speed.
+    let installed = Command::new(env!("CARGO"))
+        .args(["install", "--debug", "--locked", "--quiet", "--path", env!("CARGO_MANIFEST_DIR"), "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let folder = TempDir::new().unwrap();
+    let output = Command::new(root.path().join("bin/cni-conformance"))
+        .args(["run", "--bin-dir"])
+        .arg(go_bin_dir().unwrap())
+        .args(["--plugin", "loopback", "--plugin", "bridge", "--filter", "DEL-02", "--filter", "OUT-01"])
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains(" 0 failed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
