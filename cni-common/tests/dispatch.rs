@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use cni_common::plugin::{self, Attach, Delegate, Detach, Plugin, Verb};
+use cni_common::plugin::{self, AddRequest, DelRequest, Delegate, Plugin, Verb};
 use cni_common::spec::{AddResult, CniError, Interface, SpecVersion};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl Plugin for Role {
         "1.2.3"
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         self.record("ADD");
         match self.0.as_str() {
             "panic" => panic!("a \"quoted\"\nmessage"),
@@ -75,12 +75,12 @@ impl Plugin for Role {
         }
     }
 
-    fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, _call: &AddRequest<'_>) -> Result<(), CniError> {
         self.record("CHECK");
         Ok(())
     }
 
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         self.record(if call.netns.is_some() { "DEL in a namespace" } else { "DEL" });
         match self.0.as_str() {
             "panic" => panic!("in DEL"),
@@ -105,11 +105,11 @@ impl Plugin for Old {
         &[SpecVersion::V0_3_0, SpecVersion::V0_3_1]
     }
 
-    fn add(&self, _call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, _call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         Ok(AddResult::default())
     }
 
-    fn del(&self, _call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, _call: &DelRequest<'_>) -> Result<(), CniError> {
         Ok(())
     }
 }

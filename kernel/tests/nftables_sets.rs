@@ -110,7 +110,7 @@ fn elements_are_found_by_key_and_existing_keys_are_rejected() {
         add_sets(socket);
         let first = Element {
             comment: Some("c".repeat(COMMENT_MAX)),
-            note: Some(vec![7; Element::NOTE_MAX]),
+            metadata: Some(vec![7; Element::METADATA_MAX]),
             ..map_element(port_key(6, 80), [10, 0, 0, 1], 8000)
         };
         let mut batch = Batch::new();

@@ -1,7 +1,7 @@
 //! Runs code in the container's network namespace.
 
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 
 /// Runs `work` with the calling thread in the container's network namespace, see
 /// [`ferrule_kernel::netns::enter`].
@@ -9,5 +9,5 @@ use cni_common::spec::{CniError, Step};
 /// # Errors
 /// The errors of `work`, and code 999 if the thread cannot enter the namespace.
 pub fn enter<T>(netns: &Netns, work: impl FnOnce() -> Result<T, CniError>) -> Result<T, CniError> {
-    ferrule_kernel::netns::enter(netns, work).step(|| "enter the container's network namespace")?
+    ferrule_kernel::netns::enter(netns, work).context(|| "enter the container's network namespace")?
 }

@@ -1,6 +1,6 @@
 //! The identity of an attachment.
 
-use super::{Attach, Detach};
+use super::{AddRequest, DelRequest};
 use crate::spec::ValidAttachment;
 
 /// The identity of an attachment: three values that every DEL receives. Plugins label their objects with it,
@@ -22,14 +22,14 @@ impl<'a> Attachment<'a> {
     }
 }
 
-impl<'a> From<&Attach<'a>> for Attachment<'a> {
-    fn from(call: &Attach<'a>) -> Self {
+impl<'a> From<&AddRequest<'a>> for Attachment<'a> {
+    fn from(call: &AddRequest<'a>) -> Self {
         Attachment { network: call.config.name(), container_id: call.container_id, ifname: call.ifname }
     }
 }
 
-impl<'a> From<&Detach<'a>> for Attachment<'a> {
-    fn from(call: &Detach<'a>) -> Self {
+impl<'a> From<&DelRequest<'a>> for Attachment<'a> {
+    fn from(call: &DelRequest<'a>) -> Self {
         Attachment { network: call.config.name(), container_id: call.container_id, ifname: call.ifname }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::env::{Environment, Verb};
-use super::{Attach, Collect, Detach, Plugin, Probe, Sandbox};
+use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
 use crate::netns::{self, Netns, NetnsError};
 use crate::spec::{AddResult, CniError, Code, Failures, Json, NetConf, SpecVersion};
 
@@ -148,8 +148,8 @@ pub(super) fn perform(
             plugin.check(&attach(env, config, version, &sandbox)?)
         }
         Verb::Del => del(plugin, env, config, version),
-        Verb::Gc => plugin.gc(&Collect { config, env, valid: &config.valid_attachments()? }),
-        Verb::Status => plugin.status(&Probe { config, env }),
+        Verb::Gc => plugin.gc(&GcRequest { config, env, valid: &config.valid_attachments()? }),
+        Verb::Status => plugin.status(&StatusRequest { config, env }),
         Verb::Version => Ok(()),
     }
     .map(|()| None)
@@ -217,9 +217,9 @@ fn attach<'a>(
     config: &'a NetConf,
     version: SpecVersion,
     sandbox: &'a Sandbox,
-) -> Result<Attach<'a>, CniError> {
+) -> Result<AddRequest<'a>, CniError> {
     let prev_result = config.prev_result(version)?;
-    Ok(Attach {
+    Ok(AddRequest {
         config,
         version,
         env,
@@ -235,12 +235,20 @@ fn detach<'a>(
     config: &'a NetConf,
     version: SpecVersion,
     netns: Option<&'a Netns>,
-) -> Detach<'a> {
+) -> DelRequest<'a> {
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
         eprintln!("DEL ignores prevResult: {error}");
         None
     });
-    Detach { config, version, env, container_id: &env.container_id, ifname: &env.ifname, netns, prev_result }
+    DelRequest {
+        config,
+        version,
+        env,
+        container_id: &env.container_id,
+        ifname: &env.ifname,
+        netns,
+        prev_result,
+    }
 }
 
 /// Runs DEL, without the namespace if CNI_NETNS no longer exists or is the plugin's own. An error of opening

@@ -6,8 +6,8 @@
 //! use std::fs;
 //! use std::process::ExitCode;
 //!
-//! use cni_common::plugin::{self, Attach, Detach, Plugin};
-//! use cni_common::spec::{AddResult, CniError, Step};
+//! use cni_common::plugin::{self, AddRequest, DelRequest, Plugin};
+//! use cni_common::spec::{AddResult, CniError, Context};
 //!
 //! struct Register;
 //!
@@ -16,15 +16,15 @@
 //!         "register"
 //!     }
 //!
-//!     fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+//!     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
 //!         let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
 //!         let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
 //!         let path = file(call.container_id, call.ifname);
-//!         fs::write(path, addresses.join("\n")).step(|| "record the addresses")?;
+//!         fs::write(path, addresses.join("\n")).context(|| "record the addresses")?;
 //!         Ok(result)
 //!     }
 //!
-//!     fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+//!     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
 //!         let _ = fs::remove_file(file(call.container_id, call.ifname)); // a missing file is not an error
 //!         Ok(())
 //!     }
@@ -79,13 +79,13 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// The attachment could not be made as configured.
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError>;
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError>;
 
     /// Compares the attachment with `prev_result` and the configuration. Changes nothing.
     ///
     /// # Errors
     /// Names the missing or different object.
-    fn check(&self, _call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, _call: &AddRequest<'_>) -> Result<(), CniError> {
         Ok(())
     }
 
@@ -93,14 +93,14 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// Names everything that could not be removed.
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError>;
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError>;
 
     /// Removes the objects of all attachments of this network that are not in `call.valid`. Continues after a
     /// failed step.
     ///
     /// # Errors
     /// Names everything that could not be removed.
-    fn gc(&self, _call: &Collect<'_>) -> Result<(), CniError> {
+    fn gc(&self, _call: &GcRequest<'_>) -> Result<(), CniError> {
         Ok(())
     }
 
@@ -109,13 +109,13 @@ pub trait Plugin: Sync {
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
-    fn status(&self, _call: &Probe<'_>) -> Result<(), CniError> {
+    fn status(&self, _call: &StatusRequest<'_>) -> Result<(), CniError> {
         Ok(())
     }
 }
 
 /// The input of ADD and CHECK.
-pub struct Attach<'a> {
+pub struct AddRequest<'a> {
     /// The network configuration.
     pub config: &'a NetConf,
     /// The version of the configuration; the plugin supports it.
@@ -134,7 +134,7 @@ pub struct Attach<'a> {
 }
 
 /// The input of DEL.
-pub struct Detach<'a> {
+pub struct DelRequest<'a> {
     /// The network configuration.
     pub config: &'a NetConf,
     /// The version of the configuration; the plugin supports it.
@@ -153,7 +153,7 @@ pub struct Detach<'a> {
 }
 
 /// The input of GC.
-pub struct Collect<'a> {
+pub struct GcRequest<'a> {
     /// The network configuration.
     pub config: &'a NetConf,
     /// The environment variables.
@@ -163,7 +163,7 @@ pub struct Collect<'a> {
 }
 
 /// The input of STATUS.
-pub struct Probe<'a> {
+pub struct StatusRequest<'a> {
     /// The network configuration.
     pub config: &'a NetConf,
     /// The environment variables.

@@ -132,13 +132,13 @@ impl fmt::Display for CniError {
 impl std::error::Error for CniError {}
 
 /// Adds the failed step to an error of a lower layer.
-pub trait Step<T> {
+pub trait Context<T> {
     /// Converts the error into a [`CniError`] of code 999 with the message `step: error`.
-    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError>;
+    fn context<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError>;
 }
 
-impl<T, E: fmt::Display> Step<T> for Result<T, E> {
-    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError> {
+impl<T, E: fmt::Display> Context<T> for Result<T, E> {
+    fn context<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, CniError> {
         self.map_err(|error| CniError::internal(format!("{}: {error}", step().into())))
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cni_lab::{Containerd, Node, PATIENCE, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
+use cni_lab::{Containerd, Node, Place as _, Snapshot, TIMEOUT, bin_dir, eventually, go_bin_dir};
 use serde_json::{Value, json};
 
 use self::host_port::{PORTS, SERVER, answered, closed};
@@ -131,7 +131,7 @@ fn nothing_outlives_containerd() {
         lines.any(|line| line == marker)
     };
     // containerd reports a task as running just before the task executes its command.
-    assert!(eventually(PATIENCE, lives));
+    assert!(eventually(TIMEOUT, lives));
     let groups = || containerd_groups(&node).unwrap();
     assert_ne!(groups(), 0);
     drop(containerd);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use cni_lab::{Client, Node, NodeRuntime, PATIENCE, Place as _, Pod, Snapshot, bin_dir, eventually};
+use cni_lab::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::Network;
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
         let family = if is_ipv4 { "-4" } else { "-6" };
         let ping = format!("ping {family} -n -c 1 -W 2 {gateway}");
         // IPv6 first does neighbour discovery, so the first ping may fail.
-        ensure!(eventually(PATIENCE, || pod.sh(&ping).is_ok()), "{ping}");
+        ensure!(eventually(TIMEOUT, || pod.sh(&ping).is_ok()), "{ping}");
         let client = clients.iter().find(|client| client.address().is_ipv4() == is_ipv4);
         called.extend(client);
     }

@@ -136,7 +136,7 @@ pub trait Place: Sync {
 
 /// The usual limit for [`eventually`], where the duration does not matter: long, because test machines are
 /// busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Tries a condition every 5 milliseconds until it is true or the time is over. Some kernel work is
 /// asynchronous: the kernel removes a namespace, and with it the other end of a veth pair, some time after

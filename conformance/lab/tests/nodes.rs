@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cni_lab::{Moment, Node, PATIENCE, Place as _, Snapshot, bin_dir, eventually, go_bin_dir};
+use cni_lab::{KillPoint, Node, Place as _, Snapshot, TIMEOUT, bin_dir, eventually, go_bin_dir};
 use cni_runner::{Exec, Network};
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn a_deleted_pod_is_gone_and_background_processes_end() {
     node.sh("ip link show v0").unwrap();
     drop(sleeping);
     assert_eq!(alive(), None);
-    assert!(eventually(PATIENCE, || node.sh("ip link show v0").is_err()));
+    assert!(eventually(TIMEOUT, || node.sh("ip link show v0").is_err()));
     assert!(node.list_dir("/run/netns").unwrap().is_empty());
 }
 
@@ -239,10 +239,10 @@ fn a_plugin_is_killed_at_all_of_its_kill_points() {
     let node = Node::new().unwrap();
     let mut seen = BTreeSet::new();
     fs::create_dir(&made).unwrap();
-    for moment in Moment::all(&node, &exec).unwrap() {
+    for kill_point in KillPoint::all(&node, &exec).unwrap() {
         fs::remove_dir_all(&made).unwrap();
         fs::create_dir(&made).unwrap();
-        moment.kill(&node, &exec).unwrap();
+        kill_point.kill(&node, &exec).unwrap();
         let names =
             fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.collect();
@@ -256,9 +256,9 @@ fn a_plugin_is_killed_at_all_of_its_kill_points() {
     );
     assert_eq!(seen, expected);
     // Another program does not reach these kill points.
-    let moments = Moment::all(&node, &exec).unwrap();
+    let kill_points = KillPoint::all(&node, &exec).unwrap();
     install("#!/bin/sh\n", &exec.binary).unwrap();
-    assert!(moments.iter().any(|moment| moment.kill(&node, &exec).is_err()));
+    assert!(kill_points.iter().any(|kill_point| kill_point.kill(&node, &exec).is_err()));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn tie(witness: &Node, node: &Node) -> anyhow::Result<()> {
 }
 
 fn tie_goes(witness: &Node) -> bool {
-    eventually(PATIENCE, || witness.sh("ip link show tie").is_err())
+    eventually(TIMEOUT, || witness.sh("ip link show tie").is_err())
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_killed_process_leaves_no_namespace() {
     let mut victim = Command::new(std::env::current_exe().unwrap());
     victim.args(["--exact", "victim", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut victim = witness.run(|| victim.spawn()).unwrap().unwrap();
-    let tied = eventually(PATIENCE, || witness.sh("ip link show tie").is_ok());
+    let tied = eventually(TIMEOUT, || witness.sh("ip link show tie").is_ok());
     victim.kill().unwrap();
     victim.wait().unwrap();
     assert!(tied, "the victim did not make the link in time");

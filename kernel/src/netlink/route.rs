@@ -112,7 +112,7 @@ const RTN_LOCAL: u8 = 2;
 
 /// The result of a route lookup for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct RouteLookup {
     /// The address is a local address of this namespace.
     pub local: bool,
     /// The index of the output link.
@@ -125,7 +125,7 @@ pub struct Way {
 
 impl Socket {
     /// Looks up the route to an address. `None` if the address is unreachable.
-    pub fn way_to(&mut self, ip: IpAddr) -> Result<Option<Way>, Error> {
+    pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
         let octets = octets(ip);
         let mut header = [0; RTMSG];
         header[0] = family(ip);
@@ -162,10 +162,10 @@ fn is_unreachable(error: &Error) -> bool {
     matches!(error.errno, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
 }
 
-fn parse_lookup(body: &[u8]) -> Option<Way> {
+fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
     let header = body.get(..RTMSG)?;
     let attributes = || attrs(&body[RTMSG..]);
-    Some(Way {
+    Some(RouteLookup {
         local: header[7] == RTN_LOCAL,
         oif: attributes().find(|(kind, _)| *kind == RTA_OIF).map(|(_, value)| u32_at(value, 0)),
         routed: attributes().any(|(kind, _)| matches!(kind, RTA_GATEWAY | RTA_VIA | RTA_MULTIPATH)),

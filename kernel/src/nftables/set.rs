@@ -103,15 +103,15 @@ pub struct Element {
     pub value: Option<Value>,
     /// A comment for users, at most [`super::COMMENT_MAX`] bytes.
     pub comment: Option<String>,
-    /// The owner metadata: private bytes of the plugin, which `nft` ignores. At most [`Element::NOTE_MAX`]
+    /// The owner metadata: private bytes of the plugin, which `nft` ignores. At most [`Element::METADATA_MAX`]
     /// bytes.
-    pub note: Option<Vec<u8>>,
+    pub metadata: Option<Vec<u8>>,
 }
 
 impl Element {
     /// The maximum length of the owner metadata in bytes. The kernel stores at most 256 bytes of userdata for
     /// metadata and comment.
-    pub const NOTE_MAX: usize = 120;
+    pub const METADATA_MAX: usize = 120;
 
     /// An element with this key, without value and comment.
     pub fn new(key: Vec<u8>) -> Self {
@@ -132,8 +132,8 @@ impl Element {
             }
         };
         let mut user = self.comment.as_deref().map(userdata::encode).unwrap_or_default();
-        if let Some(note) = &self.note {
-            user.extend(userdata::encode_owner_metadata(note));
+        if let Some(metadata) = &self.metadata {
+            user.extend(userdata::encode_owner_metadata(metadata));
         }
         if user.is_empty() { message } else { message.attr(ELEMENT_USERDATA, &user) }
     }
@@ -289,6 +289,6 @@ fn read_element(attributes: &[u8]) -> Element {
         key: key.unwrap_or_default().to_vec(),
         value,
         comment: userdata::decode(user),
-        note: userdata::decode_owner_metadata(user),
+        metadata: userdata::decode_owner_metadata(user),
     }
 }

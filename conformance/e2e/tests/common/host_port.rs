@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::bail;
-use cni_lab::{PATIENCE, Place, eventually};
+use cni_lab::{Place, TIMEOUT, eventually};
 
 /// The host port, and the container's port that it leads to.
 pub(crate) const PORTS: (u16, u16) = (8080, 80);
@@ -13,7 +13,7 @@ pub(crate) const SERVER: [&str; 4] = ["iperf3", "--server", "--port", "80"];
 
 /// Fails unless the host port answers on this address of the node. Waits for a server that is starting.
 pub(crate) fn answered(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
-    eventually(PATIENCE, || call(caller, node).is_ok());
+    eventually(TIMEOUT, || call(caller, node).is_ok());
     call(caller, node)
 }
 

@@ -1,6 +1,6 @@
 //! What plugins may leave on a node.
 
-use cni_lab::{Node, PATIENCE, Snapshot, eventually};
+use cni_lab::{Node, Snapshot, TIMEOUT, eventually};
 
 /// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
 /// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
@@ -55,7 +55,7 @@ pub(crate) fn assert_nothing_left(
     let before = before.clone().ignoring(&ignored);
     let look = || anyhow::Ok(before.diff(&Snapshot::take(node)?.ignoring(&ignored)));
     // The kernel removes a veth some time after the namespace of its other end.
-    eventually(PATIENCE, || look().is_ok_and(|left| left.is_empty()));
+    eventually(TIMEOUT, || look().is_ok_and(|left| left.is_empty()));
     assert_eq!(look()?, "");
     Ok(())
 }

@@ -30,7 +30,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Dns, SpecVersion};
 
 use config::Config;
@@ -47,7 +47,7 @@ impl Plugin for HostLocal {
         "host-local"
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         let config = Config::load(call.config, call.version, &call.env.args)?;
         let dns = config.resolv_conf.as_deref().map_or(Ok(Dns::default()), read_resolv_conf)?;
         let (store, index) = open(&config.data_dir, call.config.name());
@@ -61,7 +61,7 @@ impl Plugin for HostLocal {
         Ok(AddResult { ips: outcome?, routes: config.routes, dns, ..AddResult::default() })
     }
 
-    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         let config = Config::load(call.config, call.version, &call.env.args)?;
         let Some(result) = &call.prev_result else {
             return Err(CniError::invalid_config("Required prevResult missing"));
@@ -73,7 +73,7 @@ impl Plugin for HostLocal {
 
     /// Uses only the network's name and `dataDir` of the configuration. If the lock cannot be taken, DEL
     /// continues without it: it removes only files that name this attachment.
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         let (store, index) = open(&config::data_dir_of(call.config), call.config.name());
         if !store.exists() {
             return Ok(());
@@ -89,7 +89,7 @@ impl Plugin for HostLocal {
         outcome
     }
 
-    fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         let (store, index) = open(&config::data_dir_of(call.config), call.config.name());
         if !store.exists() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Plugin for HostLocal {
         outcome
     }
 
-    fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         // STATUS has no CNI_ARGS. Its version is not known here; only 1.1.0 and later allow STATUS, so use
         // the newest.
         let config = Config::load(call.config, SpecVersion::NEWEST, "")

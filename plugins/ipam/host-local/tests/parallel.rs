@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 
-use cni_lab::{Moment, Node};
+use cni_lab::{KillPoint, Node};
 use cni_runner::{Attachment, Exec};
 use common::{GO, Net, OURS, Outcome, finish, listing, run, start};
 use serde_json::json;
@@ -67,7 +67,7 @@ fn del_and_gc_clean_up_after_killed_commands() {
     let node = Node::new().unwrap();
     for verb in ["ADD", "DEL"] {
         let (_net, exec) = killable_command(verb);
-        let kill_points = Moment::all(&node, &exec).unwrap();
+        let kill_points = KillPoint::all(&node, &exec).unwrap();
         let removals: [fn(&Net) -> Outcome; 3] = [
             |net| net.del("killed"),
             |net| run(net.command(GO, "DEL", "killed", "eth0"), &net.conf),

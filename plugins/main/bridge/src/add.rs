@@ -4,9 +4,9 @@
 //! may already rely on them.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::{Attach, Delegate};
+use cni_common::plugin::{AddRequest, Delegate};
 use cni_common::spec::version::Layout;
-use cni_common::spec::{AddResult, CniError, Interface, Step};
+use cni_common::spec::{AddResult, CniError, Context, Interface};
 use ferrule_kernel::netlink::{Link, Socket};
 use ipnetwork::IpNetwork;
 
@@ -30,7 +30,7 @@ struct Links {
 ///
 /// # Errors
 /// The error of the first step that failed, after everything made for this attachment has been removed.
-pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = Delegate::ipam(call.env, call.config)?;
     if ipam.is_none() && call.version.layout() == Layout::PerFamily {
@@ -68,7 +68,7 @@ fn attach(
     conf: &Conf,
     plan: Option<&Plan>,
 ) -> Result<Links, CniError> {
-    let mut host = Socket::route().step(|| "open a netlink socket")?;
+    let mut host = Socket::route().context(|| "open a netlink socket")?;
     let bridge = device::ensure(&mut host, conf)?;
     let port = veth::create(&mut host, &bridge, netns, attachment, conf)?;
     let connected = connect(&mut host, container, attachment, conf, plan, &bridge, &port);
@@ -100,14 +100,14 @@ fn connect(
     solicited::wait(&mut container.socket, end.index, &setup.addresses);
     let (port, bridge) = veth::settle(host, port, bridge)?;
     if conf.ip_masq {
-        let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
+        let mut netfilter = Socket::netfilter().context(|| "open a netfilter socket")?;
         masquerade::add(&mut netfilter, &attachment, &setup.addresses)?;
     }
     Ok(Links { bridge, port, container: end })
 }
 
 /// The result: `prevResult`, if there is one, plus this attachment.
-fn describe(call: &Attach<'_>, conf: &Conf, links: Links, plan: Plan, ipam: AddResult) -> AddResult {
+fn describe(call: &AddRequest<'_>, conf: &Conf, links: Links, plan: Plan, ipam: AddResult) -> AddResult {
     let mut result = call.prev_result.clone().unwrap_or_default();
     let interface = |link: &Link, sandbox: &str| Interface {
         name: link.name.clone(),

@@ -3,8 +3,8 @@
 //! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::{Attach, Delegate, Verb};
-use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Route, Step};
+use cni_common::plugin::{AddRequest, Delegate, Verb};
+use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
@@ -21,7 +21,7 @@ use cni_common::plugin::Attachment;
 ///
 /// # Errors
 /// The first object that is missing or altered; the IPAM plugin's error if its CHECK fails.
-pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let netns = call.sandbox.netns()?;
     delegate(Delegate::ipam(call.env, call.config), Verb::Check)?;
@@ -35,7 +35,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     check_addresses(&mut inside.socket, &container, &ips)?;
     check_routes(&mut inside.socket, &conf, result)?;
 
-    let mut host = Socket::route().step(|| "open a netlink socket")?;
+    let mut host = Socket::route().context(|| "open a netlink socket")?;
     let bridge = check_bridge(&mut host, &conf, result)?;
     check_port(&mut host, &conf, result, &bridge, &container)?;
     let addresses: Vec<IpNetwork> = ips.iter().map(|ip| ip.address).collect();
@@ -52,7 +52,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
 /// The container's interface in `prevResult`. Its sandbox must be CNI_NETNS: the same path, or the same
 /// device and inode.
 fn container_interface<'a>(
-    call: &Attach<'_>,
+    call: &AddRequest<'_>,
     netns: &Netns,
     result: &'a AddResult,
 ) -> Result<&'a Interface, CniError> {
@@ -104,8 +104,9 @@ fn check_mac(link: &Link, reported: &Interface) -> Result<(), CniError> {
 }
 
 fn check_addresses(socket: &mut Socket, container: &Link, ips: &[IpConfig]) -> Result<(), CniError> {
-    let present =
-        socket.addresses(container.index).step(|| format!("list the addresses of {:?}", container.name))?;
+    let present = socket
+        .addresses(container.index)
+        .context(|| format!("list the addresses of {:?}", container.name))?;
     match ips.iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
         None => Ok(()),
         Some(ip) => Err(CniError::internal(format!(
@@ -126,7 +127,7 @@ fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
     tables.sort_unstable();
     tables.dedup();
     for table in tables {
-        let present = socket.routes(table.0, table.1).step(|| "list the routes of the container")?;
+        let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
         for route in routes.iter().filter(|route| of(route) == table) {
             let is_it = |entry: &Entry| {
                 (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
@@ -151,7 +152,7 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
         result.interfaces.iter().find(|interface| interface.name == name && interface.sandbox.is_empty());
     let reported =
         reported.ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
-    let bridge = socket.link(LinkId::Name(name)).step(|| format!("look up bridge {name:?}"))?;
+    let bridge = socket.link(LinkId::Name(name)).context(|| format!("look up bridge {name:?}"))?;
     let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
     if bridge.kind != device::KIND {
         return Err(CniError::internal(format!("{name:?} is not a bridge")));
@@ -178,7 +179,7 @@ fn check_port(
 ) -> Result<(), CniError> {
     for reported in result.interfaces.iter().filter(|interface| interface.sandbox.is_empty()) {
         let link =
-            socket.link(LinkId::Name(&reported.name)).step(|| format!("look up {:?}", reported.name))?;
+            socket.link(LinkId::Name(&reported.name)).context(|| format!("look up {:?}", reported.name))?;
         let Some(port) = link.filter(|link| link.kind == veth::KIND && link.peer == Some(container.index))
         else {
             continue;
@@ -205,7 +206,7 @@ fn check_port(
 
 fn check_gateways(socket: &mut Socket, bridge: &Link, ips: &[IpConfig]) -> Result<(), CniError> {
     let present =
-        socket.addresses(bridge.index).step(|| format!("list the addresses of {:?}", bridge.name))?;
+        socket.addresses(bridge.index).context(|| format!("list the addresses of {:?}", bridge.name))?;
     let plan = Plan { ips: ips.to_vec(), routes: Vec::new() };
     let gateways = plan.gateways();
     match gateways.iter().find(|gateway| !present.iter().any(|address| address.network == **gateway)) {
@@ -219,7 +220,7 @@ fn check_gateways(socket: &mut Socket, bridge: &Link, ips: &[IpConfig]) -> Resul
 fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     for (is_ipv4, setting) in device::FORWARDING {
         if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
-            let value = sysctl::read(setting).step(|| format!("read {setting}"))?;
+            let value = sysctl::read(setting).context(|| format!("read {setting}"))?;
             if value != "1" {
                 return Err(CniError::internal(format!("forwarding is off: {setting} is {value}")));
             }
@@ -229,7 +230,7 @@ fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
 }
 
 fn check_masquerading(attachment: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
-    let mut netfilter = Socket::netfilter().step(|| "open a netfilter socket")?;
+    let mut netfilter = Socket::netfilter().context(|| "open a netfilter socket")?;
     match masquerade::check(&mut netfilter, attachment, addresses)?.first() {
         None => Ok(()),
         Some(address) => Err(CniError::internal(format!("address {address} is not masqueraded"))),

@@ -1,7 +1,7 @@
 //! The container's interface: sysctls, addresses and routes.
 
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Route, Step};
+use cni_common::spec::{CniError, Context, Route};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{Link, Message, Socket, addr, route};
@@ -33,7 +33,7 @@ impl<'a> Container<'a> {
     /// # Errors
     /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
-        let socket = enter(netns, || Socket::route().step(|| "open a netlink socket in the container"))?;
+        let socket = enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))?;
         Ok(Container { netns, ifname, socket })
     }
 
@@ -43,7 +43,7 @@ impl<'a> Container<'a> {
     /// The kernel rejected the lookup for another reason than a missing interface.
     pub fn interface(&mut self) -> Result<Option<Link>, CniError> {
         let found = self.socket.link(LinkId::Name(self.ifname));
-        found.step(|| format!("look up {:?} in the container", self.ifname))
+        found.context(|| format!("look up {:?} in the container", self.ifname))
     }
 
     /// Configures the interface with this ifindex, sets it up, and reads it back.
@@ -74,9 +74,9 @@ impl<'a> Container<'a> {
         let (steps, requests): (Vec<String>, Vec<Message>) = steps.into_iter().unzip();
         let mut last = Vec::new();
         for (step, answer) in steps.into_iter().zip(self.socket.requests(requests)) {
-            last = answer.step(|| step)?;
+            last = answer.context(|| step)?;
         }
-        let found = link::read(Ok(last)).step(|| "read the container's interface")?;
+        let found = link::read(Ok(last)).context(|| "read the container's interface")?;
         found
             .ok_or_else(|| CniError::internal(format!("interface {ifname:?} disappeared from the container")))
     }
@@ -92,8 +92,8 @@ fn set_sysctls(ifname: &str, has_ipv6: bool) -> Result<(), CniError> {
         return Ok(());
     }
     for link in ["lo", ifname] {
-        sysctl::ensure(&ipv6(link, "disable_ipv6"), "0").step(|| "failed to enable IPv6")?;
+        sysctl::ensure(&ipv6(link, "disable_ipv6"), "0").context(|| "failed to enable IPv6")?;
     }
     sysctl::write(&ipv6(ifname, "keep_addr_on_down"), "1")
-        .step(|| "failed to keep IPv6 addresses on link down")
+        .context(|| "failed to keep IPv6 addresses on link down")
 }

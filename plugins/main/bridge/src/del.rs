@@ -1,8 +1,8 @@
 //! DEL: removes everything that belongs to the attachment. Network, container ID and ifname suffice to find
 //! it. A failed step does not stop the next one.
 
-use cni_common::plugin::{Delegate, Detach, Verb};
-use cni_common::spec::{CniError, Failures, Step};
+use cni_common::plugin::{DelRequest, Delegate, Verb};
+use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::Socket;
 
 use crate::{delegate, masquerade, veth};
@@ -12,12 +12,12 @@ use cni_common::plugin::Attachment;
 ///
 /// # Errors
 /// The errors of all steps that failed.
-pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
     let mut failures = Failures::default();
     // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
     // Deleting the rules first and closing their socket last makes the two waits overlap.
-    let mut netfilter = failures.keep(Socket::netfilter().step(|| "open a netfilter socket"));
+    let mut netfilter = failures.keep(Socket::netfilter().context(|| "open a netfilter socket"));
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
     }

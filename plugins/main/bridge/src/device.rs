@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kernel::sysctl;
@@ -24,7 +24,7 @@ const SCOPE_LINK: u8 = 253;
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let lookup = || format!("look up bridge {name:?}");
-    let Some(bridge) = socket.link(LinkId::Name(name)).step(lookup)? else {
+    let Some(bridge) = socket.link(LinkId::Name(name)).context(lookup)? else {
         return create(socket, conf);
     };
     if bridge.kind != KIND {
@@ -46,7 +46,7 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
         return Ok(bridge);
     }
     for answer in socket.requests(repairs) {
-        answer.step(|| format!("set up bridge {name:?}"))?;
+        answer.context(|| format!("set up bridge {name:?}"))?;
     }
     Ok(bridge)
 }
@@ -55,13 +55,13 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let step = || format!("could not add {name:?}");
     let request = link::new_bridge(name, random_mac(), conf.mtu, conf.promiscuous);
-    let [made, found] = two(socket.requests(vec![request, link::get(LinkId::Name(name))])).step(step)?;
+    let [made, found] = two(socket.requests(vec![request, link::get(LinkId::Name(name))])).context(step)?;
     match made {
-        Err(error) if error.errno != Errno::EEXIST => return Err(error).step(step),
+        Err(error) if error.errno != Errno::EEXIST => return Err(error).context(step),
         // A concurrent ADD created the bridge first.
         _ => {}
     }
-    let bridge = link::read(found).step(step)?.filter(|bridge| bridge.kind == KIND);
+    let bridge = link::read(found).context(step)?.filter(|bridge| bridge.kind == KIND);
     let bridge =
         bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
     ignore_router_advertisements(name);
@@ -98,7 +98,7 @@ pub fn ensure_gateways(
     force: bool,
 ) -> Result<(), CniError> {
     let name = &bridge.name;
-    let present = socket.addresses(bridge.index).step(|| format!("list the addresses of {name:?}"))?;
+    let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
     let mut changes = Vec::new();
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
@@ -132,7 +132,7 @@ pub fn ensure_gateways(
             // A concurrent ADD has already made this change. EADDRNOTAVAIL says so only for a removal: for an
             // addition it means that the kernel refuses the address.
             Err(error) if Some(error.errno) == done => {}
-            answer => drop(answer.step(|| format!("bridge {name:?}: {step}"))?),
+            answer => drop(answer.context(|| format!("bridge {name:?}: {step}"))?),
         }
     }
     Ok(())
@@ -154,7 +154,7 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
 pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     for (is_ipv4, setting) in FORWARDING {
         if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
-            sysctl::ensure(setting, "1").step(|| "failed to enable forwarding")?;
+            sysctl::ensure(setting, "1").context(|| "failed to enable forwarding")?;
         }
     }
     Ok(())

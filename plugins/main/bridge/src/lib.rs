@@ -18,8 +18,8 @@ pub mod plan;
 pub mod solicited;
 pub mod veth;
 
-use cni_common::plugin::{Attach, Collect, Delegate, Detach, Plugin, Probe, Verb};
-use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
+use cni_common::plugin::{AddRequest, DelRequest, Delegate, GcRequest, Plugin, StatusRequest, Verb};
+use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::{LinkId, Socket};
 
 use config::Conf;
@@ -32,24 +32,24 @@ impl Plugin for Bridge {
         "bridge"
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         add::add(call)
     }
 
-    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         check::check(call)
     }
 
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         del::del(call)
     }
 
     /// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has
     /// already removed their links with their namespaces.
-    fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         let mut failures = Failures::default();
         let collected = Socket::netfilter()
-            .step(|| "open a netfilter socket")
+            .context(|| "open a netfilter socket")
             .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
         failures.keep(collected);
         failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Gc));
@@ -58,13 +58,13 @@ impl Plugin for Bridge {
 
     /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
     /// kernel can masquerade, and that IPAM is ready.
-    fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-        let mut socket = Socket::route().step(|| "open a netlink socket").map_err(unavailable)?;
+        let mut socket = Socket::route().context(|| "open a netlink socket").map_err(unavailable)?;
         let found = socket
             .link(LinkId::Name(&conf.bridge))
-            .step(|| format!("look up bridge {:?}", conf.bridge))
+            .context(|| format!("look up bridge {:?}", conf.bridge))
             .map_err(unavailable)?;
         if found.is_some_and(|link| link.kind != device::KIND) {
             let msg = format!("{:?} already exists but is not a bridge", conf.bridge);

@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Socket};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
-use cni_common::spec::{AddResult, CniError, Failures, Step};
+use cni_common::spec::{AddResult, CniError, Context, Failures};
 use nix::errno::Errno;
 use sha2::{Digest, Sha512};
 
@@ -70,15 +70,15 @@ pub fn create(
         let make = link::new_veth(host_end, container_end, netns.as_fd(), conf.mtu, bridge.index);
         let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
         let [made, found] =
-            two(socket.requests(vec![make, link::get(LinkId::Name(&host.name))])).step(failed)?;
-        let found = link::read(found).step(failed)?;
+            two(socket.requests(vec![make, link::get(LinkId::Name(&host.name))])).context(failed)?;
+        let found = link::read(found).context(failed)?;
         match (made, found) {
             (Ok(_), Some(port)) => return finish(socket, port, conf),
             // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
             // yet.
             (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
             (Err(error), None) if error.errno == Errno::EEXIST => return Err(name_taken(ifname, &host.name)),
-            (Err(error), _) => return Err(error).step(failed),
+            (Err(error), _) => return Err(error).context(failed),
             (Ok(_), None) => {
                 return Err(CniError::internal(format!("{}: the new link disappeared", failed())));
             }
@@ -98,7 +98,8 @@ fn finish(socket: &mut Socket, port: Link, conf: &Conf) -> Result<Link, CniError
     ignore_router_advertisements(&port.name);
     if conf.hairpin {
         let set = socket.request(link::set_hairpin(port.index, true));
-        set.inspect_err(|_| remove(socket, &port)).step(|| format!("set hairpin mode of {:?}", port.name))?;
+        set.inspect_err(|_| remove(socket, &port))
+            .context(|| format!("set hairpin mode of {:?}", port.name))?;
     }
     Ok(port)
 }
@@ -120,9 +121,9 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
     loop {
         let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
         let requests = vec![link::get(LinkId::Index(port.index)), link::get(LinkId::Index(bridge.index))];
-        let [port_now, bridge_now] = two(socket.requests(requests)).step(lookup)?;
+        let [port_now, bridge_now] = two(socket.requests(requests)).context(lookup)?;
         let (port_now, bridge_now) =
-            (link::read(port_now).step(lookup)?, link::read(bridge_now).step(lookup)?);
+            (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
             return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
@@ -152,7 +153,7 @@ pub fn delete(
     if let Some(netns) = netns {
         let mut container = Container::open(netns, ifname)?;
         let step = || format!("remove {ifname:?} from the container");
-        if delete_link(&mut container.socket, LinkId::Name(ifname)).step(step)? {
+        if delete_link(&mut container.socket, LinkId::Name(ifname)).context(step)? {
             return Ok(());
         }
     }
@@ -169,16 +170,16 @@ fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Re
             ends.push(HostEnd { name: interface.name.clone(), mac });
         }
     }
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();
     for (end, answer) in ends.iter().zip(answers) {
         let step = || format!("remove {:?}", end.name);
-        let Some(Some(link)) = failures.keep(link::read(answer).step(step)) else { continue };
+        let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
         // Compare kind and MAC address: another attachment may have got the name, and the result also reports
         // the bridge.
         if link.kind == KIND && link.mac == end.mac {
-            failures.keep(delete_link(&mut socket, LinkId::Index(link.index)).step(step));
+            failures.keep(delete_link(&mut socket, LinkId::Index(link.index)).context(step));
         }
     }
     failures.into_result()

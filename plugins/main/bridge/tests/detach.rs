@@ -4,7 +4,7 @@
 
 mod common;
 
-use cni_lab::{PATIENCE, Place as _, Pod, Snapshot, eventually};
+use cni_lab::{Place as _, Pod, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use common::{
     SHARED, Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, mac,
@@ -51,7 +51,7 @@ impl Attached {
 
     fn assert_gone(&self, what: &str) {
         // The kernel may still be tearing the namespace down.
-        eventually(PATIENCE, || try_link(&self.ctx.node, self.port()).is_none());
+        eventually(TIMEOUT, || try_link(&self.ctx.node, self.port()).is_none());
         assert_only_shared_changed(&self.ctx, &self.before, what);
         assert_eq!(self.ctx.reservations().len(), 2, "{what}");
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use cni_lab::{Client, PATIENCE, Place as _, eventually};
+use cni_lab::{Client, Place as _, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use common::{
     Stub, TestContext, assert_unchanged, config, host_local, overlay, sysctl, wait_for_dad, with_prev,
@@ -116,7 +116,7 @@ fn every_kind_of_del_removes_the_rules() {
             _ => ctx.del(&attachment, &conf),
         }
         assert_eq!((rules(&ctx, "pod1"), rules(&ctx, "other")), (0, 2), "{kind}");
-        eventually(PATIENCE, || common::ports(&ctx.node, "br0").len() == 1);
+        eventually(TIMEOUT, || common::ports(&ctx.node, "br0").len() == 1);
         common::assert_only_shared_changed(&ctx, &before, kind);
     }
 }

@@ -5,7 +5,7 @@
 
 mod common;
 
-use cni_lab::{Moment, PATIENCE, Place as _, Pod, Snapshot, eventually};
+use cni_lab::{KillPoint, Place as _, Pod, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use common::{
     Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, overlay, ports,
@@ -19,12 +19,12 @@ fn conf() -> Value {
 }
 
 /// The kill points of a call. Makes the call to find them.
-fn kill_points(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value) -> Vec<Moment> {
+fn kill_points(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value) -> Vec<KillPoint> {
     let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
-    Moment::all(&ctx.node, &exec).unwrap()
+    KillPoint::all(&ctx.node, &exec).unwrap()
 }
 
-fn kill(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value, kill_point: &Moment) {
+fn kill(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value, kill_point: &KillPoint) {
     let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
     kill_point.kill(&ctx.node, &exec).unwrap();
 }
@@ -58,7 +58,7 @@ fn del_cleans_up_after_a_killed_add() {
             assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
             pod.delete().unwrap();
         }
-        assert!(eventually(PATIENCE, || ports(&ctx.node, "br0").len() == 1), "killed {kill_point}");
+        assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "killed {kill_point}");
         assert_eq!(ctx.reservations().len(), 2, "killed {kill_point}");
         let rules = ctx.node.sh("nft list ruleset").unwrap();
         assert!(!rules.contains("killed"), "killed {kill_point}\n{rules}");
@@ -132,10 +132,7 @@ fn gc_cleans_up_after_killed_add_and_del() {
             kill(&ctx, verb, &pod, &conf(), &kill_point);
             pod.delete().unwrap();
             ctx.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
-            assert!(
-                eventually(PATIENCE, || ports(&ctx.node, "br0").len() == 1),
-                "{verb} killed {kill_point}"
-            );
+            assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "{verb} killed {kill_point}");
             assert_eq!(ctx.reservations().len(), 2, "{verb} killed {kill_point}");
             let rules = ctx.node.sh("nft list ruleset").unwrap();
             assert!(!rules.contains("lost"), "{verb} killed {kill_point}\n{rules}");

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use cni_common::netns::Netns;
-use cni_common::plugin::{Attach, Detach, Plugin};
-use cni_common::spec::{AddResult, CniError, Interface, IpConfig, Step};
+use cni_common::plugin::{AddRequest, DelRequest, Plugin};
+use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig};
 use ferrule_kernel::netlink::addr::Address;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket};
@@ -25,7 +25,7 @@ impl Plugin for Loopback {
         "loopback"
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         let mut socket = open_socket(call.sandbox.netns()?)?;
         set_up(&mut socket, true)?;
         match &call.prev_result {
@@ -34,12 +34,12 @@ impl Plugin for Loopback {
         }
     }
 
-    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         let Some(result) = &call.prev_result else {
             return Err(CniError::invalid_config("Required prevResult missing"));
         };
         let mut socket = open_socket(call.sandbox.netns()?)?;
-        let lo = socket.link(LinkId::Index(INDEX)).step(|| "look up lo")?;
+        let lo = socket.link(LinkId::Index(INDEX)).context(|| "look up lo")?;
         if !lo.is_some_and(|lo| lo.is_up()) {
             return Err(CniError::internal("loopback interface is down"));
         }
@@ -53,7 +53,7 @@ impl Plugin for Loopback {
         }
     }
 
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         match call.netns {
             Some(netns) => set_up(&mut open_socket(netns)?, false),
             None => Ok(()),
@@ -62,16 +62,16 @@ impl Plugin for Loopback {
 }
 
 fn open_socket(netns: &Netns) -> Result<Socket, CniError> {
-    enter(netns, || Socket::route().step(|| "open a netlink socket in the container"))
+    enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))
 }
 
 fn set_up(socket: &mut Socket, up: bool) -> Result<(), CniError> {
     let request = link::set_flags(INDEX, if up { IFF_UP } else { 0 }, IFF_UP);
-    socket.request(request).step(|| if up { "set lo up" } else { "set lo down" }).map(drop)
+    socket.request(request).context(|| if up { "set lo up" } else { "set lo down" }).map(drop)
 }
 
 fn addresses(socket: &mut Socket) -> Result<Vec<Address>, CniError> {
-    socket.addresses(INDEX).step(|| "list the addresses of lo")
+    socket.addresses(INDEX).context(|| "list the addresses of lo")
 }
 
 /// The result of an ADD without prevResult: the first loopback address of each family. Administrators may add

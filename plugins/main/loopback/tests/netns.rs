@@ -3,7 +3,7 @@
 
 mod common;
 
-use cni_lab::{PATIENCE, Place as _, eventually};
+use cni_lab::{Place as _, TIMEOUT, eventually};
 use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
 use serde_json::json;
 
@@ -67,7 +67,7 @@ fn any_path_of_the_namespace_works_and_is_reported_unchanged() {
         assert!(!is_up(&pod), "{path}");
     }
     drop(sleeper);
-    assert!(eventually(PATIENCE, || !std::path::Path::new(&of_process).exists()));
+    assert!(eventually(TIMEOUT, || !std::path::Path::new(&of_process).exists()));
     fail(&node, &call("ADD", &pod).env("CNI_NETNS", of_process.as_str()), 4);
     succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", of_process.as_str()));
 }

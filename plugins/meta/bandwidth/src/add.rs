@@ -4,8 +4,8 @@
 //! the IFB's alias, which tells DEL that the ingress qdisc is ours, even if ADD is killed right after. It
 //! ends with the filter, so packets of the container are redirected only when the IFB is ready.
 
-use cni_common::plugin::Attach;
-use cni_common::spec::{AddResult, CniError, Interface, Step as _};
+use cni_common::plugin::AddRequest;
+use cni_common::spec::{AddResult, CniError, Context as _, Interface};
 use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
@@ -24,7 +24,7 @@ const TRIES: u32 = 3;
 ///
 /// # Errors
 /// The error of the first step that failed, after everything that ADD made has been removed.
-pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let mut result = call
         .prev_result
@@ -36,7 +36,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
     let mut tries = TRIES;
     let made = loop {
         let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
@@ -69,7 +69,7 @@ pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed>
     first.extend(prepare_ifb(egress));
     let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
     let disappeared = || CniError::internal(format!("ifb device {:?} disappeared", egress.name));
-    let ifb = ifb.step(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
+    let ifb = ifb.context(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
     let ifb = ifb.inspect_err(|_| done.undo(socket))?;
     done.run(socket, connect(plan.host, egress, ifb.index))?;
     Ok(Some(ifb))

@@ -1,7 +1,7 @@
 //! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
-use cni_common::plugin::Attach;
-use cni_common::spec::{AddResult, CniError, Step};
+use cni_common::plugin::AddRequest;
+use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
@@ -16,7 +16,7 @@ use cni_common::plugin::Attachment;
 ///
 /// # Errors
 /// The first object that is missing or altered. The texts are the reference's where it has one.
-pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let result = call
         .prev_result
@@ -25,7 +25,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
     let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
     let sizes = plan::sizes(&container, &host);
     if let Some(limit) = conf.ingress {
@@ -44,7 +44,7 @@ pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
         return Err(CniError::internal(format!("{name:?} has no filter that redirects to {:?}", ifb.name)));
     }
     let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
-    let root = qdisc::read(root).step(|| format!("look up the qdisc of {:?}", ifb.name))?;
+    let root = qdisc::read(root).context(|| format!("look up the qdisc of {:?}", ifb.name))?;
     compare(ifb, root.as_ref(), limit, &conf, sizes)
 }
 

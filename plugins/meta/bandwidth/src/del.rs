@@ -6,8 +6,8 @@
 //! filter that redirects to the IFB.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::Detach;
-use cni_common::spec::{CniError, Failures, Step};
+use cni_common::plugin::DelRequest;
+use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
@@ -28,9 +28,9 @@ struct Inside {
 ///
 /// # Errors
 /// All objects that could not be removed; every one is tried.
-pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
     let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
     let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
     let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
@@ -97,8 +97,8 @@ fn to_remove<'l>(
 /// names IFBs after network and container alone. Without a namespace there are no other interfaces.
 fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
     let links = enter(netns, || {
-        let mut inside = Socket::route().step(|| "open a netlink socket in the container")?;
-        inside.links(Some("veth")).step(|| "list the container's links")
+        let mut inside = Socket::route().context(|| "open a netlink socket in the container")?;
+        inside.links(Some("veth")).context(|| "list the container's links")
     });
     let others = links.unwrap_or_default().into_iter().filter(|link| link.name != ifname);
     others.filter_map(|link| link.peer).any(|peer| {
@@ -167,7 +167,7 @@ pub fn send(socket: &mut Socket, requests: Vec<(String, Message)>) -> Result<(),
         match answer {
             Err(error) if matches!(error.errno, Errno::ENODEV | Errno::ENOENT) => {}
             outcome => {
-                failures.keep(outcome.step(|| step));
+                failures.keep(outcome.context(|| step));
             }
         }
     }

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use cni_common::plugin::Collect;
-use cni_common::spec::{CniError, Step};
+use cni_common::plugin::GcRequest;
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::{Socket, ifb};
 
@@ -22,12 +22,12 @@ const UNUSED_TIME: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// All IFBs that could not be removed; every one is tried.
-pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
+pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
     let owners: Vec<Attachment<'_>> =
         call.valid.iter().map(|valid| Attachment::valid(network, valid)).collect();
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
-    let links = socket.links(Some(ifb::KIND)).step(|| "list the ifb devices")?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let links = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
         ours.filter(|link| !must_stay(link, network, &owners)).partition(|link| !link.alias.is_empty());
@@ -65,7 +65,7 @@ fn unused(socket: &mut Socket, mut links: Vec<Link>) -> Result<Vec<Link>, CniErr
 /// The indices of all links that a filter of a veth redirects to.
 fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
     let mut used = Vec::new();
-    for veth in socket.links(Some("veth")).step(|| "list the veth devices")? {
+    for veth in socket.links(Some("veth")).context(|| "list the veth devices")? {
         let ingress_qdisc = state::veth(socket, veth.index)?.and_then(|host| host.ingress_qdisc);
         used.extend(
             ingress_qdisc.iter().flat_map(|qdisc| &qdisc.filters).filter_map(|filter| filter.redirect),

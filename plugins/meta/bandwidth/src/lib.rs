@@ -20,7 +20,7 @@ pub mod state;
 pub mod status;
 pub mod steps;
 
-use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError, SpecVersion};
 
 /// The plugin.
@@ -42,23 +42,23 @@ impl Plugin for Bandwidth {
         ]
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         add::add(call)
     }
 
-    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         check::check(call)
     }
 
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         del::del(call)
     }
 
-    fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         gc::gc(call)
     }
 
-    fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         config::Conf::read(call.config)?;
         status::status()
     }

@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::{Answer, Error, Message, Socket, nsid};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kit::netns::enter;
 
 use crate::owner;
@@ -63,8 +63,8 @@ pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
     let found = enter(netns, || {
-        let mut socket = Socket::route().step(|| "open a netlink socket in the container")?;
-        socket.link(LinkId::Name(ifname)).step(|| format!("look up {ifname:?} in the container"))
+        let mut socket = Socket::route().context(|| "open a netlink socket in the container")?;
+        socket.link(LinkId::Name(ifname)).context(|| format!("look up {ifname:?} in the container"))
     })?;
     let link = found.ok_or_else(|| no_peer(format!("could not look up {ifname:?}: Link not found")))?;
     if link.kind != VETH || link.peer.is_none() {
@@ -104,8 +104,8 @@ pub fn read(
             && number.is_some()
             && link.peer_netns == number
     };
-    let number = nsid::read(nsid).step(|| "look up the number of the container's namespace")?;
-    let link = link::read(link).step(lookup)?.filter(|link| is_peer(link, number));
+    let number = nsid::read(nsid).context(|| "look up the number of the container's namespace")?;
+    let link = link::read(link).context(lookup)?.filter(|link| is_peer(link, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
     let host = read_host(socket, link, root, ingress_qdisc, with_filters)?;
@@ -123,7 +123,7 @@ pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniErro
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let answers = socket.requests(host_requests(index));
     let [link, root, ingress_qdisc] = <[Answer; 3]>::try_from(answers).map_err(|_| missing_answers())?;
-    let link = link::read(link).step(|| format!("look up link {index}"))?;
+    let link = link::read(link).context(|| format!("look up link {index}"))?;
     link.filter(|link| link.kind == VETH)
         .map(|link| read_host(socket, link, root, ingress_qdisc, true))
         .transpose()
@@ -139,8 +139,8 @@ fn ifb_requests(owner: &Attachment<'_>) -> [Message; 2] {
 
 fn read_ifbs(owner: &Attachment<'_>, shared: Answer, own: Answer) -> Result<Ifbs, CniError> {
     Ok(Ifbs {
-        shared: link::read(shared).step(|| format!("look up {:?}", owner::shared_name(owner)))?,
-        own: link::read(own).step(|| format!("look up {:?}", owner::own_name(owner)))?,
+        shared: link::read(shared).context(|| format!("look up {:?}", owner::shared_name(owner)))?,
+        own: link::read(own).context(|| format!("look up {:?}", owner::own_name(owner)))?,
     })
 }
 
@@ -152,14 +152,14 @@ fn read_host(
     filters: bool,
 ) -> Result<Host, CniError> {
     let list = || format!("look up the qdiscs of {:?}", link.name);
-    let root = qdisc::read(root).step(list)?;
+    let root = qdisc::read(root).context(list)?;
     let ingress_qdisc = qdisc::read(ingress_qdisc)
-        .step(list)?
+        .context(list)?
         .map(|qdisc| IngressQdisc { kind: qdisc.kind, filters: Vec::new() });
     let mut host = Host { link, root, ingress_qdisc };
     if let Some(ingress_qdisc) = host.ingress_qdisc.as_mut().filter(|_| filters) {
         let found: Result<_, Error> = socket.filters(host.link.index, ingress_qdisc.parent());
-        ingress_qdisc.filters = found.step(|| format!("list the filters of {:?}", host.link.name))?;
+        ingress_qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
     }
     Ok(host)
 }

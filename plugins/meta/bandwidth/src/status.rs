@@ -4,7 +4,7 @@
 //! kind or can load its module; nothing is created. A filter needs an ingress qdisc, so filters are tested in
 //! a temporary network namespace, which ends with this process.
 
-use cni_common::spec::{CniError, Code, Step};
+use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
 use nix::sched::{CloneFlags, unshare};
 
@@ -33,7 +33,7 @@ pub fn status() -> Result<(), CniError> {
     let mut lacks = missing(&mut open()?, KINDS);
     if lacks.is_empty() {
         unshare(CloneFlags::CLONE_NEWNET)
-            .step(|| "create a network namespace for the filter test")
+            .context(|| "create a network namespace for the filter test")
             .map_err(unavailable)?;
         lacks = missing_filter(&mut open()?);
     }
@@ -47,7 +47,7 @@ pub fn status() -> Result<(), CniError> {
 }
 
 fn open() -> Result<Socket, CniError> {
-    Socket::route().step(|| "open a netlink socket").map_err(unavailable)
+    Socket::route().context(|| "open a netlink socket").map_err(unavailable)
 }
 
 fn unavailable(error: CniError) -> CniError {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cni_lab::{Node, PATIENCE, Place as _, Pod, eventually};
+use cni_lab::{Node, Place as _, Pod, TIMEOUT, eventually};
 use cni_runner::Exec;
 use common::{
     BANDWIDTH, Bins, By, CONTAINERD, CRIO, attached, both, call, config, ifbs, limits, network, shaped,
@@ -106,7 +106,7 @@ fn thirty_two_concurrent_pods_leave_nothing() {
             }
         });
         assert!(
-            eventually(PATIENCE, || before.diff(&snapshot(&node)).is_empty()),
+            eventually(TIMEOUT, || before.diff(&snapshot(&node)).is_empty()),
             "{}",
             before.diff(&snapshot(&node))
         );

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cni_lab::{Node, PATIENCE, Place as _, Snapshot, eventually};
+use cni_lab::{Node, Place as _, Snapshot, TIMEOUT, eventually};
 use cni_runner::Exec;
 use cni_runner::ValidAttachment;
 use common::{
@@ -55,7 +55,7 @@ fn gc_removes_ifbs_after_a_lost_del() {
     // network.
     let with_alias = shared_name(&owner("lost", "eth0"));
     let wait = || {
-        eventually(PATIENCE, || {
+        eventually(TIMEOUT, || {
             !node.sh("ip -o link show type veth").unwrap().contains("nobody")
                 && node.sh("ip -o link show type veth").unwrap().lines().count() == 3
         })

@@ -5,7 +5,7 @@
 
 mod common;
 
-use cni_lab::{Moment, Node, PATIENCE, Place as _, eventually};
+use cni_lab::{KillPoint, Node, Place as _, TIMEOUT, eventually};
 use cni_runner::Exec;
 use common::{
     Bins, By, CONTAINERD, NETWORK, attached, both, bridge_only, call, config, ifbs, snapshot, succeed,
@@ -21,8 +21,8 @@ fn del_cleans_up_after_killed_calls() {
     };
     let [add, del] = ["ADD", "DEL"].map(|verb| exec(verb, &result));
     let before = snapshot(&node);
-    let adds = Moment::all(&node, &add).unwrap();
-    for kill_point in Moment::all(&node, &del).unwrap() {
+    let adds = KillPoint::all(&node, &add).unwrap();
+    for kill_point in KillPoint::all(&node, &del).unwrap() {
         succeed(&node, &add);
         kill_point.kill(&node, &del).unwrap();
         succeed(&node, &del);
@@ -61,11 +61,11 @@ fn gc_cleans_up_after_killed_calls() {
         make(&exec(verb));
         runtime.del(&bridge_only("1.0.0"), &pod.attachment("eth0")).unwrap();
         pod.delete().unwrap();
-        assert!(eventually(PATIENCE, || node.sh("ip -o link show type veth").unwrap().is_empty()));
+        assert!(eventually(TIMEOUT, || node.sh("ip -o link show type veth").unwrap().is_empty()));
     };
     for verb in ["ADD", "DEL"] {
         let mut kill_points = Vec::new();
-        call_and_delete_the_pod(verb, &mut |exec| kill_points = Moment::all(&node, exec).unwrap());
+        call_and_delete_the_pod(verb, &mut |exec| kill_points = KillPoint::all(&node, exec).unwrap());
         for kill_point in kill_points {
             call_and_delete_the_pod(verb, &mut |exec| kill_point.kill(&node, exec).unwrap());
             succeed(&node, &gc);

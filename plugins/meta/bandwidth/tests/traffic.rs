@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cni_lab::{Background, Node, PATIENCE, Place as _, Pod, eventually};
+use cni_lab::{Background, Node, Place as _, Pod, TIMEOUT, eventually};
 use common::{Bins, By, CONTAINERD, CRIO, KUBELET, both, limits, network, shaped};
 use ferrule_bandwidth::config::{Limit, Numbers};
 use ferrule_bandwidth::shape::{self, Sizes};
@@ -68,7 +68,7 @@ impl Server {
             .spawn(command)
             .unwrap_or_else(|error| panic!("iperf3 is needed (apt install iperf3): {error}"));
         let listens = || pod.sh("ss -ltn").unwrap().contains(":5201");
-        assert!(eventually(PATIENCE, listens), "iperf3 does not listen: is it installed?");
+        assert!(eventually(TIMEOUT, listens), "iperf3 does not listen: is it installed?");
         Server { _pod: pod, address, _iperf: iperf }
     }
 

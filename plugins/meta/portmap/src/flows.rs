@@ -106,6 +106,6 @@ fn is_local(route: &mut Option<Socket>, ip: IpAddr) -> bool {
     if route.is_none() {
         *route = Socket::route().ok();
     }
-    let way = route.as_mut().map(|socket| socket.way_to(ip));
+    let way = route.as_mut().map(|socket| socket.route_to(ip));
     way.is_some_and(|way| way.is_ok_and(|way| way.is_some_and(|way| way.local)))
 }

@@ -13,7 +13,7 @@
 
 use std::process::ExitCode;
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Batch;
 use ipnetwork::IpNetwork;
@@ -76,7 +76,7 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
 
 /// Whether all was handed over.
 fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
-    let mut socket = Socket::netfilter().step(|| "open a netfilter socket")?;
+    let mut socket = Socket::netfilter().context(|| "open a netfilter socket")?;
     let mut tries = TRIES;
     loop {
         let (generation, all) = live(&mut socket)?;
@@ -99,7 +99,7 @@ fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
                     tries -= 1;
                     continue;
                 }
-                outcome => outcome.step(|| "hand host ports over")?,
+                outcome => outcome.context(|| "hand host ports over")?,
             }
             services::collect(&mut socket)?;
         }

@@ -26,7 +26,7 @@ pub mod verbs;
 
 use std::process::ExitCode;
 
-use cni_common::plugin::{Attach, Collect, Detach, Plugin, Probe};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError};
 
 /// The plugin.
@@ -41,23 +41,23 @@ impl Plugin for Portmap {
         hand_back::tool(arguments)
     }
 
-    fn add(&self, call: &Attach<'_>) -> Result<AddResult, CniError> {
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         verbs::add(call)
     }
 
-    fn check(&self, call: &Attach<'_>) -> Result<(), CniError> {
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         verbs::check(call)
     }
 
-    fn del(&self, call: &Detach<'_>) -> Result<(), CniError> {
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         verbs::del(call)
     }
 
-    fn gc(&self, call: &Collect<'_>) -> Result<(), CniError> {
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         verbs::gc(call)
     }
 
-    fn status(&self, call: &Probe<'_>) -> Result<(), CniError> {
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         verbs::status(call)
     }
 }

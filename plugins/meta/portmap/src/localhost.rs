@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni_common::spec::{AddResult, CniError, Step};
+use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::netlink::{LinkId, Socket};
 use ferrule_kernel::sysctl;
 
@@ -20,13 +20,13 @@ fn setting(link: &str) -> String {
 /// # Errors
 /// Code 999 if the kernel cannot be asked.
 pub fn pod_link(result: &AddResult, pod: IpAddr) -> Result<Option<String>, CniError> {
-    let mut socket = Socket::route().step(|| "open a netlink socket")?;
-    let way = socket.way_to(pod).step(|| format!("look up the way to {pod}"))?;
+    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let way = socket.route_to(pod).context(|| format!("look up the way to {pod}"))?;
     let Some(index) = way.filter(|way| !way.local && !way.routed && way.prefix > 0).and_then(|way| way.oif)
     else {
         return Ok(None);
     };
-    let link = socket.link(LinkId::Index(index)).step(|| format!("look up link {index}"))?;
+    let link = socket.link(LinkId::Index(index)).context(|| format!("look up link {index}"))?;
     let named = |name: &str| {
         result.interfaces.iter().any(|interface| interface.sandbox.is_empty() && interface.name == name)
     };
@@ -39,7 +39,7 @@ pub fn pod_link(result: &AddResult, pod: IpAddr) -> Result<Option<String>, CniEr
 /// Code 999 with the setting.
 pub fn open(result: &AddResult, pod: IpAddr) -> Result<(), CniError> {
     match pod_link(result, pod)? {
-        Some(link) => sysctl::ensure(&setting(&link), "1").step(|| "unable to enable route_localnet"),
+        Some(link) => sysctl::ensure(&setting(&link), "1").context(|| "unable to enable route_localnet"),
         None => Ok(()),
     }
 }
@@ -51,7 +51,7 @@ pub fn open(result: &AddResult, pod: IpAddr) -> Result<(), CniError> {
 pub fn check(result: &AddResult, pod: IpAddr) -> Result<(), CniError> {
     let Some(link) = pod_link(result, pod)? else { return Ok(()) };
     let setting = setting(&link);
-    match sysctl::read(&setting).step(|| format!("read {setting}"))?.as_str() {
+    match sysctl::read(&setting).context(|| format!("read {setting}"))?.as_str() {
         "1" => Ok(()),
         value => {
             Err(CniError::internal(format!("{setting} is {value}: 127.0.0.1 does not reach {pod} any more")))

@@ -8,7 +8,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use cni_common::spec::{CniError, Step, ValidAttachment};
+use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address};
 use ferrule_kernel::nftables::{
@@ -52,7 +52,7 @@ fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
 /// # Errors
 /// Code 999 with what the kernel refused.
 pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<Entry>, CniError> {
-    delete_where(socket, |comment| comment == container_id).step(|| "remove host ports of the reference")
+    delete_where(socket, |comment| comment == container_id).context(|| "remove host ports of the reference")
 }
 
 /// Removes the rules of containers that are dead. The rules do not tell the network, so a container counts as dead only if
@@ -63,7 +63,7 @@ pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<Entry>, Cni
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
     let step = || "collect host ports of the reference";
-    if present(socket).step(step)?.is_empty() {
+    if present(socket).context(step)?.is_empty() {
         return Ok(Vec::new());
     }
     let Some(results) = results(Path::new(RESULTS)) else { return Ok(Vec::new()) };
@@ -71,7 +71,7 @@ pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<Entry>, 
         valid.iter().any(|attachment| attachment.container_id == id)
             || results.iter().any(|name| name.contains(&format!("-{id}-")))
     };
-    delete_where(socket, |comment| !is_alive(comment)).step(step)
+    delete_where(socket, |comment| !is_alive(comment)).context(step)
 }
 
 fn results(folder: &Path) -> Option<Vec<String>> {
@@ -117,9 +117,9 @@ fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<V
 /// Code 999 if they cannot be read.
 pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
     let step = || "look for host ports of the reference";
-    for table in present(socket).step(step)? {
+    for table in present(socket).context(step)? {
         for chain in [HOSTPORTS, OLD_HOSTPORTS] {
-            let found = rules(socket, table, chain).step(step)?;
+            let found = rules(socket, table, chain).context(step)?;
             if found.iter().any(|rule| rule.comment.as_deref() == Some(container_id)) {
                 return Ok(true);
             }
@@ -141,8 +141,8 @@ pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) 
             continue;
         }
         let own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
-        let mut found = rules(socket, table, HOSTPORTS).step(step)?;
-        found.extend(rules(socket, table, OLD_HOSTPORTS).step(step)?);
+        let mut found = rules(socket, table, HOSTPORTS).context(step)?;
+        found.extend(rules(socket, table, OLD_HOSTPORTS).context(step)?);
         let found: Vec<Entry> =
             found.iter().filter(|rule| own(rule)).filter_map(|rule| entry(rule, v6)).collect();
         for wanted in &wanted {
@@ -159,14 +159,14 @@ pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) 
             }
         }
         for hook in ["prerouting", "output"] {
-            let found = rules(socket, table, hook).step(step)?;
+            let found = rules(socket, table, hook).context(step)?;
             if !found.iter().any(|rule| rule.jump_target().is_some()) {
                 return Err(CniError::internal(format!(
                     "nothing leads from chain {hook:?} of table {table} to host ports"
                 )));
             }
         }
-        if conf.snat && !rules(socket, table, MASQUERADING).step(step)?.iter().any(own) {
+        if conf.snat && !rules(socket, table, MASQUERADING).context(step)?.iter().any(own) {
             return Err(CniError::internal("missing hostport rules in \"masquerading\" chain"));
         }
     }
@@ -254,7 +254,7 @@ pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> 
 pub fn establish(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
     let table = TABLES[usize::from(v6)];
     let present: Vec<String> = all_chains(socket, table)
-        .step(|| "look at the table of the reference")?
+        .context(|| "look at the table of the reference")?
         .into_iter()
         .map(|(name, _)| name)
         .collect();

@@ -1,7 +1,7 @@
 //! What each verb does, step by step.
 
-use cni_common::plugin::{Attach, Collect, Detach, Probe};
-use cni_common::spec::{AddResult, CniError, Code, Failures, Step};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest};
+use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
 
@@ -14,7 +14,7 @@ use cni_common::plugin::Attachment;
 use ipnetwork::IpNetwork;
 
 fn netfilter() -> Result<Socket, CniError> {
-    Socket::netfilter().step(|| "open a netfilter socket")
+    Socket::netfilter().context(|| "open a netfilter socket")
 }
 
 /// What the configuration and the result before this plugin's come to.
@@ -25,7 +25,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(call: &Attach<'_>, conf: &Conf, result: &AddResult) -> Result<Self, CniError> {
+    fn new(call: &AddRequest<'_>, conf: &Conf, result: &AddResult) -> Result<Self, CniError> {
         let network = call.config.name();
         let addresses = address::pick(result, call.ifname);
         let plan = Plan::new(conf, network, &addresses);
@@ -47,7 +47,7 @@ impl Wanted {
 ///
 /// # Errors
 /// The first step that failed; the owner has no entries then.
-pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let Some(result) = call.prev_result.clone() else {
         return Err(not_chained("must be called as chained plugin"));
@@ -92,7 +92,7 @@ pub fn add(call: &Attach<'_>) -> Result<AddResult, CniError> {
 /// Adds the entries to our table: by one batch where the table is as it should be, as nearly always.
 fn add_to_nft(
     socket: &mut Socket,
-    call: &Attach<'_>,
+    call: &AddRequest<'_>,
     conf: &Conf,
     plan: &Plan,
     conditions: &[Conditions],
@@ -150,7 +150,7 @@ fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
 ///
 /// # Errors
 /// The first difference.
-pub fn check(call: &Attach<'_>) -> Result<(), CniError> {
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let Some(result) = &call.prev_result else {
         return Err(not_chained("Required prevResult missing"));
@@ -201,7 +201,7 @@ fn whose(socket: &mut Socket, conf: &Conf, owner: &Attachment<'_>) -> Result<Who
 ///
 /// # Errors
 /// What could not be removed, after all steps were taken.
-pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
@@ -224,7 +224,7 @@ pub fn del(call: &Detach<'_>) -> Result<(), CniError> {
 }
 
 /// The host ports that the configuration says the container has, if it can be read: iptables' rules are not taken apart.
-fn said(call: &Detach<'_>) -> Vec<Entry> {
+fn said(call: &DelRequest<'_>) -> Vec<Entry> {
     let (Ok(conf), Some(result)) = (Conf::read(call.config), &call.prev_result) else { return Vec::new() };
     Plan::new(&conf, call.config.name(), &address::pick(result, call.ifname)).entries
 }
@@ -233,7 +233,7 @@ fn said(call: &Detach<'_>) -> Vec<Entry> {
 ///
 /// # Errors
 /// What could not be removed, after all steps were taken.
-pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
+pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
     let network = call.config.name();
@@ -249,7 +249,7 @@ pub fn gc(call: &Collect<'_>) -> Result<(), CniError> {
 ///
 /// # Errors
 /// Code 50 with the reason, or that of a configuration which cannot be used.
-pub fn status(call: &Probe<'_>) -> Result<(), CniError> {
+pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
     if conf.backend == Backend::Iptables {

@@ -7,7 +7,7 @@ mod common;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use cni_lab::{PATIENCE, Place as _};
+use cni_lab::{Place as _, TIMEOUT};
 use common::{World, fill, mapping, pods, serve};
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn connect_time(world: &World, port: u16) -> Duration {
                 let mut times: Vec<Duration> = (0..101)
                     .map(|_| {
                         let began = Instant::now();
-                        let stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+                        let stream = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
                         let time = began.elapsed();
                         drop(stream);
                         time

@@ -5,8 +5,8 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use cni_lab::{PATIENCE, Place as _};
-use common::{IMPATIENCE, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
+use cni_lab::{Place as _, TIMEOUT};
+use common::{NO_ANSWER_WAIT, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
 use ferrule_kernel::conntrack::{Filter, UDP, flows};
 use ferrule_kernel::netlink::Socket;
 use serde_json::json;
@@ -37,7 +37,7 @@ fn a_client_that_never_stops_follows_the_host_port() {
         first.serve(53);
         let outside = &world.outside[usize::from(v6)];
         let client: UdpSocket = udp_socket(outside, to);
-        let ask = || udp_ask(&client, PATIENCE).unwrap_or_else(|error| error.to_string());
+        let ask = || udp_ask(&client, TIMEOUT).unwrap_or_else(|error| error.to_string());
         let answer = |name: &str| format!("{name} {}", outside.address());
         assert_eq!(ask(), answer("first"));
         first.del();
@@ -67,7 +67,7 @@ fn nobody_elses_flows_are_forgotten() {
     let client = &world.outside[0];
     let open = |to: SocketAddr, name: &str| {
         let socket = udp_socket(client, to);
-        assert_eq!(udp_ask(&socket, PATIENCE).unwrap(), format!("{name} 192.0.2.2"));
+        assert_eq!(udp_ask(&socket, TIMEOUT).unwrap(), format!("{name} 192.0.2.2"));
         socket
     };
     let kept = [
@@ -114,10 +114,10 @@ fn gc_forgets_what_a_lost_del_left() {
     let lost = world.add("lost", &pods(json!({})), &both(5353, 53));
     lost.serve(53);
     let client = udp_socket(&world.outside[0], to);
-    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "lost 192.0.2.2");
+    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "lost 192.0.2.2");
     world.node.sh("rm -rf /var/lib/cni/results").unwrap();
     world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
-    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "node 192.0.2.2");
+    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "node 192.0.2.2");
 }
 
 /// The test above would pass without us if tracking ended by itself.
@@ -130,8 +130,8 @@ fn without_forgetting_a_client_would_be_lost() {
     let first = world.add("first", &pods(json!({})), &both(5353, 53));
     first.serve(53);
     let client = udp_socket(&world.outside[0], to);
-    assert_eq!(udp_ask(&client, PATIENCE).unwrap(), "first 192.0.2.2");
+    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "first 192.0.2.2");
     world.nft("delete table inet cni_portmap");
     first.pod.sh("ip link set eth0 down").unwrap();
-    assert!(udp_ask(&client, IMPATIENCE).is_err());
+    assert!(udp_ask(&client, NO_ANSWER_WAIT).is_err());
 }

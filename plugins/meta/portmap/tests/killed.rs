@@ -1,10 +1,10 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any moment. A DEL or a GC after that
+//! A runtime that has lost patience kills the plugin with SIGKILL, at any kill_point. A DEL or a GC after that
 //! removes everything. They need root, `nft`, `strace` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
-use cni_lab::{Moment, Place as _};
+use cni_lab::{KillPoint, Place as _};
 use cni_runner::{Attachment, Exec};
 use common::ipvs::{Balancer, KubeProxy};
 use common::programs::{self, VARIANTS, saved, variant};
@@ -42,13 +42,13 @@ impl<'w> Lab<'w> {
         assert!(output.success(), "{verb} of {container}: {}", output.stdout_text());
     }
 
-    /// The moments of a call, which is made for that.
-    fn moments(&self, verb: &str, container: &str) -> Vec<Moment> {
-        Moment::all(&self.base.world.node, &self.exec(verb, container)).unwrap()
+    /// The kill_points of a call, which is made for that.
+    fn kill_points(&self, verb: &str, container: &str) -> Vec<KillPoint> {
+        KillPoint::all(&self.base.world.node, &self.exec(verb, container)).unwrap()
     }
 
-    fn kill(&self, verb: &str, container: &str, moment: &Moment) {
-        moment.kill(&self.base.world.node, &self.exec(verb, container)).unwrap();
+    fn kill(&self, verb: &str, container: &str, kill_point: &KillPoint) {
+        kill_point.kill(&self.base.world.node, &self.exec(verb, container)).unwrap();
     }
 
     /// What all tables hold.
@@ -66,23 +66,25 @@ fn killed_on(keys: &Value, path: &str) {
     let mut lab = Lab::new(&world, keys.clone(), path);
     lab.call("ADD", "other");
     lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
-    let verbs = ["ADD", "DEL"].map(|verb| (verb, lab.moments(verb, "measured")));
+    let verbs = ["ADD", "DEL"].map(|verb| (verb, lab.kill_points(verb, "measured")));
     let before = lab.state();
-    for (verb, moments) in verbs {
-        for (moment, removal) in moments.iter().flat_map(|moment| REMOVALS.map(|removal| (moment, removal))) {
+    for (verb, kill_points) in verbs {
+        for (kill_point, removal) in
+            kill_points.iter().flat_map(|kill_point| REMOVALS.map(|removal| (kill_point, removal)))
+        {
             if verb == "DEL" {
                 lab.call("ADD", "killed");
             }
-            lab.kill(verb, "killed", moment);
+            lab.kill(verb, "killed", kill_point);
             if let Some((removal, container)) = removal {
                 lab.call(removal, container);
-                assert_eq!(lab.state(), before, "{removal} after {verb} killed {moment}");
+                assert_eq!(lab.state(), before, "{removal} after {verb} killed {kill_point}");
             }
             // Whatever is left, the next container gets the port, or this one at a second try.
             lab.call("ADD", "killed");
             lab.call("CHECK", "killed");
             lab.call("DEL", "killed");
-            assert_eq!(lab.state(), before, "{verb} killed {moment}");
+            assert_eq!(lab.state(), before, "{verb} killed {kill_point}");
         }
     }
 }
@@ -109,29 +111,29 @@ fn while_kube_proxy_comes_and_goes(variant: &'static str) {
     lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
     let proxy = KubeProxy { world: &world, variant, balancer: Balancer::Listeners };
     proxy.start();
-    let comes = lab.moments("ADD", "measured");
+    let comes = lab.kill_points("ADD", "measured");
     lab.call("CHECK", "measured");
     lab.call("DEL", "measured");
     proxy.clean_up();
-    let goes = lab.moments("GC", "");
+    let goes = lab.kill_points("GC", "");
     // From here on the order of the table's chains stays.
     let before = lab.state();
     assert!(before.contains("chain local") && !before.contains("FERRULE"), "{before}");
-    for (verb, moments) in [("ADD", comes), ("GC", goes)] {
-        for moment in moments {
+    for (verb, kill_points) in [("ADD", comes), ("GC", goes)] {
+        for kill_point in kill_points {
             proxy.start();
             if verb == "ADD" {
-                lab.kill(verb, "killed", &moment);
+                lab.kill(verb, "killed", &kill_point);
             }
             lab.call("ADD", "killed");
             lab.call("CHECK", "killed");
             lab.call("DEL", "killed");
             proxy.clean_up();
             if verb == "GC" {
-                lab.kill(verb, "", &moment);
+                lab.kill(verb, "", &kill_point);
             }
             lab.call("GC", "");
-            assert_eq!(lab.state(), before, "{variant}, {verb} killed {moment}");
+            assert_eq!(lab.state(), before, "{variant}, {verb} killed {kill_point}");
         }
     }
 }
@@ -151,12 +153,12 @@ fn while_kube_proxy_comes_and_goes_with_iptables_legacy() {
 fn the_first_add_of_a_node() {
     const PATH: &str = "/usr/sbin:/usr/bin";
     let measured = World::new();
-    for moment in Lab::new(&measured, json!({}), PATH).moments("ADD", "first") {
+    for kill_point in Lab::new(&measured, json!({}), PATH).kill_points("ADD", "first") {
         let world = World::new();
         let lab = Lab::new(&world, json!({}), PATH);
-        lab.kill("ADD", "first", &moment);
+        lab.kill("ADD", "first", &kill_point);
         lab.call("DEL", "first");
-        assert_eq!(world.count(), 0, "killed {moment}");
+        assert_eq!(world.count(), 0, "killed {kill_point}");
         lab.call("ADD", "first");
         lab.call("CHECK", "first");
     }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
 
-use cni_lab::{PATIENCE, Place, kernel_module};
+use cni_lab::{Place, TIMEOUT, kernel_module};
 use common::{World, mapping, pods, silent};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -17,7 +17,7 @@ const REQUEST: [u8; 8192] = [b'?'; 8192];
 
 fn socket(domain: Domain) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::SCTP))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket)
 }
 
@@ -34,7 +34,7 @@ fn serve(place: &impl Place, name: &str, port: u16) {
     let name = name.to_owned();
     let answer = move || -> io::Result<()> {
         let (mut connection, caller) = listener.accept()?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_read_timeout(Some(TIMEOUT))?;
         connection.read_exact(&mut REQUEST.clone())?;
         let caller = caller.as_socket().map(|caller| caller.ip().to_canonical().to_string());
         connection.write_all(format!("{name} {}", caller.unwrap_or_default()).as_bytes())
@@ -50,7 +50,7 @@ fn serve(place: &impl Place, name: &str, port: u16) {
 fn ask(place: &impl Place, to: SocketAddr) -> io::Result<String> {
     let ask = || {
         let mut connection = socket(Domain::for_address(to))?;
-        connection.connect_timeout(&to.into(), PATIENCE)?;
+        connection.connect_timeout(&to.into(), TIMEOUT)?;
         connection.write_all(&REQUEST)?;
         let mut answer = String::new();
         connection.read_to_string(&mut answer)?;

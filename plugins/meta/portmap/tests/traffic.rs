@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
-use cni_lab::{PATIENCE, Place as _};
+use cni_lab::{Place as _, TIMEOUT};
 use common::{World, ask, both, mapping, more, pods, serve, silent, tcp};
 use serde_json::json;
 
@@ -87,12 +87,12 @@ fn the_ipv6_loopback_address_is_refused_at_once_and_left_to_its_owner() {
     let to = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 8080);
     let refusals = (0..3).map(|_| {
         let began = Instant::now();
-        let error = tcp(&world.node, to, PATIENCE).unwrap_err();
+        let error = tcp(&world.node, to, TIMEOUT).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         began.elapsed()
     });
     // The quickest, since others use the machine too.
-    assert!(refusals.min() < Some(common::IMPATIENCE));
+    assert!(refusals.min() < Some(common::NO_ANSWER_WAIT));
     common::serve_at(&world.node, "daemon", to);
     assert_eq!(ask(&world.node, "tcp", to), Ok("daemon ::1".to_owned()));
 }

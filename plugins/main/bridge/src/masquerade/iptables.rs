@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
 use ferrule_kernel::iptables::{kernel, legacy};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Rule;
@@ -23,8 +23,8 @@ const POSTROUTING: &str = "POSTROUTING";
 pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, CniError> {
     let step = || "list masquerade rules of iptables-nft";
     let mut sources = Vec::new();
-    for v6 in kernel::families_with(socket, &[chain]).step(step)? {
-        let jumps = kernel::jumps(socket, v6, POSTROUTING, chain).step(step)?;
+    for v6 in kernel::families_with(socket, &[chain]).context(step)? {
+        let jumps = kernel::jumps(socket, v6, POSTROUTING, chain).context(step)?;
         sources.extend(jumps.iter().filter_map(Rule::source));
     }
     Ok(sources)
@@ -32,7 +32,7 @@ pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, C
 
 /// The source addresses whose traffic iptables-legacy's `POSTROUTING` sends to the chain.
 pub(super) fn legacy_sources(chain: &str) -> Result<Vec<IpAddr>, CniError> {
-    let listings = legacy::listings().step(|| "list masquerade rules of iptables-legacy")?;
+    let listings = legacy::listings().context(|| "list masquerade rules of iptables-legacy")?;
     let rules = listings.iter().flat_map(|listing| listing.jumps_to(chain));
     Ok(rules.filter(|rule| rule.chain == POSTROUTING).filter_map(source).collect())
 }
@@ -51,9 +51,9 @@ pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), CniError> {
     let kernel = kernel::families_with(socket, &[chain]).and_then(|families| {
         families.into_iter().try_for_each(|v6| kernel::delete_chain(socket, v6, &[POSTROUTING], chain))
     });
-    failures.keep(kernel.step(|| "remove masquerade rules of iptables-nft"));
+    failures.keep(kernel.context(|| "remove masquerade rules of iptables-nft"));
     failures.keep(
-        legacy::remove(|_| vec![chain.to_owned()]).step(|| "remove masquerade rules of iptables-legacy"),
+        legacy::remove(|_| vec![chain.to_owned()]).context(|| "remove masquerade rules of iptables-legacy"),
     );
     failures.into_result()
 }
@@ -64,9 +64,9 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
     let dead = |comment: &str, target: &str| plan::dead_chain(comment, target, network, valid);
     failures.keep(
         kernel::delete_dead(socket, POSTROUTING, dead)
-            .step(|| "remove dead masquerade rules of iptables-nft"),
+            .context(|| "remove dead masquerade rules of iptables-nft"),
     );
-    failures.keep(legacy::remove_dead(dead).step(|| "remove dead masquerade rules of iptables-legacy"));
+    failures.keep(legacy::remove_dead(dead).context(|| "remove dead masquerade rules of iptables-legacy"));
     failures.into_result()
 }
 

@@ -20,7 +20,7 @@ pub mod plan;
 
 use std::net::IpAddr;
 
-use cni_common::spec::{CniError, Code, Failures, Step, ValidAttachment};
+use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
@@ -41,7 +41,7 @@ pub fn add(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    nft::add(socket, attachment, addresses).step(|| "add masquerade rules")
+    nft::add(socket, attachment, addresses).context(|| "add masquerade rules")
 }
 
 /// Checks that the kernel supports nf_tables.
@@ -67,7 +67,7 @@ pub fn check(
         missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
     };
     let mut missing =
-        without(addresses.to_vec(), nft::sources(socket, attachment).step(|| "list masquerade rules")?);
+        without(addresses.to_vec(), nft::sources(socket, attachment).context(|| "list masquerade rules")?);
     if !missing.is_empty() {
         missing = without(missing, iptables::sources(socket, &chain)?);
     }
@@ -88,7 +88,7 @@ pub fn check(
 pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let chain = plan::chain_of(attachment.network, attachment.container_id);
-    failures.keep(nft::delete(socket, attachment).step(|| "remove masquerade rules"));
+    failures.keep(nft::delete(socket, attachment).context(|| "remove masquerade rules"));
     failures.keep(iptables::delete(socket, &chain));
     failures.into_result()
 }
@@ -99,7 +99,7 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
 /// Code 999 with all failures; every step is tried.
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(nft::gc(socket, network, valid).step(|| "remove dead masquerade rules"));
+    failures.keep(nft::gc(socket, network, valid).context(|| "remove dead masquerade rules"));
     failures.keep(iptables::gc(socket, network, valid));
     failures.into_result()
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni_lab::{Client, Node, PATIENCE, Place, Pod, Snapshot, bin_dir, eventually};
+use cni_lab::{Client, Node, Place, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::{Attachment, Exec, Output};
 use serde_json::Value;
 
@@ -143,7 +143,7 @@ pub(crate) fn wait_for_dad(ctx: &TestContext, client: &Client) {
         let tentative = "ip -6 address show tentative";
         ctx.node.sh(tentative).unwrap().is_empty() && client.sh(tentative).unwrap().is_empty()
     };
-    assert!(eventually(PATIENCE, is_ready));
+    assert!(eventually(TIMEOUT, is_ready));
 }
 
 /// Panics if the place differs from the snapshot.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cni_common::spec::{CniError, Step, ValidAttachment};
+use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
 use ferrule_kernel::iptables::{Listing, Programs};
 use ipnetwork::IpNetwork;
@@ -27,13 +27,13 @@ pub(super) fn add(
     let _lock = lock_shared()?;
     let mut tries = TRIES;
     loop {
-        let listing = Listing::parse(&programs.save().step(|| STEP)?);
+        let listing = Listing::parse(&programs.save().context(|| STEP)?);
         let usable =
             external.and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { absent(chain) });
         let lines = seeing(&rules_here(conf, owner, address, usable), &listing);
         match programs.restore(&lines) {
             Err(_) if tries > 0 => tries -= 1,
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.context(|| STEP),
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod rules;
 use std::io;
 use std::path::Path;
 
-use cni_common::spec::{CniError, Failures, Step, ValidAttachment};
+use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
 use ferrule_kernel::iptables::kernel::exist;
 use ferrule_kernel::iptables::{Listing, Programs, Variant};
 use ferrule_kernel::lock::Lock;
@@ -44,7 +44,7 @@ pub fn add(
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     for address in addresses {
-        let programs = Programs::of_node(address.is_ipv6()).step(|| STEP)?;
+        let programs = Programs::of_node(address.is_ipv6()).context(|| STEP)?;
         match programs.variant {
             Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
             Variant::Legacy => legacy::add(&programs, conf, owner, *address)?,
@@ -63,14 +63,14 @@ fn add_nft(
     let v6 = address.is_ipv6();
     let external = match conf.external_chain.as_deref() {
         Some(chain) if conf.snat => {
-            let is_there = exist(socket, v6, &[chain]).step(|| STEP)? == [true];
+            let is_there = exist(socket, v6, &[chain]).context(|| STEP)? == [true];
             is_there.then_some(chain).or_else(|| absent(chain))
         }
         _ => None,
     };
     let rules = rules_here(conf, owner, address, external);
     // Of an earlier ADD, perhaps with another address: its rules would come first.
-    kernel::delete_in(socket, v6, owner).step(|| STEP)?;
+    kernel::delete_in(socket, v6, owner).context(|| STEP)?;
     let mut tries = TRIES;
     loop {
         let (mut lines, _lock) = missing(socket, &rules)?;
@@ -79,7 +79,7 @@ fn add_nft(
         match programs.restore(&lines) {
             // Somebody else has made or removed a shared chain meanwhile.
             Err(_) if tries > 0 => tries -= 1,
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.context(|| STEP),
         }
     }
 }
@@ -93,7 +93,7 @@ fn rules_here(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external:
 
 /// The lines that make what containers share and the kernel lacks; if there are any, with the lock until they are carried out.
 fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lock>), CniError> {
-    let mut look = || kernel::missing(socket, rules).step(|| STEP);
+    let mut look = || kernel::missing(socket, rules).context(|| STEP);
     if look()?.is_empty() {
         return Ok((Vec::new(), None));
     }
@@ -130,14 +130,14 @@ fn absent(chain: &str) -> Option<&'static str> {
 pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for address in addresses {
         let v6 = address.is_ipv6();
-        let own = Programs::of_node(v6).step(|| CHECK_STEP)?;
-        let mut listing = Listing::parse(&own.save().step(|| CHECK_STEP)?);
+        let own = Programs::of_node(v6).context(|| CHECK_STEP)?;
+        let mut listing = Listing::parse(&own.save().context(|| CHECK_STEP)?);
         // Where the node's own variant has nothing of the container's, the other one may.
         if !listing.has_chain(&chain_of(owner.network, owner.container_id))
             && own.variant != Variant::Legacy
             && let Some(legacy) = Programs::legacy(v6)
         {
-            listing = Listing::parse(&legacy.save().step(|| CHECK_STEP)?);
+            listing = Listing::parse(&legacy.save().context(|| CHECK_STEP)?);
         }
         compare(conf, owner, *address, &listing)?;
     }
@@ -186,9 +186,9 @@ fn compare(
 /// All steps are taken; code 999 with what failed.
 pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(kernel::delete(socket, owner).step(|| "remove host ports of iptables"));
+    failures.keep(kernel::delete(socket, owner).context(|| "remove host ports of iptables"));
     if processes {
-        failures.keep(legacy::delete(owner).step(|| "remove host ports of iptables-legacy"));
+        failures.keep(legacy::delete(owner).context(|| "remove host ports of iptables-legacy"));
     }
     failures.into_result()
 }
@@ -199,8 +199,8 @@ pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> R
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(kernel::gc(socket, network, valid).step(|| "collect host ports of iptables"));
-    failures.keep(legacy::gc(network, valid).step(|| "collect host ports of iptables-legacy"));
+    failures.keep(kernel::gc(socket, network, valid).context(|| "collect host ports of iptables"));
+    failures.keep(legacy::gc(network, valid).context(|| "collect host ports of iptables-legacy"));
     failures.into_result()
 }
 
@@ -218,5 +218,5 @@ pub fn available(v6: bool) -> io::Result<()> {
 /// Code 999 with what a program said.
 pub fn has(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
     let step = || "look for iptables chains";
-    Ok(!kernel::families_of(socket, owner).step(step)?.is_empty() || legacy::has(owner).step(step)?)
+    Ok(!kernel::families_of(socket, owner).context(step)?.is_empty() || legacy::has(owner).context(step)?)
 }

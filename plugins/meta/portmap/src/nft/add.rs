@@ -1,6 +1,6 @@
 //! ADD: one batch that only adds, and where that does not do, one that looks first.
 
-use cni_common::spec::{CniError, Code, Step};
+use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, generation};
 
@@ -28,7 +28,7 @@ pub fn try_add(
     plan: &Plan,
     gate: Gate,
 ) -> Result<bool, CniError> {
-    if !establish::stands(socket, plan, gate).step(|| STEP)? {
+    if !establish::stands(socket, plan, gate).context(|| STEP)? {
         return Ok(false);
     }
     let mut batch = Batch::new();
@@ -36,7 +36,7 @@ pub fn try_add(
     match batch.commit(socket) {
         // Something of what this network needs is not there yet, or something of what is to be added is.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
-        outcome => outcome.step(|| STEP).map(|()| true),
+        outcome => outcome.context(|| STEP).map(|()| true),
     }
 }
 
@@ -56,7 +56,7 @@ pub fn add(
     for _ in 0..TRIES {
         match look_and_add(socket, owner, netns, plan, conditions, gate)? {
             Err(error) if error.is_outdated() => {}
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.context(|| STEP),
         }
     }
     Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
@@ -73,16 +73,16 @@ fn look_and_add(
 ) -> Result<Result<Vec<Entry>, Error>, CniError> {
     let label = owner::label(owner);
     let label = label.as_str();
-    let generation = generation(socket).step(|| STEP)?;
+    let generation = generation(socket).context(|| STEP)?;
     let mut batch = Batch::new();
-    establish::establish(socket, &mut batch, plan, conditions, gate).step(|| STEP)?;
+    establish::establish(socket, &mut batch, plan, conditions, gate).context(|| STEP)?;
     let mut stale = Vec::new();
-    if list::owner(socket, label).step(|| STEP)?.is_some() {
-        stale = list::entries(socket, |of| of == label).step(|| STEP)?;
+    if list::owner(socket, label).context(|| STEP)?.is_some() {
+        stale = list::entries(socket, |of| of == label).context(|| STEP)?;
         change::delete_owners(&mut batch, &[label.to_owned()]);
     }
     let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
-    let held = list::at(socket, &keys).step(|| STEP)?.into_iter().flatten();
+    let held = list::at(socket, &keys).context(|| STEP)?.into_iter().flatten();
     let mut wanted = plan.entries.clone();
     for entry in held {
         if entry.label == label {
@@ -107,10 +107,10 @@ fn look_and_add(
         );
         stale.push(entry);
     }
-    let stale = list::with_marks(socket, stale).step(|| STEP)?;
+    let stale = list::with_marks(socket, stale).context(|| STEP)?;
     change::delete(&mut batch, &stale);
     // Somebody may have deleted the one of two elements only.
-    let orphans = list::marked(socket, &keys).step(|| STEP)?;
+    let orphans = list::marked(socket, &keys).context(|| STEP)?;
     let is_orphan = |key: &&Key| {
         wanted.iter().any(|ours| ours.key == **key) && !stale.iter().any(|entry| entry.key == **key)
     };
@@ -134,8 +134,8 @@ fn is_left_behind(
     {
         return Ok(true);
     }
-    let holder = list::owner(socket, &entry.label).step(|| STEP)?;
-    Ok(holder.is_none_or(|holder| holder.note.is_some_and(|note| note::is_gone(&note))))
+    let holder = list::owner(socket, &entry.label).context(|| STEP)?;
+    Ok(holder.is_none_or(|holder| holder.metadata.is_some_and(|note| note::is_gone(&note))))
 }
 
 fn taken(entry: &Found) -> CniError {

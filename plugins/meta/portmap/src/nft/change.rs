@@ -14,7 +14,7 @@ use super::{element, note};
 /// Adds an owner with its entries. Its namespace is at `netns`.
 pub(super) fn add(batch: &mut Batch, label: &str, netns: &str, entries: &[Entry]) {
     let note = Some(note::write(entries.len(), netns));
-    let owner = Element { key: key_of(label), comment: Some(label.to_owned()), value: None, note };
+    let owner = Element { key: key_of(label), comment: Some(label.to_owned()), value: None, metadata: note };
     batch.add_elements(TABLE, OWNERS, &[owner]);
     let mut maps: BTreeMap<String, Vec<Element>> = BTreeMap::new();
     for entry in entries {

@@ -1,6 +1,6 @@
 //! CHECK: every entry and every rule that it depends on, compared step by step.
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Expr;
 
@@ -23,7 +23,7 @@ const STEP: &str = "check host ports";
 /// # Errors
 /// Code 999 if the table cannot be read.
 pub fn is_present(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
-    Ok(list::owner(socket, &owner::label(owner)).step(|| STEP)?.is_some())
+    Ok(list::owner(socket, &owner::label(owner)).context(|| STEP)?.is_some())
 }
 
 /// Compares what is there with the plan. `gate` is the table's, see [`gate`](super::gate()).
@@ -89,7 +89,7 @@ pub fn check(
 fn check_entries(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Result<(), CniError> {
     let label = owner::label(owner);
     let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
-    for (wanted, found) in plan.entries.iter().zip(list::at(socket, &keys).step(|| STEP)?) {
+    for (wanted, found) in plan.entries.iter().zip(list::at(socket, &keys).context(|| STEP)?) {
         let key = &wanted.key;
         let Some(found) = found else {
             return Err(CniError::internal(format!("host port {key} leads nowhere")));
@@ -100,13 +100,13 @@ fn check_entries(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Re
             return Err(CniError::internal(format!("host port {key} is held by {holder}")));
         }
     }
-    let own = match list::owner(socket, &label).step(|| STEP)? {
-        Some(element) => list::entries_of(socket, &label, &element, &keys).step(|| STEP)?,
+    let own = match list::owner(socket, &label).context(|| STEP)? {
+        Some(element) => list::entries_of(socket, &label, &element, &keys).context(|| STEP)?,
         None => {
             return Err(CniError::internal(format!("{} is not among the owners", owner::describe(&label))));
         }
     };
-    let own = list::with_marks(socket, own).step(|| STEP)?;
+    let own = list::with_marks(socket, own).context(|| STEP)?;
     for found in &own {
         check_entry(found, plan)?;
     }
@@ -131,7 +131,7 @@ fn check_entry(found: &Entry, plan: &Plan) -> Result<(), CniError> {
 }
 
 fn read(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Vec<Expr>>>, CniError> {
-    list::rules_of(socket, chain).step(|| STEP)
+    list::rules_of(socket, chain).context(|| STEP)
 }
 
 fn altered(chain: &str) -> CniError {

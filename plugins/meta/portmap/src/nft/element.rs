@@ -62,7 +62,7 @@ pub fn dnat(entry: &Entry, label: &str) -> Element {
         key: entry.key.encode(),
         value: Some(Value::Bytes(value)),
         comment: Some(label.to_owned()),
-        note: None,
+        metadata: None,
     }
 }
 

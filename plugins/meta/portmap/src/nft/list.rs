@@ -24,7 +24,7 @@ pub(super) fn entries_of(
     owner: &Element,
     hints: &[&Key],
 ) -> Result<Vec<Found>, Error> {
-    let count = owner.note.as_deref().and_then(note::entries);
+    let count = owner.metadata.as_deref().and_then(note::entries);
     if count.is_some_and(|count| count <= hints.len()) {
         let mut found: Vec<Found> = at(socket, hints)?.into_iter().flatten().collect();
         found.retain(|entry| entry.label == label);

@@ -1,6 +1,6 @@
 //! Everything that the table holds, for somebody who takes it over.
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Expr, Generation, generation, rules};
 
@@ -27,12 +27,12 @@ pub struct Live {
 /// # Errors
 /// Code 999 if the table cannot be read.
 pub fn live(socket: &mut Socket) -> Result<(Generation, Vec<Live>), CniError> {
-    let generation = generation(socket).step(|| STEP)?;
-    let mut found = list::entries(socket, |_| true).step(|| STEP)?;
+    let generation = generation(socket).context(|| STEP)?;
+    let mut found = list::entries(socket, |_| true).context(|| STEP)?;
     found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
     let labels: Vec<String> = found.iter().map(|entry| entry.label.clone()).collect();
-    let entries = list::with_marks(socket, found).step(|| STEP)?;
-    let networks = rules(socket, TABLE, NETWORKS).step(|| STEP)?;
+    let entries = list::with_marks(socket, found).context(|| STEP)?;
+    let networks = rules(socket, TABLE, NETWORKS).context(|| STEP)?;
     let mut all: Vec<Live> = Vec::new();
     for (label, entry) in labels.into_iter().zip(entries) {
         let conditions = match entry.key.realm.chain() {

@@ -9,7 +9,7 @@
 //! host ports the node has. At each [`add`] of what has to be masqueraded the kernel itself looks through all marks, 0.12 µs
 //! each.
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 
 use crate::plan::Entry;
@@ -40,7 +40,7 @@ pub use remove::{delete, gc};
 /// # Errors
 /// Code 999 with what the kernel refused.
 pub fn guard(socket: &mut Socket) -> Result<(), CniError> {
-    establish::guard(socket).step(|| "guard 127.0.0.0/8")
+    establish::guard(socket).context(|| "guard 127.0.0.0/8")
 }
 
 /// The gate that the table has.
@@ -48,7 +48,7 @@ pub fn guard(socket: &mut Socket) -> Result<(), CniError> {
 /// # Errors
 /// Code 999 if the table cannot be read.
 pub fn gate(socket: &mut Socket) -> Result<TableGate, CniError> {
-    establish::gate(socket).step(|| "look at the table of host ports")
+    establish::gate(socket).context(|| "look at the table of host ports")
 }
 
 /// All entries of the table.
@@ -57,8 +57,8 @@ pub fn gate(socket: &mut Socket) -> Result<TableGate, CniError> {
 /// Code 999 if the table cannot be read.
 pub fn entries(socket: &mut Socket) -> Result<Vec<Entry>, CniError> {
     let step = || "list host ports";
-    let found = list::entries(socket, |_| true).step(step)?;
-    list::with_marks(socket, found).step(step)
+    let found = list::entries(socket, |_| true).context(step)?;
+    list::with_marks(socket, found).context(step)
 }
 
 /// Gives the table this gate, if there is a table and its gate is another.
@@ -66,7 +66,7 @@ pub fn entries(socket: &mut Socket) -> Result<Vec<Entry>, CniError> {
 /// # Errors
 /// Code 999 with what the kernel refused.
 pub fn switch(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
-    establish::switch(socket, gate).step(|| "switch the gate of host ports")
+    establish::switch(socket, gate).context(|| "switch the gate of host ports")
 }
 
 /// How often what was read is read again because somebody changed a ruleset meanwhile.

@@ -25,7 +25,7 @@ pub fn write(entries: usize, netns: &str) -> Vec<u8> {
     let mut note = u32::try_from(entries).unwrap_or(u32::MAX).to_be_bytes().to_vec();
     // A relative path means something else to another process.
     if netns.starts_with('/')
-        && note.len() + NUMBERS + netns.len() <= Element::NOTE_MAX
+        && note.len() + NUMBERS + netns.len() <= Element::METADATA_MAX
         && let Ok(meta) = fs::metadata(netns)
     {
         note.extend(meta.dev().to_be_bytes());

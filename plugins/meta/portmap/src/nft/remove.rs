@@ -1,6 +1,6 @@
 //! DEL and GC: an owner's entries go, found by nothing but the owner.
 
-use cni_common::spec::{CniError, Code, Step, ValidAttachment};
+use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 
@@ -66,19 +66,19 @@ fn remove(
     dead: impl Fn(&mut Socket) -> Result<Dead, Error>,
 ) -> Result<Vec<Entry>, CniError> {
     for _ in 0..TRIES {
-        let generation = generation(socket).step(|| STEP)?;
-        let Dead { owners, found } = dead(socket).step(|| STEP)?;
+        let generation = generation(socket).context(|| STEP)?;
+        let Dead { owners, found } = dead(socket).context(|| STEP)?;
         if owners.is_empty() {
             return Ok(Vec::new());
         }
-        let entries = list::with_marks(socket, found).step(|| STEP)?;
+        let entries = list::with_marks(socket, found).context(|| STEP)?;
         let mut batch = Batch::new();
         change::delete(&mut batch, &entries);
         change::delete_owners(&mut batch, &owners);
-        delete_chains(socket, &mut batch, &entries).step(|| STEP)?;
+        delete_chains(socket, &mut batch, &entries).context(|| STEP)?;
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() => {}
-            outcome => return outcome.step(|| STEP).map(|()| entries),
+            outcome => return outcome.context(|| STEP).map(|()| entries),
         }
     }
     Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
@@ -117,10 +117,10 @@ fn count<T>(rules: &[T]) -> u32 {
 /// next GC.
 fn sweep(socket: &mut Socket) -> Result<(), CniError> {
     for _ in 0..TRIES {
-        let generation = generation(socket).step(|| STEP)?;
+        let generation = generation(socket).context(|| STEP)?;
         let mut batch = Batch::new();
-        sweep_realms(socket, &mut batch).step(|| STEP)?;
-        for (name, chain) in all_chains(socket, TABLE).step(|| STEP)? {
+        sweep_realms(socket, &mut batch).context(|| STEP)?;
+        for (name, chain) in all_chains(socket, TABLE).context(|| STEP)? {
             if batch.len() < SWEPT
                 && let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
                 && chain.uses <= count(&from_rules(network, &mark))
@@ -130,7 +130,7 @@ fn sweep(socket: &mut Socket) -> Result<(), CniError> {
         }
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() => {}
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.context(|| STEP),
         }
     }
     Ok(())

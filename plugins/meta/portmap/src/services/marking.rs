@@ -8,7 +8,7 @@
 //!
 //! kube-proxy puts its jump before all others whenever it is missing. So rules that are appended stay behind it.
 
-use cni_common::spec::{CniError, Failures, Step};
+use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::iptables::kernel::{delete_chain, families_with, jumps, table};
 use ferrule_kernel::iptables::{Listing, Programs, Rule, legacy};
 use ferrule_kernel::netlink::Socket;
@@ -57,14 +57,14 @@ fn words(bit: u8) -> [Rule; 4] {
 pub(super) fn add_nft(socket: &mut Socket, v6: bool, bit: u8) -> Result<(), CniError> {
     let mut tries = TRIES;
     loop {
-        let generation = generation(socket).step(|| STEP)?;
+        let generation = generation(socket).context(|| STEP)?;
         if is_in_nft(socket, v6, bit)? {
             return Ok(());
         }
-        let batch = nft_batch(socket, v6, bit).step(|| STEP)?;
+        let batch = nft_batch(socket, v6, bit).context(|| STEP)?;
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() && tries > 0 => tries -= 1,
-            outcome => return outcome.step(|| STEP),
+            outcome => return outcome.context(|| STEP),
         }
     }
 }
@@ -95,11 +95,11 @@ pub(super) fn add_legacy(programs: &Programs, listing: &Listing, bit: u8) -> Res
         return Ok(());
     }
     let _lock = lock_shared()?;
-    let listing = Listing::parse(&programs.save().step(|| STEP)?);
+    let listing = Listing::parse(&programs.save().context(|| STEP)?);
     if is_in_listing(&listing, bit) {
         return Ok(());
     }
-    programs.restore(&legacy_lines(&listing, bit)).step(|| STEP)
+    programs.restore(&legacy_lines(&listing, bit)).context(|| STEP)
 }
 
 fn legacy_lines(listing: &Listing, bit: u8) -> Vec<String> {
@@ -117,19 +117,19 @@ pub(super) fn is_there(socket: &mut Socket, v6: bool, bit: u8) -> Result<bool, C
         return Ok(true);
     }
     let Some(programs) = Programs::legacy(v6) else { return Ok(false) };
-    let saved = programs.save().step(|| "look for the chain that marks packets")?;
+    let saved = programs.save().context(|| "look for the chain that marks packets")?;
     Ok(is_in_listing(&Listing::parse(&saved), bit))
 }
 
 fn is_in_nft(socket: &mut Socket, v6: bool, bit: u8) -> Result<bool, CniError> {
     let step = || "look for the chain that marks packets";
     let found: Vec<_> =
-        rules(socket, table(v6), CHAIN).step(step)?.iter().map(|rule| rule.decode()).collect();
+        rules(socket, table(v6), CHAIN).context(step)?.iter().map(|rule| rule.decode()).collect();
     if found != native(bit).map(Some) {
         return Ok(false);
     }
     for parent in PARENTS {
-        let rules = rules(socket, table(v6), parent).step(step)?;
+        let rules = rules(socket, table(v6), parent).context(step)?;
         let targets: Vec<_> = rules.iter().map(|rule| rule.jump_target().unwrap_or_default()).collect();
         if !is_last(&targets) {
             return Ok(false);
@@ -160,10 +160,10 @@ fn is_last(targets: &[String]) -> bool {
 pub(super) fn remove(socket: &mut Socket) -> Result<(), CniError> {
     let step = || "remove the chain that marks packets";
     let mut failures = Failures::default();
-    for v6 in failures.keep(families_with(socket, &[CHAIN]).step(step)).unwrap_or_default() {
-        failures.keep(delete_chain(socket, v6, &PARENTS, CHAIN).step(step));
+    for v6 in failures.keep(families_with(socket, &[CHAIN]).context(step)).unwrap_or_default() {
+        failures.keep(delete_chain(socket, v6, &PARENTS, CHAIN).context(step));
     }
-    failures.keep(legacy::remove(|_| vec![CHAIN.to_owned()]).step(step));
+    failures.keep(legacy::remove(|_| vec![CHAIN.to_owned()]).context(step));
     failures.into_result()
 }
 

@@ -14,7 +14,7 @@
 
 mod marking;
 
-use cni_common::spec::{CniError, Step};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::iptables::kernel::table;
 use ferrule_kernel::iptables::{Listing, Programs};
 use ferrule_kernel::netlink::Socket;
@@ -134,7 +134,7 @@ struct Chains {
 impl Chains {
     fn look(socket: &mut Socket) -> Result<Self, CniError> {
         let wanted = [false, true].map(|v6| [(table(v6), KUBE_SERVICES), (table(v6), marking::CHAIN)]);
-        let found = chains(socket, wanted.as_flattened()).step(|| "look for the rules of kube-proxy")?;
+        let found = chains(socket, wanted.as_flattened()).context(|| "look for the rules of kube-proxy")?;
         let at = |index: usize| found.get(index).copied().flatten();
         Ok(Chains { services: [at(0).is_some(), at(2).is_some()], marking: [at(1), at(3)] })
     }
@@ -160,7 +160,7 @@ impl Chains {
         if is_set_up {
             return Ok(Variant::KnownLegacy);
         }
-        let listing = Listing::parse(&programs.save().step(|| "look for the rules of kube-proxy")?);
+        let listing = Listing::parse(&programs.save().context(|| "look for the rules of kube-proxy")?);
         Ok(if listing.has_chain(KUBE_SERVICES) { Variant::Legacy(programs, listing) } else { Variant::None })
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use cni_lab::{Client, Node, NodeRuntime, PATIENCE, Place, Pod, bin_dir, go_bin_dir};
+use cni_lab::{Client, Node, NodeRuntime, Place, Pod, TIMEOUT, bin_dir, go_bin_dir};
 use cni_runner::{Attachment, Exec, Network, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -20,8 +20,8 @@ use tempfile::TempDir;
 pub(crate) const PORTMAP: &str = env!("CARGO_BIN_EXE_portmap");
 /// The machine outside, its network, and the node there.
 pub(crate) const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "2001:db8::/64"];
-/// How long a caller waits for an answer that must not come; for one that has to come it is [`PATIENCE`].
-pub(crate) const IMPATIENCE: Duration = Duration::from_millis(400);
+/// How long a caller waits for an answer that must not come; for one that has to come it is [`TIMEOUT`].
+pub(crate) const NO_ANSWER_WAIT: Duration = Duration::from_millis(400);
 
 /// Whose portmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,13 +263,13 @@ pub(crate) fn udp_ask(socket: &UdpSocket, patience: Duration) -> std::io::Result
 
 /// The answer by that protocol.
 pub(crate) fn ask(place: &impl Place, proto: &str, to: SocketAddr) -> Result<String, String> {
-    let answer = if proto == "tcp" { tcp(place, to, PATIENCE) } else { udp(place, to, PATIENCE) };
+    let answer = if proto == "tcp" { tcp(place, to, TIMEOUT) } else { udp(place, to, TIMEOUT) };
     answer.map_err(|error| format!("{proto} to {to}: {error}"))
 }
 
 /// Whether a call gets no answer, be it refused or unheard.
 pub(crate) fn silent(place: &impl Place, proto: &str, to: SocketAddr) -> bool {
-    let answer = if proto == "tcp" { tcp(place, to, IMPATIENCE) } else { udp(place, to, IMPATIENCE) };
+    let answer = if proto == "tcp" { tcp(place, to, NO_ANSWER_WAIT) } else { udp(place, to, NO_ANSWER_WAIT) };
     answer.is_err()
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 
-use super::place::{PATIENCE, Place, eventually};
+use super::place::{Place, TIMEOUT, eventually};
 use cni_runner::Exec;
 
 /// System calls that change something outside of the process, wait for another process, or end the process.
@@ -33,22 +33,22 @@ const SPARE: usize = 3;
 
 /// A kill point: before the nth system call of this name, counted from 1.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub struct KillPoint {
     name: String,
     nth: usize,
     /// How many kill points of the same call may still fail to recur. All kill points of a call share it.
     spare: Arc<AtomicUsize>,
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "before {} {}", self.name, self.nth)
     }
 }
 
-impl Moment {
+impl KillPoint {
     /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
-    pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<Moment>> {
+    pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
         let log = tempfile::NamedTempFile::new()?;
         let path = log.path().to_string_lossy();
         let trace = format!("trace={NOTICED}");
@@ -56,19 +56,19 @@ impl Moment {
         ensure!(status.success(), "{} failed under strace: {status}", exec.command);
         let spare = Arc::new(AtomicUsize::new(0));
         let mut counts = HashMap::new();
-        let mut moments = Vec::new();
+        let mut kill_points = Vec::new();
         for line in fs::read_to_string(log.path())?.lines() {
             let (name, arguments) = line.split_once('(').with_context(|| format!("strace wrote {line:?}"))?;
             let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
             // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
             if !arguments.contains("O_RDONLY") || arguments.contains("O_CREAT") {
-                moments.push(Moment { name: name.to_owned(), nth, spare: Arc::clone(&spare) });
+                kill_points.push(KillPoint { name: name.to_owned(), nth, spare: Arc::clone(&spare) });
             }
         }
         // Every plugin has more than five. Fewer mean that strace traced another program or none.
-        ensure!(moments.len() > 5, "strace found only {moments:?} in {}", exec.command);
-        spare.store(moments.len() / SPARE, Ordering::Relaxed);
-        Ok(moments)
+        ensure!(kill_points.len() > 5, "strace found only {kill_points:?} in {}", exec.command);
+        spare.store(kill_points.len() / SPARE, Ordering::Relaxed);
+        Ok(kill_points)
     }
 
     /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its
@@ -115,12 +115,12 @@ fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
         // Fails with EPIPE if the plugin was killed before it read its input.
         let _ = pipe.write_all(&exec.stdin);
     }
-    if !eventually(PATIENCE, || !matches!(child.try_wait(), Ok(None))) {
+    if !eventually(TIMEOUT, || !matches!(child.try_wait(), Ok(None))) {
         child.kill()?;
         bail!("{} is still running after 30 seconds", exec.command);
     }
     let status = child.wait()?;
-    if !eventually(PATIENCE, || !is_group_alive(child.id())) {
+    if !eventually(TIMEOUT, || !is_group_alive(child.id())) {
         bail!("{} left a process running", exec.command);
     }
     Ok(status)
