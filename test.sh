@@ -21,7 +21,8 @@ in namespaces of its own.
 Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck
+  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck,
+            tests/architecture.sh (the rules of ARCHITECTURE.md)
   build     the static plugins and cnirun (build.sh)
   unit      cargo test on the workspace: unit, integration, documentation, with the
             plugins just built in FERRULE_BIN_DIR
@@ -107,6 +108,8 @@ shell() {
     shellcheck "${scripts[@]}"
 }
 
+architecture() { ./tests/architecture.sh; }
+
 build() {
     FERRULE_BIN_DIR=$(./build.sh) || return 1
     export FERRULE_BIN_DIR
@@ -164,7 +167,7 @@ if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy deny shell; do
+    for check in fmt clippy deny shell architecture; do
         step "lint: $check" "$check" || end
     done
 fi
