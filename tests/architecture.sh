@@ -76,24 +76,22 @@ only_kernel_opens_sockets_and_enters_namespaces() {
             or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
             or (.name == "rustix" and (.features | any(IN("net", "thread", "mount")))))
         | "\($manifest): only ferrule-kernel may use \(.name) \(.features | join(","))"' <<<"$metadata"
-    code | grep -v '^kernel/' |
+    grep -v '^kernel/' <<<"$code" |
         grep -E 'netlink_sys|libc::|(nix|rustix)::(sched|thread|net|mount)\b|sys::socket|\b(setns|unshare)\(|Command::new\("(ip|tc|nft)"' |
         sed 's/$/   <- only ferrule-kernel does this/' || true
 }
 
 cni_common_knows_no_netlink() {
-    cargo tree --locked --package cni-common --edges normal,build --prefix none |
-        grep -Ei '^[^ ]*(netlink|nftables|netfilter)' | sed 's/^/cni-common\/Cargo.toml: depends on /' || true
+    grep -Ei '^[^ ]*(netlink|nftables|netfilter)' <<<"$cni_common_tree" |
+        sed 's/^/cni-common\/Cargo.toml: depends on /' || true
 }
 
 only_host_local_writes_files() {
-    local allowed
-    allowed=$(printf '^%s:\n' "${writers[@]}" && printf '^plugins/ipam/host-local/\n')
-    code | grep -vf <(printf '%s\n' "$allowed") |
+    grep -vf <(printf '^%s:\n' "${writers[@]}" && echo '^plugins/ipam/host-local/') <<<"$code" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local writes files/' || true
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results.
-    code | grep -v '^plugins/ipam/host-local/' | grep -E '"/[a-z]' |
+    grep -v '^plugins/ipam/host-local/' <<<"$code" | grep -E '"/[a-z]' |
         grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
@@ -129,7 +127,11 @@ links_resolve() {
     done
 }
 
+# Read here, so that a failure to read ends the script.
 metadata=$(cargo metadata --locked --no-deps --format-version 1)
+cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
+code=$(code)
+
 violations=0
 for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
     only_host_local_writes_files files_are_short links_resolve; do
@@ -138,4 +140,4 @@ for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_na
     violations=$((violations + $(wc -l <<<"$found")))
     while read -r line; do printf '%s: %s\n' "$rule" "$line"; done <<<"$found"
 done
-[ "$violations" -eq 0 ] || { printf 'architecture.sh: %s violations; ARCHITECTURE.md has the rules\n' "$violations" >&2; exit 1; }
+[ "$violations" -eq 0 ] || { printf 'architecture.sh: violations: %s; ARCHITECTURE.md has the rules\n' "$violations" >&2; exit 1; }
