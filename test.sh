@@ -43,8 +43,8 @@ die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
 passed=0 failed=0
 
-# Runs a step's function, with its time; a failure is counted by tests() or here. Errexit does not reach into what is
-# tested by "if": those functions look after their own failures.
+# Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
+# function that "if" tests, so these functions check for failures themselves.
 step() {
     local name=$1 began=$SECONDS before=$failed
     shift
