@@ -1,15 +1,19 @@
-//! `portmap hand-back`: gives the host ports of running containers to the reference plugin, before it takes this one's
-//! place.
+//! `portmap export`: gives the host ports of running containers to the reference plugin before it replaces
+//! this one.
 //!
 //! ```text
-//! portmap hand-back [--to nftables|iptables] [--dry-run]
+//! portmap export [--to nftables|iptables] [--dry-run]
 //! ```
 //!
-//! The entries of our table become what the reference's plugin would have made, by its nftables backend (1.6 and later) in
-//! one change of the ruleset, or by its iptables backend container after container; connections that stand are not touched.
-//! Without `--to` it is the backend that the reference would choose by itself: iptables where there is one. What iptables
-//! made for us is the reference's layout already. Entries that cannot be said in the other's words stay where they are and
-//! are named: those whose owner's name was too long for a comment, and, with iptables, those with conditions.
+//! Converts the host ports of our table to the rules of the reference: those of its nftables backend (1.6 and
+//! later) in one batch, or those of its iptables backend container by container. Existing connections
+//! continue. Without `--to` the backend is the reference's default: iptables if it is installed. Host ports
+//! of our iptables backend have the reference's layout already.
+//!
+//! Some host ports cannot be converted. They stay, and the output names their owners: owners with a truncated
+//! label, and, with `--to iptables`, owners with conditions.
+//!
+//! `portmap hand-back` is the former name of the command, and is still accepted.
 
 use std::process::ExitCode;
 
@@ -22,21 +26,21 @@ use crate::config::{Backend, Conf};
 use crate::iptables;
 use crate::mapping::{HostIp, Mapping};
 use crate::mark::{Mark, Masquerade};
-use crate::nft::{Live, abandon, live};
+use crate::nft::{OwnedHostPorts, delete_owned, host_ports_by_owner};
 use crate::owner::{self, describe};
-use crate::plan::Entry;
+use crate::plan::HostPort;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
 use crate::services;
 
-const USAGE: &str = "usage: portmap hand-back [--to nftables|iptables] [--dry-run]";
-/// How often what was read is read again because somebody changed a ruleset meanwhile.
+const USAGE: &str = "usage: portmap export [--to nftables|iptables] [--dry-run]";
+/// Number of retries after a concurrent change of the ruleset.
 const TRIES: u32 = 200;
 
-/// Does it if the arguments ask for it. The exit status is 0 if all is handed over, 1 after an error, 2 for wrong usage, 3
-/// if something had to stay.
+/// Runs the command if the arguments name it. Exit status: 0 if all host ports are exported, 1 after an
+/// error, 2 for wrong usage, 3 if some host ports stay.
 pub fn tool(arguments: &[String]) -> Option<ExitCode> {
     let (first, rest) = arguments.split_first()?;
-    if first != "hand-back" {
+    if !matches!(first.as_str(), "export" | "hand-back") {
         return None;
     }
     let Some((backend, dry_run)) = parse(rest) else {
@@ -47,11 +51,11 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         Ok(()) => Backend::Iptables,
         Err(_) => Backend::Nftables,
     });
-    Some(match hand_back(backend, dry_run) {
+    Some(match export(backend, dry_run) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(error) => {
-            eprintln!("portmap hand-back: {error}");
+            eprintln!("portmap export: {error}");
             ExitCode::FAILURE
         }
     })
@@ -74,23 +78,23 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
     Some((backend, dry_run))
 }
 
-/// Whether all was handed over.
-fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
+/// Exports the host ports. Returns whether all could be exported.
+fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
     let mut socket = Socket::netfilter().step(|| "open a netfilter socket")?;
     let mut tries = TRIES;
     loop {
-        let (generation, all) = live(&mut socket)?;
-        let (over, stay): (Vec<&Live>, Vec<&Live>) =
-            all.iter().partition(|live| obstacle(live, backend).is_none());
+        let (generation, all) = host_ports_by_owner(&mut socket)?;
+        let (exported, staying): (Vec<&OwnedHostPorts>, Vec<&OwnedHostPorts>) =
+            all.iter().partition(|owned| obstacle(owned, backend).is_none());
         let mut batch = Batch::new();
         if !dry_run {
             match backend {
-                Backend::Nftables => to_nftables(&mut socket, &mut batch, &over)?,
-                Backend::Iptables => to_iptables(&mut socket, &over)?,
+                Backend::Nftables => to_nftables(&mut socket, &mut batch, &exported)?,
+                Backend::Iptables => to_iptables(&mut socket, &exported)?,
             }
-            abandon(&mut batch, &over, stay.is_empty() && !all.is_empty());
+            delete_owned(&mut batch, &exported, staying.is_empty() && !all.is_empty());
             let committed = match backend {
-                // What the programs did counts as a change of the ruleset.
+                // The changes by `iptables-restore` have increased the generation.
                 Backend::Iptables => batch.commit(&mut socket),
                 Backend::Nftables => batch.commit_at(&mut socket, generation),
             };
@@ -99,49 +103,49 @@ fn hand_back(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
                     tries -= 1;
                     continue;
                 }
-                outcome => outcome.step(|| "hand host ports over")?,
+                outcome => outcome.step(|| "export host ports")?,
             }
             services::collect(&mut socket)?;
         }
-        for live in &over {
-            println!("{}: {} host ports", describe(&live.label), live.entries.len());
+        for owned in &exported {
+            println!("{}: {} host ports", describe(&owned.label), owned.host_ports.len());
         }
-        for live in &stay {
-            let why = obstacle(live, backend).unwrap_or_default();
-            eprintln!("{}: {} host ports stay: {why}", describe(&live.label), live.entries.len());
+        for owned in &staying {
+            let why = obstacle(owned, backend).unwrap_or_default();
+            eprintln!("{}: {} host ports stay: {why}", describe(&owned.label), owned.host_ports.len());
         }
-        return Ok(stay.is_empty());
+        return Ok(staying.is_empty());
     }
 }
 
-/// Why an owner's entries cannot be said in the reference's words.
-fn obstacle(live: &Live, backend: Backend) -> Option<&'static str> {
-    if owner::parse(&live.label).is_none() {
-        return Some("the container's name is cut");
+/// Why an owner's host ports cannot be exported; `None` if they can.
+fn obstacle(owned: &OwnedHostPorts, backend: Backend) -> Option<&'static str> {
+    if owner::parse(&owned.label).is_none() {
+        return Some("the owner label is truncated, so the container ID is unknown");
     }
-    let has_conditions = live.entries.iter().any(|entry| entry.key.realm.id.is_some());
-    (backend == Backend::Iptables && has_conditions).then_some("they have conditions in nft's words")
+    let has_conditions = owned.host_ports.iter().any(|host_port| host_port.key.map_set.id.is_some());
+    (backend == Backend::Iptables && has_conditions).then_some("their conditions are in nft syntax")
 }
 
-fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&Live]) -> Result<(), CniError> {
-    let entries = || owners.iter().flat_map(|live| &live.entries);
+fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&OwnedHostPorts]) -> Result<(), CniError> {
+    let host_ports = || owners.iter().flat_map(|owned| &owned.host_ports);
     for v6 in [false, true] {
-        if !entries().any(|entry| entry.key.realm.v6 == v6) {
+        if !host_ports().any(|host_port| host_port.key.map_set.v6 == v6) {
             continue;
         }
-        let table = reference::establish(socket, batch, v6)?;
-        for live in owners {
-            let Some(owner) = owner::parse(&live.label) else { continue };
+        let table = reference::create_missing(socket, batch, v6)?;
+        for owned in owners {
+            let Some(owner) = owner::parse(&owned.label) else { continue };
             let comment = Some(owner.container_id);
             let mut masqueraded = Vec::new();
-            for (entry, conditions) in live.entries.iter().zip(&live.conditions) {
-                if entry.key.realm.v6 != v6 {
+            for (host_port, conditions) in owned.host_ports.iter().zip(&owned.conditions) {
+                if host_port.key.map_set.v6 != v6 {
                     continue;
                 }
                 for alternative in conditions {
-                    batch.add_rule(table, HOSTPORTS, &reference::rule(entry, alternative), comment);
+                    batch.add_rule(table, HOSTPORTS, &reference::rule(host_port, alternative), comment);
                 }
-                for rule in reference::masquerade_rules(entry.target.ip(), &entry.masquerade) {
+                for rule in reference::masquerade_rules(host_port.target.ip(), &host_port.masquerade) {
                     if !masqueraded.contains(&rule) {
                         batch.add_rule(table, MASQUERADING, &rule, comment);
                         masqueraded.push(rule);
@@ -153,11 +157,12 @@ fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&Live]) -> Resu
     Ok(())
 }
 
-/// The reference has one chain for a container on a network, whatever its interfaces.
-fn to_iptables(socket: &mut Socket, owners: &[&Live]) -> Result<(), CniError> {
+/// Adds the host ports of all interfaces of a container at once: the reference has one chain for a container
+/// on a network.
+fn to_iptables(socket: &mut Socket, owners: &[&OwnedHostPorts]) -> Result<(), CniError> {
     let mut done: Vec<(&str, &str)> = Vec::new();
-    for live in owners {
-        let Some(owner) = owner::parse(&live.label) else { continue };
+    for owned in owners {
+        let Some(owner) = owner::parse(&owned.label) else { continue };
         if done.contains(&(owner.network, owner.container_id)) {
             continue;
         }
@@ -167,44 +172,44 @@ fn to_iptables(socket: &mut Socket, owners: &[&Live]) -> Result<(), CniError> {
                 (other.network, other.container_id) == (owner.network, owner.container_id)
             })
         });
-        let entries: Vec<&Entry> = of_container.flat_map(|live| &live.entries).collect();
+        let host_ports: Vec<&HostPort> = of_container.flat_map(|owned| &owned.host_ports).collect();
         let mut addresses: Vec<IpNetwork> = Vec::new();
-        for entry in &entries {
-            let address = address(entry);
+        for host_port in &host_ports {
+            let address = address(host_port);
             if !addresses.iter().any(|known| known.is_ipv6() == address.is_ipv6()) {
                 addresses.push(address);
             }
         }
         for address in addresses {
-            iptables::add(socket, &conf(&entries, address.is_ipv6()), &owner, &[address])?;
+            iptables::add(socket, &conf(&host_ports, address.is_ipv6()), &owner, &[address])?;
         }
     }
     Ok(())
 }
 
-/// The pod's address, with the prefix length of the network that is masqueraded.
-fn address(entry: &Entry) -> IpNetwork {
-    let ip = entry.target.ip();
-    match &entry.masquerade {
+/// The container's address with the prefix length of its subnet, if only the subnet is masqueraded.
+fn address(host_port: &HostPort) -> IpNetwork {
+    let ip = host_port.target.ip();
+    match &host_port.masquerade {
         Masquerade::From(network, _) => IpNetwork::new(ip, network.prefix()).unwrap_or_else(|_| ip.into()),
         _ => ip.into(),
     }
 }
 
-/// A configuration that comes to these entries, for one family.
-fn conf(entries: &[&Entry], v6: bool) -> Conf {
-    let of_family = || entries.iter().filter(|entry| entry.key.realm.v6 == v6);
-    let mapping = |entry: &&Entry| Mapping {
-        proto: entry.key.proto,
-        host_ip: entry.key.host_ip.map_or(HostIp::AnyOf { v6 }, HostIp::One),
-        host_port: entry.key.port,
-        container_port: entry.target.port(),
+/// A configuration of the iptables backend that results in these host ports, for one family.
+fn conf(host_ports: &[&HostPort], v6: bool) -> Conf {
+    let of_family = || host_ports.iter().filter(|host_port| host_port.key.map_set.v6 == v6);
+    let mapping = |host_port: &&HostPort| Mapping {
+        proto: host_port.key.proto,
+        host_ip: host_port.key.host_ip.map_or(HostIp::AnyOf { v6 }, HostIp::One),
+        host_port: host_port.key.port,
+        container_port: host_port.target.port(),
     };
-    let marks = |entry: &&Entry| entry.masquerade != Masquerade::Nothing;
+    let is_masqueraded = |host_port: &&HostPort| host_port.masquerade != Masquerade::Nothing;
     Conf {
         backend: Backend::Iptables,
-        snat: of_family().any(marks),
-        masq_all: of_family().any(|entry| matches!(entry.masquerade, Masquerade::All(_))),
+        snat: of_family().any(is_masqueraded),
+        masq_all: of_family().any(|host_port| matches!(host_port.masquerade, Masquerade::All(_))),
         mark: Mark::default(),
         services_bit: services::DEFAULT_BIT,
         masq_bit: None,

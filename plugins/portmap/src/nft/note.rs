@@ -1,12 +1,14 @@
-//! What is noted beside an owner's name: how many entries it has, and where it lives.
+//! Owner metadata, stored in the userdata of an owner's element: host port count, netns path, device and
+//! inode.
 //!
-//! The number spares CHECK and DEL the maps: if as many entries as that are found at the host ports that the configuration
-//! names, there are no others. It can only be too large, when somebody else has taken an entry over.
+//! The count saves CHECK and DEL from listing the maps: if the lookup of the configured host ports finds that
+//! many, the owner has no others. The count is an upper bound: another attachment may have taken over some of
+//! the host ports.
 //!
-//! Where it lives is the rule by which an entry that was left behind is taken over. An ADD notes the path of the
-//! container's network namespace, and the namespace's device and inode number. An owner is gone if that path no longer
-//! leads to that namespace: the runtime has taken the sandbox away, and only the DEL is missing. If the path was too long,
-//! or led to no namespace, it is not noted, and nobody is ever taken for gone by this rule.
+//! Path, device and inode identify the container's network namespace at the time of ADD. The owner is gone if
+//! the path no longer leads to this namespace: the runtime has removed the sandbox, and DEL was lost. The next
+//! ADD may then take over its host ports. A path that is too long, relative or not a namespace is not stored,
+//! and the owner then never counts as gone.
 
 use std::fs;
 use std::io;
@@ -16,33 +18,33 @@ use std::path::Path;
 
 use cni_common::nftables::Element;
 
-/// Device and inode number in front of the path.
+/// Length of device and inode number, which precede the path.
 const NUMBERS: usize = 16;
 
-/// The note of an owner with that many entries in the namespace at the path.
-pub fn write(entries: usize, netns: &str) -> Vec<u8> {
-    // More than that are not to be had: each is a port.
-    let mut note = u32::try_from(entries).unwrap_or(u32::MAX).to_be_bytes().to_vec();
-    // A relative path means something else to another process.
+/// Encodes the metadata of an owner: the count (4 bytes), device and inode (8 bytes each), path.
+pub fn encode(host_ports: usize, netns: &str) -> Vec<u8> {
+    // The conversion cannot fail in practice: the number of ports is limited.
+    let mut metadata = u32::try_from(host_ports).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+    // A relative path depends on the working directory.
     if netns.starts_with('/')
-        && note.len() + NUMBERS + netns.len() <= Element::NOTE_MAX
+        && metadata.len() + NUMBERS + netns.len() <= Element::NOTE_MAX
         && let Ok(meta) = fs::metadata(netns)
     {
-        note.extend(meta.dev().to_be_bytes());
-        note.extend(meta.ino().to_be_bytes());
-        note.extend(netns.as_bytes());
+        metadata.extend(meta.dev().to_be_bytes());
+        metadata.extend(meta.ino().to_be_bytes());
+        metadata.extend(netns.as_bytes());
     }
-    note
+    metadata
 }
 
-/// How many entries the owner had at most.
-pub fn entries(note: &[u8]) -> Option<usize> {
-    usize::try_from(u32::from_be_bytes(*note.first_chunk()?)).ok()
+/// The number of host ports that the owner had after its ADD.
+pub fn host_port_count(metadata: &[u8]) -> Option<usize> {
+    usize::try_from(u32::from_be_bytes(*metadata.first_chunk()?)).ok()
 }
 
-/// Whether the owner's namespace is gone. What cannot be found out counts as there.
-pub fn is_gone(note: &[u8]) -> bool {
-    let Some((numbers, path)) = note.get(4..).and_then(|home| home.split_at_checked(NUMBERS)) else {
+/// Whether the owner's namespace is gone. False if that is unknown.
+pub fn is_gone(metadata: &[u8]) -> bool {
+    let Some((numbers, path)) = metadata.get(4..).and_then(|netns| netns.split_at_checked(NUMBERS)) else {
         return false;
     };
     match fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path))) {
@@ -56,29 +58,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gone_is_what_the_path_no_longer_leads_to() {
+    fn owner_is_gone_if_the_path_has_another_inode_or_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("netns");
         fs::write(&path, "").unwrap();
-        let written = write(2, path.to_str().unwrap());
-        assert!(!is_gone(&written));
-        // Another file under the same name, made while the first is still there: its number is another one.
+        let encoded = encode(2, path.to_str().unwrap());
+        assert!(!is_gone(&encoded));
+        // The second file exists at the same time as the first, so its inode number differs.
         let other = folder.path().join("other");
         fs::write(&other, "").unwrap();
         fs::rename(&other, &path).unwrap();
-        assert!(is_gone(&written));
+        assert!(is_gone(&encoded));
         fs::remove_file(&path).unwrap();
-        assert!(is_gone(&written));
-        assert_eq!(entries(&written), Some(2));
+        assert!(is_gone(&encoded));
+        assert_eq!(host_port_count(&encoded), Some(2));
         assert!(!is_gone(b"short"));
-        assert_eq!(entries(b"s"), None);
+        assert_eq!(host_port_count(b"s"), None);
     }
 
     #[test]
-    fn no_home_is_noted_that_cannot_be_found_again() {
+    fn relative_missing_and_long_paths_are_not_stored() {
         for netns in ["netns", "/nowhere/at/all", &format!("/{}", "x".repeat(110))] {
-            assert_eq!(write(7, netns), [0, 0, 0, 7]);
-            assert!(!is_gone(&write(7, netns)));
+            assert_eq!(encode(7, netns), [0, 0, 0, 7]);
+            assert!(!is_gone(&encode(7, netns)));
         }
     }
 }

@@ -90,12 +90,12 @@ pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
     }
 }
 
-/// Clients of a Service may have UDP flows that an entry took while the gate was open for Services. Flows of clients of a
+/// Clients of a Service may have UDP flows that a host port took while the gate was open for Services. Flows of clients of a
 /// host port are made anew by their next packet.
 fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
-    let mut entries = nft::entries(socket)?;
-    entries.retain(|entry| entry.key.proto == Proto::Udp);
-    flows::forget_after(socket, &entries);
+    let mut host_ports = nft::host_ports(socket)?;
+    host_ports.retain(|host_port| host_port.key.proto == Proto::Udp);
+    flows::delete_after_removal(socket, &host_ports);
     Ok(())
 }
 
