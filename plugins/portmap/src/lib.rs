@@ -3,8 +3,8 @@
 //! [`config`] decodes the configuration, [`address`] selects the container's addresses, and [`plan`] computes
 //! the host ports; these three do not touch the kernel. [`nft`] and [`iptables`] are the two backends.
 //! [`reference`](mod@reference) reads, writes and deletes the rules of the reference's nftables backend.
-//! [`localhost`] enables connections from 127.0.0.0/8. [`services`] gives precedence to Services of kube-proxy
-//! in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb, and
+//! [`localhost`] enables connections from 127.0.0.0/8. [`services`] gives Services precedence if kube-proxy
+//! runs in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb, and
 //! [`hand_back`] exports host ports to the reference plugin.
 
 #![deny(missing_docs)]

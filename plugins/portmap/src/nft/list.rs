@@ -80,8 +80,8 @@ pub(super) fn with_mark_element<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Re
     Ok(keys.iter().zip(found).filter(|(_, mark)| mark.is_some()).map(|(key, _)| *key).collect())
 }
 
-/// The rules of a chain, empty if the chain does not exist. A rule is `None` if it contains an expression that
-/// [`Expr`] does not model.
+/// The rules of a chain, empty if the chain does not exist. A rule is `None` if it contains an expression
+/// that [`Expr`] does not model.
 pub(super) fn rules_of(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Vec<Expr>>>, Error> {
     Ok(rules(socket, TABLE, chain)?.iter().map(Rule::decode).collect())
 }

@@ -58,8 +58,8 @@ pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<Owned
     Ok((generation, all))
 }
 
-/// Adds to the batch the deletion of these owners and their host ports. If they are `all` owners, the table is
-/// deleted.
+/// Adds the deletion of these owners and their host ports to the batch; with `all`, which means that there are
+/// no other owners, the deletion of the table.
 pub fn delete_owned(batch: &mut Batch, owners: &[&OwnedHostPorts], all: bool) {
     if all {
         batch.delete_table(TABLE);

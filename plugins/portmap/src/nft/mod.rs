@@ -2,12 +2,12 @@
 //!
 //! # Cost
 //!
-//! [`add_only`] looks up seven chains and commits one batch: two round trips. [`replace`] runs only if the table
-//! or a chain is missing, or if a host port exists already. It lists the table and commits a batch that the
-//! kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host ports of the
-//! configuration. They list the maps, which takes time in proportion to the host ports of the node, only if the
-//! owner has more host ports than that. For an ADD with masquerading the kernel walks all mark elements of the
-//! table, 0.12 µs each.
+//! [`add_only`] looks up seven chains and commits one batch: two round trips. [`replace`] runs only if the
+//! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch that
+//! the kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host ports
+//! of the configuration. Only if the owner has more host ports than that, they list the maps, which takes time
+//! in proportion to the host ports of the node. For an ADD with masquerading the kernel walks all mark
+//! elements of the table, 0.12 µs each.
 
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Code, Step};

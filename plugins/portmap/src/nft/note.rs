@@ -6,8 +6,8 @@
 //! the host ports.
 //!
 //! Path, device and inode identify the container's network namespace at the time of ADD. The owner is gone if
-//! the path no longer leads to this namespace: the runtime has removed the sandbox, and DEL was lost. The next
-//! ADD may then take over its host ports. A path that is too long, relative or not a namespace is not stored,
+//! the path no longer leads to this namespace: the runtime has removed the sandbox, and DEL was lost. The
+//! next ADD may then take over its host ports. A path that is too long, relative or missing is not stored,
 //! and the owner then never counts as gone.
 
 use std::fs;
