@@ -45,7 +45,7 @@ pub struct Conf {
     /// The mark of packets to masquerade.
     pub mark: Mark,
     /// `ipvsMarkBit`: the bit of the packet mark with which iptables admits packets to host ports, see
-    /// [`services`](crate::services).
+    /// [`services`].
     pub services_bit: u8,
     /// `markMasqBit`.
     pub masq_bit: Option<u8>,

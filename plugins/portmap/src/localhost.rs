@@ -15,7 +15,7 @@ fn setting(link: &str) -> String {
 }
 
 /// The host's link to the container, if it leads to containers only: the route has no gateway, and
-/// `prevResult` lists the link on the host or its kind is one of [`CONTAINER_LINK_KINDS`]. On other links,
+/// `prevResult` lists the link on the host or its kind is one of `CONTAINER_LINK_KINDS`. On other links,
 /// such as the uplink, `route_localnet` would let other hosts reach 127.0.0.0/8.
 ///
 /// # Errors

@@ -251,7 +251,7 @@ pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> 
     }
 }
 
-/// Completes a family's table in the batch: adds missing chains with their jumps.
+/// Adds the missing chains of a family's table, with their jumps, to the batch.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to list the chains.

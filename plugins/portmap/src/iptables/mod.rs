@@ -35,7 +35,8 @@ const TRIES: u32 = 10;
 /// Adds the container's rules for these addresses.
 ///
 /// # Errors
-/// Code 999 with the output of the failed program; code 11 if another process keeps [`LOCK`].
+/// Code 999 with the output of the failed program; code 11 if another process keeps the lock for shared
+/// chains.
 pub fn add(
     socket: &mut Socket,
     conf: &Conf,

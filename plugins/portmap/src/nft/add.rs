@@ -41,12 +41,12 @@ pub fn add_only(
 }
 
 /// Completes the table and replaces the owner's host ports by those of the plan. Returns the host ports that
-/// the owner has now. Runtimes request all ports of a container on each of its networks, so a
-/// host port that another interface of the same container has stays there and is not returned.
+/// the owner has now. Runtimes request all ports of a container on each of its networks, so a host port that
+/// another interface of the same container has stays there and is not returned.
 ///
 /// # Errors
 /// Code 11 with the name of the holder if another container has one of the host ports; code 11 after
-/// [`TRIES`] concurrent changes; code 999 if the kernel refuses a request.
+/// `TRIES` concurrent changes; code 999 if the kernel refuses a request.
 pub fn replace(
     socket: &mut Socket,
     owner: &Attachment<'_>,
@@ -122,8 +122,8 @@ fn replace_once(
     Ok(batch.commit_at(socket, generation).map(|()| wanted))
 }
 
-/// Whether the container of an existing element is gone. True if the same network has assigned the target
-/// address to this container, if the element's owner is not in the set of owners, or if the owner's network
+/// Whether the container of an existing element is gone. True if the element's network has now assigned its
+/// target address to this container, if its owner is not in the set of owners, or if the owner's network
 /// namespace is gone.
 fn is_stale(
     socket: &mut Socket,

@@ -85,8 +85,8 @@ fn count<T>(rules: &[T]) -> u32 {
     u32::try_from(rules.len()).unwrap_or(u32::MAX)
 }
 
-/// Completes the table in the batch: adds all missing chains and maps, also those that only the plan needs.
-/// The caller must commit the batch at a generation read before this call.
+/// Adds all missing chains and maps to the batch: those of every table, and those that the plan needs. The
+/// caller must commit the batch at a generation read before this call.
 pub(super) fn create_missing(
     socket: &mut Socket,
     batch: &mut Batch,

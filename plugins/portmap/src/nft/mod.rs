@@ -3,11 +3,11 @@
 //! # Cost
 //!
 //! [`add_only`] looks up seven chains and commits one batch: two round trips. [`replace`] runs only if the
-//! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch that
-//! the kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host ports
-//! of the configuration. Only if the owner has more host ports than that, they list the maps, which takes time
-//! in proportion to the host ports of the node. For an ADD with masquerading the kernel walks all mark
-//! elements of the table, 0.12 µs each.
+//! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch
+//! that the kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host
+//! ports of the configuration. Only if the owner has more host ports than that, they list the maps, which
+//! takes time in proportion to the host ports of the node. For an ADD with masquerading the kernel walks all
+//! mark elements of the table, 0.12 µs each.
 
 use cni_common::netlink::Socket;
 use cni_common::spec::{CniError, Code, Step};
@@ -71,7 +71,7 @@ pub fn switch(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
     establish::switch(socket, gate).step(|| format!("replace the gate of table {TABLE}"))
 }
 
-/// Number of tries of a change that fails because the ruleset has changed since the listing.
+/// Maximum number of tries of a change. A try fails if the ruleset has changed since it was listed.
 const TRIES: u32 = 200;
 
 fn gave_up(step: &str) -> CniError {

@@ -18,10 +18,10 @@ const STEP: &str = "remove host ports";
 const CLEANUP_LIMIT: usize = Batch::ROOM / 3;
 
 /// Removes the host ports of an attachment and returns them. The owner identifies them; `hints`, the host
-/// of the configuration, only make the lookup faster.
+/// ports of the configuration, only make the lookup faster.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses a request; code 11 after [`TRIES`] concurrent changes.
+/// Code 999 if the kernel refuses a request; code 11 after `TRIES` concurrent changes.
 pub fn delete(
     socket: &mut Socket,
     owner: &Attachment<'_>,
