@@ -28,9 +28,9 @@ Steps, all of them by default, always in this order:
             plugins just built in FERRULE_BIN_DIR
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
             "ignored, stock kernel", and a sample of the conformance suite.
-            With --arch arm64 instead: the chain of plugins from ADD to DEL, with traffic,
-            built for arm64, on Debian's kernel for arm64. Installs qemu-system-arm if it
-            is missing. Only on demand: neither a run without steps nor CI includes it
+            With --arch arm64 instead: the chain of plugins from ADD to DEL, with
+            traffic, built for arm64, on Debian's kernel for arm64. It installs
+            qemu-system-arm if that is missing, and is not part of a run of all steps
   doc       the documentation builds without a warning
   install   tests/install.sh
   demo      examples/demo.sh, if it is there
