@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
 use super::socket::{Error, Socket};
+use crate::ip::{from_octets, octets};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
@@ -43,21 +44,6 @@ pub struct Address {
 /// `AF_INET` or `AF_INET6`
 pub(super) fn family(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 2 } else { 10 }
-}
-
-/// The address's bytes, in network byte order.
-pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
-pub(super) fn ip_from(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
-        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-    }
 }
 
 fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
@@ -117,8 +103,8 @@ fn parse(body: &[u8]) -> Option<Address> {
     let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
     for (kind, value) in attrs(&body[IFADDR..]) {
         match kind {
-            IFA_LOCAL => local = ip_from(value),
-            IFA_ADDRESS => address = ip_from(value),
+            IFA_LOCAL => local = from_octets(value),
+            IFA_ADDRESS => address = from_octets(value),
             IFA_FLAGS => flags = u32_at(value, 0),
             _ => {}
         }

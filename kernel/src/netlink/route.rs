@@ -7,9 +7,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::addr::{family, ip_from, octets};
+use super::addr::family;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Error, Socket};
+use crate::ip::{from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -179,8 +180,8 @@ fn parse(body: &[u8]) -> Option<Entry> {
     let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
     for (kind, value) in attrs(&body[RTMSG..]) {
         match kind {
-            RTA_DST => dst = ip_from(value)?,
-            RTA_GATEWAY => gws.extend(ip_from(value)),
+            RTA_DST => dst = from_octets(value)?,
+            RTA_GATEWAY => gws.extend(from_octets(value)),
             RTA_TABLE => table = u32_at(value, 0),
             RTA_PRIORITY => priority = u32_at(value, 0),
             RTA_MULTIPATH => gws.extend(next_hops(value)),
@@ -197,7 +198,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
         gws.extend(
             attrs(&hop[RTNEXTHOP..])
                 .filter(|(kind, _)| *kind == RTA_GATEWAY)
-                .filter_map(|(_, gw)| ip_from(gw)),
+                .filter_map(|(_, gw)| from_octets(gw)),
         );
         bytes = bytes.get((hop.len() + 3) & !3..).unwrap_or_default();
     }
