@@ -72,12 +72,17 @@ pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
 }
 
+/// A request for the addresses of a link.
+pub fn list(link: u32) -> Message {
+    let mut header = [0; IFADDR];
+    header[4..8].copy_from_slice(&link.to_ne_bytes());
+    Message::new(RTM_GETADDR, F_DUMP, &header)
+}
+
 impl Socket {
     /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
-        let mut header = [0; IFADDR];
-        header[4..8].copy_from_slice(&link.to_ne_bytes());
-        let bodies = self.request(Message::new(RTM_GETADDR, F_DUMP, &header))?;
+        let bodies = self.request(list(link))?;
         // Kernels before 4.20 ignore the index and dump the addresses of all links.
         Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
     }

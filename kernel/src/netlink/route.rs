@@ -124,16 +124,27 @@ pub struct RouteLookup {
     pub prefix: u8,
 }
 
+/// A request that looks up the route to an address.
+pub fn lookup(ip: IpAddr) -> Message {
+    let mut header = [0; RTMSG];
+    header[0] = family(ip);
+    header[1] = if ip.is_ipv4() { 32 } else { 128 };
+    header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
+}
+
+/// A request for the routes of one family in one table.
+pub fn list(ipv4: bool, table: u32) -> Message {
+    let mut header = [0; RTMSG];
+    header[0] = if ipv4 { 2 } else { 10 };
+    header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
+    Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table)
+}
+
 impl Socket {
     /// Looks up the route to an address. `None` if the address is unreachable.
     pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
-        let octets = octets(ip);
-        let mut header = [0; RTMSG];
-        header[0] = family(ip);
-        header[1] = if ip.is_ipv4() { 32 } else { 128 };
-        header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
-        let answer = self.request(Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets));
-        let bodies = match answer {
+        let bodies = match self.request(lookup(ip)) {
             Ok(bodies) => bodies,
             Err(error) if is_unreachable(&error) => return Ok(None),
             Err(error) => return Err(error),
@@ -144,13 +155,8 @@ impl Socket {
     /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
     /// kernels before 4.20 dump all routes of the family.
     pub fn routes(&mut self, ipv4: bool, table: u32) -> Result<Vec<Entry>, Error> {
-        let mut header = [0; RTMSG];
-        header[0] = if ipv4 { 2 } else { 10 };
-        header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
-        let request = Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table);
-        let answer = self.request(request);
         // The kernel returns ENOENT if the table has never had a route.
-        let bodies = match answer {
+        let bodies = match self.request(list(ipv4, table)) {
             Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
             other => other?,
         };
