@@ -7,6 +7,7 @@
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
 //! - [`ip`]: IP addresses as bytes.
+//! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //!
 //! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a
 //! plugin opens netlink sockets or enters namespaces.
@@ -20,4 +21,5 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
+pub mod retry;
 pub mod sysctl;
