@@ -37,11 +37,15 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = Socket::route().context(|| "open a netlink socket")?;
-    let made = retry(ATTEMPTS, |failed: &Failed| failed.is_race, || {
-        let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
-        let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
-        execute(&mut socket, &plan)
-    });
+    let made = retry(
+        ATTEMPTS,
+        |failed: &Failed| failed.is_race,
+        || {
+            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+            let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
+            execute(&mut socket, &plan)
+        },
+    );
     let made = made.map_err(|failed| failed.error)?;
     result.interfaces.extend(made.map(|link| Interface {
         name: link.name,
