@@ -106,7 +106,7 @@ aarch64 | arm64) machine=aarch64 elf_machine=183 ;;
 *) die "no build is known for the architecture '$arch'" ;;
 esac
 
-# A relative CARGO_TARGET_DIR means what it meant where the caller stood; cargo runs at the root of the source tree.
+# Resolve a relative CARGO_TARGET_DIR in the caller's directory; cargo runs at the root of the source tree.
 if [ -n "${CARGO_TARGET_DIR-}" ]; then
     CARGO_TARGET_DIR=$(cd "$invoked_in" && realpath -m "$CARGO_TARGET_DIR")
     export CARGO_TARGET_DIR
@@ -145,7 +145,7 @@ built=$target_dir/$target/$folder
 mapfile -t names < <(plugins)
 [ ${#names[@]} -gt 0 ] || die "no plugins to build"
 
-# Two calls, so that no feature of a crate that only the suite needs gets into the plugins.
+# Two calls: in one, cargo would give the plugins the crate features that only the suite needs.
 say "building ${names[*]} for $target, profile $profile"
 cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
 say "building cnirun"
@@ -153,8 +153,8 @@ cargo build --locked --profile "$profile" --target "$target" --package cni-runne
 check_static "$built/ferrule"
 check_static "$built/cnirun"
 
-# A folder with nothing else in it, which can be installed, or be a CNI_PATH, as it is. Each name changes its program at
-# once, since a test may be running what is there.
+# A folder with only the plugins and cnirun, to install or to use as CNI_PATH. Each name changes by one rename, because a
+# test may be running the old program.
 out=$built/cni
 mkdir -p "$out"
 publish() {

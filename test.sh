@@ -22,7 +22,8 @@ in namespaces of its own.
 Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck
+  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck,
+            tests/architecture.sh (the rules of ARCHITECTURE.md)
   build     the static plugins and cnirun (build.sh)
   unit      cargo test on the workspace: unit, integration, documentation, with the
             plugins just built in FERRULE_BIN_DIR
@@ -46,8 +47,8 @@ die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
 passed=0 failed=0
 
-# Runs a step's function, with its time; a failure is counted by tests() or here. Errexit does not reach into what is
-# tested by "if": those functions look after their own failures.
+# Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
+# function that "if" tests, so these functions check for failures themselves.
 step() {
     local name=$1 began=$SECONDS before=$failed
     shift
@@ -110,6 +111,8 @@ shell() {
     say "${scripts[*]}"
     shellcheck "${scripts[@]}"
 }
+
+architecture() { ./tests/architecture.sh; }
 
 build() {
     FERRULE_BIN_DIR=$(./build.sh ${arch:+--arch "$arch"}) || return 1
@@ -187,7 +190,7 @@ if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy deny shell; do
+    for check in fmt clippy deny shell architecture; do
         step "lint: $check" "$check" || end
     done
 fi
