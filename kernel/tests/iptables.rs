@@ -20,7 +20,14 @@ fn a_conflict_with_the_current_rules_is_told_from_a_syntax_error() {
             iptables-nft -t nat -N USED && iptables-nft -t nat -A OUTPUT -j USED");
         for programs in [Programs::of_node(IpFamily::V4).unwrap(), Programs::legacy(IpFamily::V4).unwrap()] {
             let error = |line: &str| programs.restore(&[line.to_owned()]).unwrap_err();
-            for line in ["-D OUTPUT -p tcp -j USED", "-F ABSENT", "-X ABSENT", "-X USED", "-N USED"] {
+            for line in [
+                "-D OUTPUT -p tcp -j USED",
+                "-F ABSENT",
+                "-X ABSENT",
+                "-X USED",
+                "-N USED",
+                "-A USED -j ABSENT",
+            ] {
                 assert!(is_conflict(&error(line)), "{programs:?} {line}: {}", error(line));
             }
             for line in ["-A USED --nonsense", "-A USED -s 10.0.0.300 -j RETURN", "nonsense"] {

@@ -44,8 +44,8 @@ fn nft_prints_the_rules_that_were_added() {
         let mut batch = Batch::new();
         batch.add_table(TABLE, None).add_chain(TABLE, "to", None, Some("ends here"));
         batch.add_chain(TABLE, "forward", Some(hook), None);
+        batch.add_rule(TABLE, "forward", &destination(CmpOp::Eq, "10.0.16.0/20", Verdict::Drop), None);
         batch.add_rule(TABLE, "forward", &verdict(Verdict::Jump("to".to_owned())), Some("second"));
-        batch.insert_rule(TABLE, "forward", &destination(CmpOp::Eq, "10.0.16.0/20", Verdict::Drop), None);
         for network in
             ["0.0.0.0/0", "128.0.0.0/1", "10.0.0.0/8", "10.0.0.1/32", "fd00::/50", "::/0", "fd00::1/128"]
         {

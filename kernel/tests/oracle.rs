@@ -2,9 +2,9 @@
 //! that we build, and the decoded fields must be the expected ones. (`nftables*.rs` compare nf_tables requests
 //! with `nft`.)
 //!
-//! netlink-packet-route does not decode RTM_GETMULTICAST, which is left out here. It shows what it does not
-//! know as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64 in attributes 1,
-//! 6 and 4 of linux/pkt_sched.h) and the hairpin mode (attribute 4, `IFLA_BRPORT_MODE`).
+//! netlink-packet-route does not decode RTM_GETMULTICAST, so that request is missing here. Attributes that it
+//! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
+//! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the hairpin mode (attribute 4, `IFLA_BRPORT_MODE`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -6,4 +6,5 @@
 pub mod hash;
 pub mod lock;
 pub mod netns;
+pub mod retry;
 pub mod route;

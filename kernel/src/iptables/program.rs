@@ -132,7 +132,7 @@ impl Programs {
 }
 
 /// Whether an error of [`Programs::restore`] means that a line did not fit the current rules: it deletes a
-/// rule that does not exist, or makes a chain that exists. If the lines fitted the rules of
+/// rule that does not exist, jumps to a chain that does not exist, or makes a chain that exists. If the lines fitted the rules of
 /// [`Programs::save`], another process has changed the table in between.
 pub fn is_conflict(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
@@ -145,7 +145,7 @@ fn failure(program: &str, output: &Output) -> io::Error {
     io::Error::new(kind, format!("{program}: {}: {}", output.status, stderr.trim()))
 }
 
-/// Whether exit code and stderr say that a line did not fit the current rules. Syntax errors have exit code 2.
+/// Whether exit code and stderr say that a line did not fit the current rules. Syntax errors have exit code 2, too.
 /// Exit code 4 means a time-out of the xtables lock, or an error of the kernel for iptables-nft.
 fn does_not_fit(code: Option<i32>, stderr: &str) -> bool {
     /// The texts of ENOENT, EEXIST and EBUSY. musl has the last one for EBUSY.
@@ -153,6 +153,8 @@ fn does_not_fit(code: Option<i32>, stderr: &str) -> bool {
         ["(No such file or directory)", "(File exists)", "(Device or resource busy)", "(Resource busy)"];
     match code {
         Some(1) => stderr.contains("line ") && stderr.contains(" failed"),
+        // The target of a rule is a chain that does not exist, in the words of the two variants.
+        Some(2) => stderr.contains("Couldn't load target") || stderr.contains("' does not exist"),
         Some(4) => ERRORS.iter().any(|text| stderr.contains(text)),
         _ => false,
     }
@@ -168,7 +170,16 @@ mod tests {
         let bad_rule =
             "iptables-nft-restore: line 2 failed: Bad rule (does a matching rule exist in that chain?).";
         let jumped_to = "iptables-nft-restore v1.8.9 (nf_tables): \nline 2: CHAIN_DEL failed (Device or resource busy): chain B";
-        for (code, stderr) in [(1, "iptables-restore: line 2 failed"), (1, bad_rule), (4, jumped_to)] {
+        let no_target =
+            "iptables-restore v1.8.9 (legacy): Couldn't load target `A':No such file or directory";
+        let no_chain = "iptables-nft-restore v1.8.9 (nf_tables): Chain 'A' does not exist";
+        for (code, stderr) in [
+            (1, "iptables-restore: line 2 failed"),
+            (1, bad_rule),
+            (2, no_target),
+            (2, no_chain),
+            (4, jumped_to),
+        ] {
             assert!(does_not_fit(Some(code), stderr), "{stderr}");
         }
         let no_table = "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'";

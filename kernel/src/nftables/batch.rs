@@ -132,20 +132,14 @@ impl Batch {
         exprs: &[Expr],
         comment: Option<&str>,
     ) -> &mut Self {
-        let message = new_rule(F_CREATE | F_APPEND, table, chain, exprs, comment);
+        let flags = F_CREATE | F_APPEND;
+        let mut message = rule_request(NEW_RULE, flags, table, chain).nest(RULE_EXPRESSIONS, |list| {
+            exprs.iter().fold(list, |list, expr| list.nest(LIST_ELEMENT, |element| expr.encode(element)))
+        });
+        if let Some(comment) = comment {
+            message = message.attr(RULE_USERDATA, &userdata::encode(comment));
+        }
         self.push(format!("add rule to {table} {chain}"), message)
-    }
-
-    /// Adds a rule at the start of a chain.
-    pub fn insert_rule(
-        &mut self,
-        table: Table<'_>,
-        chain: &str,
-        exprs: &[Expr],
-        comment: Option<&str>,
-    ) -> &mut Self {
-        let message = new_rule(F_CREATE, table, chain, exprs, comment);
-        self.push(format!("insert rule into {table} {chain}"), message)
     }
 
     /// Deletes the rule with this handle.
@@ -215,16 +209,6 @@ pub(super) fn chain_request(message: u16, flags: u16, table: Table<'_>, chain: &
 
 pub(super) fn rule_request(message: u16, flags: u16, table: Table<'_>, chain: &str) -> Message {
     request(message, flags, table).attr_text(RULE_TABLE, table.name).attr_text(RULE_CHAIN, chain)
-}
-
-fn new_rule(flags: u16, table: Table<'_>, chain: &str, exprs: &[Expr], comment: Option<&str>) -> Message {
-    let message = rule_request(NEW_RULE, flags, table, chain).nest(RULE_EXPRESSIONS, |list| {
-        exprs.iter().fold(list, |list, expr| list.nest(LIST_ELEMENT, |element| expr.encode(element)))
-    });
-    match comment {
-        Some(comment) => message.attr(RULE_USERDATA, &userdata::encode(comment)),
-        None => message,
-    }
 }
 
 impl ChainType {

@@ -163,12 +163,13 @@ fn offset(ip: IpAddr, by: i8) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
+    /// The range of a configuration. Empty texts stand for missing keys.
+    pub(in super::super) fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
         let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let subnet = Some(SubnetSpec::Network(subnet.parse().unwrap()));
         RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }

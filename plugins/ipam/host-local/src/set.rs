@@ -112,14 +112,8 @@ impl Iterator for Candidates<'_> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::range::SubnetSpec;
+    use super::super::range::tests::spec;
     use super::*;
-
-    fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
-        let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-        let subnet = Some(SubnetSpec::Network(subnet.parse().unwrap()));
-        RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }
-    }
 
     fn candidates(set: &RangeSet, last: Option<&str>) -> Vec<String> {
         set.candidates(last.map(|ip| ip.parse().unwrap())).map(|ip| ip.to_string()).collect()

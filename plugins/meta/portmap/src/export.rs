@@ -20,22 +20,21 @@ use std::process::ExitCode;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::Batch;
+use ferrule_kernel::nftables::{self, Batch};
+use ferrule_kit::retry::retry;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf};
 use crate::iptables;
 use crate::mapping::{HostIp, Mapping};
 use crate::mark::{Mark, Masquerade};
-use crate::nft::{OwnedHostPorts, delete_owned, host_ports_by_owner};
+use crate::nft::{ATTEMPTS, OwnedHostPorts, delete_owned, host_ports_by_owner};
 use crate::owner::{self, describe};
 use crate::plan::HostPort;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
 use crate::services;
 
 const USAGE: &str = "usage: portmap export [--to nftables|iptables] [--dry-run]";
-/// Number of retries after a concurrent change of the ruleset.
-const TRIES: u32 = 200;
 
 /// Runs the command if the arguments name it. Exit status: 0 if all host ports are exported, 1 after an
 /// error, 2 for wrong usage, 3 if some host ports stay.
@@ -82,8 +81,7 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
 /// Exports the host ports. Returns whether all could be exported.
 fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
     let mut socket = Socket::netfilter().context(|| "open a netfilter socket")?;
-    let mut tries = TRIES;
-    loop {
+    let outcome = retry(ATTEMPTS, nftables::Error::is_outdated, || {
         let (generation, all) = host_ports_by_owner(&mut socket)?;
         let (exported, staying): (Vec<&OwnedHostPorts>, Vec<&OwnedHostPorts>) =
             all.iter().partition(|owned| obstacle(owned, backend).is_none());
@@ -99,12 +97,8 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
                 Backend::Iptables => batch.commit(&mut socket),
                 Backend::Nftables => batch.commit_at(&mut socket, generation),
             };
-            match committed {
-                Err(error) if error.is_outdated() && tries > 0 => {
-                    tries -= 1;
-                    continue;
-                }
-                outcome => outcome.context(|| "export host ports")?,
+            if let Err(error) = committed {
+                return Ok(Err(error));
             }
             services::collect(&mut socket)?;
         }
@@ -115,8 +109,9 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
             let why = obstacle(owned, backend).unwrap_or_default();
             eprintln!("{}: {} host ports stay: {why}", describe(&owned.label), owned.host_ports.len());
         }
-        return Ok(staying.is_empty());
-    }
+        Ok(Ok(staying.is_empty()))
+    });
+    outcome?.context(|| "export host ports")
 }
 
 /// Why an owner's host ports cannot be exported; `None` if they can.

@@ -18,6 +18,7 @@ use ferrule_kernel::nftables::{
     Policy, Register, Rule, Table, Verdict, all_chains, chains, rules,
 };
 
+use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -42,8 +43,8 @@ const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
 
 /// The directory in which libcni keeps the results of attachments, in files `NETWORK-CONTAINER-INTERFACE`.
 const RESULTS: &str = "/var/lib/cni/results";
-/// Number of retries of a deletion after another process has deleted some of the rules.
-const TRIES: u32 = 20;
+/// The attempts to delete rules.
+const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
 
 /// The tables that exist.
 fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
@@ -88,29 +89,27 @@ fn results(folder: &Path) -> Option<Vec<String>> {
 fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<Vec<HostPort>, Error> {
     let mut removed = Vec::new();
     for table in present(socket)? {
-        let mut tries = TRIES;
-        loop {
+        // If another process deletes one of the rules first, the kernel rejects the whole batch.
+        let mut delete_some = || {
             let mut batch = Batch::new();
             let mut host_ports = Vec::new();
             for chain in CHAINS {
                 let mut dead = rules(socket, table, chain)?;
                 dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
-                // Rules that do not fit into this batch are deleted in the next iteration.
+                // Rules that do not fit into this batch are deleted in the next call.
                 for rule in dead.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
                     batch.delete_rule(table, chain, rule.handle);
                     host_ports.extend(decode_rule(rule));
                 }
             }
             let done = batch.len() < Batch::ROOM;
-            match batch.commit(socket) {
-                Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    removed.extend(host_ports);
-                    if done {
-                        break;
-                    }
-                }
+            batch.commit(socket).map(|()| (host_ports, done))
+        };
+        loop {
+            let (host_ports, done) = retry(ATTEMPTS, Error::is_not_found, &mut delete_some)?;
+            removed.extend(host_ports);
+            if done {
+                break;
             }
         }
     }

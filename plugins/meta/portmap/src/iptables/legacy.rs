@@ -4,11 +4,12 @@ use std::io;
 
 use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
-use ferrule_kernel::iptables::{Listing, Programs};
+use ferrule_kernel::iptables::{Listing, Programs, is_conflict};
+use ferrule_kernel::retry::retry;
 use ipnetwork::IpNetwork;
 
 use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of};
-use super::{STEP, TRIES, lock_shared, own_lines, rules_here, warn_missing_chain};
+use super::{ATTEMPTS, STEP, lock_shared, own_lines, rules_here, warn_missing_chain};
 use crate::config::Conf;
 use cni_common::plugin::Attachment;
 
@@ -25,17 +26,14 @@ pub(super) fn add(
         return Ok(());
     }
     let _lock = lock_shared()?;
-    let mut tries = TRIES;
-    loop {
-        let listing = Listing::parse(&programs.save().context(|| STEP)?);
+    let outcome = retry(ATTEMPTS, is_conflict, || {
+        let listing = Listing::parse(&programs.save()?);
         let usable = external
             .and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { warn_missing_chain(chain) });
         let lines = lines_for_listing(&rules_here(conf, owner, address, usable), &listing);
-        match programs.restore(&lines) {
-            Err(_) if tries > 0 => tries -= 1,
-            outcome => return outcome.context(|| STEP),
-        }
-    }
+        programs.restore(&lines)
+    });
+    outcome.context(|| STEP)
 }
 
 /// Lines that fail as a whole if a shared rule is missing or the container's chain exists.

@@ -14,10 +14,12 @@ use std::path::Path;
 use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::exist;
-use ferrule_kernel::iptables::{Listing, Programs, Variant};
+use ferrule_kernel::iptables::{Listing, Programs, Variant, is_conflict};
 use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::retry::Limit;
 use ferrule_kit::lock;
+use ferrule_kit::retry::retry;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -31,8 +33,8 @@ const CHECK_STEP: &str = "check host ports with iptables";
 /// The lock for creating shared chains and rules. It is not the lock of `iptables`, which `iptables-legacy`
 /// takes itself.
 const LOCK: &str = "/run/ferrule-iptables.lock";
-/// Number of retries after a concurrent change.
-const TRIES: u32 = 10;
+/// The attempts to add a container's rules of one family.
+const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the nat table" };
 
 /// Adds the container's rules for these addresses.
 ///
@@ -73,17 +75,14 @@ fn add_nft(
     let rules = rules_here(conf, owner, address, external);
     // An earlier ADD of this container may have had another address; its rules would come first.
     kernel::delete_in(socket, family, owner).context(|| STEP)?;
-    let mut tries = TRIES;
-    loop {
+    // Another process may create or delete a shared chain.
+    let outcome = retry(ATTEMPTS, is_conflict, || {
         let (mut lines, _lock) = missing(socket, &rules)?;
         lines.push(format!(":{} - [0:0]", rules.chain));
         lines.extend(own_lines(&rules));
-        match programs.restore(&lines) {
-            // Another process has created or deleted a shared chain.
-            Err(_) if tries > 0 => tries -= 1,
-            outcome => return outcome.context(|| STEP),
-        }
-    }
+        Ok(programs.restore(&lines))
+    });
+    outcome?.context(|| STEP)
 }
 
 /// The rules for this node: if kube-proxy runs in IPVS mode, they exempt NodePorts. CHECK does not expect

@@ -12,7 +12,7 @@ use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
-use super::{TRIES, change, gave_up, list, owner_metadata};
+use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
 
@@ -46,7 +46,7 @@ pub fn add_only(
 ///
 /// # Errors
 /// Code 11 with the name of the holder if another container has one of the host ports; code 11 after
-/// `TRIES` concurrent changes; code 999 if the kernel refuses a request.
+/// 200 concurrent changes; code 999 if the kernel refuses a request.
 pub fn replace(
     socket: &mut Socket,
     owner: &Attachment<'_>,
@@ -55,17 +55,10 @@ pub fn replace(
     conditions: &[Conditions],
     gate: Gate,
 ) -> Result<Vec<HostPort>, CniError> {
-    for _ in 0..TRIES {
-        match replace_once(socket, owner, netns, plan, conditions, gate)? {
-            Err(error) if error.is_outdated() => {}
-            outcome => return outcome.context(|| STEP),
-        }
-    }
-    Err(gave_up(STEP))
+    repeat(STEP, || replace_once(socket, owner, netns, plan, conditions, gate))
 }
 
-/// One try of [`replace`]. Outer `Err`: give up. Inner `Err`: the kernel rejected the batch; retry if the
-/// ruleset has changed since the listing.
+/// One attempt of [`replace`], for [`repeat`].
 fn replace_once(
     socket: &mut Socket,
     owner: &Attachment<'_>,

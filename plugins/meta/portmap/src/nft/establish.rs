@@ -6,6 +6,8 @@ use ferrule_kernel::nftables::{
     Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, generation, rules, sets,
 };
 
+use ferrule_kernel::retry::retry;
+
 use crate::mark::{Masquerade, bit_of};
 use crate::plan::{MapSet, Plan};
 
@@ -15,7 +17,7 @@ use super::layout::{
     fixed_rules, masquerade_chains, references,
 };
 use super::maps::{Map, condition_rules, map_set_rules};
-use super::{TRIES, list};
+use super::{ATTEMPTS, list};
 
 /// The conditions of one network in one family.
 pub struct Conditions {
@@ -65,8 +67,7 @@ pub(super) fn gate(socket: &mut Socket) -> Result<TableGate, Error> {
 
 /// Gives the table this gate. Does nothing if there is no table or the table has the gate already.
 pub(super) fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), Error> {
-    let mut tries = TRIES;
-    loop {
+    retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
         let present = gate(socket)?;
         if present == TableGate::NoTable || present == TableGate::Is(wanted) {
@@ -75,11 +76,8 @@ pub(super) fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), Error> {
         let chains = all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect();
         let mut batch = Batch::new();
         Builder { socket, batch: &mut batch, chains, gate: wanted }.gate()?;
-        match batch.commit_at(socket, generation) {
-            Err(error) if error.is_outdated() && tries > 0 => tries -= 1,
-            outcome => return outcome,
-        }
-    }
+        batch.commit_at(socket, generation)
+    })
 }
 
 fn count<T>(rules: &[T]) -> u32 {

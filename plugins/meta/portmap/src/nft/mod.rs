@@ -11,6 +11,9 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::Error;
+use ferrule_kernel::retry::Limit;
+use ferrule_kit::retry::retry;
 
 use crate::plan::HostPort;
 
@@ -71,9 +74,18 @@ pub fn switch(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
     establish::switch(socket, gate).context(|| format!("replace the gate of table {TABLE}"))
 }
 
-/// Maximum number of tries of a change. A try fails if the ruleset has changed since it was listed.
-const TRIES: u32 = 200;
+/// The attempts at a change. An attempt fails if the ruleset has changed since it was listed.
+pub const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
-fn gave_up(step: &str) -> CniError {
-    CniError::new(Code::TryAgainLater, format!("{step}: gave up after {TRIES} concurrent ruleset changes"))
+/// Makes a change of the table. `attempt` reads the generation, lists the table, and commits the change at
+/// that generation. Its inner error is the answer of the kernel to the batch.
+///
+/// # Errors
+/// The outer error of `attempt`; code 11 after 200 concurrent changes; code 999 if the kernel refuses the
+/// batch.
+fn repeat<T>(step: &str, attempt: impl FnMut() -> Result<Result<T, Error>, CniError>) -> Result<T, CniError> {
+    retry(ATTEMPTS, Error::is_outdated, attempt)?.map_err(|error| {
+        let code = if error.is_outdated() { Code::TryAgainLater } else { Code::Internal };
+        CniError::new(code, format!("{step}: {error}"))
+    })
 }

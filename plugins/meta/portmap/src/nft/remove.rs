@@ -1,6 +1,6 @@
 //! DEL and GC: remove host ports by owner.
 
-use cni_common::spec::{CniError, Context, ValidAttachment};
+use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 
@@ -11,7 +11,7 @@ use cni_common::plugin::Attachment;
 
 use super::element::DnatElement;
 use super::layout::{NETWORKS, TABLE, from_rules};
-use super::{TRIES, change, gave_up, list};
+use super::{change, list, repeat};
 
 const STEP: &str = "remove host ports";
 /// The cleanup of a GC adds nothing more to a batch with this many requests. One map set takes at most 70.
@@ -21,7 +21,7 @@ const CLEANUP_LIMIT: usize = Batch::ROOM / 3;
 /// ports of the configuration, only make the lookup faster.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses a request; code 11 after `TRIES` concurrent changes.
+/// Code 999 if the kernel refuses a request; code 11 after 200 concurrent changes.
 pub fn delete(
     socket: &mut Socket,
     owner: &Attachment<'_>,
@@ -69,23 +69,19 @@ fn remove(
     socket: &mut Socket,
     find: impl Fn(&mut Socket) -> Result<ToRemove, Error>,
 ) -> Result<Vec<HostPort>, CniError> {
-    for _ in 0..TRIES {
+    repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
         let ToRemove { owners, found } = find(socket).context(|| STEP)?;
         if owners.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Ok(Vec::new()));
         }
         let host_ports = list::with_masquerades(socket, found).context(|| STEP)?;
         let mut batch = Batch::new();
         change::delete(&mut batch, &host_ports);
         change::delete_owners(&mut batch, &owners);
         delete_chains(socket, &mut batch, &host_ports).context(|| STEP)?;
-        match batch.commit_at(socket, generation) {
-            Err(error) if error.is_outdated() => {}
-            outcome => return outcome.context(|| STEP).map(|()| host_ports),
-        }
-    }
-    Err(gave_up(STEP))
+        Ok(batch.commit_at(socket, generation).map(|()| host_ports))
+    })
 }
 
 /// Deletes the masquerading chains of container subnets that only these host ports use. If each container
@@ -117,9 +113,9 @@ fn count<T>(rules: &[T]) -> u32 {
 }
 
 /// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
-/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC.
+/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC; so do all after 200 concurrent changes.
 fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
-    for _ in 0..TRIES {
+    let outcome = repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
         let mut batch = Batch::new();
         delete_empty_map_sets(socket, &mut batch).context(|| STEP)?;
@@ -131,12 +127,9 @@ fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
                 batch.flush_chain(TABLE, &name).delete_chain(TABLE, &name);
             }
         }
-        match batch.commit_at(socket, generation) {
-            Err(error) if error.is_outdated() => {}
-            outcome => return outcome.context(|| STEP),
-        }
-    }
-    Ok(())
+        Ok(batch.commit_at(socket, generation))
+    });
+    outcome.or_else(|error| if error.code == Code::TryAgainLater { Ok(()) } else { Err(error) })
 }
 
 fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {

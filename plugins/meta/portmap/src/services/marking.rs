@@ -14,10 +14,12 @@ use ferrule_kernel::iptables::kernel::{delete_chain, families_with, jumps, table
 use ferrule_kernel::iptables::{Listing, Programs, Rule, legacy};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Expr, Verdict, chains, generation, rules, xt};
+use ferrule_kernel::retry::retry;
 
 use super::KUBE_SERVICES;
 use crate::iptables::lock_shared;
 use crate::mark;
+use crate::nft::ATTEMPTS;
 
 /// The chain.
 pub(super) const CHAIN: &str = "FERRULE-HOSTPORTS";
@@ -26,8 +28,6 @@ const PARENTS: [&str; 2] = ["PREROUTING", "OUTPUT"];
 /// How many rules the chain has and how many jump to it, added up.
 pub(super) const USES: u32 = 4;
 const STEP: &str = "mark packets behind the rules of kube-proxy";
-/// Limit of retries after concurrent changes of the ruleset.
-const TRIES: u32 = 200;
 
 /// The chain's rules, as iptables-nft would write them.
 fn native(bit: u8) -> [Vec<Expr>; 2] {
@@ -56,18 +56,14 @@ fn words(bit: u8) -> [Rule; 4] {
 
 /// Makes the chain in nf_tables, unless it is there already.
 pub(super) fn add_nft(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<(), CniError> {
-    let mut tries = TRIES;
-    loop {
-        let generation = generation(socket).context(|| STEP)?;
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
+        let generation = generation(socket)?;
         if is_in_nft(socket, family, bit)? {
             return Ok(());
         }
-        let batch = nft_batch(socket, family, bit).context(|| STEP)?;
-        match batch.commit_at(socket, generation) {
-            Err(error) if error.is_outdated() && tries > 0 => tries -= 1,
-            outcome => return outcome.context(|| STEP),
-        }
-    }
+        nft_batch(socket, family, bit)?.commit_at(socket, generation)
+    });
+    outcome.context(|| STEP)
 }
 
 fn nft_batch(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<Batch, Error> {
@@ -114,23 +110,22 @@ fn legacy_lines(listing: &Listing, bit: u8) -> Vec<String> {
 /// Whether the chain stands as it should, and behind the rules of kube-proxy, in either variant. A legacy table costs a
 /// process.
 pub(super) fn is_there(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<bool, CniError> {
-    if is_in_nft(socket, family, bit)? {
+    let step = || "look for the chain that marks packets";
+    if is_in_nft(socket, family, bit).context(step)? {
         return Ok(true);
     }
     let Some(programs) = Programs::legacy(family) else { return Ok(false) };
-    let saved = programs.save().context(|| "look for the chain that marks packets")?;
+    let saved = programs.save().context(step)?;
     Ok(is_in_listing(&Listing::parse(&saved), bit))
 }
 
-fn is_in_nft(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<bool, CniError> {
-    let step = || "look for the chain that marks packets";
-    let found: Vec<_> =
-        rules(socket, table(family), CHAIN).context(step)?.iter().map(|rule| rule.decode()).collect();
+fn is_in_nft(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<bool, Error> {
+    let found: Vec<_> = rules(socket, table(family), CHAIN)?.iter().map(|rule| rule.decode()).collect();
     if found != native(bit).map(Some) {
         return Ok(false);
     }
     for parent in PARENTS {
-        let rules = rules(socket, table(family), parent).context(step)?;
+        let rules = rules(socket, table(family), parent)?;
         let targets: Vec<_> = rules.iter().map(|rule| rule.jump_target().unwrap_or_default()).collect();
         if !is_last(&targets) {
             return Ok(false);
