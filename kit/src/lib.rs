@@ -7,3 +7,4 @@ pub mod hash;
 pub mod lock;
 pub mod netns;
 pub mod route;
+pub mod socket;

@@ -6,8 +6,9 @@
 use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, Delegate};
 use cni_common::spec::version::Layout;
-use cni_common::spec::{AddResult, CniError, Context, Interface};
+use cni_common::spec::{AddResult, CniError, Interface};
 use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kit::socket;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -68,7 +69,7 @@ fn attach(
     conf: &Conf,
     plan: Option<&Plan>,
 ) -> Result<Links, CniError> {
-    let mut host = Socket::route().context(|| "open a netlink socket")?;
+    let mut host = socket::route()?;
     let bridge = device::ensure(&mut host, conf)?;
     let port = veth::create(&mut host, &bridge, netns, attachment, conf)?;
     let connected = connect(&mut host, container, attachment, conf, plan, &bridge, &port);
@@ -100,7 +101,7 @@ fn connect(
     solicited::wait(&mut container.socket, end.index, &setup.addresses);
     let (port, bridge) = veth::settle(host, port, bridge)?;
     if conf.ip_masq {
-        let mut netfilter = Socket::netfilter().context(|| "open a netfilter socket")?;
+        let mut netfilter = socket::netfilter()?;
         masquerade::add(&mut netfilter, &attachment, &setup.addresses)?;
     }
     Ok(Links { bridge, port, container: end })

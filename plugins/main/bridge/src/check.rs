@@ -8,6 +8,7 @@ use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route}
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
+use ferrule_kit::socket;
 use ipnetwork::IpNetwork;
 use std::os::unix::fs::MetadataExt;
 
@@ -35,7 +36,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     check_addresses(&mut inside.socket, &container, &ips)?;
     check_routes(&mut inside.socket, &conf, result)?;
 
-    let mut host = Socket::route().context(|| "open a netlink socket")?;
+    let mut host = socket::route()?;
     let bridge = check_bridge(&mut host, &conf, result)?;
     check_port(&mut host, &conf, result, &bridge, &container)?;
     let addresses: Vec<IpNetwork> = ips.iter().map(|ip| ip.address).collect();
@@ -230,7 +231,7 @@ fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
 }
 
 fn check_masquerading(attachment: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
-    let mut netfilter = Socket::netfilter().context(|| "open a netfilter socket")?;
+    let mut netfilter = socket::netfilter()?;
     match masquerade::check(&mut netfilter, attachment, addresses)?.first() {
         None => Ok(()),
         Some(address) => Err(CniError::internal(format!("address {address} is not masqueraded"))),

@@ -8,6 +8,7 @@ use ferrule_kernel::netlink::{Link, Message, Socket, addr, route};
 use ferrule_kernel::sysctl;
 use ferrule_kit::netns::enter;
 use ferrule_kit::route::of_result;
+use ferrule_kit::socket;
 use ipnetwork::IpNetwork;
 
 /// The addresses and routes of the interface.
@@ -33,7 +34,7 @@ impl<'a> Container<'a> {
     /// # Errors
     /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
-        let socket = enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))?;
+        let socket = socket::route_in(netns)?;
         Ok(Container { netns, ifname, socket })
     }
 

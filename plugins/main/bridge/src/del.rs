@@ -2,8 +2,8 @@
 //! it. A failed step does not stop the next one.
 
 use cni_common::plugin::{DelRequest, Delegate, Verb};
-use cni_common::spec::{CniError, Context, Failures};
-use ferrule_kernel::netlink::Socket;
+use cni_common::spec::{CniError, Failures};
+use ferrule_kit::socket;
 
 use crate::{delegate, masquerade, veth};
 use cni_common::plugin::Attachment;
@@ -17,7 +17,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
     // Deleting the rules first and closing their socket last makes the two waits overlap.
-    let mut netfilter = failures.keep(Socket::netfilter().context(|| "open a netfilter socket"));
+    let mut netfilter = failures.keep(socket::netfilter());
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
     }

@@ -20,7 +20,8 @@ pub mod veth;
 
 use cni_common::plugin::{AddRequest, DelRequest, Delegate, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
-use ferrule_kernel::netlink::{LinkId, Socket};
+use ferrule_kernel::netlink::LinkId;
+use ferrule_kit::socket;
 
 use config::Conf;
 
@@ -48,8 +49,7 @@ impl Plugin for Bridge {
     /// already removed their links with their namespaces.
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         let mut failures = Failures::default();
-        let collected = Socket::netfilter()
-            .context(|| "open a netfilter socket")
+        let collected = socket::netfilter()
             .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
         failures.keep(collected);
         failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Gc));
@@ -61,7 +61,7 @@ impl Plugin for Bridge {
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-        let mut socket = Socket::route().context(|| "open a netlink socket").map_err(unavailable)?;
+        let mut socket = socket::route().map_err(unavailable)?;
         let found = socket
             .link(LinkId::Name(&conf.bridge))
             .context(|| format!("look up bridge {:?}", conf.bridge))

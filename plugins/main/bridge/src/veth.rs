@@ -9,6 +9,7 @@ use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::spec::{AddResult, CniError, Context, Failures};
+use ferrule_kit::socket;
 use nix::errno::Errno;
 use sha2::{Digest, Sha512};
 
@@ -170,7 +171,7 @@ fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Re
             ends.push(HostEnd { name: interface.name.clone(), mac });
         }
     }
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();
     for (end, answer) in ends.iter().zip(answers) {

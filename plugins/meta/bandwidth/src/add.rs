@@ -9,6 +9,7 @@ use cni_common::spec::{AddResult, CniError, Context as _, Interface};
 use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
+use ferrule_kit::socket;
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
@@ -36,7 +37,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let mut tries = TRIES;
     let made = loop {
         let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;

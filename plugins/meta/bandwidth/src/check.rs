@@ -2,9 +2,9 @@
 
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
+use ferrule_kit::socket;
 
 use crate::config::{Conf, Limit};
 use crate::plan;
@@ -25,7 +25,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
     let sizes = plan::sizes(&container, &host);
     if let Some(limit) = conf.ingress {

@@ -11,7 +11,7 @@ use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
-use ferrule_kit::netns::enter;
+use ferrule_kit::socket;
 use nix::errno::Errno;
 
 use crate::owner::{self, Claim, QdiscOrigin};
@@ -30,7 +30,7 @@ struct Inside {
 /// All objects that could not be removed; every one is tried.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
     let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
     let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
@@ -96,10 +96,8 @@ fn to_remove<'l>(
 /// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
 /// names IFBs after network and container alone. Without a namespace there are no other interfaces.
 fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
-    let links = enter(netns, || {
-        let mut inside = Socket::route().context(|| "open a netlink socket in the container")?;
-        inside.links(Some("veth")).context(|| "list the container's links")
-    });
+    let links = socket::route_in(netns)
+        .and_then(|mut inside| inside.links(Some("veth")).context(|| "list the container's links"));
     let others = links.unwrap_or_default().into_iter().filter(|link| link.name != ifname);
     others.filter_map(|link| link.peer).any(|peer| {
         state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| redirects_to(&host, ifb)))

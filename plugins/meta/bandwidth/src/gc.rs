@@ -8,6 +8,7 @@ use cni_common::plugin::GcRequest;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::{Socket, ifb};
+use ferrule_kit::socket;
 
 use crate::del::send;
 use crate::owner::{self, Alias, is_ifb_name};
@@ -26,7 +27,7 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
     let owners: Vec<Attachment<'_>> =
         call.valid.iter().map(|valid| Attachment::valid(network, valid)).collect();
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let links = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =

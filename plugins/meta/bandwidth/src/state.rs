@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context};
-use ferrule_kit::netns::enter;
+use ferrule_kit::socket;
 
 use crate::owner;
 use cni_common::plugin::Attachment;
@@ -62,10 +62,9 @@ pub struct Ifbs {
 pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
-    let found = enter(netns, || {
-        let mut socket = Socket::route().context(|| "open a netlink socket in the container")?;
-        socket.link(LinkId::Name(ifname)).context(|| format!("look up {ifname:?} in the container"))
-    })?;
+    let mut socket = socket::route_in(netns)?;
+    let found =
+        socket.link(LinkId::Name(ifname)).context(|| format!("look up {ifname:?} in the container"))?;
     let link = found.ok_or_else(|| no_peer(format!("could not look up {ifname:?}: Link not found")))?;
     if link.kind != VETH || link.peer.is_none() {
         return Err(no_peer(format!("interface {ifname:?} was not a veth interface")));

@@ -6,6 +6,7 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
+use ferrule_kit::socket;
 use nix::sched::{CloneFlags, unshare};
 
 /// The index of the loopback link, the same in every namespace.
@@ -47,7 +48,7 @@ pub fn status() -> Result<(), CniError> {
 }
 
 fn open() -> Result<Socket, CniError> {
-    Socket::route().context(|| "open a netlink socket").map_err(unavailable)
+    socket::route().map_err(unavailable)
 }
 
 fn unavailable(error: CniError) -> CniError {
