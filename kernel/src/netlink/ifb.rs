@@ -4,7 +4,7 @@
 //! drivers/net/ifb.c.
 
 use super::link::{
-    self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link,
+    self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
     RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
 };
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message};
@@ -22,11 +22,8 @@ pub const MAX_ALIAS: usize = 255;
 /// A request that makes an IFB that is up, with an MTU in bytes and a transmit queue length of 0, so that its
 /// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists.
 pub fn create(name: &str, mtu: u32) -> Message {
-    Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP))
-        .attr_text(IFLA_IFNAME, name)
-        .attr_u32(IFLA_MTU, mtu)
-        .attr_u32(IFLA_TXQLEN, 0)
-        .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, KIND))
+    let ifb = NewLink { kind: KIND, name, mtu, flags: IFF_UP, ..NewLink::default() };
+    ifb.request().attr_u32(IFLA_TXQLEN, 0)
 }
 
 /// A request that sets a link up and sets its MTU in bytes.

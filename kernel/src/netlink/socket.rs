@@ -105,7 +105,8 @@ impl Socket {
         if message.is_dump() {
             return self.dump(message);
         }
-        self.requests(vec![message]).pop().unwrap_or(Err(Error::from(Errno::EIO)))
+        let [answer] = self.request_each([message]);
+        answer
     }
 
     /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
@@ -124,6 +125,12 @@ impl Socket {
             }
         }
         answers.into_iter().flatten().collect()
+    }
+
+    /// As [`Socket::requests`], for a fixed number of requests.
+    pub fn request_each<const N: usize>(&mut self, messages: [Message; N]) -> [Answer; N] {
+        let mut answers = self.requests(messages.into()).into_iter();
+        std::array::from_fn(|_| answers.next().unwrap_or(Err(Error::from(Errno::EPROTO))))
     }
 
     /// Sends a datagram of requests with sequence numbers from `first` on, and receives until all have an

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP};
+use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
@@ -31,7 +31,7 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
         return Err(CniError::internal(format!("{name:?} already exists but is not a bridge")));
     }
     let mut repairs = Vec::new();
-    let wanted = IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 };
+    let wanted = flags(conf);
     if bridge.flags & wanted != wanted {
         repairs.push(link::set_flags(bridge.index, wanted, wanted));
     }
@@ -54,8 +54,16 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
 fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let step = || format!("could not add {name:?}");
-    let request = link::new_bridge(name, random_mac(), conf.mtu, conf.promiscuous);
-    let [made, found] = two(socket.requests(vec![request, link::get(LinkId::Name(name))])).context(step)?;
+    let bridge = NewLink {
+        kind: KIND,
+        name,
+        // Without an address of its own, the bridge would take that of a port.
+        mac: Some(random_mac()),
+        mtu: conf.mtu,
+        flags: flags(conf),
+        ..NewLink::default()
+    };
+    let [made, found] = socket.request_each([bridge.request(), link::get(LinkId::Name(name))]);
     match made {
         Err(error) if error.errno != Errno::EEXIST => return Err(error).context(step),
         // A concurrent ADD created the bridge first.
@@ -72,9 +80,9 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     Ok(bridge)
 }
 
-/// Exactly two answers, for two requests; `EPROTO` for any other number.
-pub fn two<T>(answers: Vec<T>) -> Result<[T; 2], Errno> {
-    answers.try_into().map_err(|_| Errno::EPROTO)
+/// The flags that the bridge must have.
+fn flags(conf: &Conf) -> u32 {
+    IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 }
 }
 
 /// Keeps routers in containers from configuring the host. A kernel without IPv6 has no such sysctl.

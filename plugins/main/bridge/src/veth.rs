@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrule_kernel::netlink::link::{self, OPER_UP, VethEnd};
-use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink, OPER_UP};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha512};
 
 use crate::config::Conf;
 use crate::container::Container;
-use crate::device::{ignore_router_advertisements, two};
+use crate::device::ignore_router_advertisements;
 use cni_common::plugin::Attachment;
 
 /// The kernel's link type.
@@ -66,12 +66,25 @@ pub fn create(
 ) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
     for host in host_ends(&attachment) {
-        let host_end = VethEnd { name: &host.name, mac: Some(host.mac) };
-        let container_end = VethEnd { name: ifname, mac: conf.mac };
-        let make = link::new_veth(host_end, container_end, netns.as_fd(), conf.mtu, bridge.index);
+        let host_end = NewLink {
+            kind: KIND,
+            name: &host.name,
+            mac: Some(host.mac),
+            mtu: conf.mtu,
+            flags: IFF_UP,
+            master: Some(bridge.index),
+            netns: None,
+        };
+        let container_end = NewLink {
+            name: ifname,
+            mac: conf.mac,
+            mtu: conf.mtu,
+            netns: Some(netns.as_fd()),
+            ..NewLink::default()
+        };
+        let make = link::new_veth(&host_end, &container_end);
         let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
-        let [made, found] =
-            two(socket.requests(vec![make, link::get(LinkId::Name(&host.name))])).context(failed)?;
+        let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
         let found = link::read(found).context(failed)?;
         match (made, found) {
             (Ok(_), Some(port)) => return finish(socket, port, conf),
@@ -121,8 +134,8 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
     let mut pause = Duration::from_micros(100);
     loop {
         let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
-        let requests = vec![link::get(LinkId::Index(port.index)), link::get(LinkId::Index(bridge.index))];
-        let [port_now, bridge_now] = two(socket.requests(requests)).context(lookup)?;
+        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
+        let [port_now, bridge_now] = socket.request_each(requests);
         let (port_now, bridge_now) =
             (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
@@ -154,7 +167,7 @@ pub fn delete(
     if let Some(netns) = netns {
         let mut container = Container::open(netns, ifname)?;
         let step = || format!("remove {ifname:?} from the container");
-        if delete_link(&mut container.socket, LinkId::Name(ifname)).context(step)? {
+        if container.socket.delete_link(LinkId::Name(ifname)).context(step)? {
             return Ok(());
         }
     }
@@ -180,19 +193,10 @@ fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Re
         // Compare kind and MAC address: another attachment may have got the name, and the result also reports
         // the bridge.
         if link.kind == KIND && link.mac == end.mac {
-            failures.keep(delete_link(&mut socket, LinkId::Index(link.index)).context(step));
+            failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
         }
     }
     failures.into_result()
-}
-
-/// Deletes the link; false if it does not exist.
-fn delete_link(socket: &mut Socket, id: LinkId<'_>) -> Result<bool, netlink::Error> {
-    match socket.request(link::delete(id)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.errno == Errno::ENODEV => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

@@ -90,12 +90,10 @@ pub fn read(
     let index = container.peer.unwrap_or_default();
     let lookup = || format!("look up the host's end of {:?}", container.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
-    let mut requests = host_requests(index);
-    requests.push(nsid::get(netns.as_fd()));
-    requests.extend(ifb_requests(owner));
-    let answers = socket.requests(requests);
-    let [link, root, ingress_qdisc, nsid, shared, own] =
-        <[Answer; 6]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [link, root, ingress_qdisc] = host_requests(index);
+    let [shared, own] = ifb_requests(owner);
+    let requests = [link, root, ingress_qdisc, nsid::get(netns.as_fd()), shared, own];
+    let [link, root, ingress_qdisc, nsid, shared, own] = socket.request_each(requests);
 
     let is_peer = |link: &Link, number: Option<i32>| {
         link.kind == VETH
@@ -113,23 +111,21 @@ pub fn read(
 
 /// Reads only the attachment's IFBs.
 pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniError> {
-    let answers = socket.requests(ifb_requests(owner).into());
-    let [shared, own] = <[Answer; 2]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [shared, own] = socket.request_each(ifb_requests(owner));
     read_ifbs(owner, shared, own)
 }
 
 /// Reads the veth with this index on the host; `None` if there is no such veth.
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
-    let answers = socket.requests(host_requests(index));
-    let [link, root, ingress_qdisc] = <[Answer; 3]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
     let link = link::read(link).context(|| format!("look up link {index}"))?;
     link.filter(|link| link.kind == VETH)
         .map(|link| read_host(socket, link, root, ingress_qdisc, true))
         .transpose()
 }
 
-fn host_requests(index: u32) -> Vec<Message> {
-    vec![link::get(LinkId::Index(index)), qdisc::get(index, qdisc::ROOT), qdisc::get(index, qdisc::INGRESS)]
+fn host_requests(index: u32) -> [Message; 3] {
+    [link::get(LinkId::Index(index)), qdisc::get(index, qdisc::ROOT), qdisc::get(index, qdisc::INGRESS)]
 }
 
 fn ifb_requests(owner: &Attachment<'_>) -> [Message; 2] {
@@ -161,9 +157,4 @@ fn read_host(
         ingress_qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
     }
     Ok(host)
-}
-
-/// Cannot happen: a socket that loses answers returns an error for each.
-fn missing_answers() -> CniError {
-    CniError::internal("netlink answers are missing")
 }

@@ -5,7 +5,7 @@
 //! a temporary network namespace, which ends with this process.
 
 use cni_common::spec::{CniError, Code, Context};
-use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
+use ferrule_kernel::netlink::{Socket, filter, ifb, qdisc};
 use ferrule_kit::socket;
 use nix::sched::{CloneFlags, unshare};
 
@@ -57,14 +57,13 @@ fn unavailable(error: CniError) -> CniError {
 
 /// The kinds that the kernel lacks, each with its configuration option.
 pub fn missing(socket: &mut Socket, kinds: Kinds<'_>) -> Vec<String> {
-    let requests: Vec<Message> =
-        vec![ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
-    let answers = socket.requests(requests);
-    let [link, qdisc_answer, action] = [0, 1, 2].map(|index| answers.get(index));
+    let requests =
+        [ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
+    let [link, qdisc_answer, action] = socket.request_each(requests);
     let results = [
-        (kinds.link, "IFB", link.is_some_and(ifb::is_unknown_kind)),
-        (kinds.qdisc, "NET_SCH_TBF", qdisc_answer.is_some_and(qdisc::is_unknown_kind)),
-        (kinds.action, "NET_ACT_MIRRED", action.is_some_and(qdisc::is_unknown_kind)),
+        (kinds.link, "IFB", ifb::is_unknown_kind(&link)),
+        (kinds.qdisc, "NET_SCH_TBF", qdisc::is_unknown_kind(&qdisc_answer)),
+        (kinds.action, "NET_ACT_MIRRED", qdisc::is_unknown_kind(&action)),
     ];
     let missing = results.into_iter().filter(|(_, _, is_missing)| *is_missing);
     missing.map(|(kind, option, _)| format!("{kind} (CONFIG_{option})")).collect()
