@@ -8,3 +8,4 @@ pub mod lock;
 pub mod netns;
 pub mod route;
 pub mod socket;
+pub mod steps;

@@ -112,6 +112,9 @@ impl Socket {
     /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
     /// kernel processes all requests, also those after a failed one.
     pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
         let first = self.sequence.wrapping_add(1);
         let mut answers: Vec<Option<Answer>> = messages.iter().map(|_| None).collect();
         let mut datagram = Vec::new();

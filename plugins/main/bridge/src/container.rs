@@ -4,11 +4,12 @@ use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context, Route};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{Link, Message, Socket, addr, route};
+use ferrule_kernel::netlink::{Link, Socket, addr, route};
 use ferrule_kernel::sysctl;
 use ferrule_kit::netns::enter;
 use ferrule_kit::route::of_result;
 use ferrule_kit::socket;
+use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 
 /// The addresses and routes of the interface.
@@ -57,27 +58,24 @@ impl<'a> Container<'a> {
     pub fn configure(&mut self, index: u32, setup: &Setup) -> Result<Link, CniError> {
         let ifname = self.ifname;
         enter(self.netns, || set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
-        let mut steps: Vec<(String, Message)> = Vec::new();
+        let mut steps = Vec::new();
         for address in &setup.addresses {
             // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
             let add = addr::add(index, *address, addr::NODAD);
-            steps.push((format!("failed to add IP addr {address} to {ifname:?}"), add));
+            steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
-        steps.push((format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
+        steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
         for route in &setup.routes {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-            steps.push((
+            steps.push(Step::new(
                 format!("failed to add route '{}{via} dev {ifname}'", route.dst),
                 route::add(index, &of_result(route)),
             ));
         }
-        steps.push((format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
-        let (steps, requests): (Vec<String>, Vec<Message>) = steps.into_iter().unzip();
-        let mut last = Vec::new();
-        for (step, answer) in steps.into_iter().zip(self.socket.requests(requests)) {
-            last = answer.context(|| step)?;
-        }
-        let found = link::read(Ok(last)).context(|| "read the container's interface")?;
+        steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
+        // Removing the link undoes all of these.
+        let found = UndoStack::default().run(&mut self.socket, steps)?;
+        let found = link::read(Ok(found)).context(|| "read the container's interface")?;
         found
             .ok_or_else(|| CniError::internal(format!("interface {ifname:?} disappeared from the container")))
     }

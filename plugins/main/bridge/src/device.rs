@@ -6,6 +6,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kernel::sysctl;
+use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
@@ -30,24 +31,20 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     if bridge.kind != KIND {
         return Err(CniError::internal(format!("{name:?} already exists but is not a bridge")));
     }
+    let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
     let wanted = flags(conf);
     if bridge.flags & wanted != wanted {
-        repairs.push(link::set_flags(bridge.index, wanted, wanted));
+        repairs.push(step(link::set_flags(bridge.index, wanted, wanted)));
     }
     let mut bridge = bridge;
     if bridge.mac.is_zero() {
         // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
         // port is deleted.
         bridge.mac = random_mac();
-        repairs.push(link::set_mac(bridge.index, bridge.mac));
+        repairs.push(step(link::set_mac(bridge.index, bridge.mac)));
     }
-    if repairs.is_empty() {
-        return Ok(bridge);
-    }
-    for answer in socket.requests(repairs) {
-        answer.context(|| format!("set up bridge {name:?}"))?;
-    }
+    UndoStack::default().run(socket, repairs)?;
     Ok(bridge)
 }
 
@@ -107,6 +104,9 @@ pub fn ensure_gateways(
 ) -> Result<(), CniError> {
     let name = &bridge.name;
     let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
+    let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
+    // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an addition
+    // it means that the kernel refuses the address.
     let mut changes = Vec::new();
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
@@ -123,31 +123,22 @@ pub fn ensure_gateways(
                     CniError::internal(msg).with_details(format!("existing address: {}", address.network))
                 );
             }
-            let step = address_change("remove", address.network);
-            changes.push((step, Some(Errno::EADDRNOTAVAIL), addr::delete(bridge.index, address.network)));
+            let step = step(
+                format!("remove address {}", address.network),
+                addr::delete(bridge.index, address.network),
+            );
+            changes.push(step.unless(&[Errno::EADDRNOTAVAIL]));
         }
-        let step = address_change("add", *gateway);
-        changes.push((step, Some(Errno::EEXIST), addr::add(bridge.index, *gateway, addr::NODAD)));
+        let step = step(format!("add address {gateway}"), addr::add(bridge.index, *gateway, addr::NODAD));
+        changes.push(step.unless(&[Errno::EEXIST]));
     }
     if changes.is_empty() {
         return Ok(());
     }
-    changes.push(("set the MAC address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
-    let (steps, requests): (Vec<_>, Vec<_>) =
-        changes.into_iter().map(|(step, done, request)| ((step, done), request)).unzip();
-    for ((step, done), answer) in steps.into_iter().zip(socket.requests(requests)) {
-        match answer {
-            // A concurrent ADD has already made this change. EADDRNOTAVAIL says so only for a removal: for an
-            // addition it means that the kernel refuses the address.
-            Err(error) if Some(error.errno) == done => {}
-            answer => drop(answer.context(|| format!("bridge {name:?}: {step}"))?),
-        }
-    }
+    changes.push(step("set the MAC address".to_owned(), link::set_mac(bridge.index, bridge.mac)));
+    // The caller does not undo these: another attachment may already rely on them.
+    UndoStack::default().run(socket, changes)?;
     Ok(())
-}
-
-fn address_change(what: &str, network: IpNetwork) -> String {
-    format!("{what} address {network}")
 }
 
 /// Whether the two subnets overlap.

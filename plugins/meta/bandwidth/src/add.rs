@@ -10,11 +10,11 @@ use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
 use ferrule_kit::socket;
+use ferrule_kit::steps::{Failed, Step, UndoStack};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
 use crate::state;
-use crate::steps::{Done, Failed, Step};
 use cni_common::plugin::Attachment;
 
 /// How often ADD starts over because another process has created an IFB or an ingress qdisc since the state
@@ -61,14 +61,14 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
 /// # Errors
 /// The first step that failed, after all steps have been undone.
 pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed> {
-    let mut done = Done::default();
+    let mut done = UndoStack::default();
     let mut first: Vec<Step> = plan.ingress.iter().map(|root| shape_host(plan.host, root)).collect();
     let Some(egress) = &plan.egress else {
         done.run(socket, first)?;
         return Ok(None);
     };
     first.extend(prepare_ifb(egress));
-    let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
+    let ifb = link::read(Ok(done.run(socket, first)?));
     let disappeared = || CniError::internal(format!("ifb device {:?} disappeared", egress.name));
     let ifb = ifb.context(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
     let ifb = ifb.inspect_err(|_| done.undo(socket))?;

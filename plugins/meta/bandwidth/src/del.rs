@@ -7,11 +7,12 @@
 
 use cni_common::netns::Netns;
 use cni_common::plugin::DelRequest;
-use cni_common::spec::{CniError, Context, Failures};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
 use ferrule_kit::socket;
+use ferrule_kit::steps::{Step, run_all};
 use nix::errno::Errno;
 
 use crate::owner::{self, Claim, QdiscOrigin};
@@ -120,7 +121,7 @@ fn remove(
     host: Option<&Host>,
     to_remove: &[&Link],
 ) -> Result<(), CniError> {
-    let mut requests: Vec<(String, Message)> = Vec::new();
+    let mut steps = Vec::new();
     if let Some(host) = host {
         let (index, name) = (host.link.index, &host.link.name);
         if let Some(ingress_qdisc) = &host.ingress_qdisc {
@@ -134,40 +135,27 @@ fn remove(
             let qdisc_is_ours = is_ingress_qdisc_ours(owner, to_remove, &ours);
             for filter in ours {
                 let request = filter::delete(index, ingress_qdisc.parent(), filter.preference, filter.handle);
-                requests.push((format!("remove the filter of {name:?}"), request));
+                steps.push(removal(format!("remove the filter of {name:?}"), request));
             }
             if qdisc_is_ours && others.is_empty() && ingress_qdisc.kind == "ingress" {
-                requests
-                    .push((format!("remove the ingress qdisc of {name:?}"), qdisc::delete(index, INGRESS)));
+                let request = qdisc::delete(index, INGRESS);
+                steps.push(removal(format!("remove the ingress qdisc of {name:?}"), request));
             }
         }
         if plan::ours(host.root.as_ref()).is_some() {
-            requests.push((format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
+            steps.push(removal(format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
         }
     }
-    for ifb in to_remove {
-        requests.push((format!("remove {:?}", ifb.name), link::delete(LinkId::Index(ifb.index))));
-    }
-    send(socket, requests)
+    steps.extend(to_remove.iter().map(|ifb| remove_ifb(ifb)));
+    run_all(socket, steps)
 }
 
-/// Sends deletions in one batch. A missing object counts as removed.
-///
-/// # Errors
-/// All deletions that failed.
-pub fn send(socket: &mut Socket, requests: Vec<(String, Message)>) -> Result<(), CniError> {
-    if requests.is_empty() {
-        return Ok(());
-    }
-    let (steps, messages): (Vec<String>, Vec<Message>) = requests.into_iter().unzip();
-    let mut failures = Failures::default();
-    for (answer, step) in socket.requests(messages).into_iter().zip(steps) {
-        match answer {
-            Err(error) if matches!(error.errno, Errno::ENODEV | Errno::ENOENT) => {}
-            outcome => {
-                failures.keep(outcome.context(|| step));
-            }
-        }
-    }
-    failures.into_result()
+/// The step that removes an IFB.
+pub fn remove_ifb(ifb: &Link) -> Step {
+    removal(format!("remove {:?}", ifb.name), link::delete(LinkId::Index(ifb.index)))
+}
+
+/// A deletion. A missing object counts as removed.
+fn removal(what: String, request: Message) -> Step {
+    Step::new(what, request).unless(&[Errno::ENODEV, Errno::ENOENT])
 }

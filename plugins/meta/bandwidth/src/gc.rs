@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use cni_common::plugin::GcRequest;
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::link::{self, Link, LinkId};
+use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::{Socket, ifb};
 use ferrule_kit::socket;
+use ferrule_kit::steps::run_all;
 
-use crate::del::send;
+use crate::del::remove_ifb;
 use crate::owner::{self, Alias, is_ifb_name};
 use crate::state;
 use cni_common::plugin::Attachment;
@@ -33,10 +34,7 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
         ours.filter(|link| !must_stay(link, network, &owners)).partition(|link| !link.alias.is_empty());
     to_remove.extend(unused(&mut socket, without_alias)?);
-    let requests = to_remove
-        .iter()
-        .map(|link| (format!("remove {:?}", link.name), link::delete(LinkId::Index(link.index))));
-    send(&mut socket, requests.collect())
+    run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
 }
 
 /// Whether an IFB belongs to a valid attachment, to another network or to another program.
