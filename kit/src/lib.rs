@@ -5,6 +5,7 @@
 
 pub mod hash;
 pub mod lock;
+pub mod masquerade;
 pub mod netns;
 pub mod route;
 pub mod socket;

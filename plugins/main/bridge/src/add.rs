@@ -8,13 +8,12 @@ use cni_common::plugin::{AddRequest, Delegate};
 use cni_common::spec::version::Layout;
 use cni_common::spec::{AddResult, CniError, Interface};
 use ferrule_kernel::netlink::{Link, Socket};
-use ferrule_kit::socket;
+use ferrule_kit::{masquerade, socket};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::container::{Container, Setup};
 use crate::device;
-use crate::masquerade;
 use crate::plan::Plan;
 use crate::solicited;
 use crate::veth;

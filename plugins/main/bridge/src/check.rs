@@ -8,14 +8,14 @@ use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route}
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
-use ferrule_kit::socket;
+use ferrule_kit::{masquerade, socket};
 use ipnetwork::IpNetwork;
 use std::os::unix::fs::MetadataExt;
 
 use crate::config::Conf;
 use crate::container::Container;
 use crate::plan::{self, Plan};
-use crate::{delegate, device, masquerade, veth};
+use crate::{delegate, device, veth};
 use cni_common::plugin::Attachment;
 
 /// Compares the attachment with `prevResult` and the configuration.

@@ -3,9 +3,9 @@
 
 use cni_common::plugin::{DelRequest, Delegate, Verb};
 use cni_common::spec::{CniError, Failures};
-use ferrule_kit::socket;
+use ferrule_kit::{masquerade, socket};
 
-use crate::{delegate, masquerade, veth};
+use crate::{delegate, veth};
 use cni_common::plugin::Attachment;
 
 /// Detaches the container from the bridge.

@@ -2,8 +2,7 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] (the bridge),
-//! [`veth`] (the pair), [`container`] (the container's end) and [`masquerade`] (the nftables rules) carry the
-//! steps out.
+//! [`veth`] (the pair) and [`container`] (the container's end) carry the steps out.
 
 #![deny(missing_docs)]
 
@@ -13,7 +12,6 @@ pub mod config;
 pub mod container;
 pub mod del;
 pub mod device;
-pub mod masquerade;
 pub mod plan;
 pub mod solicited;
 pub mod veth;
@@ -21,7 +19,7 @@ pub mod veth;
 use cni_common::plugin::{AddRequest, DelRequest, Delegate, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::LinkId;
-use ferrule_kit::socket;
+use ferrule_kit::{masquerade, socket};
 
 use config::Conf;
 

@@ -20,12 +20,12 @@ pub mod plan;
 
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
 
-use cni_common::plugin::Attachment;
 use plan::TABLE;
 
 /// Masquerades traffic from each address to outside its subnet.
