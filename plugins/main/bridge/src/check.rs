@@ -3,20 +3,19 @@
 //! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::{AddRequest, Delegate, Verb};
+use cni_common::plugin::{AddRequest, Attachment, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
-use ferrule_kit::{masquerade, socket};
+use ferrule_kit::container::Container;
+use ferrule_kit::route::restore_attributes;
+use ferrule_kit::{ipam, masquerade, socket};
 use ipnetwork::IpNetwork;
 use std::os::unix::fs::MetadataExt;
 
 use crate::config::Conf;
-use crate::container::Container;
-use crate::plan::{self, Plan};
-use crate::{delegate, device, veth};
-use cni_common::plugin::Attachment;
+use crate::{device, plan, veth};
 
 /// Compares the attachment with `prevResult` and the configuration.
 ///
@@ -25,7 +24,7 @@ use cni_common::plugin::Attachment;
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let netns = call.sandbox.netns()?;
-    delegate(Delegate::ipam(call.env, call.config), Verb::Check)?;
+    ipam::call(call.env, call.config, Verb::Check)?;
     let result =
         call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config("Required prevResult missing"))?;
     let reported = container_interface(call, netns, result)?;
@@ -121,7 +120,7 @@ fn check_addresses(socket: &mut Socket, container: &Link, ips: &[IpConfig]) -> R
 /// them.
 fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<(), CniError> {
     let mut routes = result.routes.clone();
-    plan::restore_attributes(&mut routes, &conf.ipam_routes);
+    restore_attributes(&mut routes, &conf.link.ipam_routes);
     let of =
         |route: &Route| (route.dst.is_ipv4(), route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE));
     let mut tables: Vec<(bool, u32)> = routes.iter().map(of).collect();
@@ -208,8 +207,7 @@ fn check_port(
 fn check_gateways(socket: &mut Socket, bridge: &Link, ips: &[IpConfig]) -> Result<(), CniError> {
     let present =
         socket.addresses(bridge.index).context(|| format!("list the addresses of {:?}", bridge.name))?;
-    let plan = Plan { ips: ips.to_vec(), routes: Vec::new() };
-    let gateways = plan.gateways();
+    let gateways = plan::gateways(ips);
     match gateways.iter().find(|gateway| !present.iter().any(|address| address.network == **gateway)) {
         None => Ok(()),
         Some(gateway) => {

@@ -1,12 +1,11 @@
 //! DEL: removes everything that belongs to the attachment. Network, container ID and ifname suffice to find
 //! it. A failed step does not stop the next one.
 
-use cni_common::plugin::{DelRequest, Delegate, Verb};
+use cni_common::plugin::{Attachment, DelRequest, Verb};
 use cni_common::spec::{CniError, Failures};
-use ferrule_kit::{masquerade, socket};
+use ferrule_kit::{ipam, masquerade, socket};
 
-use crate::{delegate, veth};
-use cni_common::plugin::Attachment;
+use crate::veth;
 
 /// Detaches the container from the bridge.
 ///
@@ -23,7 +22,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     }
     failures.keep(veth::delete(call.netns, attachment, call.prev_result.as_ref()));
     // After the link: IPAM may give the address to another container at once, so no link may still have it.
-    failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Del));
+    failures.keep(ipam::call(call.env, call.config, Verb::Del));
     drop(netfilter);
     failures.into_result()
 }

@@ -56,7 +56,7 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
         name,
         // Without an address of its own, the bridge would take that of a port.
         mac: Some(random_mac()),
-        mtu: conf.mtu,
+        mtu: conf.link.mtu,
         flags: flags(conf),
         ..NewLink::default()
     };

@@ -2,24 +2,22 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] (the bridge),
-//! [`veth`] (the pair) and [`container`] (the container's end) carry the steps out.
+//! [`veth`] (the pair) carry the steps out, with the parts of `ferrule-kit`.
 
 #![deny(missing_docs)]
 
 pub mod add;
 pub mod check;
 pub mod config;
-pub mod container;
 pub mod del;
 pub mod device;
 pub mod plan;
-pub mod solicited;
 pub mod veth;
 
-use cni_common::plugin::{AddRequest, DelRequest, Delegate, GcRequest, Plugin, StatusRequest, Verb};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::LinkId;
-use ferrule_kit::{masquerade, socket};
+use ferrule_kit::{ipam, masquerade, socket};
 
 use config::Conf;
 
@@ -50,7 +48,7 @@ impl Plugin for Bridge {
         let collected = socket::netfilter()
             .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
         failures.keep(collected);
-        failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Gc));
+        failures.keep(ipam::call(call.env, call.config, Verb::Gc));
         failures.into_result()
     }
 
@@ -71,16 +69,6 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::status()?;
         }
-        // ADD cannot work without the IPAM plugin.
-        let missing = |error: CniError| match error.code {
-            Code::Internal => CniError { code: Code::NotAvailable, ..error },
-            _ => error,
-        };
-        delegate(Delegate::ipam(call.env, call.config).map_err(missing), Verb::Status)
+        ipam::status(call)
     }
-}
-
-/// Calls the IPAM plugin, if the network has one.
-fn delegate(ipam: Result<Option<Delegate<'_>>, CniError>, verb: Verb) -> Result<(), CniError> {
-    ipam?.map_or(Ok(()), |ipam| ipam.call(verb))
 }

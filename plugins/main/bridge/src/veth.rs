@@ -9,12 +9,12 @@ use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::spec::{AddResult, CniError, Context, Failures};
+use ferrule_kit::container::Container;
 use ferrule_kit::socket;
 use nix::errno::Errno;
 use sha2::{Digest, Sha512};
 
 use crate::config::Conf;
-use crate::container::Container;
 use crate::device::ignore_router_advertisements;
 use cni_common::plugin::Attachment;
 
@@ -70,15 +70,15 @@ pub fn create(
             kind: KIND,
             name: &host.name,
             mac: Some(host.mac),
-            mtu: conf.mtu,
+            mtu: conf.link.mtu,
             flags: IFF_UP,
             master: Some(bridge.index),
             netns: None,
         };
         let container_end = NewLink {
             name: ifname,
-            mac: conf.mac,
-            mtu: conf.mtu,
+            mac: conf.link.mac,
+            mtu: conf.link.mtu,
             netns: Some(netns.as_fd()),
             ..NewLink::default()
         };

@@ -1,25 +1,18 @@
 //! The container's interface: sysctls, addresses and routes.
 
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Context, Route};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{Link, Socket, addr, route};
 use ferrule_kernel::sysctl;
-use ferrule_kit::netns::enter;
-use ferrule_kit::route::of_result;
-use ferrule_kit::socket;
-use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 
-/// The addresses and routes of the interface.
-#[derive(Debug, Default)]
-pub struct Setup {
-    /// Addresses with their prefix lengths.
-    pub addresses: Vec<IpNetwork>,
-    /// Routes with their next hops.
-    pub routes: Vec<Route>,
-}
+use crate::netns::enter;
+use crate::plan::Plan;
+use crate::route::of_result;
+use crate::socket;
+use crate::steps::{Step, UndoStack};
 
 /// One interface of a container, which need not exist yet, and a netlink socket in the container's namespace.
 pub struct Container<'a> {
@@ -55,17 +48,18 @@ impl<'a> Container<'a> {
     ///
     /// # Errors
     /// The step that failed, with its address or route, and the kernel's error.
-    pub fn configure(&mut self, index: u32, setup: &Setup) -> Result<Link, CniError> {
+    pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
         let ifname = self.ifname;
-        enter(self.netns, || set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
+        let addresses = plan.addresses();
+        enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6)))?;
         let mut steps = Vec::new();
-        for address in &setup.addresses {
+        for address in &addresses {
             // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
             let add = addr::add(index, *address, addr::NODAD);
             steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
         steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
-        for route in &setup.routes {
+        for route in &plan.installed_routes() {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             steps.push(Step::new(
                 format!("failed to add route '{}{via} dev {ifname}'", route.dst),
