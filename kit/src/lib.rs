@@ -4,14 +4,18 @@
 #![deny(missing_docs)]
 
 pub mod address_wait;
+pub mod check;
 pub mod config;
 pub mod container;
 pub mod hash;
 pub mod ipam;
 pub mod lock;
+pub mod mac;
 pub mod masquerade;
 pub mod netns;
 pub mod plan;
 pub mod route;
 pub mod socket;
 pub mod steps;
+pub mod sysctl;
+pub mod veth;

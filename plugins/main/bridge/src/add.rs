@@ -5,13 +5,14 @@
 
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
-use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
-use ferrule_kit::{address_wait, ipam, masquerade, socket};
+use ferrule_kit::steps::{Step, UndoStack};
+use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
-use crate::{device, plan, veth};
+use crate::{device, plan};
 
 /// Attaches the container to the bridge.
 ///
@@ -40,9 +41,16 @@ fn attach(
 ) -> Result<AddResult, CniError> {
     let mut host = socket::route()?;
     let bridge = device::ensure(&mut host, conf)?;
-    let port = veth::create(&mut host, &bridge, call.sandbox.netns()?, Attachment::from(call), conf)?;
+    let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
+    let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
+    let mut undo = UndoStack::default();
+    undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
+    if conf.hairpin {
+        let hairpin = link::set_hairpin(port.index, true);
+        undo.run(&mut host, vec![Step::new(format!("set hairpin mode of {:?}", port.name), hairpin)])?;
+    }
     let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
-    connected.inspect_err(|_| veth::remove(&mut host, &port))
+    connected.inspect_err(|_| undo.undo(&mut host))
 }
 
 fn connect(
@@ -60,11 +68,11 @@ fn connect(
     if conf.is_gateway && !addresses.is_empty() {
         let gateways = plan::gateways(&plan.ips);
         device::ensure_gateways(host, bridge, &gateways, conf.force_address)?;
-        device::ensure_forwarding(&addresses)?;
+        sysctl::ensure_forwarding(&addresses)?;
         address_wait::wait(host, bridge.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
-    let (port, bridge) = veth::settle(host, port, bridge)?;
+    let (port, bridge) = device::settle(host, port, bridge)?;
     if conf.ip_masq {
         masquerade::add(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
     }

@@ -3,9 +3,7 @@
 
 use cni_common::plugin::{Attachment, DelRequest, Verb};
 use cni_common::spec::{CniError, Failures};
-use ferrule_kit::{ipam, masquerade, socket};
-
-use crate::veth;
+use ferrule_kit::{ipam, masquerade, socket, veth};
 
 /// Detaches the container from the bridge.
 ///
@@ -20,7 +18,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
     }
-    failures.keep(veth::delete(call.netns, attachment, call.prev_result.as_ref()));
+    failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
     // After the link: IPAM may give the address to another container at once, so no link may still have it.
     failures.keep(ipam::call(call.env, call.config, Verb::Del));
     drop(netfilter);

@@ -1,11 +1,13 @@
 //! The bridge device. All attachments of a network, and perhaps other networks, share it; no verb deletes it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
+use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, addr};
 use ferrule_kernel::sysctl;
+use ferrule_kit::mac;
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -16,6 +18,8 @@ use crate::config::Conf;
 pub const KIND: &str = "bridge";
 /// `RT_SCOPE_LINK`: the scope of the link-local addresses that the kernel adds to every IPv6 link.
 const SCOPE_LINK: u8 = 253;
+/// How long a port may take to become operational; the reference waits as long.
+const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
 /// MAC address if it has none.
@@ -41,7 +45,7 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     if bridge.mac.is_zero() {
         // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
         // port is deleted.
-        bridge.mac = random_mac();
+        bridge.mac = mac::random()?;
         repairs.push(step(link::set_mac(bridge.index, bridge.mac)));
     }
     UndoStack::default().run(socket, repairs)?;
@@ -55,7 +59,7 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
         kind: KIND,
         name,
         // Without an address of its own, the bridge would take that of a port.
-        mac: Some(random_mac()),
+        mac: Some(mac::random()?),
         mtu: conf.link.mtu,
         flags: flags(conf),
         ..NewLink::default()
@@ -69,7 +73,7 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let bridge = link::read(found).context(step)?.filter(|bridge| bridge.kind == KIND);
     let bridge =
         bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
-    ignore_router_advertisements(name);
+    ferrule_kit::sysctl::ignore_router_advertisements(name);
     // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
     // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
     // IPv6 has no such sysctl.
@@ -80,11 +84,6 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
 /// The flags that the bridge must have.
 fn flags(conf: &Conf) -> u32 {
     IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 }
-}
-
-/// Keeps routers in containers from configuring the host. A kernel without IPv6 has no such sysctl.
-pub fn ignore_router_advertisements(link: &str) {
-    let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
 }
 
 /// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
@@ -146,28 +145,32 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Enables forwarding on the host for the families of these addresses.
+/// Waits until the port is operational. Returns the port and the bridge, read again.
 ///
 /// # Errors
-/// The sysctl cannot be written.
-pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
-    for (is_ipv4, setting) in FORWARDING {
-        if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
-            sysctl::ensure(setting, "1").context(|| "failed to enable forwarding")?;
+/// The reference's `bridge port in error state: ...`.
+pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
+    let end = Instant::now() + PORT_TIMEOUT;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
+        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
+        let [port_now, bridge_now] = socket.request_each(requests);
+        let (port_now, bridge_now) =
+            (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
+        let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
+            return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
+        };
+        if port_now.operstate == OPER_UP {
+            return Ok((port_now, bridge_now));
         }
+        if Instant::now() >= end {
+            return Err(CniError::internal("bridge port in error state: down")
+                .with_details(format!("operational state of {:?} is {}", port.name, port_now.operstate)));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
-    Ok(())
-}
-
-/// The forwarding sysctl of each family; `true` is IPv4.
-pub const FORWARDING: [(bool, &str); 2] =
-    [(true, "net/ipv4/ip_forward"), (false, "net/ipv6/conf/all/forwarding")];
-
-/// A random locally administered unicast address.
-fn random_mac() -> Mac {
-    // The standard library seeds this hasher from the kernel's random number generator.
-    let [a, b, c, d, e, f, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
-    Mac::local([a, b, c, d, e, f])
 }
 
 #[cfg(test)]
@@ -181,12 +184,5 @@ mod tests {
         assert!(overlap(net("10.1.2.9/16"), net("10.1.2.1/24")));
         assert!(!overlap(net("10.1.2.1/24"), net("10.1.3.1/24")));
         assert!(!overlap(net("10.1.2.1/24"), net("fd00::1/64")));
-    }
-
-    #[test]
-    fn random_macs_are_local_and_differ() {
-        let (a, b) = (random_mac(), random_mac());
-        assert_ne!(a, b);
-        assert!(a.is_unicast() && a.0[0] & 2 == 2);
     }
 }

@@ -1,8 +1,8 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
-//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] (the bridge),
-//! [`veth`] (the pair) carry the steps out, with the parts of `ferrule-kit`.
+//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
+//! bridge; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -12,7 +12,6 @@ pub mod config;
 pub mod del;
 pub mod device;
 pub mod plan;
-pub mod veth;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};

@@ -10,7 +10,7 @@ use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig};
 use ferrule_kernel::netlink::addr::Address;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket};
-use ferrule_kit::socket;
+use ferrule_kit::{check, socket};
 
 /// The loopback link's name and index, the same in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
 const NAME: &str = "lo";
@@ -34,9 +34,7 @@ impl Plugin for Loopback {
     }
 
     fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        let Some(result) = &call.prev_result else {
-            return Err(CniError::invalid_config("Required prevResult missing"));
-        };
+        let result = check::prev_result(call)?;
         let mut socket = socket::route_in(call.sandbox.netns()?)?;
         let lo = socket.link(LinkId::Index(INDEX)).context(|| "look up lo")?;
         if !lo.is_some_and(|lo| lo.is_up()) {

@@ -4,7 +4,7 @@ use cni_common::plugin::AddRequest;
 use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
-use ferrule_kit::socket;
+use ferrule_kit::{check, socket};
 
 use crate::config::{Conf, Limit};
 use crate::plan;
@@ -56,11 +56,7 @@ fn check_ifb(ifb: &Link, result: &AddResult) -> Result<(), CniError> {
     let reported = result.interfaces.iter().find(|interface| interface.name == *name);
     let reported =
         reported.ok_or_else(|| CniError::internal(format!("prevResult has no ifb device {name:?}")))?;
-    if reported.mac.is_empty() || reported.mac.eq_ignore_ascii_case(&ifb.mac.to_string()) {
-        return Ok(());
-    }
-    let msg = format!("ifb device {name:?} has MAC address {}, prevResult says {}", ifb.mac, reported.mac);
-    Err(CniError::internal(msg))
+    check::mac("ifb device", ifb, reported)
 }
 
 /// Checks that a link has the token bucket filter for `limit`. Accepts the reference's parameters too, of its

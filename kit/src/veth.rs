@@ -1,30 +1,25 @@
-//! The veth pair between the container and the bridge.
+//! The veth pair between the container and the host.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
-use cni_common::spec::{AddResult, CniError, Context, Failures};
-use ferrule_kit::container::Container;
-use ferrule_kit::socket;
-use nix::errno::Errno;
-use sha2::{Digest, Sha512};
-
-use crate::config::Conf;
-use crate::device::ignore_router_advertisements;
 use cni_common::plugin::Attachment;
+use cni_common::spec::{AddResult, CniError, Context, Failures};
+use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use nix::errno::Errno;
+
+use crate::config::LinkConf;
+use crate::container::Container;
+use crate::hash::{identity, sha512};
+use crate::socket;
+use crate::sysctl::ignore_router_advertisements;
 
 /// The kernel's link type.
 pub const KIND: &str = "veth";
 /// How many names are tried for the host's end. The kernel may not have removed the end of an earlier
 /// attachment with the same identity yet.
 const CANDIDATES: u8 = 4;
-/// How long the bridge port may take to become operational; the reference waits as long.
-const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
 
 /// Name and MAC address of the host's end. Both are derived from network, container ID and ifname: a DEL
 /// without namespace and result can find the link, and both together tell it from another plugin's link.
@@ -38,47 +33,41 @@ pub struct HostEnd {
 
 /// The possible host ends of the attachment, in the order in which ADD tries them.
 pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
-    // A NUL byte separates the parts, which cannot contain one.
-    let identity = Sha512::new()
-        .chain_update(attachment.network)
-        .chain_update("\0")
-        .chain_update(attachment.container_id)
-        .chain_update("\0")
-        .chain_update(attachment.ifname);
+    let identity = identity(attachment);
     (0..CANDIDATES).map(move |candidate| {
-        let hash = identity.clone().chain_update([candidate]).finalize();
-        let [a, b, c, d, e, f, g, h, i, j, ..] = <[u8; 64]>::from(hash);
+        let hash = sha512(&format!("{identity}{}", char::from(candidate)));
+        let [a, b, c, d, e, f, g, h, i, j, ..] = hash;
         HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
     })
 }
 
-/// Creates the pair. The host's end is up and a port of the bridge; the container's end is in its namespace
-/// and down.
+/// Creates the pair. The host's end is up and a port of `master`, an index; the container's end is in its
+/// namespace and down. Returns the host's end.
 ///
 /// # Errors
 /// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error.
 pub fn create(
     socket: &mut Socket,
-    bridge: &Link,
     netns: &Netns,
-    attachment: Attachment<'_>,
-    conf: &Conf,
+    attachment: &Attachment<'_>,
+    conf: &LinkConf,
+    master: Option<u32>,
 ) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
-    for host in host_ends(&attachment) {
+    for host in host_ends(attachment) {
         let host_end = NewLink {
             kind: KIND,
             name: &host.name,
             mac: Some(host.mac),
-            mtu: conf.link.mtu,
+            mtu: conf.mtu,
             flags: IFF_UP,
-            master: Some(bridge.index),
+            master,
             netns: None,
         };
         let container_end = NewLink {
             name: ifname,
-            mac: conf.link.mac,
-            mtu: conf.link.mtu,
+            mac: conf.mac,
+            mtu: conf.mtu,
             netns: Some(netns.as_fd()),
             ..NewLink::default()
         };
@@ -87,7 +76,10 @@ pub fn create(
         let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
         let found = link::read(found).context(failed)?;
         match (made, found) {
-            (Ok(_), Some(port)) => return finish(socket, port, conf),
+            (Ok(_), Some(end)) => {
+                ignore_router_advertisements(&end.name);
+                return Ok(end);
+            }
             // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
             // yet.
             (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
@@ -108,51 +100,6 @@ pub fn name_taken(ifname: &str, host: &str) -> CniError {
     CniError::internal(format!("container veth name ({ifname:?}) peer provided ({host:?}) already exists"))
 }
 
-fn finish(socket: &mut Socket, port: Link, conf: &Conf) -> Result<Link, CniError> {
-    ignore_router_advertisements(&port.name);
-    if conf.hairpin {
-        let set = socket.request(link::set_hairpin(port.index, true));
-        set.inspect_err(|_| remove(socket, &port))
-            .context(|| format!("set hairpin mode of {:?}", port.name))?;
-    }
-    Ok(port)
-}
-
-/// Removes the pair after a failed ADD. A failure to remove it goes to stderr: ADD reports the first error.
-pub fn remove(socket: &mut Socket, port: &Link) {
-    if let Err(error) = socket.request(link::delete(LinkId::Index(port.index))) {
-        eprintln!("failed to remove {:?} after a failed ADD: {error}", port.name);
-    }
-}
-
-/// Waits until the port is operational. Returns the port and the bridge, read again.
-///
-/// # Errors
-/// The reference's `bridge port in error state: ...`.
-pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
-    let end = Instant::now() + PORT_TIMEOUT;
-    let mut pause = Duration::from_micros(100);
-    loop {
-        let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
-        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
-        let [port_now, bridge_now] = socket.request_each(requests);
-        let (port_now, bridge_now) =
-            (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
-        let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
-            return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
-        };
-        if port_now.operstate == OPER_UP {
-            return Ok((port_now, bridge_now));
-        }
-        if Instant::now() >= end {
-            return Err(CniError::internal("bridge port in error state: down")
-                .with_details(format!("operational state of {:?} is {}", port.name, port_now.operstate)));
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
-}
-
 /// Removes the attachment's pair: by the container's end if the namespace is known and has it, else by the
 /// host's end.
 ///
@@ -160,7 +107,7 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
 /// The kernel's error. A missing link is success.
 pub fn delete(
     netns: Option<&Netns>,
-    attachment: Attachment<'_>,
+    attachment: &Attachment<'_>,
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
     let ifname = attachment.ifname;
@@ -176,8 +123,8 @@ pub fn delete(
 
 /// Removes the host's end that `result` reports, and those derived from the attachment's identity. Usually
 /// the kernel has already removed it together with the container's end or its namespace.
-fn delete_host_end(attachment: Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
-    let mut ends: Vec<HostEnd> = host_ends(&attachment).collect();
+fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
+    let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
     let reported = result.map(|result| result.interfaces.as_slice()).unwrap_or_default();
     for interface in reported.iter().filter(|interface| interface.sandbox.is_empty()) {
         if let Ok(mac) = interface.mac.parse() {
