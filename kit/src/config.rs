@@ -69,11 +69,8 @@ impl LinkKeys {
     pub fn check(self, cni_args: &str) -> Result<LinkConf, CniError> {
         let mtu = u32::try_from(self.mtu).ok().filter(|mtu| *mtu == 0 || MTU.contains(mtu));
         let mtu = mtu.ok_or_else(|| {
-            let (min, max) = (MTU.start(), MTU.end());
-            CniError::invalid_config(format!(
-                "invalid mtu {} (must be 0 or between {min} and {max})",
-                self.mtu
-            ))
+            let (mtu, min, max) = (self.mtu, MTU.start(), MTU.end());
+            CniError::invalid_config(format!("invalid mtu {mtu} (must be 0 or between {min} and {max})"))
         })?;
         Ok(LinkConf {
             mtu,
@@ -126,18 +123,14 @@ mod tests {
 
     use super::*;
 
-    fn read_with(keys: &str, args: &str) -> Result<LinkConf, CniError> {
+    fn read(keys: &str, args: &str) -> Result<LinkConf, CniError> {
         let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"t"{keys}}}"#);
         NetConf::parse(text.into_bytes())?.decode::<LinkKeys>()?.check(args)
     }
 
-    fn read(keys: &str) -> Result<LinkConf, CniError> {
-        read_with(keys, "")
-    }
-
     #[test]
     fn defaults() {
-        let conf = read("").unwrap();
+        let conf = read("", "").unwrap();
         assert!(conf.mtu == 0 && conf.mac.is_none() && conf.dns.is_none() && conf.ipam_routes.is_empty());
     }
 
@@ -153,18 +146,18 @@ mod tests {
                 "args.cni.mac: address 01:00:00:00:00:01: not a unicast",
             ),
         ] {
-            let error = read(keys).unwrap_err();
+            let error = read(keys, "").unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig, "{keys}");
             assert!(error.msg.contains(part), "{}", error.msg);
         }
-        assert_eq!(read(r#","mtu":"9000""#).unwrap_err().code, Code::Decode);
-        assert_eq!(read_with("", "MAC=x").unwrap_err().code, Code::InvalidEnvironment);
-        assert_eq!(read_with("", "IP=10.1.2.3").unwrap_err().code, Code::InvalidEnvironment);
+        assert_eq!(read(r#","mtu":"9000""#, "").unwrap_err().code, Code::Decode);
+        assert_eq!(read("", "MAC=x").unwrap_err().code, Code::InvalidEnvironment);
+        assert_eq!(read("", "IP=10.1.2.3").unwrap_err().code, Code::InvalidEnvironment);
     }
 
     #[test]
     fn mac_precedence() {
-        let mac = |keys: &str, args: &str| read_with(keys, args).unwrap().mac.unwrap().to_string();
+        let mac = |keys: &str, args: &str| read(keys, args).unwrap().mac.unwrap().to_string();
         let args = "IgnoreUnknown=1;MAC=02:00:00:00:00:01";
         let cni = r#","args":{"cni":{"mac":"02:00:00:00:00:02"}}"#;
         let runtime = r#","RuntimeConfig":{"mac":"02:00:00:00:00:03"}"#;
@@ -175,8 +168,8 @@ mod tests {
 
     #[test]
     fn dns_replaces_ipams_if_any_key_is_set() {
-        assert!(read(r#","dns":{"nameservers":null}"#).unwrap().dns.is_none());
-        assert!(read(r#","dns":{"search":[]}"#).unwrap().dns.unwrap().is_empty());
-        assert_eq!(read(r#","dns":{"domain":"x"}"#).unwrap().dns.unwrap().domain, "x");
+        assert!(read(r#","dns":{"nameservers":null}"#, "").unwrap().dns.is_none());
+        assert!(read(r#","dns":{"search":[]}"#, "").unwrap().dns.unwrap().is_empty());
+        assert_eq!(read(r#","dns":{"domain":"x"}"#, "").unwrap().dns.unwrap().domain, "x");
     }
 }

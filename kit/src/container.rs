@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 
 use crate::netns::enter;
 use crate::plan::Plan;
-use crate::route::of_result;
+use crate::route::{installed, of_result};
 use crate::socket;
 use crate::steps::{Step, UndoStack};
 
@@ -24,18 +24,12 @@ pub struct Container<'a> {
 
 impl<'a> Container<'a> {
     /// Opens the netlink socket in the namespace.
-    ///
-    /// # Errors
-    /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
         let socket = socket::route_in(netns)?;
         Ok(Container { netns, ifname, socket })
     }
 
     /// The interface, if it exists.
-    ///
-    /// # Errors
-    /// The kernel rejected the lookup for another reason than a missing interface.
     pub fn interface(&mut self) -> Result<Option<Link>, CniError> {
         let found = self.socket.link(LinkId::Name(self.ifname));
         found.context(|| format!("look up {:?} in the container", self.ifname))
@@ -45,9 +39,6 @@ impl<'a> Container<'a> {
     ///
     /// Addresses are added before the link is set up, so that the kernel announces them (`arp_notify`).
     /// Routes are added after that: their next hops are reachable through the link only once it is up.
-    ///
-    /// # Errors
-    /// The step that failed, with its address or route, and the kernel's error.
     pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
         let ifname = self.ifname;
         let addresses = plan.addresses();
@@ -59,7 +50,7 @@ impl<'a> Container<'a> {
             steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
         steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
-        for route in &plan.installed_routes() {
+        for route in &installed(&plan.routes, &plan.ips) {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             steps.push(Step::new(
                 format!("failed to add route '{}{via} dev {ifname}'", route.dst),
@@ -69,9 +60,8 @@ impl<'a> Container<'a> {
         steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
         // Removing the link undoes all of these.
         let found = UndoStack::default().run(&mut self.socket, steps)?;
-        let found = link::read(Ok(found)).context(|| "read the container's interface")?;
-        found
-            .ok_or_else(|| CniError::internal(format!("interface {ifname:?} disappeared from the container")))
+        let missing = || CniError::internal(format!("interface {ifname:?} disappeared from the container"));
+        link::read(Ok(found)).context(|| "read the container's interface")?.ok_or_else(missing)
     }
 }
 

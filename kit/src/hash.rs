@@ -11,8 +11,7 @@ pub fn sha512(text: &str) -> [u8; 64] {
 /// The text to hash for names that belong to one attachment. NUL bytes separate the parts, which cannot
 /// contain one.
 pub fn identity(attachment: &Attachment<'_>) -> String {
-    let Attachment { network, container_id, ifname } = attachment;
-    format!("{network}\0{container_id}\0{ifname}")
+    format!("{}\0{}\0{}", attachment.network, attachment.container_id, attachment.ifname)
 }
 
 /// The first `len` hexadecimal digits of the SHA-512 of `text`, in lower case. At most 128 digits.

@@ -7,8 +7,7 @@ use cni_common::spec::{AddResult, CniError, Code, NetConf};
 /// The IPAM plugin of an ADD. `None` if the network has no IPAM.
 ///
 /// # Errors
-/// Those of [`Delegate::ipam`]. Code 7 with the reference's text if a network without IPAM has a version whose
-/// results need an address.
+/// Code 7 with the reference's text if a network without IPAM has a version whose results need an address.
 pub fn of_add<'a>(call: &AddRequest<'a>) -> Result<Option<Delegate<'a>>, CniError> {
     let ipam = Delegate::ipam(call.env, call.config)?;
     if ipam.is_none() && call.version.layout() == Layout::PerFamily {
@@ -22,9 +21,6 @@ pub fn of_add<'a>(call: &AddRequest<'a>) -> Result<Option<Delegate<'a>>, CniErro
 
 /// Runs ADD of the IPAM plugin, if there is one, then `attach` with its result. If `attach` fails, runs DEL
 /// of the IPAM plugin.
-///
-/// # Errors
-/// The errors of both.
 pub fn add<T>(
     ipam: Option<&Delegate<'_>>,
     call: &AddRequest<'_>,
@@ -36,17 +32,12 @@ pub fn add<T>(
 }
 
 /// Runs CHECK, DEL or GC of the IPAM plugin, if the network has one.
-///
-/// # Errors
-/// The IPAM plugin's error, or that of [`Delegate::ipam`].
 pub fn call(env: &Environment, config: &NetConf, verb: Verb) -> Result<(), CniError> {
     Delegate::ipam(env, config)?.map_or(Ok(()), |ipam| ipam.call(verb))
 }
 
-/// Runs STATUS of the IPAM plugin, if the network has one.
-///
-/// # Errors
-/// The IPAM plugin's error. Code 50 if the plugin does not exist: ADD cannot work without it.
+/// Runs STATUS of the IPAM plugin, if the network has one. Code 50 if that plugin does not exist: ADD cannot
+/// work without it.
 pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let ipam = Delegate::ipam(call.env, call.config).map_err(|error| match error.code {
         Code::Internal => CniError { code: Code::NotAvailable, ..error },

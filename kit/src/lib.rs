@@ -10,7 +10,6 @@ pub mod container;
 pub mod hash;
 pub mod ipam;
 pub mod lock;
-pub mod mac;
 pub mod masquerade;
 pub mod netns;
 pub mod plan;

@@ -7,7 +7,7 @@ use ferrule_kernel::netlink::Link;
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
-use crate::route::{installed, restore_attributes};
+use crate::route::restore_attributes;
 
 /// Addresses, routes and DNS settings of the container.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,11 +39,6 @@ impl Plan {
     /// The addresses with their prefix lengths.
     pub fn addresses(&self) -> Vec<IpNetwork> {
         self.ips.iter().map(|ip| ip.address).collect()
-    }
-
-    /// The routes to install in the container; see [`installed`].
-    pub fn installed_routes(&self) -> Vec<Route> {
-        installed(&self.routes, &self.ips)
     }
 
     /// The result of ADD: `prevResult`, if there is one, plus this attachment's links on the host and in the

@@ -54,11 +54,6 @@ mod tests {
 
     use super::{IpConfig, SCOPE_LINK, installed, restore_attributes};
 
-    fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
-        let gateway = gateway.map(|gw| gw.parse().unwrap());
-        IpConfig { address: address.parse().unwrap(), gateway, interface: None }
-    }
-
     fn route(dst: &str, gw: Option<&str>) -> Route {
         Route::new(dst.parse().unwrap(), gw.map(|gw| gw.parse().unwrap()))
     }
@@ -75,7 +70,9 @@ mod tests {
             other_metric,
             on_link.clone(),
         ];
-        let installed = installed(&routes, &[ip("10.1.2.9/24", Some("10.1.2.1"))]);
+        let gateway = "10.1.2.1".parse().ok();
+        let ip = IpConfig { address: "10.1.2.9/24".parse().unwrap(), gateway, interface: None };
+        let installed = installed(&routes, &[ip]);
         assert_eq!(installed.len(), 3);
         assert_eq!(installed[2], on_link);
         assert!(installed[..2].iter().all(|route| route.gw.is_some()));

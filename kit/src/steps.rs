@@ -19,13 +19,11 @@ impl Step {
     }
 
     /// Adds the request that undoes this one.
-    #[must_use]
     pub fn undone_by(self, undo: Message) -> Step {
         Step { undo: Some(undo), ..self }
     }
 
     /// Treats these errors as success: they say that the change has already been made, and it stays.
-    #[must_use]
     pub fn unless(self, done: &'static [Errno]) -> Step {
         Step { done, ..self }
     }
@@ -63,8 +61,8 @@ impl UndoStack {
         self.0.push((what.into(), undo));
     }
 
-    /// Sends all requests in one batch and returns the bodies of the last answer. If one fails, undoes all steps
-    /// of this and earlier calls, the last one first.
+    /// Sends all requests in one batch and returns the bodies of the last answer. If one fails, undoes all
+    /// steps of this and earlier calls, the last one first.
     ///
     /// # Errors
     /// The first request that failed. Failures to undo go to stderr.
@@ -81,13 +79,9 @@ impl UndoStack {
             }
             last = answer.unwrap_or_default();
         }
-        match failed {
-            None => Ok(last),
-            Some(failed) => {
-                self.undo(socket);
-                Err(failed)
-            }
-        }
+        let Some(failed) = failed else { return Ok(last) };
+        self.undo(socket);
+        Err(failed)
     }
 
     /// Undoes all steps, the last one first.
@@ -101,10 +95,7 @@ impl UndoStack {
     }
 }
 
-/// Sends all requests of a DEL or GC in one batch. A failed one does not stop the next.
-///
-/// # Errors
-/// All requests that failed.
+/// Sends all requests of a DEL or GC in one batch, and collects their errors.
 pub fn run_all(socket: &mut Socket, steps: Vec<Step>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     for (step, answer) in send(socket, steps) {

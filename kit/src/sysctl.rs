@@ -4,6 +4,8 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 
+use crate::check;
+
 /// The forwarding sysctls for the families of these addresses.
 fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = &'static str> {
     let has = |is_ipv4| addresses.iter().any(|address| address.is_ipv4() == is_ipv4);
@@ -12,24 +14,16 @@ fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = &'static str> {
 }
 
 /// Enables forwarding on the host for the families of these addresses.
-///
-/// # Errors
-/// The sysctl cannot be written.
 pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     forwarding(addresses)
         .try_for_each(|setting| sysctl::ensure(setting, "1").context(|| "failed to enable forwarding"))
 }
 
 /// Checks that forwarding is on for the families of these addresses.
-///
-/// # Errors
-/// The sysctl that is off, or cannot be read.
 pub fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     for setting in forwarding(addresses) {
         let value = sysctl::read(setting).context(|| format!("read {setting}"))?;
-        if value != "1" {
-            return Err(CniError::internal(format!("forwarding is off: {setting} is {value}")));
-        }
+        check::ensure(value == "1", || format!("forwarding is off: {setting} is {value}"))?;
     }
     Ok(())
 }

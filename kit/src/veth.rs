@@ -24,19 +24,18 @@ const CANDIDATES: u8 = 4;
 /// Name and MAC address of the host's end. Both are derived from network, container ID and ifname: a DEL
 /// without namespace and result can find the link, and both together tell it from another plugin's link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostEnd {
+struct HostEnd {
     /// `veth` and eight hexadecimal digits, like the reference's names.
-    pub name: String,
+    name: String,
     /// A locally administered unicast address.
-    pub mac: Mac,
+    mac: Mac,
 }
 
 /// The possible host ends of the attachment, in the order in which ADD tries them.
-pub fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
+fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
     let identity = identity(attachment);
     (0..CANDIDATES).map(move |candidate| {
-        let hash = sha512(&format!("{identity}{}", char::from(candidate)));
-        let [a, b, c, d, e, f, g, h, i, j, ..] = hash;
+        let [a, b, c, d, e, f, g, h, i, j, ..] = sha512(&format!("{identity}{}", char::from(candidate)));
         HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
     })
 }
@@ -55,22 +54,9 @@ pub fn create(
 ) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
     for host in host_ends(attachment) {
-        let host_end = NewLink {
-            kind: KIND,
-            name: &host.name,
-            mac: Some(host.mac),
-            mtu: conf.mtu,
-            flags: IFF_UP,
-            master,
-            netns: None,
-        };
-        let container_end = NewLink {
-            name: ifname,
-            mac: conf.mac,
-            mtu: conf.mtu,
-            netns: Some(netns.as_fd()),
-            ..NewLink::default()
-        };
+        let end = NewLink { kind: KIND, mtu: conf.mtu, ..NewLink::default() };
+        let host_end = NewLink { name: &host.name, mac: Some(host.mac), flags: IFF_UP, master, ..end };
+        let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
         let make = link::new_veth(&host_end, &container_end);
         let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
         let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
@@ -95,16 +81,23 @@ pub fn create(
     )))
 }
 
+/// Checks that the container has no such interface yet. ADD does this before IPAM ADD: a second ADD must fail
+/// without IPAM DEL, which would release the address of the first ADD.
+pub fn check_name(container: &mut Container<'_>, attachment: &Attachment<'_>) -> Result<(), CniError> {
+    if container.interface()?.is_none() {
+        return Ok(());
+    }
+    let host = host_ends(attachment).next().map_or(String::new(), |end| end.name);
+    Err(name_taken(attachment.ifname, &host))
+}
+
 /// The reference's error for an interface name that already exists in the container.
-pub fn name_taken(ifname: &str, host: &str) -> CniError {
+fn name_taken(ifname: &str, host: &str) -> CniError {
     CniError::internal(format!("container veth name ({ifname:?}) peer provided ({host:?}) already exists"))
 }
 
 /// Removes the attachment's pair: by the container's end if the namespace is known and has it, else by the
-/// host's end.
-///
-/// # Errors
-/// The kernel's error. A missing link is success.
+/// host's end. A missing link is success.
 pub fn delete(
     netns: Option<&Netns>,
     attachment: &Attachment<'_>,
@@ -112,9 +105,8 @@ pub fn delete(
 ) -> Result<(), CniError> {
     let ifname = attachment.ifname;
     if let Some(netns) = netns {
-        let mut container = Container::open(netns, ifname)?;
-        let step = || format!("remove {ifname:?} from the container");
-        if container.socket.delete_link(LinkId::Name(ifname)).context(step)? {
+        let removed = socket::route_in(netns)?.delete_link(LinkId::Name(ifname));
+        if removed.context(|| format!("remove {ifname:?} from the container"))? {
             return Ok(());
         }
     }
@@ -125,12 +117,8 @@ pub fn delete(
 /// the kernel has already removed it together with the container's end or its namespace.
 fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
     let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
-    let reported = result.map(|result| result.interfaces.as_slice()).unwrap_or_default();
-    for interface in reported.iter().filter(|interface| interface.sandbox.is_empty()) {
-        if let Ok(mac) = interface.mac.parse() {
-            ends.push(HostEnd { name: interface.name.clone(), mac });
-        }
-    }
+    let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
+    ends.extend(reported.filter_map(|i| Some(HostEnd { name: i.name.clone(), mac: i.mac.parse().ok()? })));
     let mut socket = socket::route()?;
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();

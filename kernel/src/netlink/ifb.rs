@@ -7,11 +7,11 @@ use super::link::{
     self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
     RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
 };
-use super::message::{F_CREATE, F_DUMP, F_EXCL, Message};
+use super::mac::Mac;
+use super::message::{F_DUMP, Message};
 use super::socket::{Answer, Error, Socket};
 use nix::errno::Errno;
 
-const IFLA_ADDRESS: u16 = 1;
 const IFLA_TXQLEN: u16 = 13;
 
 /// The link kind of an IFB.
@@ -39,9 +39,7 @@ pub fn set_alias(index: u32, alias: &str) -> Message {
 /// A request for a link of this kind with an invalid hardware address. It always fails; [`is_unknown_kind`]
 /// of the answer tells whether the kernel supports the kind.
 pub fn probe(kind: &str) -> Message {
-    Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, 0, 0))
-        .attr(IFLA_ADDRESS, &[0xff; 6])
-        .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind))
+    NewLink { kind, mac: Some(Mac([0xff; 6])), ..NewLink::default() }.request()
 }
 
 /// Whether the answer to [`probe`] means that the kernel does not have the kind of link and cannot load its

@@ -145,7 +145,7 @@ pub fn set_mac(index: u32, mac: Mac) -> Message {
 pub struct NewLink<'a> {
     /// Its kind, such as `veth` or `bridge`.
     pub kind: &'a str,
-    /// Its name.
+    /// Its name; empty for the kernel's choice.
     pub name: &'a str,
     /// Its hardware address; `None` for the kernel's choice.
     pub mac: Option<Mac>,
@@ -162,15 +162,11 @@ pub struct NewLink<'a> {
 impl NewLink<'_> {
     /// A request that makes the link; `EEXIST` if the namespace has a link of this name.
     pub fn request(&self) -> Message {
-        self.message(|info| info)
+        self.request_with(|info| info)
     }
 
-    /// As [`NewLink::request`], with the attributes of the kind that `data` adds (`IFLA_INFO_DATA`).
-    pub fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
-        self.message(|info| info.nest(IFLA_INFO_DATA, data))
-    }
-
-    fn message(&self, data: impl FnOnce(Message) -> Message) -> Message {
+    /// `data` adds the attributes of the kind (`IFLA_INFO_DATA`).
+    fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
         let header = ifinfo(0, 0, self.flags, self.flags);
         let message = self.attributes(Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &header));
         message.nest(IFLA_LINKINFO, |info| data(info.attr_text(IFLA_INFO_KIND, self.kind)))
@@ -197,7 +193,8 @@ impl NewLink<'_> {
 /// A request that makes a veth pair. `EEXIST` if either name is taken.
 pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
     let header = ifinfo(0, 0, peer.flags, peer.flags);
-    end.request_with(|data| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message)))
+    let peer = |data: Message| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message));
+    end.request_with(|info| info.nest(IFLA_INFO_DATA, peer))
 }
 
 /// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the

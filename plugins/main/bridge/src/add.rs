@@ -15,19 +15,11 @@ use crate::config::Conf;
 use crate::{device, plan};
 
 /// Attaches the container to the bridge.
-///
-/// # Errors
-/// The error of the first step that failed, after everything made for this attachment has been removed.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = ipam::of_add(call)?;
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
-    // Check before IPAM ADD: a second ADD must fail without IPAM DEL, which would release the address of the
-    // first ADD.
-    if container.interface()?.is_some() {
-        let host = veth::host_ends(&Attachment::from(call)).next().map_or(String::new(), |end| end.name);
-        return Err(veth::name_taken(call.ifname, &host));
-    }
+    veth::check_name(&mut container, &Attachment::from(call))?;
     ipam::add(ipam.as_ref(), call, |assigned| {
         attach(call, &conf, &mut container, plan::new(&conf, assigned)?)
     })

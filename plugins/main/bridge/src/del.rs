@@ -6,9 +6,6 @@ use cni_common::spec::{CniError, Failures};
 use ferrule_kit::{ipam, masquerade, socket, veth};
 
 /// Detaches the container from the bridge.
-///
-/// # Errors
-/// The errors of all steps that failed.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
     let mut failures = Failures::default();

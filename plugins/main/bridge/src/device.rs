@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Socket, addr};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kernel::sysctl;
-use ferrule_kit::mac;
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -21,31 +20,39 @@ const SCOPE_LINK: u8 = 253;
 /// How long a port may take to become operational; the reference waits as long.
 const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
 
-/// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
-/// MAC address if it has none.
+/// The bridge of this name. `None` if there is no such link.
 ///
 /// # Errors
-/// `"x" already exists but is not a bridge`, or the kernel's error.
+/// `"x" already exists but is not a bridge`.
+pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
+    let found = socket.link(LinkId::Name(name)).context(|| format!("look up bridge {name:?}"))?;
+    found.map(|link| refuse_other_kind(link, name)).transpose()
+}
+
+fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
+    if link.kind == KIND {
+        return Ok(link);
+    }
+    Err(CniError::internal(format!("{name:?} already exists but is not a bridge")))
+}
+
+/// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
+/// MAC address if it has none.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
-    let lookup = || format!("look up bridge {name:?}");
-    let Some(bridge) = socket.link(LinkId::Name(name)).context(lookup)? else {
+    let Some(mut bridge) = find(socket, name)? else {
         return create(socket, conf);
     };
-    if bridge.kind != KIND {
-        return Err(CniError::internal(format!("{name:?} already exists but is not a bridge")));
-    }
     let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
     let wanted = flags(conf);
     if bridge.flags & wanted != wanted {
         repairs.push(step(link::set_flags(bridge.index, wanted, wanted)));
     }
-    let mut bridge = bridge;
     if bridge.mac.is_zero() {
         // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
         // port is deleted.
-        bridge.mac = mac::random()?;
+        bridge.mac = Mac::random().context(|| "get a random MAC address")?;
         repairs.push(step(link::set_mac(bridge.index, bridge.mac)));
     }
     UndoStack::default().run(socket, repairs)?;
@@ -55,24 +62,18 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
 fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let step = || format!("could not add {name:?}");
-    let bridge = NewLink {
-        kind: KIND,
-        name,
-        // Without an address of its own, the bridge would take that of a port.
-        mac: Some(mac::random()?),
-        mtu: conf.link.mtu,
-        flags: flags(conf),
-        ..NewLink::default()
-    };
+    // Without an address of its own, the bridge would take that of a port.
+    let mac = Some(Mac::random().context(step)?);
+    let (mtu, flags) = (conf.link.mtu, flags(conf));
+    let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
     let [made, found] = socket.request_each([bridge.request(), link::get(LinkId::Name(name))]);
-    match made {
-        Err(error) if error.errno != Errno::EEXIST => return Err(error).context(step),
-        // A concurrent ADD created the bridge first.
-        _ => {}
+    // EEXIST: a concurrent ADD created the bridge first.
+    if let Err(error) = made
+        && error.errno != Errno::EEXIST
+    {
+        return Err(error).context(step);
     }
-    let bridge = link::read(found).context(step)?.filter(|bridge| bridge.kind == KIND);
-    let bridge =
-        bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
+    let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
     ferrule_kit::sysctl::ignore_router_advertisements(name);
     // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
     // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
@@ -104,8 +105,8 @@ pub fn ensure_gateways(
     let name = &bridge.name;
     let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
     let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
-    // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an addition
-    // it means that the kernel refuses the address.
+    // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an
+    // addition it means that the kernel refuses the address.
     let mut changes = Vec::new();
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))

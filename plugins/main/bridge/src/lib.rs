@@ -14,8 +14,7 @@ pub mod device;
 pub mod plan;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
-use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
-use ferrule_kernel::netlink::LinkId;
+use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kit::{ipam, masquerade, socket};
 
 use config::Conf;
@@ -55,16 +54,8 @@ impl Plugin for Bridge {
     /// kernel can masquerade, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
-        let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-        let mut socket = socket::route().map_err(unavailable)?;
-        let found = socket
-            .link(LinkId::Name(&conf.bridge))
-            .context(|| format!("look up bridge {:?}", conf.bridge))
-            .map_err(unavailable)?;
-        if found.is_some_and(|link| link.kind != device::KIND) {
-            let msg = format!("{:?} already exists but is not a bridge", conf.bridge);
-            return Err(CniError::new(Code::NotAvailable, msg));
-        }
+        let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
+        found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         if conf.ip_masq {
             masquerade::status()?;
         }

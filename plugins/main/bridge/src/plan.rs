@@ -12,9 +12,6 @@ use crate::config::Conf;
 
 /// Completes IPAM's result: a gateway for each address if `isGateway`, and default routes if
 /// `isDefaultGateway`.
-///
-/// # Errors
-/// As [`Plan::new`].
 pub fn new(conf: &Conf, assigned: Option<AddResult>) -> Result<Plan, CniError> {
     let mut plan = Plan::new(&conf.link, assigned)?;
     for ip in plan.ips.iter_mut().filter(|_| conf.is_gateway) {
@@ -49,6 +46,8 @@ fn first_host(address: IpNetwork) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use ferrule_kit::route::installed;
+
     use super::*;
 
     fn ip(address: &str, gateway: Option<&str>) -> IpConfig {
@@ -85,7 +84,7 @@ mod tests {
         let assigned = assigned(&[ip("10.1.2.9/24", None)], &[route("0.0.0.0/0", None)]);
         let plan = new(&gateway_conf(), assigned).unwrap();
         assert_eq!(plan.routes, [route("0.0.0.0/0", None)]);
-        assert_eq!(plan.installed_routes(), [route("0.0.0.0/0", Some("10.1.2.1"))]);
+        assert_eq!(installed(&plan.routes, &plan.ips), [route("0.0.0.0/0", Some("10.1.2.1"))]);
     }
 
     #[test]

@@ -37,17 +37,14 @@ impl Plugin for Loopback {
         let result = check::prev_result(call)?;
         let mut socket = socket::route_in(call.sandbox.netns()?)?;
         let lo = socket.link(LinkId::Index(INDEX)).context(|| "look up lo")?;
-        if !lo.is_some_and(|lo| lo.is_up()) {
-            return Err(CniError::internal("loopback interface is down"));
-        }
+        check::ensure(lo.is_some_and(|lo| lo.is_up()), || "loopback interface is down".to_owned())?;
         let present = addresses(&mut socket)?;
-        let expected = result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
-        match expected.into_iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
-            Some(ip) => {
-                Err(CniError::internal(format!("loopback interface does not have address {}", ip.address)))
-            }
-            None => Ok(()),
-        }
+        let mut expected =
+            result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
+        expected.try_for_each(|ip| {
+            let is_present = present.iter().any(|address| address.network == ip.address);
+            check::ensure(is_present, || format!("loopback interface does not have address {}", ip.address))
+        })
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {

@@ -4,7 +4,7 @@
 //! the IFB's alias, which tells DEL that the ingress qdisc is ours, even if ADD is killed right after. It
 //! ends with the filter, so packets of the container are redirected only when the IFB is ready.
 
-use cni_common::plugin::AddRequest;
+use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context as _, Interface};
 use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
@@ -15,16 +15,12 @@ use ferrule_kit::steps::{Failed, Step, UndoStack};
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
 use crate::state;
-use cni_common::plugin::Attachment;
 
 /// How often ADD starts over because another process has created an IFB or an ingress qdisc since the state
 /// was read.
 const TRIES: u32 = 3;
 
 /// Limits the container's traffic.
-///
-/// # Errors
-/// The error of the first step that failed, after everything that ADD made has been removed.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let mut result = call

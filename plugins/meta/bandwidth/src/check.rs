@@ -1,6 +1,6 @@
 //! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
-use cni_common::plugin::AddRequest;
+use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
@@ -10,7 +10,6 @@ use crate::config::{Conf, Limit};
 use crate::plan;
 use crate::shape::{self, Sizes};
 use crate::state;
-use cni_common::plugin::Attachment;
 
 /// Compares the attachment in the kernel with the configuration and `prevResult`.
 ///
@@ -40,9 +39,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let ifb = plan::existing(&owner, &ifbs, &ingress_qdisc.filters)
         .ok_or_else(|| CniError::internal("get ifb device: Link not found"))?;
     check_ifb(ifb, result)?;
-    if !ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index)) {
-        return Err(CniError::internal(format!("{name:?} has no filter that redirects to {:?}", ifb.name)));
-    }
+    let redirects = ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index));
+    check::ensure(redirects, || format!("{name:?} has no filter that redirects to {:?}", ifb.name))?;
     let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
     let root = qdisc::read(root).context(|| format!("look up the qdisc of {:?}", ifb.name))?;
     compare(ifb, root.as_ref(), limit, &conf, sizes)
@@ -50,9 +48,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 fn check_ifb(ifb: &Link, result: &AddResult) -> Result<(), CniError> {
     let name = &ifb.name;
-    if !ifb.is_up() {
-        return Err(CniError::internal(format!("ifb device {name:?} is down")));
-    }
+    check::ensure(ifb.is_up(), || format!("ifb device {name:?} is down"))?;
     let reported = result.interfaces.iter().find(|interface| interface.name == *name);
     let reported =
         reported.ok_or_else(|| CniError::internal(format!("prevResult has no ifb device {name:?}")))?;

@@ -6,7 +6,7 @@
 //! filter that redirects to the IFB.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::DelRequest;
+use cni_common::plugin::{Attachment, DelRequest};
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
@@ -18,39 +18,24 @@ use nix::errno::Errno;
 use crate::owner::{self, Claim, QdiscOrigin};
 use crate::plan;
 use crate::state::{self, Host, Ifbs};
-use cni_common::plugin::Attachment;
-
-/// The container's end of the veth pair.
-struct Inside {
-    container: Link,
-}
 
 /// Removes what ADD made, this plugin's or the reference's.
-///
-/// # Errors
-/// All objects that could not be removed; every one is tried.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut socket = socket::route()?;
-    let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
-    let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
+    let (host, ifbs) = find(&mut socket, call.netns, &owner)?;
     let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
     remove(&mut socket, &owner, host.as_ref(), &to_remove)
-}
-
-/// The container's link; `None` if it does not exist or is not a veth. Nothing on the host belongs to it
-/// then.
-fn look_inside(netns: &Netns, ifname: &str) -> Option<Inside> {
-    state::container(netns, ifname).ok().map(|container| Inside { container })
 }
 
 fn find(
     socket: &mut Socket,
     netns: Option<&Netns>,
-    inside: Option<Inside>,
     owner: &Attachment<'_>,
 ) -> Result<(Option<Host>, Ifbs), CniError> {
-    if let (Some(netns), Some(Inside { container })) = (netns, inside)
+    // If the container's link does not exist or is not a veth, nothing on the host belongs to it.
+    if let Some(netns) = netns
+        && let Ok(container) = state::container(netns, owner.ifname)
         && let Ok((host, ifbs)) = state::read(socket, netns, &container, owner, true)
     {
         return Ok((Some(host), ifbs));

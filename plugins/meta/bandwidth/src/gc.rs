@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cni_common::plugin::GcRequest;
+use cni_common::plugin::{Attachment, GcRequest};
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::{Socket, ifb};
@@ -14,16 +14,12 @@ use ferrule_kit::steps::run_all;
 use crate::del::remove_ifb;
 use crate::owner::{self, Alias, is_ifb_name};
 use crate::state;
-use cni_common::plugin::Attachment;
 
 /// How long an IFB without an alias must be unused before GC removes it. During an ADD of the reference, its
 /// IFB is unused for a short time, before the filter is added.
 const UNUSED_TIME: Duration = Duration::from_millis(100);
 
 /// Removes the network's IFBs that have no valid attachment.
-///
-/// # Errors
-/// All IFBs that could not be removed; every one is tried.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
     let owners: Vec<Attachment<'_>> =

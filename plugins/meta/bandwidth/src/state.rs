@@ -8,14 +8,13 @@ use ferrule_kernel::netlink::{Answer, Error, Message, Socket, nsid};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
-use ferrule_kit::socket;
+use ferrule_kit::container::Container;
+use ferrule_kit::veth;
 
 use crate::owner;
-use cni_common::plugin::Attachment;
 
-/// The link type of a veth.
-const VETH: &str = "veth";
 /// The kind of a qdisc that has both ingress and egress filters.
 const CLSACT: &str = "clsact";
 
@@ -62,11 +61,9 @@ pub struct Ifbs {
 pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
-    let mut socket = socket::route_in(netns)?;
-    let found =
-        socket.link(LinkId::Name(ifname)).context(|| format!("look up {ifname:?} in the container"))?;
+    let found = Container::open(netns, ifname)?.interface()?;
     let link = found.ok_or_else(|| no_peer(format!("could not look up {ifname:?}: Link not found")))?;
-    if link.kind != VETH || link.peer.is_none() {
+    if link.kind != veth::KIND || link.peer.is_none() {
         return Err(no_peer(format!("interface {ifname:?} was not a veth interface")));
     }
     Ok(link)
@@ -96,7 +93,7 @@ pub fn read(
     let [link, root, ingress_qdisc, nsid, shared, own] = socket.request_each(requests);
 
     let is_peer = |link: &Link, number: Option<i32>| {
-        link.kind == VETH
+        link.kind == veth::KIND
             && link.peer == Some(container.index)
             && number.is_some()
             && link.peer_netns == number
@@ -119,7 +116,7 @@ pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniErro
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
     let link = link::read(link).context(|| format!("look up link {index}"))?;
-    link.filter(|link| link.kind == VETH)
+    link.filter(|link| link.kind == veth::KIND)
         .map(|link| read_host(socket, link, root, ingress_qdisc, true))
         .transpose()
 }

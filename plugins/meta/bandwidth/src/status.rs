@@ -26,10 +26,7 @@ pub struct Kinds<'a> {
     pub action: &'a str,
 }
 
-/// Checks the kernel.
-///
-/// # Errors
-/// Code 50, with everything that the kernel lacks.
+/// Checks the kernel. Code 50 with everything that it lacks.
 pub fn status() -> Result<(), CniError> {
     let mut lacks = missing(&mut open()?, KINDS);
     if lacks.is_empty() {
