@@ -173,7 +173,9 @@ impl NewLink<'_> {
     }
 
     fn attributes(&self, mut message: Message) -> Message {
-        message = message.attr_text(IFLA_IFNAME, self.name);
+        if !self.name.is_empty() {
+            message = message.attr_text(IFLA_IFNAME, self.name);
+        }
         if let Some(mac) = self.mac {
             message = message.attr(IFLA_ADDRESS, &mac.0);
         }

@@ -6,8 +6,8 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::{Socket, filter, ifb, qdisc};
+use ferrule_kernel::netns;
 use ferrule_kit::socket;
-use nix::sched::{CloneFlags, unshare};
 
 /// The index of the loopback link, the same in every namespace.
 const LO: u32 = 1;
@@ -30,7 +30,7 @@ pub struct Kinds<'a> {
 pub fn status() -> Result<(), CniError> {
     let mut lacks = missing(&mut open()?, KINDS);
     if lacks.is_empty() {
-        unshare(CloneFlags::CLONE_NEWNET)
+        netns::move_to_new()
             .context(|| "create a network namespace for the filter test")
             .map_err(unavailable)?;
         lacks = missing_filter(&mut open()?);
