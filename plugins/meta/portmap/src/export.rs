@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Batch;
+use ferrule_kit::socket::netfilter;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf};
@@ -80,7 +81,7 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
 
 /// Exports the host ports. Returns whether all could be exported.
 fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
-    let mut socket = Socket::netfilter().context(|| "open a netfilter socket")?;
+    let mut socket = netfilter()?;
     let mut tries = TRIES;
     loop {
         let (generation, all) = host_ports_by_owner(&mut socket)?;
