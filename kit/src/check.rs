@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, Socket};
 use ipnetwork::IpNetwork;
@@ -100,9 +101,11 @@ pub fn addresses(
 
 /// Checks that every route is in its table, with its next hop and priority if it has them.
 fn routes(socket: &mut Socket, routes: &[Route]) -> Result<(), CniError> {
-    let of =
-        |route: &Route| (route.dst.is_ipv4(), route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE));
-    let mut tables: Vec<(bool, u32)> = routes.iter().map(of).collect();
+    let of = |route: &Route| {
+        let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+        (IpFamily::of(route.dst.ip()), table)
+    };
+    let mut tables: Vec<(IpFamily, u32)> = routes.iter().map(of).collect();
     tables.sort_unstable();
     tables.dedup();
     for table in tables {

@@ -1,6 +1,7 @@
 //! Sysctls of the host that interface plugins set.
 
 use cni_common::spec::{CniError, Context};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 
@@ -8,9 +9,10 @@ use crate::check;
 
 /// The forwarding sysctls for the families of these addresses.
 fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = &'static str> {
-    let has = |is_ipv4| addresses.iter().any(|address| address.is_ipv4() == is_ipv4);
-    let settings = [(has(true), "net/ipv4/ip_forward"), (has(false), "net/ipv6/conf/all/forwarding")];
-    settings.into_iter().filter_map(|(is_needed, setting)| is_needed.then_some(setting))
+    let has = |family| addresses.iter().any(|address| IpFamily::of(address.ip()) == family);
+    [(IpFamily::V4, "net/ipv4/ip_forward"), (IpFamily::V6, "net/ipv6/conf/all/forwarding")]
+        .into_iter()
+        .filter_map(move |(family, setting)| has(family).then_some(setting))
 }
 
 /// Enables forwarding on the host for the families of these addresses.

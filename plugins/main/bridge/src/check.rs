@@ -27,9 +27,9 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     if conf.ip_masq {
         let netfilter = &mut socket::netfilter()?;
         let missing = masquerade::check(netfilter, &Attachment::from(call), &addresses)?;
-        missing.first().map_or(Ok(()), |address| {
-            Err(CniError::internal(format!("address {address} is not masqueraded")))
-        })?;
+        if let Some(address) = missing.first() {
+            return Err(CniError::internal(format!("address {address} is not masqueraded")));
+        }
     }
     Ok(())
 }
