@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, VethEnd};
+use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
 use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, filter, ifb, link, nsid, qdisc, route};
@@ -56,7 +56,9 @@ fn another_implementation_decodes_the_same_fields() {
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
 fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let mac = Mac([2, 0, 0, 0, 0, 9]);
-    let end = |name, mac| VethEnd { name, mac };
+    let bridge = NewLink { kind: "bridge", name: "cni0", mac: Some(mac), ..NewLink::default() };
+    let veth = NewLink { kind: "veth", name: "veth1", mtu: 1450, ..NewLink::default() };
+    let end = NewLink { name: "eth0", mac: Some(mac), netns: Some(netns.as_fd()), ..veth };
     let tbf = Tbf { rate: 5_000_000_000, limit: 300_000, buffer: 1_000, burst: Some(6_400) };
     let v4 = Route {
         dst: "10.1.0.0/16".parse().unwrap(),
@@ -106,23 +108,23 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                0, 9])] })"#,
         ),
         (
-            link::new_bridge("cni0", mac, 1450, true),
+            NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..bridge }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up | Promisc),
                change_mask: LinkFlags(Up | Promisc) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0,
                9]), Mtu(1450), LinkInfo([Kind(Bridge)])] })"#,
         ),
         (
-            link::new_bridge("cni0", mac, 0, false),
+            NewLink { flags: IFF_UP, ..bridge }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
                LinkInfo([Kind(Bridge)])] })"#,
         ),
         (
-            link::new_veth(end("veth1", None), end("eth0", Some(mac)), netns.as_fd(), 1450, 5),
+            link::new_veth(&NewLink { flags: IFF_UP, master: Some(5), ..veth }, &end),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("veth1"), Mtu(1450), Controller(5),
                LinkInfo([Kind(Veth), Data(Veth(Peer(LinkMessage { header: LinkHeader { index: 0 },
-               attributes: [IfName("eth0"), Mtu(1450), Address([2, 0, 0, 0, 0, 9]), NetNsFd(NETNS)] })))])]
+               attributes: [IfName("eth0"), Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS)] })))])]
                })"#,
         ),
         (

@@ -3,8 +3,19 @@
 
 #![deny(missing_docs)]
 
+pub mod address_wait;
+pub mod check;
+pub mod config;
+pub mod container;
 pub mod hash;
+pub mod ipam;
 pub mod lock;
+pub mod masquerade;
 pub mod netns;
+pub mod plan;
 pub mod retry;
 pub mod route;
+pub mod socket;
+pub mod steps;
+pub mod sysctl;
+pub mod veth;

@@ -5,9 +5,6 @@ use cni_common::spec::{CniError, Context};
 
 /// Runs `work` with the calling thread in the container's network namespace, see
 /// [`ferrule_kernel::netns::enter`].
-///
-/// # Errors
-/// The errors of `work`, and code 999 if the thread cannot enter the namespace.
 pub fn enter<T>(netns: &Netns, work: impl FnOnce() -> Result<T, CniError>) -> Result<T, CniError> {
     ferrule_kernel::netns::enter(netns, work).context(|| "enter the container's network namespace")?
 }

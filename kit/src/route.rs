@@ -1,10 +1,89 @@
-//! Routes of a result, for the kernel.
+//! Routes of a result: what the kernel gets, and what an old result lost.
 
-use cni_common::spec;
+use std::net::IpAddr;
+
+use cni_common::spec::{self, IpConfig};
 use ferrule_kernel::netlink::route::Route;
+
+/// `RT_SCOPE_LINK` (linux/rtnetlink.h). Routes of this scope or a narrower one have no next hop.
+const SCOPE_LINK: u32 = 253;
 
 /// The route of a result as a request describes it.
 pub fn of_result(route: &spec::Route) -> Route {
     let spec::Route { dst, gw, mtu, advmss, priority, table, scope } = *route;
     Route { dst, gw, mtu, advmss, priority, table, scope }
+}
+
+/// Gives each route its next hop and drops duplicates, which the kernel would refuse.
+pub fn installed(routes: &[spec::Route], ips: &[IpConfig]) -> Vec<spec::Route> {
+    let gateway =
+        |dst: IpAddr| ips.iter().filter_map(|ip| ip.gateway).find(|gw| gw.is_ipv4() == dst.is_ipv4());
+    let mut installed: Vec<spec::Route> = Vec::new();
+    for route in routes {
+        let mut route = route.clone();
+        if route.scope.unwrap_or_default() < SCOPE_LINK {
+            route.gw = route.gw.or_else(|| gateway(route.dst.ip()));
+        }
+        let is_same = |other: &spec::Route| {
+            (other.dst, other.gw, other.table, other.priority)
+                == (route.dst, route.gw, route.table, route.priority)
+        };
+        if !installed.iter().any(is_same) {
+            installed.push(route);
+        }
+    }
+    installed
+}
+
+/// Restores the attributes that routes have in the `ipam` section and that a result before version 1.1.0
+/// dropped.
+pub fn restore_attributes(routes: &mut [spec::Route], configured: &[spec::Route]) {
+    for route in routes {
+        let bare = spec::Route::new(route.dst, route.gw);
+        if *route == bare
+            && let Some(full) = configured.iter().find(|full| (full.dst, full.gw) == (bare.dst, bare.gw))
+        {
+            *route = full.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::spec::Route;
+
+    use super::{IpConfig, SCOPE_LINK, installed, restore_attributes};
+
+    fn route(dst: &str, gw: Option<&str>) -> Route {
+        Route::new(dst.parse().unwrap(), gw.map(|gw| gw.parse().unwrap()))
+    }
+
+    #[test]
+    fn duplicate_routes_are_installed_once_and_link_routes_have_no_next_hop() {
+        let mut on_link = route("10.9.0.0/16", None);
+        on_link.scope = Some(SCOPE_LINK);
+        let mut other_metric = route("10.8.0.0/16", None);
+        other_metric.priority = 5;
+        let routes = [
+            route("10.8.0.0/16", None),
+            route("10.8.0.0/16", Some("10.1.2.1")),
+            other_metric,
+            on_link.clone(),
+        ];
+        let gateway = "10.1.2.1".parse().ok();
+        let ip = IpConfig { address: "10.1.2.9/24".parse().unwrap(), gateway, interface: None };
+        let installed = installed(&routes, &[ip]);
+        assert_eq!(installed.len(), 3);
+        assert_eq!(installed[2], on_link);
+        assert!(installed[..2].iter().all(|route| route.gw.is_some()));
+    }
+
+    #[test]
+    fn attributes_are_restored_from_the_configuration() {
+        let full = Route { priority: 7, table: Some(100), mtu: 1400, ..route("10.8.0.0/16", None) };
+        let mut routes = [route("10.8.0.0/16", None), route("10.8.0.0/16", Some("10.1.2.3"))];
+        restore_attributes(&mut routes, std::slice::from_ref(&full));
+        assert_eq!(routes[0], full);
+        assert_eq!(routes[1].priority, 0);
+    }
 }

@@ -4,14 +4,14 @@
 //! drivers/net/ifb.c.
 
 use super::link::{
-    self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link,
+    self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
     RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
 };
-use super::message::{F_CREATE, F_DUMP, F_EXCL, Message};
+use super::mac::Mac;
+use super::message::{F_DUMP, Message};
 use super::socket::{Answer, Error, Socket};
 use nix::errno::Errno;
 
-const IFLA_ADDRESS: u16 = 1;
 const IFLA_TXQLEN: u16 = 13;
 
 /// The link kind of an IFB.
@@ -22,11 +22,8 @@ pub const MAX_ALIAS: usize = 255;
 /// A request that makes an IFB that is up, with an MTU in bytes and a transmit queue length of 0, so that its
 /// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists.
 pub fn create(name: &str, mtu: u32) -> Message {
-    Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP))
-        .attr_text(IFLA_IFNAME, name)
-        .attr_u32(IFLA_MTU, mtu)
-        .attr_u32(IFLA_TXQLEN, 0)
-        .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, KIND))
+    let ifb = NewLink { kind: KIND, name, mtu, flags: IFF_UP, ..NewLink::default() };
+    ifb.request().attr_u32(IFLA_TXQLEN, 0)
 }
 
 /// A request that sets a link up and sets its MTU in bytes.
@@ -42,9 +39,7 @@ pub fn set_alias(index: u32, alias: &str) -> Message {
 /// A request for a link of this kind with an invalid hardware address. It always fails; [`is_unknown_kind`]
 /// of the answer tells whether the kernel supports the kind.
 pub fn probe(kind: &str) -> Message {
-    Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, 0, 0))
-        .attr(IFLA_ADDRESS, &[0xff; 6])
-        .nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind))
+    NewLink { kind, mac: Some(Mac([0xff; 6])), ..NewLink::default() }.request()
 }
 
 /// Whether the answer to [`probe`] means that the kernel does not have the kind of link and cannot load its

@@ -21,7 +21,7 @@ const RTM_SETLINK: u16 = 19;
 const IFINFO: usize = 16;
 
 const IFLA_ADDRESS: u16 = 1;
-pub(super) const IFLA_IFNAME: u16 = 3;
+const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
@@ -140,54 +140,63 @@ pub fn set_mac(index: u32, mac: Mac) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
 }
 
-/// A request that makes a bridge that is up. The bridge keeps `mac`: without it the kernel would derive the
-/// address from the ports. An MTU of 0 means the kernel's default.
-pub fn new_bridge(name: &str, mac: Mac, mtu: u32, promiscuous: bool) -> Message {
-    let flags = IFF_UP | if promiscuous { IFF_PROMISC } else { 0 };
-    let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, flags, flags))
-        .attr_text(IFLA_IFNAME, name)
-        .attr(IFLA_ADDRESS, &mac.0);
-    with_mtu(message, mtu).nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, "bridge"))
-}
-
-/// One end of a veth pair.
-#[derive(Clone, Copy, Debug)]
-pub struct VethEnd<'a> {
-    /// Its name.
+/// A link to make.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewLink<'a> {
+    /// Its kind, such as `veth` or `bridge`.
+    pub kind: &'a str,
+    /// Its name; empty for the kernel's choice.
     pub name: &'a str,
-    /// Its hardware address; `None` for a random one.
+    /// Its hardware address; `None` for the kernel's choice.
     pub mac: Option<Mac>,
+    /// Its MTU in bytes; 0 for the kernel's default.
+    pub mtu: u32,
+    /// Its flags (`IFF_*`).
+    pub flags: u32,
+    /// The index of its master, such as the bridge that has this link as a port.
+    pub master: Option<u32>,
+    /// The namespace to make it in; `None` for the namespace of the socket.
+    pub netns: Option<BorrowedFd<'a>>,
 }
 
-/// A request that makes a veth pair. The host end is up, and a port of `master` (an index). The container end
-/// is in `netns`, and down.
-pub fn new_veth(
-    host: VethEnd<'_>,
-    container: VethEnd<'_>,
-    netns: BorrowedFd<'_>,
-    mtu: u32,
-    master: u32,
-) -> Message {
-    let message = Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
-    with_end(message, host, mtu).attr_u32(IFLA_MASTER, master).nest(IFLA_LINKINFO, |info| {
-        info.attr_text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |data| {
-            data.nest_behind(VETH_INFO_PEER, &ifinfo(0, 0, 0, 0), |peer| {
-                with_end(peer, container, mtu).attr_u32(IFLA_NET_NS_FD, netns::number(netns))
-            })
-        })
-    })
-}
+impl NewLink<'_> {
+    /// A request that makes the link; `EEXIST` if the namespace has a link of this name.
+    pub fn request(&self) -> Message {
+        self.request_with(|info| info)
+    }
 
-fn with_end(message: Message, end: VethEnd<'_>, mtu: u32) -> Message {
-    let message = with_mtu(message.attr_text(IFLA_IFNAME, end.name), mtu);
-    match end.mac {
-        Some(mac) => message.attr(IFLA_ADDRESS, &mac.0),
-        None => message,
+    /// `data` adds the attributes of the kind (`IFLA_INFO_DATA`).
+    fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
+        let header = ifinfo(0, 0, self.flags, self.flags);
+        let message = self.attributes(Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &header));
+        message.nest(IFLA_LINKINFO, |info| data(info.attr_text(IFLA_INFO_KIND, self.kind)))
+    }
+
+    fn attributes(&self, mut message: Message) -> Message {
+        if !self.name.is_empty() {
+            message = message.attr_text(IFLA_IFNAME, self.name);
+        }
+        if let Some(mac) = self.mac {
+            message = message.attr(IFLA_ADDRESS, &mac.0);
+        }
+        if self.mtu != 0 {
+            message = message.attr_u32(IFLA_MTU, self.mtu);
+        }
+        if let Some(master) = self.master {
+            message = message.attr_u32(IFLA_MASTER, master);
+        }
+        if let Some(netns) = self.netns {
+            message = message.attr_u32(IFLA_NET_NS_FD, netns::number(netns));
+        }
+        message
     }
 }
 
-fn with_mtu(message: Message, mtu: u32) -> Message {
-    if mtu == 0 { message } else { message.attr_u32(IFLA_MTU, mtu) }
+/// A request that makes a veth pair. `EEXIST` if either name is taken.
+pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
+    let header = ifinfo(0, 0, peer.flags, peer.flags);
+    let peer = |data: Message| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message));
+    end.request_with(|info| info.nest(IFLA_INFO_DATA, peer))
 }
 
 /// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the
@@ -234,5 +243,13 @@ impl Socket {
     /// Looks up a link. `None` if it does not exist.
     pub fn link(&mut self, id: LinkId<'_>) -> Result<Option<Link>, Error> {
         read(self.request(get(id)))
+    }
+    /// Deletes a link; false if it does not exist.
+    pub fn delete_link(&mut self, id: LinkId<'_>) -> Result<bool, Error> {
+        match self.request(delete(id)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.errno == Errno::ENODEV => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -25,6 +25,13 @@ impl Mac {
         bytes[0] = bytes[0] & 0xfe | 0x02;
         Mac(bytes)
     }
+
+    /// A random locally administered unicast address.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 6];
+        getrandom::fill(&mut bytes)?;
+        Ok(Mac::local(bytes))
+    }
 }
 
 impl fmt::Display for Mac {
@@ -82,5 +89,6 @@ mod tests {
         assert!(!Mac([1, 0, 0, 0, 0, 1]).is_unicast());
         assert_eq!(Mac::local([0xff; 6]).0[0], 0xfe);
         assert!(Mac::local([0; 6]).is_unicast());
+        assert_ne!(Mac::random(), Mac::random());
     }
 }

@@ -105,12 +105,16 @@ impl Socket {
         if message.is_dump() {
             return self.dump(message);
         }
-        self.requests(vec![message]).pop().unwrap_or(Err(Error::from(Errno::EIO)))
+        let [answer] = self.request_each([message]);
+        answer
     }
 
     /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
     /// kernel processes all requests, also those after a failed one.
     pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
         let first = self.sequence.wrapping_add(1);
         let mut answers: Vec<Option<Answer>> = messages.iter().map(|_| None).collect();
         let mut datagram = Vec::new();
@@ -124,6 +128,12 @@ impl Socket {
             }
         }
         answers.into_iter().flatten().collect()
+    }
+
+    /// As [`Socket::requests`], for a fixed number of requests.
+    pub fn request_each<const N: usize>(&mut self, messages: [Message; N]) -> [Answer; N] {
+        let mut answers = self.requests(messages.into()).into_iter();
+        std::array::from_fn(|_| answers.next().unwrap_or(Err(Error::from(Errno::EPROTO))))
     }
 
     /// Sends a datagram of requests with sequence numbers from `first` on, and receives until all have an

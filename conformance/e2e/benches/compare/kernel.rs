@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use cni_lab::{Node, Place as _, Pod};
-use ferrule_kernel::netlink::link::{self, IFF_UP, VethEnd};
+use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{LinkId, Socket, addr};
 use ferrule_kernel::netns;
 
@@ -44,9 +44,10 @@ impl Links {
 
     /// Makes the pair as the bridge plugin does, and measures the one message that removes it.
     pub(crate) fn remove_once(&mut self) -> anyhow::Result<Duration> {
-        let host = VethEnd { name: HOST_END, mac: None };
-        let container = VethEnd { name: POD_END, mac: None };
-        self.node.request(link::new_veth(host, container, self.netns.as_fd(), 0, self.bridge))?;
+        let (flags, master, netns) = (IFF_UP, Some(self.bridge), Some(self.netns.as_fd()));
+        let host = NewLink { kind: "veth", name: HOST_END, flags, master, ..NewLink::default() };
+        let container = NewLink { name: POD_END, netns, ..NewLink::default() };
+        self.node.request(link::new_veth(&host, &container))?;
         let Some(end) = self.pod.link(LinkId::Name(POD_END))? else { bail!("no {POD_END} in the pod") };
         self.pod.request(link::set_flags(end.index, IFF_UP, IFF_UP))?;
         self.pod.request(addr::add(end.index, POD_ADDRESS.parse()?, 0))?;

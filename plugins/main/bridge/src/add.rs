@@ -3,132 +3,70 @@
 //! A failed ADD undoes its steps in reverse order. The bridge, its addresses and forwarding stay: another ADD
 //! may already rely on them.
 
-use cni_common::netns::Netns;
-use cni_common::plugin::{AddRequest, Delegate};
-use cni_common::spec::version::Layout;
-use cni_common::spec::{AddResult, CniError, Context, Interface};
-use ferrule_kernel::netlink::{Link, Socket};
-use ipnetwork::IpNetwork;
+use cni_common::plugin::{AddRequest, Attachment};
+use cni_common::spec::{AddResult, CniError};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
+use ferrule_kit::container::Container;
+use ferrule_kit::plan::Plan;
+use ferrule_kit::steps::{Step, UndoStack};
+use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
-use crate::container::{Container, Setup};
-use crate::device;
-use crate::masquerade;
-use crate::plan::Plan;
-use crate::solicited;
-use crate::veth;
-use cni_common::plugin::Attachment;
-
-/// The links of a finished attachment, as they are after ADD.
-struct Links {
-    bridge: Link,
-    port: Link,
-    container: Link,
-}
+use crate::{device, plan};
 
 /// Attaches the container to the bridge.
-///
-/// # Errors
-/// The error of the first step that failed, after everything made for this attachment has been removed.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
-    let ipam = Delegate::ipam(call.env, call.config)?;
-    if ipam.is_none() && call.version.layout() == Layout::PerFamily {
-        return Err(CniError::invalid_config(format!(
-            "cannot convert: no valid IP addresses: a network without ipam needs cniVersion 0.3.0 or later, not {}",
-            call.version
-        )));
-    }
-    let attachment = Attachment::from(call);
-    let netns = call.sandbox.netns()?;
-    let mut container = Container::open(netns, call.ifname)?;
-    // Check before IPAM ADD: a second ADD must fail without IPAM DEL, which would release the address of the
-    // first ADD.
-    if container.interface()?.is_some() {
-        let host = veth::host_ends(&attachment).next().map_or(String::new(), |end| end.name);
-        return Err(veth::name_taken(call.ifname, &host));
-    }
-    let Some(ipam) = ipam else {
-        let links = attach(netns, &mut container, attachment, &conf, None)?;
-        return Ok(describe(call, &conf, links, Plan::default(), AddResult::default()));
-    };
-    let assigned = ipam.add(call.version)?;
-    let dns = AddResult { dns: assigned.dns.clone(), ..AddResult::default() };
-    let attached = Plan::new(&conf, assigned)
-        .and_then(|plan| Ok((attach(netns, &mut container, attachment, &conf, Some(&plan))?, plan)))
-        .inspect_err(|_| ipam.undo());
-    let (links, plan) = attached?;
-    Ok(describe(call, &conf, links, plan, dns))
+    let ipam = ipam::of_add(call)?;
+    let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
+    veth::check_name(&mut container, &Attachment::from(call))?;
+    ipam::add(ipam.as_ref(), call, |assigned| {
+        attach(call, &conf, &mut container, plan::new(&conf, assigned)?)
+    })
 }
 
 fn attach(
-    netns: &Netns,
-    container: &mut Container<'_>,
-    attachment: Attachment<'_>,
+    call: &AddRequest<'_>,
     conf: &Conf,
-    plan: Option<&Plan>,
-) -> Result<Links, CniError> {
-    let mut host = Socket::route().context(|| "open a netlink socket")?;
+    container: &mut Container<'_>,
+    plan: Plan,
+) -> Result<AddResult, CniError> {
+    let mut host = socket::route()?;
     let bridge = device::ensure(&mut host, conf)?;
-    let port = veth::create(&mut host, &bridge, netns, attachment, conf)?;
-    let connected = connect(&mut host, container, attachment, conf, plan, &bridge, &port);
-    connected.inspect_err(|_| veth::remove(&mut host, &port))
+    let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
+    let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
+    let mut undo = UndoStack::default();
+    undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
+    if conf.hairpin {
+        let hairpin = link::set_hairpin(port.index, true);
+        undo.run(&mut host, vec![Step::new(format!("set hairpin mode of {:?}", port.name), hairpin)])?;
+    }
+    let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
+    connected.inspect_err(|_| undo.undo(&mut host))
 }
 
 fn connect(
-    host: &mut Socket,
-    container: &mut Container<'_>,
-    attachment: Attachment<'_>,
+    call: &AddRequest<'_>,
     conf: &Conf,
-    plan: Option<&Plan>,
+    container: &mut Container<'_>,
+    plan: Plan,
+    host: &mut Socket,
     bridge: &Link,
     port: &Link,
-) -> Result<Links, CniError> {
-    let addresses: Vec<IpNetwork> =
-        plan.map(|plan| plan.ips.iter().map(|ip| ip.address).collect()).unwrap_or_default();
-    let routes = plan.map(Plan::installed_routes).unwrap_or_default();
-    let setup = Setup { addresses, routes };
+) -> Result<AddResult, CniError> {
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
-    let end = container.configure(index, &setup)?;
-    if let Some(plan) = plan
-        && conf.is_gateway
-    {
-        device::ensure_gateways(host, bridge, &plan.gateways(), conf.force_address)?;
-        device::ensure_forwarding(&setup.addresses)?;
-        solicited::wait(host, bridge.index, &plan.gateways());
+    let end = container.configure(index, &plan)?;
+    let addresses = plan.addresses();
+    if conf.is_gateway && !addresses.is_empty() {
+        let gateways = plan::gateways(&plan.ips);
+        device::ensure_gateways(host, bridge, &gateways, conf.force_address)?;
+        sysctl::ensure_forwarding(&addresses)?;
+        address_wait::wait(host, bridge.index, &gateways);
     }
-    solicited::wait(&mut container.socket, end.index, &setup.addresses);
-    let (port, bridge) = veth::settle(host, port, bridge)?;
+    address_wait::wait(&mut container.socket, end.index, &addresses);
+    let (port, bridge) = device::settle(host, port, bridge)?;
     if conf.ip_masq {
-        let mut netfilter = Socket::netfilter().context(|| "open a netfilter socket")?;
-        masquerade::add(&mut netfilter, &attachment, &setup.addresses)?;
+        masquerade::add(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
     }
-    Ok(Links { bridge, port, container: end })
-}
-
-/// The result: `prevResult`, if there is one, plus this attachment.
-fn describe(call: &AddRequest<'_>, conf: &Conf, links: Links, plan: Plan, ipam: AddResult) -> AddResult {
-    let mut result = call.prev_result.clone().unwrap_or_default();
-    let interface = |link: &Link, sandbox: &str| Interface {
-        name: link.name.clone(),
-        mac: link.mac.to_string(),
-        mtu: link.mtu,
-        sandbox: sandbox.to_owned(),
-        ..Interface::default()
-    };
-    result.interfaces.push(interface(&links.bridge, ""));
-    result.interfaces.push(interface(&links.port, ""));
-    let container = i64::try_from(result.interfaces.len()).ok();
-    result.interfaces.push(interface(&links.container, call.sandbox.path()));
-    result.ips.extend(plan.ips.into_iter().map(|mut ip| {
-        ip.interface = container;
-        ip
-    }));
-    result.routes.extend(plan.routes);
-    if let Some(dns) = &conf.dns {
-        result.dns = dns.clone();
-    } else if !ipam.dns.is_empty() {
-        result.dns = ipam.dns;
-    }
-    result
+    Ok(plan.result(call, &[&bridge, &port], &end))
 }

@@ -1,29 +1,23 @@
 //! DEL: removes everything that belongs to the attachment. Network, container ID and ifname suffice to find
 //! it. A failed step does not stop the next one.
 
-use cni_common::plugin::{DelRequest, Delegate, Verb};
-use cni_common::spec::{CniError, Context, Failures};
-use ferrule_kernel::netlink::Socket;
-
-use crate::{delegate, masquerade, veth};
-use cni_common::plugin::Attachment;
+use cni_common::plugin::{Attachment, DelRequest, Verb};
+use cni_common::spec::{CniError, Failures};
+use ferrule_kit::{ipam, masquerade, socket, veth};
 
 /// Detaches the container from the bridge.
-///
-/// # Errors
-/// The errors of all steps that failed.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
     let mut failures = Failures::default();
     // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
     // Deleting the rules first and closing their socket last makes the two waits overlap.
-    let mut netfilter = failures.keep(Socket::netfilter().context(|| "open a netfilter socket"));
+    let mut netfilter = failures.keep(socket::netfilter());
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
     }
-    failures.keep(veth::delete(call.netns, attachment, call.prev_result.as_ref()));
+    failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
     // After the link: IPAM may give the address to another container at once, so no link may still have it.
-    failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Del));
+    failures.keep(ipam::call(call.env, call.config, Verb::Del));
     drop(netfilter);
     failures.into_result()
 }

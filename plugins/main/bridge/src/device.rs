@@ -1,11 +1,13 @@
 //! The bridge device. All attachments of a network, and perhaps other networks, share it; no verb deletes it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP};
+use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kernel::sysctl;
+use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
@@ -15,56 +17,64 @@ use crate::config::Conf;
 pub const KIND: &str = "bridge";
 /// `RT_SCOPE_LINK`: the scope of the link-local addresses that the kernel adds to every IPv6 link.
 const SCOPE_LINK: u8 = 253;
+/// How long a port may take to become operational; the reference waits as long.
+const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
+
+/// The bridge of this name. `None` if there is no such link.
+///
+/// # Errors
+/// `"x" already exists but is not a bridge`.
+pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
+    let found = socket.link(LinkId::Name(name)).context(|| format!("look up bridge {name:?}"))?;
+    found.map(|link| refuse_other_kind(link, name)).transpose()
+}
+
+fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
+    if link.kind == KIND {
+        return Ok(link);
+    }
+    Err(CniError::internal(format!("{name:?} already exists but is not a bridge")))
+}
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
 /// MAC address if it has none.
-///
-/// # Errors
-/// `"x" already exists but is not a bridge`, or the kernel's error.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
-    let lookup = || format!("look up bridge {name:?}");
-    let Some(bridge) = socket.link(LinkId::Name(name)).context(lookup)? else {
+    let Some(mut bridge) = find(socket, name)? else {
         return create(socket, conf);
     };
-    if bridge.kind != KIND {
-        return Err(CniError::internal(format!("{name:?} already exists but is not a bridge")));
-    }
+    let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
-    let wanted = IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 };
+    let wanted = flags(conf);
     if bridge.flags & wanted != wanted {
-        repairs.push(link::set_flags(bridge.index, wanted, wanted));
+        repairs.push(step(link::set_flags(bridge.index, wanted, wanted)));
     }
-    let mut bridge = bridge;
     if bridge.mac.is_zero() {
         // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
         // port is deleted.
-        bridge.mac = random_mac();
-        repairs.push(link::set_mac(bridge.index, bridge.mac));
+        bridge.mac = Mac::random().context(|| "get a random MAC address")?;
+        repairs.push(step(link::set_mac(bridge.index, bridge.mac)));
     }
-    if repairs.is_empty() {
-        return Ok(bridge);
-    }
-    for answer in socket.requests(repairs) {
-        answer.context(|| format!("set up bridge {name:?}"))?;
-    }
+    UndoStack::default().run(socket, repairs)?;
     Ok(bridge)
 }
 
 fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let step = || format!("could not add {name:?}");
-    let request = link::new_bridge(name, random_mac(), conf.mtu, conf.promiscuous);
-    let [made, found] = two(socket.requests(vec![request, link::get(LinkId::Name(name))])).context(step)?;
-    match made {
-        Err(error) if error.errno != Errno::EEXIST => return Err(error).context(step),
-        // A concurrent ADD created the bridge first.
-        _ => {}
+    // Without an address of its own, the bridge would take that of a port.
+    let mac = Some(Mac::random().context(step)?);
+    let (mtu, flags) = (conf.link.mtu, flags(conf));
+    let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
+    let [made, found] = socket.request_each([bridge.request(), link::get(LinkId::Name(name))]);
+    // EEXIST: a concurrent ADD created the bridge first.
+    if let Err(error) = made
+        && error.errno != Errno::EEXIST
+    {
+        return Err(error).context(step);
     }
-    let bridge = link::read(found).context(step)?.filter(|bridge| bridge.kind == KIND);
-    let bridge =
-        bridge.ok_or_else(|| CniError::internal(format!("{name:?} already exists but is not a bridge")))?;
-    ignore_router_advertisements(name);
+    let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
+    ferrule_kit::sysctl::ignore_router_advertisements(name);
     // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
     // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
     // IPv6 has no such sysctl.
@@ -72,14 +82,9 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     Ok(bridge)
 }
 
-/// Exactly two answers, for two requests; `EPROTO` for any other number.
-pub fn two<T>(answers: Vec<T>) -> Result<[T; 2], Errno> {
-    answers.try_into().map_err(|_| Errno::EPROTO)
-}
-
-/// Keeps routers in containers from configuring the host. A kernel without IPv6 has no such sysctl.
-pub fn ignore_router_advertisements(link: &str) {
-    let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
+/// The flags that the bridge must have.
+fn flags(conf: &Conf) -> u32 {
+    IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 }
 }
 
 /// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
@@ -99,6 +104,9 @@ pub fn ensure_gateways(
 ) -> Result<(), CniError> {
     let name = &bridge.name;
     let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
+    let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
+    // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an
+    // addition it means that the kernel refuses the address.
     let mut changes = Vec::new();
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
@@ -115,31 +123,22 @@ pub fn ensure_gateways(
                     CniError::internal(msg).with_details(format!("existing address: {}", address.network))
                 );
             }
-            let step = address_change("remove", address.network);
-            changes.push((step, Some(Errno::EADDRNOTAVAIL), addr::delete(bridge.index, address.network)));
+            let step = step(
+                format!("remove address {}", address.network),
+                addr::delete(bridge.index, address.network),
+            );
+            changes.push(step.unless(&[Errno::EADDRNOTAVAIL]));
         }
-        let step = address_change("add", *gateway);
-        changes.push((step, Some(Errno::EEXIST), addr::add(bridge.index, *gateway, addr::NODAD)));
+        let step = step(format!("add address {gateway}"), addr::add(bridge.index, *gateway, addr::NODAD));
+        changes.push(step.unless(&[Errno::EEXIST]));
     }
     if changes.is_empty() {
         return Ok(());
     }
-    changes.push(("set the MAC address".to_owned(), None, link::set_mac(bridge.index, bridge.mac)));
-    let (steps, requests): (Vec<_>, Vec<_>) =
-        changes.into_iter().map(|(step, done, request)| ((step, done), request)).unzip();
-    for ((step, done), answer) in steps.into_iter().zip(socket.requests(requests)) {
-        match answer {
-            // A concurrent ADD has already made this change. EADDRNOTAVAIL says so only for a removal: for an
-            // addition it means that the kernel refuses the address.
-            Err(error) if Some(error.errno) == done => {}
-            answer => drop(answer.context(|| format!("bridge {name:?}: {step}"))?),
-        }
-    }
+    changes.push(step("set the MAC address".to_owned(), link::set_mac(bridge.index, bridge.mac)));
+    // The caller does not undo these: another attachment may already rely on them.
+    UndoStack::default().run(socket, changes)?;
     Ok(())
-}
-
-fn address_change(what: &str, network: IpNetwork) -> String {
-    format!("{what} address {network}")
 }
 
 /// Whether the two subnets overlap.
@@ -147,28 +146,32 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Enables forwarding on the host for the families of these addresses.
+/// Waits until the port is operational. Returns the port and the bridge, read again.
 ///
 /// # Errors
-/// The sysctl cannot be written.
-pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
-    for (is_ipv4, setting) in FORWARDING {
-        if addresses.iter().any(|address| address.is_ipv4() == is_ipv4) {
-            sysctl::ensure(setting, "1").context(|| "failed to enable forwarding")?;
+/// The reference's `bridge port in error state: ...`.
+pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
+    let end = Instant::now() + PORT_TIMEOUT;
+    let mut pause = Duration::from_micros(100);
+    loop {
+        let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
+        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
+        let [port_now, bridge_now] = socket.request_each(requests);
+        let (port_now, bridge_now) =
+            (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
+        let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
+            return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
+        };
+        if port_now.operstate == OPER_UP {
+            return Ok((port_now, bridge_now));
         }
+        if Instant::now() >= end {
+            return Err(CniError::internal("bridge port in error state: down")
+                .with_details(format!("operational state of {:?} is {}", port.name, port_now.operstate)));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
-    Ok(())
-}
-
-/// The forwarding sysctl of each family; `true` is IPv4.
-pub const FORWARDING: [(bool, &str); 2] =
-    [(true, "net/ipv4/ip_forward"), (false, "net/ipv6/conf/all/forwarding")];
-
-/// A random locally administered unicast address.
-fn random_mac() -> Mac {
-    // The standard library seeds this hasher from the kernel's random number generator.
-    let [a, b, c, d, e, f, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
-    Mac::local([a, b, c, d, e, f])
 }
 
 #[cfg(test)]
@@ -182,12 +185,5 @@ mod tests {
         assert!(overlap(net("10.1.2.9/16"), net("10.1.2.1/24")));
         assert!(!overlap(net("10.1.2.1/24"), net("10.1.3.1/24")));
         assert!(!overlap(net("10.1.2.1/24"), net("fd00::1/64")));
-    }
-
-    #[test]
-    fn random_macs_are_local_and_differ() {
-        let (a, b) = (random_mac(), random_mac());
-        assert_ne!(a, b);
-        assert!(a.is_unicast() && a.0[0] & 2 == 2);
     }
 }

@@ -1,26 +1,21 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
-//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] (the bridge),
-//! [`veth`] (the pair), [`container`] (the container's end) and [`masquerade`] (the nftables rules) carry the
-//! steps out.
+//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
+//! bridge; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
 pub mod add;
 pub mod check;
 pub mod config;
-pub mod container;
 pub mod del;
 pub mod device;
-pub mod masquerade;
 pub mod plan;
-pub mod solicited;
-pub mod veth;
 
-use cni_common::plugin::{AddRequest, DelRequest, Delegate, GcRequest, Plugin, StatusRequest, Verb};
-use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
-use ferrule_kernel::netlink::{LinkId, Socket};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
+use cni_common::spec::{AddResult, CniError, Code, Failures};
+use ferrule_kit::{ipam, masquerade, socket};
 
 use config::Conf;
 
@@ -48,11 +43,10 @@ impl Plugin for Bridge {
     /// already removed their links with their namespaces.
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         let mut failures = Failures::default();
-        let collected = Socket::netfilter()
-            .context(|| "open a netfilter socket")
+        let collected = socket::netfilter()
             .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
         failures.keep(collected);
-        failures.keep(delegate(Delegate::ipam(call.env, call.config), Verb::Gc));
+        failures.keep(ipam::call(call.env, call.config, Verb::Gc));
         failures.into_result()
     }
 
@@ -60,29 +54,11 @@ impl Plugin for Bridge {
     /// kernel can masquerade, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
-        let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-        let mut socket = Socket::route().context(|| "open a netlink socket").map_err(unavailable)?;
-        let found = socket
-            .link(LinkId::Name(&conf.bridge))
-            .context(|| format!("look up bridge {:?}", conf.bridge))
-            .map_err(unavailable)?;
-        if found.is_some_and(|link| link.kind != device::KIND) {
-            let msg = format!("{:?} already exists but is not a bridge", conf.bridge);
-            return Err(CniError::new(Code::NotAvailable, msg));
-        }
+        let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
+        found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         if conf.ip_masq {
             masquerade::status()?;
         }
-        // ADD cannot work without the IPAM plugin.
-        let missing = |error: CniError| match error.code {
-            Code::Internal => CniError { code: Code::NotAvailable, ..error },
-            _ => error,
-        };
-        delegate(Delegate::ipam(call.env, call.config).map_err(missing), Verb::Status)
+        ipam::status(call)
     }
-}
-
-/// Calls the IPAM plugin, if the network has one.
-fn delegate(ipam: Result<Option<Delegate<'_>>, CniError>, verb: Verb) -> Result<(), CniError> {
-    ipam?.map_or(Ok(()), |ipam| ipam.call(verb))
 }

@@ -10,10 +10,10 @@ use std::thread;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
-use ferrule_bridge::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
-use ferrule_bridge::masquerade::{add, check, delete, gc};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Rule, rules};
+use ferrule_kit::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
+use ferrule_kit::masquerade::{add, check, delete, gc};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, isolated, run, succeeds};

@@ -5,13 +5,12 @@
 
 use std::net::IpAddr;
 
-use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, DelRequest, Plugin};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig};
 use ferrule_kernel::netlink::addr::Address;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket};
-use ferrule_kit::netns::enter;
+use ferrule_kit::{check, socket};
 
 /// The loopback link's name and index, the same in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
 const NAME: &str = "lo";
@@ -26,7 +25,7 @@ impl Plugin for Loopback {
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let mut socket = open_socket(call.sandbox.netns()?)?;
+        let mut socket = socket::route_in(call.sandbox.netns()?)?;
         set_up(&mut socket, true)?;
         match &call.prev_result {
             Some(result) => Ok(result.clone()),
@@ -35,34 +34,25 @@ impl Plugin for Loopback {
     }
 
     fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        let Some(result) = &call.prev_result else {
-            return Err(CniError::invalid_config("Required prevResult missing"));
-        };
-        let mut socket = open_socket(call.sandbox.netns()?)?;
+        let result = check::prev_result(call)?;
+        let mut socket = socket::route_in(call.sandbox.netns()?)?;
         let lo = socket.link(LinkId::Index(INDEX)).context(|| "look up lo")?;
-        if !lo.is_some_and(|lo| lo.is_up()) {
-            return Err(CniError::internal("loopback interface is down"));
-        }
+        check::ensure(lo.is_some_and(|lo| lo.is_up()), || "loopback interface is down".to_owned())?;
         let present = addresses(&mut socket)?;
-        let expected = result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
-        match expected.into_iter().find(|ip| !present.iter().any(|address| address.network == ip.address)) {
-            Some(ip) => {
-                Err(CniError::internal(format!("loopback interface does not have address {}", ip.address)))
-            }
-            None => Ok(()),
-        }
+        let mut expected =
+            result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
+        expected.try_for_each(|ip| {
+            let is_present = present.iter().any(|address| address.network == ip.address);
+            check::ensure(is_present, || format!("loopback interface does not have address {}", ip.address))
+        })
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         match call.netns {
-            Some(netns) => set_up(&mut open_socket(netns)?, false),
+            Some(netns) => set_up(&mut socket::route_in(netns)?, false),
             None => Ok(()),
         }
     }
-}
-
-fn open_socket(netns: &Netns) -> Result<Socket, CniError> {
-    enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))
 }
 
 fn set_up(socket: &mut Socket, up: bool) -> Result<(), CniError> {

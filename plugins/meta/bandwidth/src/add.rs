@@ -4,26 +4,23 @@
 //! the IFB's alias, which tells DEL that the ingress qdisc is ours, even if ADD is killed right after. It
 //! ends with the filter, so packets of the container are redirected only when the IFB is ready.
 
-use cni_common::plugin::AddRequest;
+use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context as _, Interface};
 use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
 use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kit::socket;
+use ferrule_kit::steps::{Failed, Step, UndoStack};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
 use crate::state;
-use crate::steps::{Done, Failed, Step};
-use cni_common::plugin::Attachment;
 
 /// The attempts of ADD. Another process may create an IFB or an ingress qdisc after the state was read.
 const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
 
 /// Limits the container's traffic.
-///
-/// # Errors
-/// The error of the first step that failed, after everything that ADD made has been removed.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let mut result = call
@@ -36,7 +33,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let made = retry(
         ATTEMPTS,
         |failed: &Failed| failed.is_race,
@@ -60,14 +57,14 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
 /// # Errors
 /// The first step that failed, after all steps have been undone.
 pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed> {
-    let mut done = Done::default();
+    let mut done = UndoStack::default();
     let mut first: Vec<Step> = plan.ingress.iter().map(|root| shape_host(plan.host, root)).collect();
     let Some(egress) = &plan.egress else {
         done.run(socket, first)?;
         return Ok(None);
     };
     first.extend(prepare_ifb(egress));
-    let ifb = done.run(socket, first)?.pop().map_or(Ok(None), link::read);
+    let ifb = link::read(Ok(done.run(socket, first)?));
     let disappeared = || CniError::internal(format!("ifb device {:?} disappeared", egress.name));
     let ifb = ifb.context(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
     let ifb = ifb.inspect_err(|_| done.undo(socket))?;

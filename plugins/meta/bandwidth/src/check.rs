@@ -1,16 +1,15 @@
 //! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
-use cni_common::plugin::AddRequest;
+use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
+use ferrule_kit::{check, socket};
 
 use crate::config::{Conf, Limit};
 use crate::plan;
 use crate::shape::{self, Sizes};
 use crate::state;
-use cni_common::plugin::Attachment;
 
 /// Compares the attachment in the kernel with the configuration and `prevResult`.
 ///
@@ -25,7 +24,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
     let sizes = plan::sizes(&container, &host);
     if let Some(limit) = conf.ingress {
@@ -40,9 +39,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let ifb = plan::existing(&owner, &ifbs, &ingress_qdisc.filters)
         .ok_or_else(|| CniError::internal("get ifb device: Link not found"))?;
     check_ifb(ifb, result)?;
-    if !ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index)) {
-        return Err(CniError::internal(format!("{name:?} has no filter that redirects to {:?}", ifb.name)));
-    }
+    let redirects = ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index));
+    check::ensure(redirects, || format!("{name:?} has no filter that redirects to {:?}", ifb.name))?;
     let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
     let root = qdisc::read(root).context(|| format!("look up the qdisc of {:?}", ifb.name))?;
     compare(ifb, root.as_ref(), limit, &conf, sizes)
@@ -50,17 +48,11 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 fn check_ifb(ifb: &Link, result: &AddResult) -> Result<(), CniError> {
     let name = &ifb.name;
-    if !ifb.is_up() {
-        return Err(CniError::internal(format!("ifb device {name:?} is down")));
-    }
+    check::ensure(ifb.is_up(), || format!("ifb device {name:?} is down"))?;
     let reported = result.interfaces.iter().find(|interface| interface.name == *name);
     let reported =
         reported.ok_or_else(|| CniError::internal(format!("prevResult has no ifb device {name:?}")))?;
-    if reported.mac.is_empty() || reported.mac.eq_ignore_ascii_case(&ifb.mac.to_string()) {
-        return Ok(());
-    }
-    let msg = format!("ifb device {name:?} has MAC address {}, prevResult says {}", ifb.mac, reported.mac);
-    Err(CniError::internal(msg))
+    check::mac("ifb device", ifb, reported)
 }
 
 /// Checks that a link has the token bucket filter for `limit`. Accepts the reference's parameters too, of its

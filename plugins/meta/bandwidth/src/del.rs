@@ -6,50 +6,36 @@
 //! filter that redirects to the IFB.
 
 use cni_common::netns::Netns;
-use cni_common::plugin::DelRequest;
-use cni_common::spec::{CniError, Context, Failures};
+use cni_common::plugin::{Attachment, DelRequest};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
-use ferrule_kit::netns::enter;
+use ferrule_kit::socket;
+use ferrule_kit::steps::{Step, run_all};
 use nix::errno::Errno;
 
 use crate::owner::{self, Claim, QdiscOrigin};
 use crate::plan;
 use crate::state::{self, Host, Ifbs};
-use cni_common::plugin::Attachment;
-
-/// The container's end of the veth pair.
-struct Inside {
-    container: Link,
-}
 
 /// Removes what ADD made, this plugin's or the reference's.
-///
-/// # Errors
-/// All objects that could not be removed; every one is tried.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
-    let inside = call.netns.and_then(|netns| look_inside(netns, call.ifname));
-    let (host, ifbs) = find(&mut socket, call.netns, inside, &owner)?;
+    let mut socket = socket::route()?;
+    let (host, ifbs) = find(&mut socket, call.netns, &owner)?;
     let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
     remove(&mut socket, &owner, host.as_ref(), &to_remove)
-}
-
-/// The container's link; `None` if it does not exist or is not a veth. Nothing on the host belongs to it
-/// then.
-fn look_inside(netns: &Netns, ifname: &str) -> Option<Inside> {
-    state::container(netns, ifname).ok().map(|container| Inside { container })
 }
 
 fn find(
     socket: &mut Socket,
     netns: Option<&Netns>,
-    inside: Option<Inside>,
     owner: &Attachment<'_>,
 ) -> Result<(Option<Host>, Ifbs), CniError> {
-    if let (Some(netns), Some(Inside { container })) = (netns, inside)
+    // If the container's link does not exist or is not a veth, nothing on the host belongs to it.
+    if let Some(netns) = netns
+        && let Ok(container) = state::container(netns, owner.ifname)
         && let Ok((host, ifbs)) = state::read(socket, netns, &container, owner, true)
     {
         return Ok((Some(host), ifbs));
@@ -96,10 +82,8 @@ fn to_remove<'l>(
 /// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
 /// names IFBs after network and container alone. Without a namespace there are no other interfaces.
 fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
-    let links = enter(netns, || {
-        let mut inside = Socket::route().context(|| "open a netlink socket in the container")?;
-        inside.links(Some("veth")).context(|| "list the container's links")
-    });
+    let links = socket::route_in(netns)
+        .and_then(|mut inside| inside.links(Some("veth")).context(|| "list the container's links"));
     let others = links.unwrap_or_default().into_iter().filter(|link| link.name != ifname);
     others.filter_map(|link| link.peer).any(|peer| {
         state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| redirects_to(&host, ifb)))
@@ -122,7 +106,7 @@ fn remove(
     host: Option<&Host>,
     to_remove: &[&Link],
 ) -> Result<(), CniError> {
-    let mut requests: Vec<(String, Message)> = Vec::new();
+    let mut steps = Vec::new();
     if let Some(host) = host {
         let (index, name) = (host.link.index, &host.link.name);
         if let Some(ingress_qdisc) = &host.ingress_qdisc {
@@ -136,40 +120,27 @@ fn remove(
             let qdisc_is_ours = is_ingress_qdisc_ours(owner, to_remove, &ours);
             for filter in ours {
                 let request = filter::delete(index, ingress_qdisc.parent(), filter.preference, filter.handle);
-                requests.push((format!("remove the filter of {name:?}"), request));
+                steps.push(removal(format!("remove the filter of {name:?}"), request));
             }
             if qdisc_is_ours && others.is_empty() && ingress_qdisc.kind == "ingress" {
-                requests
-                    .push((format!("remove the ingress qdisc of {name:?}"), qdisc::delete(index, INGRESS)));
+                let request = qdisc::delete(index, INGRESS);
+                steps.push(removal(format!("remove the ingress qdisc of {name:?}"), request));
             }
         }
         if plan::ours(host.root.as_ref()).is_some() {
-            requests.push((format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
+            steps.push(removal(format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
         }
     }
-    for ifb in to_remove {
-        requests.push((format!("remove {:?}", ifb.name), link::delete(LinkId::Index(ifb.index))));
-    }
-    send(socket, requests)
+    steps.extend(to_remove.iter().map(|ifb| remove_ifb(ifb)));
+    run_all(socket, steps)
 }
 
-/// Sends deletions in one batch. A missing object counts as removed.
-///
-/// # Errors
-/// All deletions that failed.
-pub fn send(socket: &mut Socket, requests: Vec<(String, Message)>) -> Result<(), CniError> {
-    if requests.is_empty() {
-        return Ok(());
-    }
-    let (steps, messages): (Vec<String>, Vec<Message>) = requests.into_iter().unzip();
-    let mut failures = Failures::default();
-    for (answer, step) in socket.requests(messages).into_iter().zip(steps) {
-        match answer {
-            Err(error) if matches!(error.errno, Errno::ENODEV | Errno::ENOENT) => {}
-            outcome => {
-                failures.keep(outcome.context(|| step));
-            }
-        }
-    }
-    failures.into_result()
+/// The step that removes an IFB.
+pub fn remove_ifb(ifb: &Link) -> Step {
+    removal(format!("remove {:?}", ifb.name), link::delete(LinkId::Index(ifb.index)))
+}
+
+/// A deletion. A missing object counts as removed.
+fn removal(what: String, request: Message) -> Step {
+    Step::new(what, request).unless(&[Errno::ENODEV, Errno::ENOENT])
 }

@@ -4,38 +4,33 @@
 use std::thread;
 use std::time::Duration;
 
-use cni_common::plugin::GcRequest;
+use cni_common::plugin::{Attachment, GcRequest};
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::link::{self, Link, LinkId};
+use ferrule_kernel::netlink::link::Link;
 use ferrule_kernel::netlink::{Socket, ifb};
+use ferrule_kit::socket;
+use ferrule_kit::steps::run_all;
 
-use crate::del::send;
+use crate::del::remove_ifb;
 use crate::owner::{self, Alias, is_ifb_name};
 use crate::state;
-use cni_common::plugin::Attachment;
 
 /// How long an IFB without an alias must be unused before GC removes it. During an ADD of the reference, its
 /// IFB is unused for a short time, before the filter is added.
 const UNUSED_TIME: Duration = Duration::from_millis(100);
 
 /// Removes the network's IFBs that have no valid attachment.
-///
-/// # Errors
-/// All IFBs that could not be removed; every one is tried.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
     let owners: Vec<Attachment<'_>> =
         call.valid.iter().map(|valid| Attachment::valid(network, valid)).collect();
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let links = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
         ours.filter(|link| !must_stay(link, network, &owners)).partition(|link| !link.alias.is_empty());
     to_remove.extend(unused(&mut socket, without_alias)?);
-    let requests = to_remove
-        .iter()
-        .map(|link| (format!("remove {:?}", link.name), link::delete(LinkId::Index(link.index))));
-    send(&mut socket, requests.collect())
+    run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
 }
 
 /// Whether an IFB belongs to a valid attachment, to another network or to another program.

@@ -4,7 +4,7 @@
 //! Traffic to the container is shaped by a qdisc on the host's veth. Traffic from the container is redirected
 //! to an IFB and shaped there. [`config`] decodes the limits, [`shape`] computes the kernel's parameters,
 //! [`owner`] tells which attachment an IFB belongs to, and [`plan`] decides what ADD does; these four do not
-//! touch the kernel. [`state`] reads the kernel's state and [`steps`] sends requests. [`add`], [`check`],
+//! touch the kernel. [`state`] reads the kernel's state. [`add`], [`check`],
 //! [`del`], [`gc`] and [`status`] hold the steps of each verb.
 
 pub mod config;
@@ -18,7 +18,6 @@ pub mod del;
 pub mod gc;
 pub mod state;
 pub mod status;
-pub mod steps;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError, SpecVersion};

@@ -13,7 +13,7 @@ use std::fmt;
 
 use cni_common::plugin::Attachment;
 use ferrule_kernel::netlink::{Link, ifb};
-use ferrule_kit::hash::sha512_hex;
+use ferrule_kit::hash::{identity, sha512_hex};
 
 /// The first word of an alias.
 const TAG: &str = "bandwidth";
@@ -27,7 +27,7 @@ pub fn shared_name(owner: &Attachment<'_>) -> String {
 
 /// The IFB's name if the shared name is taken; unique to the interface.
 pub fn own_name(owner: &Attachment<'_>) -> String {
-    name(&format!("{}\0{}\0{}", owner.network, owner.container_id, owner.ifname))
+    name(&identity(owner))
 }
 
 /// The alias of the attachment's IFB.

@@ -8,14 +8,13 @@ use ferrule_kernel::netlink::{Answer, Error, Message, Socket, nsid};
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
-use ferrule_kit::netns::enter;
+use ferrule_kit::container::Container;
+use ferrule_kit::veth;
 
 use crate::owner;
-use cni_common::plugin::Attachment;
 
-/// The link type of a veth.
-const VETH: &str = "veth";
 /// The kind of a qdisc that has both ingress and egress filters.
 const CLSACT: &str = "clsact";
 
@@ -62,12 +61,9 @@ pub struct Ifbs {
 pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     let no_peer =
         |why: String| CniError::internal(format!("container interface {ifname} has no veth peer: {why}"));
-    let found = enter(netns, || {
-        let mut socket = Socket::route().context(|| "open a netlink socket in the container")?;
-        socket.link(LinkId::Name(ifname)).context(|| format!("look up {ifname:?} in the container"))
-    })?;
+    let found = Container::open(netns, ifname)?.interface()?;
     let link = found.ok_or_else(|| no_peer(format!("could not look up {ifname:?}: Link not found")))?;
-    if link.kind != VETH || link.peer.is_none() {
+    if link.kind != veth::KIND || link.peer.is_none() {
         return Err(no_peer(format!("interface {ifname:?} was not a veth interface")));
     }
     Ok(link)
@@ -91,15 +87,13 @@ pub fn read(
     let index = container.peer.unwrap_or_default();
     let lookup = || format!("look up the host's end of {:?}", container.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
-    let mut requests = host_requests(index);
-    requests.push(nsid::get(netns.as_fd()));
-    requests.extend(ifb_requests(owner));
-    let answers = socket.requests(requests);
-    let [link, root, ingress_qdisc, nsid, shared, own] =
-        <[Answer; 6]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [link, root, ingress_qdisc] = host_requests(index);
+    let [shared, own] = ifb_requests(owner);
+    let requests = [link, root, ingress_qdisc, nsid::get(netns.as_fd()), shared, own];
+    let [link, root, ingress_qdisc, nsid, shared, own] = socket.request_each(requests);
 
     let is_peer = |link: &Link, number: Option<i32>| {
-        link.kind == VETH
+        link.kind == veth::KIND
             && link.peer == Some(container.index)
             && number.is_some()
             && link.peer_netns == number
@@ -114,23 +108,21 @@ pub fn read(
 
 /// Reads only the attachment's IFBs.
 pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniError> {
-    let answers = socket.requests(ifb_requests(owner).into());
-    let [shared, own] = <[Answer; 2]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [shared, own] = socket.request_each(ifb_requests(owner));
     read_ifbs(owner, shared, own)
 }
 
 /// Reads the veth with this index on the host; `None` if there is no such veth.
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
-    let answers = socket.requests(host_requests(index));
-    let [link, root, ingress_qdisc] = <[Answer; 3]>::try_from(answers).map_err(|_| missing_answers())?;
+    let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
     let link = link::read(link).context(|| format!("look up link {index}"))?;
-    link.filter(|link| link.kind == VETH)
+    link.filter(|link| link.kind == veth::KIND)
         .map(|link| read_host(socket, link, root, ingress_qdisc, true))
         .transpose()
 }
 
-fn host_requests(index: u32) -> Vec<Message> {
-    vec![link::get(LinkId::Index(index)), qdisc::get(index, qdisc::ROOT), qdisc::get(index, qdisc::INGRESS)]
+fn host_requests(index: u32) -> [Message; 3] {
+    [link::get(LinkId::Index(index)), qdisc::get(index, qdisc::ROOT), qdisc::get(index, qdisc::INGRESS)]
 }
 
 fn ifb_requests(owner: &Attachment<'_>) -> [Message; 2] {
@@ -162,9 +154,4 @@ fn read_host(
         ingress_qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
     }
     Ok(host)
-}
-
-/// Cannot happen: a socket that loses answers returns an error for each.
-fn missing_answers() -> CniError {
-    CniError::internal("netlink answers are missing")
 }

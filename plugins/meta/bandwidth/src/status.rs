@@ -5,8 +5,9 @@
 //! a temporary network namespace, which ends with this process.
 
 use cni_common::spec::{CniError, Code, Context};
-use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
+use ferrule_kernel::netlink::{Socket, filter, ifb, qdisc};
 use ferrule_kernel::netns;
+use ferrule_kit::socket;
 
 /// The index of the loopback link, the same in every namespace.
 const LO: u32 = 1;
@@ -25,10 +26,7 @@ pub struct Kinds<'a> {
     pub action: &'a str,
 }
 
-/// Checks the kernel.
-///
-/// # Errors
-/// Code 50, with everything that the kernel lacks.
+/// Checks the kernel. Code 50 with everything that it lacks.
 pub fn status() -> Result<(), CniError> {
     let mut lacks = missing(&mut open()?, KINDS);
     if lacks.is_empty() {
@@ -47,7 +45,7 @@ pub fn status() -> Result<(), CniError> {
 }
 
 fn open() -> Result<Socket, CniError> {
-    Socket::route().context(|| "open a netlink socket").map_err(unavailable)
+    socket::route().map_err(unavailable)
 }
 
 fn unavailable(error: CniError) -> CniError {
@@ -56,14 +54,13 @@ fn unavailable(error: CniError) -> CniError {
 
 /// The kinds that the kernel lacks, each with its configuration option.
 pub fn missing(socket: &mut Socket, kinds: Kinds<'_>) -> Vec<String> {
-    let requests: Vec<Message> =
-        vec![ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
-    let answers = socket.requests(requests);
-    let [link, qdisc_answer, action] = [0, 1, 2].map(|index| answers.get(index));
+    let requests =
+        [ifb::probe(kinds.link), qdisc::probe(LO, kinds.qdisc), filter::probe_action(kinds.action)];
+    let [link, qdisc_answer, action] = socket.request_each(requests);
     let results = [
-        (kinds.link, "IFB", link.is_some_and(ifb::is_unknown_kind)),
-        (kinds.qdisc, "NET_SCH_TBF", qdisc_answer.is_some_and(qdisc::is_unknown_kind)),
-        (kinds.action, "NET_ACT_MIRRED", action.is_some_and(qdisc::is_unknown_kind)),
+        (kinds.link, "IFB", ifb::is_unknown_kind(&link)),
+        (kinds.qdisc, "NET_SCH_TBF", qdisc::is_unknown_kind(&qdisc_answer)),
+        (kinds.action, "NET_ACT_MIRRED", qdisc::is_unknown_kind(&action)),
     ];
     let missing = results.into_iter().filter(|(_, _, is_missing)| *is_missing);
     missing.map(|(kind, option, _)| format!("{kind} (CONFIG_{option})")).collect()

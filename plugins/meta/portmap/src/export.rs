@@ -22,6 +22,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{self, Batch};
 use ferrule_kit::retry::retry;
+use ferrule_kit::socket::netfilter;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf};
@@ -80,7 +81,7 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
 
 /// Exports the host ports. Returns whether all could be exported.
 fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
-    let mut socket = Socket::netfilter().context(|| "open a netfilter socket")?;
+    let mut socket = netfilter()?;
     let outcome = retry(ATTEMPTS, nftables::Error::is_outdated, || {
         let (generation, all) = host_ports_by_owner(&mut socket)?;
         let (exported, staying): (Vec<&OwnedHostPorts>, Vec<&OwnedHostPorts>) =

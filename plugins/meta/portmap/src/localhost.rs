@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 
 use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::{LinkId, Socket};
+use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::sysctl;
+use ferrule_kit::socket;
 
 /// Kinds of links that lead to containers only, even if `prevResult` does not list the link.
 const CONTAINER_LINK_KINDS: [&str; 2] = ["veth", "bridge"];
@@ -21,7 +22,7 @@ fn setting(link: &str) -> String {
 /// # Errors
 /// Code 999 if the kernel refuses a lookup.
 pub fn container_link(result: &AddResult, container: IpAddr) -> Result<Option<String>, CniError> {
-    let mut socket = Socket::route().context(|| "open a netlink socket")?;
+    let mut socket = socket::route()?;
     let route = socket.route_to(container).context(|| format!("look up the route to {container}"))?;
     let Some(index) =
         route.filter(|route| !route.local && !route.routed && route.prefix > 0).and_then(|route| route.oif)

@@ -1,22 +1,18 @@
 //! The steps of each verb.
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest};
-use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
+use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
+use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
+use ferrule_kit::socket::netfilter;
+use ipnetwork::IpNetwork;
 
 use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Conditions, Gate};
 use crate::plan::{HostPort, MapSet, Plan};
 use crate::{flows, iptables, localhost, reference, services};
-use cni_common::plugin::Attachment;
-use ipnetwork::IpNetwork;
-
-fn netfilter() -> Result<Socket, CniError> {
-    Socket::netfilter().context(|| "open a netfilter socket")
-}
 
 /// What the configuration and `prevResult` request.
 struct Requested {

@@ -2,15 +2,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
 };
-use ferrule_kit::hash::sha512_hex;
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
-use cni_common::plugin::Attachment;
+use crate::hash::sha512_hex;
 
 /// The table. All plugins that use the reference's masquerading library share it.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, chains, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
-
-use cni_common::plugin::Attachment;
 
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 

@@ -1,23 +1,18 @@
 //! The container's interface: sysctls, addresses and routes.
 
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Context, Route};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{Link, Message, Socket, addr, route};
+use ferrule_kernel::netlink::{Link, Socket, addr, route};
 use ferrule_kernel::sysctl;
-use ferrule_kit::netns::enter;
-use ferrule_kit::route::of_result;
 use ipnetwork::IpNetwork;
 
-/// The addresses and routes of the interface.
-#[derive(Debug, Default)]
-pub struct Setup {
-    /// Addresses with their prefix lengths.
-    pub addresses: Vec<IpNetwork>,
-    /// Routes with their next hops.
-    pub routes: Vec<Route>,
-}
+use crate::netns::enter;
+use crate::plan::Plan;
+use crate::route::{installed, of_result};
+use crate::socket;
+use crate::steps::{Step, UndoStack};
 
 /// One interface of a container, which need not exist yet, and a netlink socket in the container's namespace.
 pub struct Container<'a> {
@@ -29,18 +24,12 @@ pub struct Container<'a> {
 
 impl<'a> Container<'a> {
     /// Opens the netlink socket in the namespace.
-    ///
-    /// # Errors
-    /// The namespace cannot be entered, or the socket cannot be opened.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
-        let socket = enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))?;
+        let socket = socket::route_in(netns)?;
         Ok(Container { netns, ifname, socket })
     }
 
     /// The interface, if it exists.
-    ///
-    /// # Errors
-    /// The kernel rejected the lookup for another reason than a missing interface.
     pub fn interface(&mut self) -> Result<Option<Link>, CniError> {
         let found = self.socket.link(LinkId::Name(self.ifname));
         found.context(|| format!("look up {:?} in the container", self.ifname))
@@ -50,35 +39,29 @@ impl<'a> Container<'a> {
     ///
     /// Addresses are added before the link is set up, so that the kernel announces them (`arp_notify`).
     /// Routes are added after that: their next hops are reachable through the link only once it is up.
-    ///
-    /// # Errors
-    /// The step that failed, with its address or route, and the kernel's error.
-    pub fn configure(&mut self, index: u32, setup: &Setup) -> Result<Link, CniError> {
+    pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
         let ifname = self.ifname;
-        enter(self.netns, || set_sysctls(ifname, setup.addresses.iter().any(IpNetwork::is_ipv6)))?;
-        let mut steps: Vec<(String, Message)> = Vec::new();
-        for address in &setup.addresses {
+        let addresses = plan.addresses();
+        enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6)))?;
+        let mut steps = Vec::new();
+        for address in &addresses {
             // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
             let add = addr::add(index, *address, addr::NODAD);
-            steps.push((format!("failed to add IP addr {address} to {ifname:?}"), add));
+            steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
-        steps.push((format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
-        for route in &setup.routes {
+        steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
+        for route in &installed(&plan.routes, &plan.ips) {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-            steps.push((
+            steps.push(Step::new(
                 format!("failed to add route '{}{via} dev {ifname}'", route.dst),
                 route::add(index, &of_result(route)),
             ));
         }
-        steps.push((format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
-        let (steps, requests): (Vec<String>, Vec<Message>) = steps.into_iter().unzip();
-        let mut last = Vec::new();
-        for (step, answer) in steps.into_iter().zip(self.socket.requests(requests)) {
-            last = answer.context(|| step)?;
-        }
-        let found = link::read(Ok(last)).context(|| "read the container's interface")?;
-        found
-            .ok_or_else(|| CniError::internal(format!("interface {ifname:?} disappeared from the container")))
+        steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
+        // Removing the link undoes all of these.
+        let found = UndoStack::default().run(&mut self.socket, steps)?;
+        let missing = || CniError::internal(format!("interface {ifname:?} disappeared from the container"));
+        link::read(Ok(found)).context(|| "read the container's interface")?.ok_or_else(missing)
     }
 }
 

@@ -11,8 +11,7 @@
 //! the kernel has a *legacy* iptables nat table.
 //!
 //! After a deletion the kernel waits for an RCU grace period (6 to 30 ms) when the process closes the socket.
-//! DEL should therefore call [`delete`] first, delete its link on another socket, and close the nf_tables
-//! socket last.
+//! So DEL calls [`delete`] first, deletes its link on another socket, and closes the nf_tables socket last.
 
 mod iptables;
 mod nft;
@@ -20,12 +19,12 @@ pub mod plan;
 
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
 
-use cni_common::plugin::Attachment;
 use plan::TABLE;
 
 /// Masquerades traffic from each address to outside its subnet.
@@ -33,9 +32,6 @@ use plan::TABLE;
 /// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates:
 /// finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing. DEL or
 /// GC removes all rules of the attachment, also those for addresses that it no longer has.
-///
-/// # Errors
-/// Code 999 with the rejected request.
 pub fn add(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
@@ -44,19 +40,13 @@ pub fn add(
     nft::add(socket, attachment, addresses).context(|| "add masquerade rules")
 }
 
-/// Checks that the kernel supports nf_tables.
-///
-/// # Errors
-/// Code 50 with the kernel's error.
+/// Checks that the kernel supports nf_tables. Code 50 if it does not.
 pub fn status() -> Result<(), CniError> {
     let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
     probed.map_err(|error| CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables: {error}")))
 }
 
 /// Returns the addresses that neither our rules nor the reference's iptables rules masquerade.
-///
-/// # Errors
-/// Code 999 if the rules cannot be listed.
 pub fn check(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
@@ -82,9 +72,6 @@ pub fn check(
 /// The reference's iptables backend names a chain after network and container alone. If a container has two
 /// interfaces on the network, both share the chain, and DEL of the first one removes it, as with the
 /// reference.
-///
-/// # Errors
-/// Code 999 with all failures; every step is tried.
 pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let chain = plan::chain_of(attachment.network, attachment.container_id);
@@ -94,9 +81,6 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
 }
 
 /// Removes the masquerading rules of the network's attachments that are not in `valid`.
-///
-/// # Errors
-/// Code 999 with all failures; every step is tried.
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
     failures.keep(nft::gc(socket, network, valid).context(|| "remove dead masquerade rules"));

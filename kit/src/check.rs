@@ -1,0 +1,126 @@
+//! CHECK: compares the container's interface with `prevResult`.
+
+use std::os::unix::fs::MetadataExt;
+
+use cni_common::plugin::{AddRequest, Verb};
+use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
+use ferrule_kernel::netlink::{Link, Socket};
+use ipnetwork::IpNetwork;
+
+use crate::config::LinkConf;
+use crate::container::Container;
+use crate::ipam;
+use crate::plan::Plan;
+use crate::route::restore_attributes;
+
+/// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, MAC address, state,
+/// addresses and routes. Returns the link, and what `prevResult` says that it has.
+pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
+    let netns = call.sandbox.netns()?;
+    ipam::call(call.env, call.config, Verb::Check)?;
+    let result = prev_result(call)?;
+    let reported = reported(call, result)?;
+    let mut plan = Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), dns: None };
+    restore_attributes(&mut plan.routes, &conf.ipam_routes);
+    let mut container = Container::open(netns, call.ifname)?;
+    let link = link(&mut container, kind, reported)?;
+    addresses(&mut container.socket, "interface", &link, &plan.addresses())?;
+    routes(&mut container.socket, &plan.routes)?;
+    Ok((link, plan))
+}
+
+/// An error with this text unless the condition holds.
+pub fn ensure(condition: bool, text: impl FnOnce() -> String) -> Result<(), CniError> {
+    if condition { Ok(()) } else { Err(CniError::internal(text())) }
+}
+
+/// `prevResult`, which CHECK requires.
+pub fn prev_result<'a>(call: &'a AddRequest<'_>) -> Result<&'a AddResult, CniError> {
+    call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config("Required prevResult missing"))
+}
+
+/// The container's interface in `prevResult`. Its sandbox must be CNI_NETNS: the same path, or the same
+/// device and inode.
+fn reported<'a>(call: &AddRequest<'_>, result: &'a AddResult) -> Result<&'a Interface, CniError> {
+    let reported = result.container_interfaces().find(|interface| interface.name == call.ifname);
+    let reported = reported.ok_or_else(|| {
+        CniError::internal(format!("prevResult has no interface {:?} in a container", call.ifname))
+    })?;
+    let (sandbox, netns) = (&reported.sandbox, call.sandbox.netns()?);
+    let is_same = || std::fs::metadata(sandbox).is_ok_and(|meta| netns.is((meta.dev(), meta.ino())));
+    ensure(sandbox == call.sandbox.path() || is_same(), || {
+        let path = call.sandbox.path();
+        format!("Sandbox in prevResult {sandbox} doesn't match configured netns: {path}")
+    })?;
+    Ok(reported)
+}
+
+/// The addresses of the interface that this plugin made: those with its index or without an index.
+fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
+    let is_own = |ip: &&IpConfig| {
+        ip.interface.is_none()
+            || result.interface_of(ip).is_some_and(|i| i.name == ifname && !i.sandbox.is_empty())
+    };
+    result.ips.iter().filter(is_own).cloned().collect()
+}
+
+fn link(container: &mut Container<'_>, kind: &str, reported: &Interface) -> Result<Link, CniError> {
+    let ifname = &reported.name;
+    let missing = || CniError::internal(format!("interface {ifname:?} not found in the container"));
+    let link = container.interface()?.ok_or_else(missing)?;
+    ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
+    mac("interface", &link, reported)?;
+    ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
+    Ok(link)
+}
+
+/// Checks that the link has the reported MAC address. `what` names the link in the error.
+pub fn mac(what: &str, link: &Link, reported: &Interface) -> Result<(), CniError> {
+    let (name, is, was) = (&link.name, link.mac.to_string(), &reported.mac);
+    ensure(was.is_empty() || was.eq_ignore_ascii_case(&is), || {
+        format!("{what} {name:?} has MAC address {is}, prevResult says {was}")
+    })
+}
+
+/// Checks that the link has these addresses. `what` names the link in the error.
+pub fn addresses(
+    socket: &mut Socket,
+    what: &str,
+    link: &Link,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    let name = &link.name;
+    let present = socket.addresses(link.index).context(|| format!("list the addresses of {name:?}"))?;
+    addresses.iter().try_for_each(|wanted| {
+        let is_present = present.iter().any(|address| address.network == *wanted);
+        ensure(is_present, || format!("{what} {name:?} does not have address {wanted}"))
+    })
+}
+
+/// Checks that every route is in its table, with its next hop and priority if it has them.
+fn routes(socket: &mut Socket, routes: &[Route]) -> Result<(), CniError> {
+    let of = |route: &Route| {
+        let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+        (IpFamily::of(route.dst.ip()), table)
+    };
+    let mut tables: Vec<(IpFamily, u32)> = routes.iter().map(of).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    for table in tables {
+        let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
+        for route in routes.iter().filter(|route| of(route) == table) {
+            let is_it = |entry: &Entry| {
+                (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+                    && route.gw.is_none_or(|gw| entry.gws.contains(&gw))
+                    && (route.priority == 0 || route.priority == entry.priority)
+            };
+            ensure(present.iter().any(is_it), || {
+                let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
+                format!("route {}{via} not found in the container", route.dst)
+            })?;
+        }
+    }
+    Ok(())
+}

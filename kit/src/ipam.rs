@@ -1,0 +1,47 @@
+//! Calls of the IPAM plugin, for networks that may have none.
+
+use cni_common::plugin::{AddRequest, Delegate, Environment, StatusRequest, Verb};
+use cni_common::spec::version::Layout;
+use cni_common::spec::{AddResult, CniError, Code, NetConf};
+
+/// The IPAM plugin of an ADD. `None` if the network has no IPAM.
+///
+/// # Errors
+/// Code 7 with the reference's text if a network without IPAM has a version whose results need an address.
+pub fn of_add<'a>(call: &AddRequest<'a>) -> Result<Option<Delegate<'a>>, CniError> {
+    let ipam = Delegate::ipam(call.env, call.config)?;
+    if ipam.is_none() && call.version.layout() == Layout::PerFamily {
+        return Err(CniError::invalid_config(format!(
+            "cannot convert: no valid IP addresses: a network without ipam needs cniVersion 0.3.0 or later, not {}",
+            call.version
+        )));
+    }
+    Ok(ipam)
+}
+
+/// Runs ADD of the IPAM plugin, if there is one, then `attach` with its result. If `attach` fails, runs DEL
+/// of the IPAM plugin.
+pub fn add<T>(
+    ipam: Option<&Delegate<'_>>,
+    call: &AddRequest<'_>,
+    attach: impl FnOnce(Option<AddResult>) -> Result<T, CniError>,
+) -> Result<T, CniError> {
+    let Some(ipam) = ipam else { return attach(None) };
+    let assigned = ipam.add(call.version)?;
+    attach(Some(assigned)).inspect_err(|_| ipam.undo())
+}
+
+/// Runs CHECK, DEL or GC of the IPAM plugin, if the network has one.
+pub fn call(env: &Environment, config: &NetConf, verb: Verb) -> Result<(), CniError> {
+    Delegate::ipam(env, config)?.map_or(Ok(()), |ipam| ipam.call(verb))
+}
+
+/// Runs STATUS of the IPAM plugin, if the network has one. Code 50 if that plugin does not exist: ADD cannot
+/// work without it.
+pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let ipam = Delegate::ipam(call.env, call.config).map_err(|error| match error.code {
+        Code::Internal => CniError { code: Code::NotAvailable, ..error },
+        _ => error,
+    })?;
+    ipam.map_or(Ok(()), |ipam| ipam.call(Verb::Status))
+}

@@ -1,0 +1,22 @@
+//! Netlink sockets, with the errors of CNI.
+
+use cni_common::netns::Netns;
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::Socket;
+
+use crate::netns::enter;
+
+/// A socket on the host for links, addresses, routes and qdiscs.
+pub fn route() -> Result<Socket, CniError> {
+    Socket::route().context(|| "open a netlink socket")
+}
+
+/// As [`route`], in the container's network namespace.
+pub fn route_in(netns: &Netns) -> Result<Socket, CniError> {
+    enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))
+}
+
+/// A socket on the host for nf_tables and connection tracking.
+pub fn netfilter() -> Result<Socket, CniError> {
+    Socket::netfilter().context(|| "open a netfilter socket")
+}

@@ -1,0 +1,155 @@
+//! The veth pair between the container and the host.
+
+use std::os::fd::AsFd as _;
+
+use cni_common::netns::Netns;
+use cni_common::plugin::Attachment;
+use cni_common::spec::{AddResult, CniError, Context, Failures};
+use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use nix::errno::Errno;
+
+use crate::config::LinkConf;
+use crate::container::Container;
+use crate::hash::{identity, sha512};
+use crate::socket;
+use crate::sysctl::ignore_router_advertisements;
+
+/// The kernel's link type.
+pub const KIND: &str = "veth";
+/// How many names are tried for the host's end. The kernel may not have removed the end of an earlier
+/// attachment with the same identity yet.
+const CANDIDATES: u8 = 4;
+
+/// Name and MAC address of the host's end. Both are derived from network, container ID and ifname: a DEL
+/// without namespace and result can find the link, and both together tell it from another plugin's link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostEnd {
+    /// `veth` and eight hexadecimal digits, like the reference's names.
+    name: String,
+    /// A locally administered unicast address.
+    mac: Mac,
+}
+
+/// The possible host ends of the attachment, in the order in which ADD tries them.
+fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
+    let identity = identity(attachment);
+    (0..CANDIDATES).map(move |candidate| {
+        let [a, b, c, d, e, f, g, h, i, j, ..] = sha512(&format!("{identity}{}", char::from(candidate)));
+        HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
+    })
+}
+
+/// Creates the pair. The host's end is up and a port of `master`, an index; the container's end is in its
+/// namespace and down. Returns the host's end.
+///
+/// # Errors
+/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error.
+pub fn create(
+    socket: &mut Socket,
+    netns: &Netns,
+    attachment: &Attachment<'_>,
+    conf: &LinkConf,
+    master: Option<u32>,
+) -> Result<Link, CniError> {
+    let ifname = attachment.ifname;
+    for host in host_ends(attachment) {
+        let end = NewLink { kind: KIND, mtu: conf.mtu, ..NewLink::default() };
+        let host_end = NewLink { name: &host.name, mac: Some(host.mac), flags: IFF_UP, master, ..end };
+        let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
+        let make = link::new_veth(&host_end, &container_end);
+        let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
+        let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
+        let found = link::read(found).context(failed)?;
+        match (made, found) {
+            (Ok(_), Some(end)) => {
+                ignore_router_advertisements(&end.name);
+                return Ok(end);
+            }
+            // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
+            // yet.
+            (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
+            (Err(error), None) if error.errno == Errno::EEXIST => return Err(name_taken(ifname, &host.name)),
+            (Err(error), _) => return Err(error).context(failed),
+            (Ok(_), None) => {
+                return Err(CniError::internal(format!("{}: the new link disappeared", failed())));
+            }
+        }
+    }
+    Err(CniError::internal(format!(
+        "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
+    )))
+}
+
+/// Checks that the container has no such interface yet. ADD does this before IPAM ADD: a second ADD must fail
+/// without IPAM DEL, which would release the address of the first ADD.
+pub fn check_name(container: &mut Container<'_>, attachment: &Attachment<'_>) -> Result<(), CniError> {
+    if container.interface()?.is_none() {
+        return Ok(());
+    }
+    let host = host_ends(attachment).next().map_or(String::new(), |end| end.name);
+    Err(name_taken(attachment.ifname, &host))
+}
+
+/// The reference's error for an interface name that already exists in the container.
+fn name_taken(ifname: &str, host: &str) -> CniError {
+    CniError::internal(format!("container veth name ({ifname:?}) peer provided ({host:?}) already exists"))
+}
+
+/// Removes the attachment's pair: by the container's end if the namespace is known and has it, else by the
+/// host's end. A missing link is success.
+pub fn delete(
+    netns: Option<&Netns>,
+    attachment: &Attachment<'_>,
+    result: Option<&AddResult>,
+) -> Result<(), CniError> {
+    let ifname = attachment.ifname;
+    if let Some(netns) = netns {
+        let removed = socket::route_in(netns)?.delete_link(LinkId::Name(ifname));
+        if removed.context(|| format!("remove {ifname:?} from the container"))? {
+            return Ok(());
+        }
+    }
+    delete_host_end(attachment, result)
+}
+
+/// Removes the host's end that `result` reports, and those derived from the attachment's identity. Usually
+/// the kernel has already removed it together with the container's end or its namespace.
+fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
+    let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
+    let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
+    ends.extend(reported.filter_map(|i| Some(HostEnd { name: i.name.clone(), mac: i.mac.parse().ok()? })));
+    let mut socket = socket::route()?;
+    let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
+    let mut failures = Failures::default();
+    for (end, answer) in ends.iter().zip(answers) {
+        let step = || format!("remove {:?}", end.name);
+        let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
+        // Compare kind and MAC address: another attachment may have got the name, and the result also reports
+        // the bridge.
+        if link.kind == KIND && link.mac == end.mac {
+            failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
+        }
+    }
+    failures.into_result()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_ends_are_derived_from_the_identity() {
+        let ends = |network, container_id, ifname| {
+            host_ends(&Attachment { network, container_id, ifname }).collect::<Vec<_>>()
+        };
+        let own = ends("net", "id", "eth0");
+        assert_eq!(own, ends("net", "id", "eth0"));
+        assert_eq!(own.len(), usize::from(CANDIDATES));
+        assert!(own.iter().all(|end| end.name.len() == 12 && end.mac.is_unicast()));
+        assert_ne!(own[0].name, own[1].name);
+        // The separators keep neighbouring parts apart.
+        assert_ne!(own, ends("neti", "d", "eth0"));
+        assert_ne!(own, ends("net", "ideth", "0"));
+    }
+}
