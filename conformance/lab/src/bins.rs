@@ -1,5 +1,6 @@
 //! The folders with the plugins.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -7,14 +8,68 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, anyhow, bail};
 
 /// The folder with Ferrule's plugins: `FERRULE_BIN_DIR` if set, else the output of `./build.sh`, which runs
-/// once per process.
+/// once per process. An error if the programs in `FERRULE_BIN_DIR` are older than their source code.
 pub fn bin_dir() -> anyhow::Result<PathBuf> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    if let Some(dir) = std::env::var_os("FERRULE_BIN_DIR") {
-        return existing(PathBuf::from(dir)).context("FERRULE_BIN_DIR");
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || match std::env::var_os("FERRULE_BIN_DIR") {
+        Some(dir) => {
+            existing(PathBuf::from(dir)).and_then(|dir| fresh(&dir).map(|()| dir)).context("FERRULE_BIN_DIR")
+        }
+        None => build(),
+    };
+    let found = FOUND.get_or_init(|| find().map_err(|error| format!("{error:#}")));
+    found.clone().map_err(|error| anyhow!(error))
+}
+
+/// Fails if a source file of the plugins has changed since they were built.
+fn fresh(dir: &Path) -> anyhow::Result<()> {
+    let program = dir.join("bridge");
+    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified());
+    let built = modified(&program).with_context(|| format!("find {}", program.display()))?;
+    for source in sources(dir)? {
+        // cargo also lists files that have been deleted or renamed since.
+        if modified(&source).map_or(true, |changed| changed > built) {
+            bail!(
+                "the plugins in {} are older than {}: run ./build.sh again",
+                dir.display(),
+                source.display()
+            );
+        }
     }
-    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
-    built.clone().map_err(|error| anyhow!(error))
+    Ok(())
+}
+
+/// The source files of the plugins. cargo lists them beside the program that it has built; for a copy
+/// elsewhere they are all files in the crates that the plugins consist of.
+fn sources(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if let Ok(listed) = fs::read_to_string(dir.join("../ferrule.d")) {
+        let files = listed.split_whitespace().skip(1);
+        return Ok(files.map(PathBuf::from).collect());
+    }
+    let root = root()?;
+    let mut files = Vec::new();
+    let mut folders = ["cni-common/src", "kernel/src", "kit/src", "ferrule/src", "plugins"]
+        .map(|name| root.join(name))
+        .to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true if entry.file_name() == "tests" => {}
+                true => folders.push(entry.path()),
+                false if entry.path().extension().is_some_and(|extension| extension == "rs") => {
+                    files.push(entry.path())
+                }
+                false => {}
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The top folder of the source code.
+fn root() -> anyhow::Result<PathBuf> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?)
 }
 
 /// The folder with the Go reference plugins: `FERRULE_GO_BIN_DIR` if set, else Debian's `/usr/lib/cni`.
@@ -38,8 +93,7 @@ fn existing(dir: PathBuf) -> anyhow::Result<PathBuf> {
 }
 
 fn build() -> anyhow::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-    let stdout = run(Command::new("./build.sh").current_dir(&root))?;
+    let stdout = run(Command::new("./build.sh").current_dir(root()?))?;
     let last = stdout.lines().next_back().context("build.sh printed no folder")?;
     existing(PathBuf::from(last.trim())).context("the last line of build.sh")
 }

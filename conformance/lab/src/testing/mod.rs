@@ -1,0 +1,25 @@
+//! What the tests of the plugins share. A failed expectation panics, so that a test is a list of calls and
+//! comparisons.
+//!
+//! - [`PluginDir`] is a folder for `CNI_PATH`; for each plugin it says whose program is there.
+//! - [`TestContext`] is a node with one plugin under test, and makes raw calls of it.
+//! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
+//! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
+
+mod calls;
+mod config;
+mod context;
+mod layout;
+mod links;
+mod plugin_dir;
+mod stub_ipam;
+mod trace;
+
+pub use calls::{ErrorObject, Expect, at_once, fail, succeed, succeed_silently};
+pub use config::{host_local, network_config, overlay, with_prev};
+pub use context::{TestContext, assert_unchanged};
+pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
+pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
+pub use plugin_dir::{Origin, PluginDir};
+pub use stub_ipam::StubIpam;
+pub use trace::Trace;
