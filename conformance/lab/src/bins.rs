@@ -43,8 +43,9 @@ fn fresh(dir: &Path) -> anyhow::Result<()> {
 /// elsewhere they are all files in the crates that the plugins consist of.
 fn sources(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if let Ok(listed) = fs::read_to_string(dir.join("../ferrule.d")) {
-        let files = listed.split_whitespace().skip(1);
-        return Ok(files.map(PathBuf::from).collect());
+        // cargo writes `PROGRAM: FILE FILE...`, with a backslash before a space in a name.
+        let listed = listed.replace("\\ ", "\0");
+        return Ok(listed.split_whitespace().skip(1).map(|file| file.replace('\0', " ").into()).collect());
     }
     let root = root()?;
     let mut files = Vec::new();
@@ -104,4 +105,47 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
         bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     String::from_utf8(output.stdout).context("output is not UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn programs_older_than_their_source_are_refused() {
+        let built = tempfile::tempdir().unwrap();
+        let (folder, source) = (built.path().join("cni"), built.path().join("main.rs"));
+        fs::create_dir(&folder).unwrap();
+        for file in [&folder.join("bridge"), &source] {
+            fs::write(file, "").unwrap();
+        }
+        fs::write(built.path().join("ferrule.d"), format!("ferrule: {}\n", source.display())).unwrap();
+        let changed = |path: &Path, ago: u64| {
+            let time = SystemTime::now() - Duration::from_secs(ago);
+            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        };
+        changed(&source, 20);
+        changed(&folder.join("bridge"), 10);
+        fresh(&folder).unwrap();
+        changed(&source, 5);
+        let error = fresh(&folder).unwrap_err().to_string();
+        assert!(error.contains("main.rs: run ./build.sh again"), "{error}");
+        // A file that the program was built from has been deleted.
+        fs::remove_file(&source).unwrap();
+        fresh(&folder).unwrap_err();
+    }
+
+    #[test]
+    fn a_copy_is_compared_with_all_files_of_the_plugins() {
+        let copy = tempfile::tempdir().unwrap();
+        fs::write(copy.path().join("bridge"), "").unwrap();
+        let files = sources(copy.path()).unwrap();
+        for file in ["plugins/main/bridge/src/main.rs", "kernel/src/lib.rs", "ferrule/src/main.rs"] {
+            assert!(files.iter().any(|path| path.ends_with(file)), "{file}");
+        }
+        assert!(!files.iter().any(|path| path.components().any(|part| part.as_os_str() == "tests")));
+        fresh(copy.path()).unwrap();
+    }
 }

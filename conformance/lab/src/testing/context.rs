@@ -6,7 +6,7 @@ use cni_runner::{Attachment, Exec, Output};
 use serde_json::Value;
 
 use super::{ErrorObject, Expect as _, PluginDir, succeed, succeed_silently};
-use crate::{KillPoint, Node, NodeRuntime, Place, Pod, Snapshot, TIMEOUT};
+use crate::{KillPoint, Node, NodeRuntime, Place, Pod, Snapshot, TIMEOUT, namespaces};
 
 /// A node of its own and the plugin under test. Clones share the node.
 #[derive(Debug, Clone)]
@@ -109,6 +109,11 @@ impl TestContext {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.node).unwrap()
     }
+}
+
+/// Panics without root. For tests that need root for something else than a [`Node`], which checks it itself.
+pub fn require_root() {
+    assert!(namespaces::is_root(), "{}", namespaces::NEEDS_ROOT);
 }
 
 /// Panics if the place differs from the snapshot.

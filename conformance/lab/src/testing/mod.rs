@@ -7,6 +7,7 @@
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
+mod command;
 mod config;
 mod context;
 mod layout;
@@ -16,8 +17,9 @@ mod stub_ipam;
 mod trace;
 
 pub use calls::{ErrorObject, Expect, at_once, fail, succeed, succeed_silently};
+pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
 pub use config::{host_local, network_config, overlay, with_prev};
-pub use context::{TestContext, assert_unchanged};
+pub use context::{TestContext, assert_unchanged, require_root};
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
 pub use plugin_dir::{Origin, PluginDir};

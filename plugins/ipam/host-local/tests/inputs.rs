@@ -5,6 +5,7 @@
 
 mod common;
 
+use cni_lab::testing::Expect as _;
 use common::{Net, OURS, listing, run};
 use serde_json::{Value, json};
 
@@ -167,11 +168,10 @@ fn invalid_input_fails_and_creates_nothing() {
     for (changes, args, code, msg) in rows() {
         let net = Net::of("10.0.0.0/24");
         let conf = changed(net.conf.clone(), &changes);
-        let mut command = net.command(OURS, "ADD", "c1", "eth0");
-        command.env("CNI_ARGS", args);
+        let command = net.exec(OURS, "ADD", "c1", "eth0").env("CNI_ARGS", args);
         let error = run(command, &conf).error();
-        assert_eq!(error.0, code, "{changes} {args}: {error:?}");
-        assert!(msg.is_empty() && !error.1.is_empty() || error.1 == msg, "{changes} {args}: {error:?}");
+        assert_eq!(error.code, code, "{changes} {args}: {error:?}");
+        assert!(msg.is_empty() && !error.msg.is_empty() || error.msg == msg, "{changes} {args}: {error:?}");
         assert!(listing(net.root()).is_empty(), "{changes}: {:?}", listing(net.root()));
     }
 }
@@ -187,13 +187,12 @@ fn del_works_with_any_configuration() {
         net.add("c2").result();
         let conf = changed(net.conf.clone(), &changes);
         let run_with_args = |verb: &str, conf: &Value| {
-            let mut command = net.command(OURS, verb, "c1", "eth0");
-            command.env("CNI_ARGS", args);
+            let command = net.exec(OURS, verb, "c1", "eth0").env("CNI_ARGS", args);
             run(command, conf)
         };
         if conf["cniVersion"] == "1.0.0" && code != 5 {
             let before = listing(net.root());
-            assert_eq!(run_with_args("CHECK", &conf).error().0, code, "{changes}");
+            assert_eq!(run_with_args("CHECK", &conf).error().code, code, "{changes}");
             assert_eq!(listing(net.root()), before);
         }
         if !uses_other_directory {
@@ -211,8 +210,8 @@ fn status_refuses_the_same_configurations_as_add() {
             continue;
         }
         let net = Net::of("10.0.0.0/24").with(|conf| conf["cniVersion"] = "1.1.0".into());
-        let error = run(net.command(OURS, "STATUS", "", ""), &changed(net.conf.clone(), &changes)).error();
-        assert_eq!(error.0, 50, "{changes}");
-        assert!(msg.is_empty() || error.1 == msg, "{changes}: {error:?}");
+        let error = run(net.exec(OURS, "STATUS", "", ""), &changed(net.conf.clone(), &changes)).error();
+        assert_eq!(error.code, 50, "{changes}");
+        assert!(msg.is_empty() || error.msg == msg, "{changes}: {error:?}");
     }
 }
