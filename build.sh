@@ -8,7 +8,7 @@ invoked_in=$PWD
 
 usage() {
     cat <<'END'
-Usage: ./build.sh [--profile NAME]
+Usage: ./build.sh [--profile NAME] [--arch ARCH]
        ./build.sh --list
 
 Builds the plugins as one program that needs no shared library, with a name (a
@@ -17,12 +17,15 @@ one line on stdout: the absolute path of the folder that holds them. All else
 goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
+  --arch ARCH     amd64 or arm64 (default: this machine's); another one than this
+                  machine's is linked with the rust-lld of the toolchain
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
 The target is <machine>-unknown-linux-musl. Where it is neither installed nor to
-be had from rustup, it is <machine>-unknown-linux-gnu, linked statically.
-CARGO_TARGET_DIR and RUSTFLAGS are honoured.
+be had from rustup, it is <machine>-unknown-linux-gnu, linked statically, but only
+for this machine's architecture. CARGO_TARGET_DIR, RUSTFLAGS and
+CARGO_TARGET_<TARGET>_LINKER are honoured.
 END
 }
 
@@ -60,10 +63,12 @@ wants_loader() {
 check_static() {
     [ -f "$1" ] || die "cargo left no $1"
     [ "$(od -An -tx1 -N6 "$1")" = ' 7f 45 4c 46 02 01' ] || die "$1 is not a 64-bit little-endian ELF program"
+    [ "$(od -An -tu2 -j18 -N2 "$1")" -eq "$elf_machine" ] || die "$1 is not a program for $machine"
     ! wants_loader "$1" || die "$1 is not static: it names a dynamic loader"
 }
 
 profile=release
+arch=$(uname -m)
 while [ $# -gt 0 ]; do
     case $1 in
     --profile)
@@ -72,6 +77,12 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --profile=*) profile=${1#*=} ;;
+    --arch)
+        [ $# -ge 2 ] || die "--arch needs a name"
+        arch=$2
+        shift
+        ;;
+    --arch=*) arch=${1#*=} ;;
     --list)
         plugins
         exit
@@ -88,13 +99,14 @@ done
 
 command -v cargo >/dev/null || die "cargo is not installed; see https://rustup.rs"
 
-case $(uname -m) in
-x86_64 | amd64) machine=x86_64 ;;
-aarch64 | arm64) machine=aarch64 ;;
-*) die "no build is known for a $(uname -m)" ;;
+# The ELF header has the number of the machine (e_machine).
+case $arch in
+x86_64 | amd64) machine=x86_64 elf_machine=62 ;;
+aarch64 | arm64) machine=aarch64 elf_machine=183 ;;
+*) die "no build is known for the architecture '$arch'" ;;
 esac
 
-# A relative CARGO_TARGET_DIR means what it meant where the caller stood; cargo runs at the root of the source tree.
+# Resolve a relative CARGO_TARGET_DIR in the caller's directory; cargo runs at the root of the source tree.
 if [ -n "${CARGO_TARGET_DIR-}" ]; then
     CARGO_TARGET_DIR=$(cd "$invoked_in" && realpath -m "$CARGO_TARGET_DIR")
     export CARGO_TARGET_DIR
@@ -105,10 +117,18 @@ target=$machine-unknown-linux-musl
 if ! has_target "$target"; then
     say "$target is not installed; asking rustup for it"
     if ! { command -v rustup && rustup target add "$target"; } >&2 || ! has_target "$target"; then
+        [ "$machine" = "$(uname -m)" ] || die "cannot build for $machine without $target"
         target=$machine-unknown-linux-gnu
         say "it cannot be had: falling back to $target with +crt-static"
         export RUSTFLAGS="${RUSTFLAGS-} -C target-feature=+crt-static"
     fi
+fi
+
+# The C compiler, which is the default linker, links only for this machine.
+if [ "$machine" != "$(uname -m)" ]; then
+    linker=CARGO_TARGET_${target^^}_LINKER
+    linker=${linker//-/_}
+    export "$linker=${!linker:-rust-lld}"
 fi
 
 metadata=$(cargo metadata --no-deps --format-version 1)
@@ -125,7 +145,7 @@ built=$target_dir/$target/$folder
 mapfile -t names < <(plugins)
 [ ${#names[@]} -gt 0 ] || die "no plugins to build"
 
-# Two calls, so that no feature of a crate that only the suite needs gets into the plugins.
+# Two calls: in one, cargo would give the plugins the crate features that only the suite needs.
 say "building ${names[*]} for $target, profile $profile"
 cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
 say "building cnirun"
@@ -133,8 +153,8 @@ cargo build --locked --profile "$profile" --target "$target" --package cni-runne
 check_static "$built/ferrule"
 check_static "$built/cnirun"
 
-# A folder with nothing else in it, which can be installed, or be a CNI_PATH, as it is. Each name changes its program at
-# once, since a test may be running what is there.
+# A folder with only the plugins and cnirun, to install or to use as CNI_PATH. Each name changes by one rename, because a
+# test may be running the old program.
 out=$built/cni
 mkdir -p "$out"
 publish() {

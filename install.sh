@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Ferrule CNI plugins on a node, takes them back, removes them. Run with --help for the rest.
+# Installs the Ferrule CNI plugins on a node, rolls an installation back, or removes the plugins. --help has the options.
 #
-# Runtimes start plugins at any moment, so a plugin's file only ever changes by rename(2) from a finished file beside
-# it. What an installation changes is written to a journal first; if it fails, or if it was killed and is run again,
-# the journal tells what to put back.
+# Runtimes start plugins at any time. So a plugin's file changes only by rename(2), from a complete file beside it. An
+# installation first writes its changes to a journal. If it fails, or is killed and then run again, it reads the journal
+# and restores the files.
 #
-# "A && B || C" is written on purpose: C is to run when either fails.
+# "A && B || C" is intended: C runs if A or B fails.
 # shellcheck disable=SC2015
 set -euo pipefail
 export LC_ALL=C
@@ -13,8 +13,8 @@ umask 022
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 
-# --with-deps. Only Debian's names are known. Behind a colon a program that may as well have come from elsewhere: the
-# package is not wanted then, and would even push that other one out.
+# For --with-deps: names of Debian packages. After a colon: a program that may come from elsewhere. If it exists, the
+# package is not installed, because it could replace that program.
 build_packages=(gcc libc6-dev)
 test_packages=(
     busybox-static containerd:containerd containernetworking-plugins cpio curl iperf3 iproute2 ipset iptables iputils-ping
@@ -29,47 +29,48 @@ Usage: ./install.sh [--from DIR] [--bin-dir DIR] [--plugins "NAME ..."] [--demo]
        ./install.sh --deps-only
 
 Installs the Ferrule CNI plugins where container runtimes look for them. It is safe
-on a node at work: a plugin's file is at every moment the old program or the new one,
-whole. Every plugin is tried with the command VERSION before anything is changed, and
-if a step fails, what was already exchanged is put back.
+on a running node: a runtime always finds the complete old program or the complete new
+one. The script first runs every new plugin with the command VERSION. If a step fails,
+it restores the files that it has already replaced.
 
 What to install
-  --from DIR          take finished programs from DIR (default: build them with build.sh)
-  --plugins "NAME .." only these (default: all)
-  --bin-dir DIR       where to (default: /opt/cni/bin)
+  --from DIR          install the programs in DIR (default: build them with build.sh)
+  --plugins "NAME .." only these plugins (default: all)
+  --bin-dir DIR       the folder to install into (default: /opt/cni/bin)
 
 Going back
-  --rollback          put back what the last installation replaced; that may be an
-                      earlier Ferrule
-  --uninstall         put back what was there before the first one, remove what was
-                      not there, and forget everything
-  --force             do so even where somebody has changed a file since; without it
-                      such a file is left alone, and the exit status is 3
-  --host-ports TO     what becomes of the host ports of running pods when portmap goes:
-                      iptables or nftables hands them to that backend of the reference
-                      plugin, keep leaves them where they are (default: iptables where
-                      it can be used, else nftables, as the reference plugin chooses;
-                      one whose configuration says nftables needs --host-ports nftables)
+  --rollback          restore the files that the last installation replaced; these
+                      may be an earlier Ferrule
+  --uninstall         restore the files from before the first installation, remove
+                      files that did not exist then, and delete the records
+  --force             also restore files that have changed since the installation;
+                      without it they stay, and the exit status is 3
+  --host-ports TO     where the host ports of running pods go when portmap is replaced:
+                      to the backend iptables or nftables of the reference plugin, or
+                      nowhere with keep (default: iptables if the node has it, else
+                      nftables, as the reference plugin chooses; if your configuration
+                      says nftables, use --host-ports nftables)
 
 More
-  --dry-run           check everything, say what would be done, change nothing
-  --wait SECONDS      for another install.sh at work on the same folder (default: 30)
+  --dry-run           check everything, print the steps, change nothing
+  --wait SECONDS      how long to wait for another install.sh that works on the same
+                      folder (default: 30)
   --demo              after installing, run examples/demo.sh with the new plugins
   --with-deps         first install the Debian packages to build and test Ferrule
-  --deps-only         do only that
+  --deps-only         only install these packages
   -h, --help          print this
 
-What was replaced is kept in BIN_DIR/.ferrule, with a manifest in plain text. An
-installation that was interrupted can be run again: it first puts back what the
-interrupted one had exchanged.
+BIN_DIR/.ferrule has the replaced files, and a manifest in plain text. If an
+installation was interrupted, run the command again: it first restores the files that
+the interrupted one replaced.
 
-Host ports are handed over before any file changes, and once more afterwards, for pods
-that came meanwhile. They go on working all the time, and whatever fails in between:
-each portmap removes what it is handed, and Ferrule's also what the reference has.
+Host ports move before any file changes, and again afterwards, for pods that started
+in the meantime. They work all the time, even if a step fails: each portmap removes
+the host ports that it received, and Ferrule's also removes the reference's.
 
-Exit status: 0 done, or nothing to do; 1 failed, and no file is changed; 2 wrong usage;
-3 done, but for files that somebody has changed since, or for host ports that had to
-stay where they are.
+Exit status: 0 done, or nothing to do; 1 failed, no file has changed; 2 wrong usage;
+3 done, except for files that have changed since the installation, or for host ports
+that had to stay in Ferrule's table.
 END
 }
 
@@ -100,7 +101,7 @@ install_packages() {
     else
         [ "$(id -u)" -eq 0 ] || die "only root can install packages; missing: ${missing[*]}"
         say "packages: installing ${missing[*]}"
-        # The package lists are fetched only if those at hand, perhaps none or old ones, do not lead to the packages.
+        # Update the package lists only if the present ones do not lead to the packages.
         apt_install "${missing[@]}" || { apt-get update >&2 && apt_install "${missing[@]}"; } ||
             die "apt-get cannot install ${missing[*]}; what it says is above"
     fi
@@ -111,9 +112,9 @@ apt_install() {
 }
 
 # ---------------------------------------------------------------------------------------------------------------
-# What is in a folder
+# The plugins in a folder
 
-# What is at a path, in one word: "none", the SHA-256 of a file's contents, or that of where a symbolic link leads.
+# Prints the fingerprint of a path: "none", the SHA-256 of a file's content, or that of a symbolic link's target.
 fingerprint() {
     local sum
     if [ -L "$1" ]; then
@@ -129,7 +130,7 @@ fingerprint() {
     fi
 }
 
-# Runs a plugin away from our environment, our lock and our stdin.
+# Runs a plugin without our environment, lock and standard input.
 run_plugin() {
     local program=$1
     shift
@@ -148,7 +149,7 @@ check_machine() {
     [ "${header:36:4}" = "$want" ] || die "$1 is built for another machine than this $(uname -m)"
 }
 
-# A plugin has to answer VERSION here and now, as a runtime would ask it.
+# Checks that a plugin answers VERSION on this machine, called as a runtime calls it.
 check_plugin() {
     local answer status=0
     [ -e "$1" ] || die "$1 is missing"
@@ -166,7 +167,7 @@ check_plugin() {
     esac
 }
 
-# The version that a program states when it is run by hand, or failing that the one of the tree it was built from.
+# The version that a program prints without CNI variables; if it prints none, the version of the source tree.
 plugin_version() {
     local words
     words=$(run_plugin "$1" </dev/null 2>&1 | tr -d '\0' | head -n 1 | grep -oE 'v?[0-9]+\.[0-9]+\.[0-9]+[^[:space:],]*') || true
@@ -177,12 +178,12 @@ plugin_version() {
 # ---------------------------------------------------------------------------------------------------------------
 # The state folder: manifest, journal, saved files
 #
-#   manifest   plugin NAME ORIGINAL INSTALLED VERSION   one per plugin that we installed; the fingerprint of what was
-#                                                       there before Ferrule, and of what we put there
-#              last NAME REPLACED INSTALLED VERSION     one per plugin of the last installation: what it replaced, and
-#                                                       the plugin line it replaced ("-" for none)
-#   journal    commits SUM                              done if the manifest has this SHA-256
-#              swap NAME BEFORE AFTER                   one per file that is about to change
+#   manifest   plugin NAME ORIGINAL INSTALLED VERSION   one for each installed plugin: the fingerprints of the file from
+#                                                       before Ferrule and of ours
+#              last NAME REPLACED INSTALLED VERSION     one for each plugin of the last installation: the fingerprint of
+#                                                       the replaced file, and the earlier plugin line ("-" for none)
+#   journal    commits SUM                              the change is complete if the manifest has this SHA-256
+#              swap NAME BEFORE AFTER                   one for each file that changes
 #   saved/     NAME.FINGERPRINT
 
 declare -A original=() installed=() version=()
@@ -220,8 +221,8 @@ END
 
 sorted() { [ $# -eq 0 ] || printf '%s\n' "$@" | sort -u; }
 
-# Keeps a copy of the plugin that is in the folder now. A copy and not a second link: a later write into the file,
-# instead of over its name, must not reach what we keep.
+# Saves a copy of the plugin that is in the folder now. Not a hard link: a later write into the file would change the
+# saved one too.
 save() {
     local name=$1 print=$2 kept=$state/saved/$1.$2
     [ "$print" != none ] || return 0
@@ -232,10 +233,10 @@ save() {
     mv -fT -- "$kept.part" "$kept" || die "cannot rename $kept.part"
 }
 
-# Under its own name, since that is how the program knows which plugin it is.
+# Under its own name, because the program selects the plugin by its file name.
 staged() { printf '%s\n' "$new_files/$1"; }
 
-# Makes ready what was saved. A link where possible, since putting back must work on a full disk, too.
+# Prepares a saved file. By a hard link if possible, because restoring must work on a full disk too.
 stage_saved() {
     local name=$1 print=$2 kept=$state/saved/$1.$2 new
     [ "$print" != none ] || return 0
@@ -244,7 +245,7 @@ stage_saved() {
     mkdir -p -- "$new_files" && rm -f -- "$new" && { ln -P -- "$kept" "$new" 2>/dev/null || cp -a -- "$kept" "$new"; }
 }
 
-# Names of one program become links of one file, by which bridge knows host-local as itself and starts no process.
+# Names of one program become links of one file. bridge then calls host-local without starting a process.
 declare -A file_of=()
 stage_new() {
     local name=$1 source=$2 print=$3 new
@@ -262,7 +263,7 @@ stage_new() {
     check_plugin "$new"
 }
 
-# The moment of change: one rename(2), or one unlink(2) where nothing was before.
+# Replaces the file by one rename(2), or removes it by one unlink(2) if there was none before.
 exchange() {
     local name=$1 print=$2
     if [ "$print" = none ]; then
@@ -272,7 +273,7 @@ exchange() {
     fi
 }
 
-# Puts back what the journal says was exchanged. Nothing in here ends the script: every file gets its try.
+# Restores the files that the journal names. A failure does not end the script; every file is tried.
 undo() {
     local kind name before after now failed=
     while read -r kind name before after; do
@@ -291,7 +292,7 @@ undo() {
     rm -f -- "$state/journal"
 }
 
-# What an earlier run that was killed has left.
+# Cleans up after an earlier run that was killed.
 recover() {
     local kind sum _
     if [ -f "$state/journal" ]; then
@@ -306,7 +307,7 @@ recover() {
     tidy
 }
 
-# Removes what nobody needs any more: unfinished files, saved ones that the manifest does not name, empty state.
+# Removes incomplete files, saved files that the manifest does not name, and an empty state folder.
 tidy() {
     local file name print keep
     rm -rf -- "$new_files"
@@ -327,8 +328,8 @@ tidy() {
     done
 }
 
-# Brings the folder from one state to another: all files or none. Wants every new file staged; takes the names of the
-# plugins that change, with before[] and after[], and the manifest's arrays as they shall be.
+# Replaces all files or none. Arguments: the names of the plugins that change. Expects the new files in the staging
+# folder, the fingerprints in before[] and after[], and the manifest's arrays in their new state.
 declare -A before=() after=()
 transact() {
     local name now
@@ -354,12 +355,12 @@ transact() {
     sync -- "$bin" || die "cannot write $bin"
     mv -fT -- "$state/manifest.part" "$state/manifest" || die "cannot write $state/manifest"
     in_flight=
-    # Done. Whatever of this fails is left to the next run.
+    # The change is complete. If one of these steps fails, the next run repeats it.
     sync -- "$state" && rm -f -- "$state/journal" && tidy || note "$state could not be cleaned up"
 }
 
 # ---------------------------------------------------------------------------------------------------------------
-# Beginning and end
+# Start and end
 
 in_flight='' locked=''
 made_dirs=()
@@ -384,7 +385,7 @@ finish() {
     exit "$status"
 }
 
-# Says why the folder cannot be written, before time is spent on a build.
+# Reports a folder that cannot be written, before the build.
 check_bin_dir() {
     local there=$bin
     [ ! -e "$bin" ] || [ -d "$bin" ] || die "$bin is not a folder"
@@ -412,7 +413,7 @@ make_bin_dir() {
     done
 }
 
-# The folder itself is what is locked, so that no lock file is left behind. 9 stays open until the end.
+# Locks the folder itself, which leaves no lock file behind. File descriptor 9 stays open until the end.
 lock() {
     exec 9<"$bin" || die "cannot open $bin"
     if ! flock --nonblock 9; then
@@ -426,14 +427,14 @@ lock() {
 # ---------------------------------------------------------------------------------------------------------------
 # The three verbs
 
-# Where the programs come from, and which: sets source_dir and names.
+# Sets names: the plugins to install.
 find_plugins() {
     local listed name
     if [ "$plugins" ]; then
         read -r -d '' -a names < <(printf '%s\0' "${plugins//,/ }") || true
         [ ${#names[@]} -gt 0 ] || misuse "--plugins names none"
         for name in "${names[@]}"; do
-            # In particular no dot and no slash: names become names of files.
+            # No dot and no slash, because the names become file names.
             [[ $name =~ ^[a-z0-9][a-z0-9_-]*$ ]] || misuse "'$name' is no name of a plugin"
         done
         mapfile -t names < <(sorted "${names[@]}")
@@ -516,7 +517,7 @@ install_plugins() {
     say "Installed in $bin: ${todo[*]}."
 }
 
-# Narrows the plugins that can be taken back ($@) to those asked for: sets names.
+# Sets names: the plugins to restore, of those that can be restored ($@).
 select_kept() {
     local name
     mapfile -t names < <(sorted "$@")
@@ -529,7 +530,7 @@ select_kept() {
     mapfile -t names < <(sorted "${names[@]}")
 }
 
-# Decides about one plugin: is it to go from what we installed ($2) to what was before ($3)? Adds to todo or left.
+# Decides whether one plugin changes from our file ($2) to the earlier one ($3). Adds its name to todo or left.
 plan_return() {
     local name=$1 ours=$2 goal=$3 now
     now=$(fingerprint "$bin/$name")
@@ -539,7 +540,7 @@ plan_return() {
         return
     fi
     settled+=("$name")
-    # Of the same contents as ours, it may yet differ in mode or owner: that one is put back.
+    # A file with the same content as ours may have another mode or owner, so it is restored too.
     if [ "$now" = "$goal" ] && [ "$now" != "$ours" ]; then
         say "$name: is already what it was before"
         return
@@ -553,17 +554,17 @@ plan_return() {
     fi
 }
 
-# Host ports that our portmap holds are in a table that the reference's does not know. So ours hands them over before it
-# goes, and afterwards what came while it was going: it stays open as 8 for that.
+# The reference's portmap does not know the table with our host ports. So our portmap exports them before its file
+# changes, and again afterwards, for pods that started in the meantime. File descriptor 8 keeps the program open for that.
 leaving='' stayed=''
 
-# portmap, which was $1, gives way to a program that is not ours: finds who can hand over.
+# Called if another program replaces our portmap ($1). Opens a program that can export the host ports.
 portmap_leaves() {
     local name
     [ "$host_ports" != keep ] && [[ " ${settled[*]} " == *' portmap '* ]] || return 0
-    # Nobody else can read the tables, and where nobody else installs plugins there are no pods.
+    # Only root can read the tables. Without root this is no node with pods.
     [ "$(id -u)" -eq 0 ] || return 0
-    # Any name will do, since the program is the same.
+    # Every name leads to the same program.
     for name in "${todo[@]}"; do
         [ "${before[$name]}" = "$1" ] || continue
         exec 8<"$bin/$name" || die "cannot open $bin/$name"
@@ -579,7 +580,7 @@ portmap_leaves() {
 hand_over() {
     local line said status=0 arguments=("$@")
     [ "$leaving" ] || return 0
-    # Without a word from us it chooses as the reference does: iptables where that can be used.
+    # Without --to, portmap chooses as the reference does: iptables if the node has it.
     [ "$host_ports" = auto ] || arguments+=(--to "$host_ports")
     # shellcheck disable=SC2016 # for the shell inside to expand
     said=$(timeout --kill-after=1 300 env -i PATH="$PATH" \
@@ -596,7 +597,8 @@ hand_over() {
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ]
 }
 
-# Ends both ways back: stages, transacts with the manifest as the caller has made it, reports.
+# The last part of --rollback and --uninstall: prepares the files, exchanges them, reports. The caller has set the
+# manifest's arrays.
 carry_out_return() {
     local name
     if [ "$dry_run" ]; then
@@ -630,7 +632,7 @@ roll_back() {
     for name in "${names[@]}"; do
         plan_return "$name" "${installed[$name]}" "${last_replaced[$name]}"
     done
-    # An earlier Ferrule knows the table.
+    # An earlier Ferrule knows our table.
     [ "${last_installed[portmap]-}" != - ] || portmap_leaves "${installed[portmap]}"
     for name in "${settled[@]}"; do
         if [ "${last_installed[$name]}" = - ]; then
@@ -723,7 +725,7 @@ done
 
 bin=$(realpath -m -- "$bin")
 state=$bin/.ferrule
-# On the same file system as what it is to replace.
+# On the same file system as the files that it replaces.
 new_files=$bin/.ferrule-new
 check_bin_dir
 trap finish EXIT
@@ -740,6 +742,6 @@ esac
 if [ "$demo" ]; then
     exec 9>&-
     locked=
-    # cnirun is no plugin and is not installed.
+    # cnirun is not a plugin, so it is not installed.
     "$here/examples/demo.sh" --bin-dir "$bin" --runner "$source_dir/cnirun"
 fi

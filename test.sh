@@ -13,6 +13,7 @@ all_steps=(packages lint build unit kernel doc install demo)
 usage() {
     cat <<END
 Usage: ./test.sh [STEP ...]
+       ./test.sh kernel --arch arm64
 
 Runs everything that has to hold before a change is accepted; CI runs the same.
 As root on Debian: tests make network namespaces, mounts and firewall rules, each
@@ -21,12 +22,16 @@ in namespaces of its own.
 Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck
+  lint      format, clippy, cargo-deny $cargo_deny (installed if missing), shellcheck,
+            tests/architecture.sh (the rules of ARCHITECTURE.md)
   build     the static plugins and cnirun (build.sh)
   unit      cargo test on the workspace: unit, integration, documentation, with the
             plugins just built in FERRULE_BIN_DIR
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
-            "ignored, stock kernel", and a sample of the conformance suite
+            "ignored, stock kernel", and a sample of the conformance suite.
+            With --arch arm64 instead: the chain of plugins from ADD to DEL, with
+            traffic, built for arm64, on Debian's kernel for arm64. It installs
+            qemu-system-arm if that is missing, and is not part of a run of all steps
   doc       the documentation builds without a warning
   install   tests/install.sh
   demo      examples/demo.sh, if it is there
@@ -42,8 +47,8 @@ die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
 passed=0 failed=0
 
-# Runs a step's function, with its time; a failure is counted by tests() or here. Errexit does not reach into what is
-# tested by "if": those functions look after their own failures.
+# Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
+# function that "if" tests, so these functions check for failures themselves.
 step() {
     local name=$1 began=$SECONDS before=$failed
     shift
@@ -107,8 +112,10 @@ shell() {
     shellcheck "${scripts[@]}"
 }
 
+architecture() { ./tests/architecture.sh; }
+
 build() {
-    FERRULE_BIN_DIR=$(./build.sh) || return 1
+    FERRULE_BIN_DIR=$(./build.sh ${arch:+--arch "$arch"}) || return 1
     export FERRULE_BIN_DIR
     say "$FERRULE_BIN_DIR"
 }
@@ -121,9 +128,20 @@ unit() { tests cargo test --locked --workspace --no-fail-fast; }
 # Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
 # as the runner's own tests do, those tests are left out.
 kernel() {
-    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh || return 1
-    tests ./tests/kernel.sh
+    local guest=(${arch:+--arch "$arch"})
+    if [ "$arch" ] && ! command -v qemu-system-aarch64 >/dev/null; then
+        apt_install qemu-system-arm || { apt-get update && apt_install qemu-system-arm; } || return 1
+    fi
+    ./tests/guest.sh "${guest[@]}" --download || return 1
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh "${guest[@]}" || return 1
+    if [ "$arch" ]; then
+        tests ./tests/guest.sh "${guest[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
+    else
+        tests ./tests/kernel.sh
+    fi
 }
+
+apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"; }
 
 doc() { RUSTDOCFLAGS="${RUSTDOCFLAGS-} -D warnings" cargo doc --locked --workspace --no-deps; }
 
@@ -132,17 +150,25 @@ demo() { ./examples/demo.sh --bin-dir "$FERRULE_BIN_DIR"; }
 # ---------------------------------------------------------------------------------------------------------------
 
 declare -A wanted=()
-for argument; do
-    case $argument in
+arch=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --arch)
+        [ "${2-}" = arm64 ] || die "the only value of --arch is arm64"
+        arch=$2
+        shift
+        ;;
     -h | --help)
         usage
         exit
         ;;
-    packages | lint | build | unit | kernel | doc | install | demo) wanted[$argument]=1 ;;
-    *) die "unknown step '$argument'; see ./test.sh --help" ;;
+    packages | lint | build | unit | kernel | doc | install | demo) wanted[$1]=1 ;;
+    *) die "unknown step '$1'; see ./test.sh --help" ;;
     esac
+    shift
 done
-if [ $# -eq 0 ]; then
+[ -z "$arch" ] || [ "${!wanted[*]}" = kernel ] || die "--arch belongs to the step kernel alone"
+if [ ${#wanted[@]} -eq 0 ]; then
     for name in "${all_steps[@]}"; do wanted[$name]=1; done
 fi
 
@@ -164,7 +190,7 @@ if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy deny shell; do
+    for check in fmt clippy deny shell architecture; do
         step "lint: $check" "$check" || end
     done
 fi

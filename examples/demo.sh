@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows the plugins at work, on a node that exists only for that. Run with --help for the rest.
+# Shows the plugins at work on a temporary node. --help has the options.
 set -euo pipefail
 export LC_ALL=C
 
@@ -9,25 +9,23 @@ usage() {
     cat <<'TEXT'
 Usage: examples/demo.sh [--bin-dir DIR] [--runner FILE]
 
-Makes a node, two pods and an outside client from network namespaces, attaches
-the pods through the conflists beside this script as a container runtime does,
-and tries what pods do: reach their gateway, each other and the world outside.
-Calls a pod's host port from outside, from the node and from the pod itself.
-Measures a pod whose bandwidth is limited, and one whose is not. Then detaches
-them, finds the host port closed and looks for leftovers. Takes less than ten
-seconds.
+Makes a node, two pods and an outside client from network namespaces. Attaches
+the pods through the conflists in this folder, as a container runtime does. Then
+a pod pings its gateway, the other pod and the client. The client, the node and the
+pod itself connect to the pod's host port. The script measures a pod with a
+bandwidth limit and one without. At the end it detaches the pods, checks that the
+host port is closed, and looks for leftovers. This takes less than ten seconds.
 
-Needs root, and the commands ip, ss, nft, ping, iperf3 and unshare. Everything
-happens in namespaces of its own, with its own /run and /var/lib/cni: neither the
-machine's network nor its files change, and all is gone when the script ends. Only
-kernel modules stay loaded; ifb, where it is one, brings two idle links, ifb0 and
-ifb1.
+Needs root, and the commands ip, ss, nft, ping, iperf3 and unshare. Everything runs
+in private namespaces, with a private /run and /var/lib/cni. The machine's network
+and files do not change. Only kernel modules stay loaded; if ifb is a module, it
+creates two unused links, ifb0 and ifb1.
 
-  --bin-dir DIR  the plugins (default: what ./build.sh makes)
-  --runner FILE  the program that plays the runtime (default: cnirun in that folder)
+  --bin-dir DIR  the folder with the plugins (default: build them with ./build.sh)
+  --runner FILE  the program that acts as the runtime (default: cnirun in that folder)
   -h, --help     print this
 
-The exit status is 0 if everything was as it should be.
+The exit status is 0 if every step succeeded.
 TEXT
 }
 
@@ -41,9 +39,9 @@ readonly node_v4=192.0.2.1 client_v4=192.0.2.2
 readonly node_v6=2001:db8::1 client_v6=2001:db8::2
 readonly pods=(pod1 pod2)
 readonly loopback_dir=/run/cni/loopback.d
-# What the runtime asks for: in bit/s, towards pod1 and from it. The bursts are containerd's, which stand for none.
+# The runtime's limits for pod1 in bit/s, to it and from it. containerd sends this burst if none is configured.
 readonly to_pod1=10000000 from_pod1=20000000 burst=4294967295
-# And the port of the node that leads to port 80 of pod1.
+# The port of the node that leads to port 80 of pod1.
 readonly host_port=8080
 readonly mappings="\"portMappings\": [{\"hostPort\": $host_port, \"containerPort\": 80, \"protocol\": \"tcp\"}]"
 readonly -A cap_args=(
@@ -52,9 +50,9 @@ readonly -A cap_args=(
     [ferrule-dual-stack/pod1]="{$mappings}"
 )
 
-# --- the stage
+# --- the node
 
-# Runs this script once more, in namespaces of its own. They die with the last process in them.
+# Runs this script again in new namespaces, which end with the last process in them.
 go_inside() {
     local tool
     [ "$(id -u)" -eq 0 ] || die "needs root, for namespaces"
@@ -67,8 +65,8 @@ go_inside() {
     exec unshare --net --mount --propagation private "$here/demo.sh" --bin-dir "$bin_dir" --runner "$runner" --inside
 }
 
-# Whether the namespaces are those that go_inside has made. Nothing may ever run in somebody else's, whatever the
-# command line says; the caller of this script is still where he was.
+# Whether go_inside has made the present namespaces: they differ from the caller's. The script must change nothing
+# in other namespaces, even if it is started with --inside by hand.
 is_inside() {
     local kind own
     for kind in net mnt; do
@@ -77,21 +75,21 @@ is_inside() {
     done
 }
 
-# A fresh /run and /var/lib/cni, as a node has after it has booted.
+# An empty /run and /var/lib/cni, as on a node after its start.
 private_folders() {
     mount -t tmpfs -o mode=0755 tmpfs /run
     mkdir -p /run/netns /run/lock "$loopback_dir"
-    # A machine without the folder gets it in a /var/lib of our own, not on its disk.
+    # If the machine has no such folder, make it in a private /var/lib, not on the disk.
     [ -d /var/lib/cni ] || { mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/cni; }
     mount -t tmpfs -o mode=0755 tmpfs /var/lib/cni
-    # The old one would go on showing the machine's interfaces.
+    # The old /sys would still show the machine's interfaces.
     mount -t sysfs sysfs /sys
     for program in loopback bridge host-local portmap bandwidth; do
         [ -x "$bin_dir/$program" ] || die "no $program in $bin_dir"
     done
 }
 
-# What still runs in the pods when the script ends too early.
+# Ends the processes that still run in the pods if the script fails.
 end_leftovers() {
     for pod in "${pods[@]}" client; do
         ip netns pids "$pod" 2>/dev/null | xargs -r kill 2>/dev/null || true
@@ -104,7 +102,7 @@ make_node() {
     for pod in "${pods[@]}" client; do
         ip netns add "$pod"
     done
-    # The client knows its own link and nothing beyond: a pod gets an answer only if it appears as the node.
+    # The client has no route to any pod, so it can answer a pod only if the pod's traffic is masqueraded.
     ip link add out0 type veth peer name eth0 netns client
     ip address add $node_v4/24 dev out0
     ip address add $node_v6/64 dev out0 nodad
@@ -113,7 +111,7 @@ make_node() {
     ip -n client address add $client_v6/64 dev eth0 nodad
     ip -n client link set lo up
     ip -n client link set eth0 up
-    # The client notes who has pinged it.
+    # The client records the source addresses of pings.
     ip netns exec client nft -f - <<'TEXT'
 table inet guestbook {
     set pinged4 { type ipv4_addr; flags dynamic; size 64; }
@@ -130,13 +128,14 @@ TEXT
 
 # --- the runtime
 
-# cni FOLDER VERB NETWORK POD IFNAME: what a container runtime does with libcni. What it asks for is the same for every verb.
+# cni FOLDER VERB NETWORK POD IFNAME: runs a verb as a container runtime does with libcni, with the same requests for
+# every verb.
 cni() {
     CAP_ARGS=${cap_args[$3/$4]-} "$runner" --cni-path "$bin_dir" --netconf-path "$1" "$2" "$3" "/run/netns/$4" \
         --ifname "$5" --container-id "demo-$4"
 }
 
-# containerd sets lo up with a network of its own, before the real one.
+# containerd first sets lo up, with a separate network.
 loopback() {
     cat >"$loopback_dir/99-loopback.conflist" <<'TEXT'
 { "cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [{ "type": "loopback" }] }
@@ -144,13 +143,13 @@ TEXT
     cni "$loopback_dir" "$1" cni-loopback "$2" lo
 }
 
-# --- what to look at
+# --- readers
 
-# address POD FAMILY: without the prefix length
+# address POD FAMILY: the pod's address without prefix length
 address() { ip -n "$1" "-$2" -o address show dev eth0 scope global 2>/dev/null | awk '{ sub("/.*", "", $4); print $4 }'; }
 gateway() { ip -n "$1" "-$2" route show default | awk '{ print $3 }'; }
 
-# reaches POD ADDRESS: a few tries, since IPv6 takes a moment to find its neighbours
+# reaches POD ADDRESS: pings up to five times, because neighbour discovery of IPv6 takes time
 reaches() {
     local try
     for try in 1 2 3 4 5; do
@@ -170,7 +169,7 @@ guests() { ip netns exec client nft list set inet guestbook "pinged$1" | sed -n 
 reservations() {
     local file
     for file in "/var/lib/cni/networks/$1"/*; do
-        # Files that are named after an address; the others are host-local's memory.
+        # Only files that are named after an address are reservations.
         case ${file##*/} in
         *[!0-9a-f.:]*) ;;
         *[.:]*) printf '%s\n' "${file##*/}" ;;
@@ -178,7 +177,7 @@ reservations() {
     done
 }
 
-# --- the acts
+# --- the steps
 
 attach() {
     local network=$1 families=$2 pod family found
@@ -209,8 +208,8 @@ try_traffic() {
     ok "to the client it looks like the node, $seen: masqueraded"
 }
 
-# transfer POD PORT SECONDS [OPTION...]: sends to the client outside, or with --reverse receives from it. What iperf3 has to
-# say about it is in /run/transfer.PORT then.
+# transfer POD PORT SECONDS [OPTION...]: sends to the client outside, or receives from it with --reverse. The output of
+# iperf3 goes to /run/transfer.PORT.
 transfer() {
     local pod=$1 port=$2 seconds=$3 try
     shift 3
@@ -219,12 +218,12 @@ transfer() {
         [ -z "$(ip netns exec client ss -Hltn "sport = :$port")" ] || break
         sleep 0.02
     done
-    # Small blocks, since iperf3 does not count one that is not complete at the end.
+    # Small blocks, because iperf3 does not count an incomplete block at the end.
     ip netns exec "$pod" timeout 10 iperf3 --client $client_v4 --port "$port" --time "$seconds" --length 16K \
         --format k "$@" >"/run/transfer.$port" 2>&1 || true
 }
 
-# Sets rate, in kbit/s: what arrived in the transfer with that port
+# read_rate PORT: sets rate to the received kbit/s of that transfer
 read_rate() {
     rate=$(awk '$NF == "receiver" { print int($7) }' "/run/transfer.$1")
     [ -n "$rate" ] || fail "iperf3 has no result: $(tail -n 1 "/run/transfer.$1")"
@@ -232,7 +231,7 @@ read_rate() {
 
 in_mbit() { awk -v kbit="$1" 'BEGIN { printf "%.1f Mbit/s", kbit / 1000 }'; }
 
-# expect_rate WHAT PORT LIMIT: 15 percent more or less will do. Headers count as well, so 95.6 percent is what to expect.
+# expect_rate WHAT PORT LIMIT: allows a difference of 15 percent. Headers count too, so TCP carries 95.6 percent.
 expect_rate() {
     local limit=$(($3 / 1000)) rate
     read_rate "$2"
@@ -241,8 +240,8 @@ expect_rate() {
     ok "$1: $(in_mbit "$rate"); the limit is $(in_mbit $limit)"
 }
 
-# calls PLACE ADDRESS [COMMAND...]: has iperf3 in PLACE call that address of the node at the host port, which leads to the
-# one in pod1 there; sets seen, to whom pod1 has seen calling. The command goes to PLACE.
+# calls PLACE ADDRESS [COMMAND...]: connects from PLACE to the host port at that address of the node. Sets seen to the
+# source address that the server in pod1 sees. COMMAND runs a program in PLACE.
 calls() {
     local place=$1 address=$2 try server
     shift 2
@@ -268,21 +267,21 @@ expect_call() {
     ok "host port $host_port of $address leads to pod1 from $place; pod1 sees $who, $seen"
 }
 
-# In the client and in pod1 by ip netns exec; the node is where this script runs.
+# The client and pod1 need ip netns exec; the script runs on the node.
 try_host_port() {
     local family=$1 outside=$2 node=$3 gate
     gate=$(gateway pod1 "$family")
     expect_call "the client itself" outside "$node" "$outside" ip netns exec client
     expect_call "the node itself" "the node" "$node" "$node"
-    # An answer would not come back the way of the question: masqueraded.
+    # Masqueraded: the answer would otherwise bypass the node.
     expect_call "its gateway" "pod1 itself" "$node" "$gate" ip netns exec pod1
-    # Over IPv6 the kernel has no way from there.
+    # The kernel does not route from ::1.
     if [ "$family" = 4 ]; then
         expect_call "its gateway" "the node's loopback" 127.0.0.1 "$gate"
     fi
 }
 
-# Whether a connection to the host port is refused, at once.
+# Fails unless a connection to the host port is refused at once.
 expect_closed() {
     local node=$1 outcome
     outcome=$(ip netns exec client timeout 5 iperf3 --client "$node" --port $host_port 2>&1) || true
@@ -295,8 +294,8 @@ ifbs() { ip -o link show type ifb | awk '{ sub(":$", "", $2); print $2 }'; }
 try_limits() {
     local rate ifb
     ifb=$(ifbs)
-    [ -n "$ifb" ] || fail "there is no IFB, through which what pod1 sends would pass"
-    # One direction after the other: the acknowledgements of one would wait in the queue of the other.
+    [ -n "$ifb" ] || fail "there is no IFB for the traffic from pod1"
+    # One direction after the other, because acknowledgements would wait in the other direction's queue.
     transfer pod2 5203 1 &
     transfer pod1 5201 2 --reverse
     transfer pod1 5202 2
@@ -318,8 +317,8 @@ check() {
     ip -n pod1 -4 route del default
     ! cni "$here" check "$network" pod1 eth0 2>/run/complaint || fail "CHECK does not see that the default route is gone"
     ip -n pod1 -4 route add default via "$gate"
-    cni "$here" check "$network" pod1 eth0 || fail "CHECK of the mended pod1"
-    ok "CHECK notices a default route that is gone, and is content when it is back"
+    cni "$here" check "$network" pod1 eth0 || fail "CHECK of the repaired pod1"
+    ok "CHECK fails without the default route, and succeeds when it is back"
 }
 
 detach() {
@@ -332,7 +331,7 @@ detach() {
     ok "DEL: ${pods[*]}, one of them twice"
 }
 
-# expect_none WHAT FOUND
+# expect_none WHAT FOUND: fails if FOUND is not empty
 expect_none() {
     [ -z "$2" ] || fail "left behind: $1: $2"
     ok "no $1"
@@ -423,4 +422,4 @@ private_folders
 make_node
 act ferrule "4"
 act ferrule-dual-stack "4 6"
-headline "all is well"
+headline "all steps succeeded"

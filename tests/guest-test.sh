@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Tests of guest.sh, and that ./test.sh kernel fails if the guest does not start. The last line counts tests.
+# Tests of guest.sh, and that ./test.sh kernel fails if the guest does not start. Takes the options of guest.sh that
+# name the guest. The last line counts tests.
 set -uo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 work=$(mktemp -d)
+options=("$@")
 trap 'rm -rf -- "$work"' EXIT
 
 # expect STATUS COMMAND...: its output goes to $work/out and $work/err.
@@ -17,7 +19,7 @@ expect() {
 # has FILE REGEX
 has() { grep -q -- "$2" "$work/$1" || { echo "  no '$2' in std$1"; return 1; }; }
 
-guest() { "$root/tests/guest.sh" "$@"; }
+guest() { "$root/tests/guest.sh" "${options[@]}" "$@"; }
 
 the_command_has_status_streams_and_directory() {
     # Neither the console nor a process that stays behind gets in the way.
@@ -41,9 +43,8 @@ a_crash_is_a_failure_of_its_own() {
 }
 
 the_kernel_step_fails_if_the_guest_does_not_start() {
-    head -c 1M /dev/zero >"$work/image"
-    FERRULE_GUEST_KERNEL=$work/image expect 125 guest true && has err 'the guest did not start' &&
-        FERRULE_GUEST_KERNEL=$work/image expect 1 "$root/test.sh" kernel &&
+    export FERRULE_GUEST_KERNEL=$work/missing
+    expect 125 guest true && has err 'the guest did not start' && expect 1 "$root/test.sh" kernel "${options[@]}" &&
         has out 'the guest did not start' && has out '=== kernel: FAILED' && [ "$(tail -n 1 "$work/out")" = "0 passed, 1 failed" ]
 }
 

@@ -8,8 +8,8 @@ cache=/var/cache/ferrule-kernel
 
 usage() {
     cat <<END
-Usage: tests/guest.sh [--timeout SECONDS] COMMAND [ARGUMENT ...]
-       tests/guest.sh --download
+Usage: tests/guest.sh [--arch ARCH] [--timeout SECONDS] COMMAND [ARGUMENT ...]
+       tests/guest.sh [--arch ARCH] --download
 
 Boots Debian's kernel under qemu, without KVM, and runs the command there as root.
 
@@ -19,10 +19,13 @@ loaded on demand. The files that the guest uses must not change on this machine
 meanwhile. The command starts in the caller's directory, with an environment of
 PATH, HOME and LC_ALL, and an empty stdin. The guest ends with the command.
 
+  --arch ARCH        amd64 (default) or arm64. An arm64 guest sees the same files, but it
+                     runs only programs for arm64: busybox, coreutils and nft, which come
+                     from Debian, and what is built for it
   --timeout SECONDS  the limit for the command (default: 300); the guest's start and end
                      may take 60 seconds more
-  --download         only fetch and unpack the kernel package, unless this is done.
-                     It is kept in $cache; delete that to get a newer one
+  --download         only fetch and unpack the packages for the guest, unless this is done.
+                     They are kept in $cache; delete that to get newer ones
   -h, --help         print this
 
 FERRULE_GUEST_KERNEL names another kernel image, which must suit the modules.
@@ -36,40 +39,63 @@ say() { printf 'guest.sh: %s\n' "$*" >&2; }
 die() { say "$1"; exit "${2-125}"; }
 
 # ---------------------------------------------------------------------------------------------------------------
-# The kernel package
+# The packages
 
-# The package that linux-image-amd64 depends on; its name has the version.
-kernel_package() { apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p'; }
+# The package that linux-image-ARCH depends on; its name has the version.
+kernel_package() {
+    apt-cache "${apt[@]}" depends "linux-image-$arch" | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p'
+}
 
 fetch() {
     local package
     package=$(kernel_package) && [ -n "$package" ] || return 1
     say "downloading $package"
-    (cd "$work" && apt-get download -q -o APT::Sandbox::User=root "$package" >&2)
+    (cd "$work" && apt-get "${apt[@]}" download -q "$package" >&2) || return 1
+    [ "$arch" = amd64 ] ||
+        apt-get "${apt[@]}" install -q --yes --download-only --no-install-recommends busybox-static coreutils nftables >&2
 }
 
 # The package lists are fetched only if those at hand do not lead to the package.
 download() {
-    local root=$work/kernel version image offset
-    [ ! -d "$cache/amd64" ] || return 0
-    fetch || { apt-get update >&2 && fetch; } || die "cannot download Debian's kernel package"
+    local root=$work/kernel version image offset package link
+    [ ! -d "$cache/$arch" ] || return 0
+    if [ "$arch" != amd64 ]; then
+        # A state of its own keeps apt from adding the architecture to this machine. No package counts as installed.
+        mkdir -p "$work"/apt/lists/partial "$work"/apt/archives/partial
+        touch "$work/apt/status"
+        apt+=(-o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o "Dir::State=$work/apt"
+            -o "Dir::State::status=$work/apt/status" -o "Dir::Cache=$work/apt")
+    fi
+    fetch || { apt-get "${apt[@]}" update >&2 && fetch; } || die "cannot download Debian's packages for $arch"
     dpkg-deb -x "$work"/linux-image-*.deb "$root"
     version=$(ls "$root/lib/modules")
     depmod -b "$root" "$version"
-    # The guest would take longer to unpack its kernel than for the rest of its start.
     image=$root/boot/vmlinuz-$version
-    offset=$(grep -abo -m 1 $'\xfd7zXZ' "$image")
-    xz --decompress --single-stream < <(tail -c "+$((${offset%%:*} + 1))" "$image") >"$root/image"
+    if [ "$arch" = amd64 ]; then
+        # The guest would take longer to unpack its kernel than for the rest of its start.
+        offset=$(grep -abo -m 1 $'\xfd7zXZ' "$image")
+        xz --decompress --single-stream < <(tail -c "+$((${offset%%:*} + 1))" "$image") >"$root/image"
+    else
+        ln "$image" "$root/image"
+        # /bin, /lib and /sbin are links into /usr, as on this machine: each program hides this machine's.
+        mkdir -p "$root"/system/usr/{bin,lib,sbin}
+        ln -s usr/{bin,lib,sbin} "$root/system"
+        for package in "$work"/apt/archives/*.deb; do
+            dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$root/system"
+        done
+        for link in bin/sh sbin/modprobe; do ln -s /bin/busybox "$root/system/$link"; done
+    fi
     mkdir -p "$cache"
     cp -a "$root" "$cache/new.$$"
     # Fails if another run was faster.
-    mv -T "$cache/new.$$" "$cache/amd64" 2>/dev/null || rm -rf "$cache/new.$$"
+    mv -T "$cache/new.$$" "$cache/$arch" 2>/dev/null || rm -rf "$cache/new.$$"
 }
 
 # ---------------------------------------------------------------------------------------------------------------
 # The guest
 
-# Process 1 of the initramfs: makes the root and moves there. If a step fails, this process ends and the kernel panics.
+# Process 1 of the initramfs: makes the root and moves there. The kernel puts lower= of its command line into the
+# environment. If a step fails, this process ends and the kernel panics.
 # shellcheck disable=SC2016
 initramfs_init='#!/bin/busybox sh
 set -e
@@ -78,9 +104,10 @@ mount -t devtmpfs dev /dev
 for module in /modules/*; do insmod "$module"; done
 share="mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000"
 $share,ro,cache=loose host /host
+[ "$lower" = /host ] || $share,ro,cache=loose system /system
 mount -t tmpfs -o size=90% layer /layer
 mkdir /layer/upper /layer/work
-mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root
+mount -t overlay -o lowerdir=$lower,upperdir=/layer/upper,workdir=/layer/work root /root
 cd /root
 mkdir -p lib/modules var/lib/cni
 $share,ro,cache=loose modules lib/modules
@@ -118,14 +145,14 @@ busybox poweroff -f
 
 # The modules that the guest needs to see its root, in the order of their dependencies.
 first_modules() {
-    modprobe --config /dev/null --dirname "$cache/amd64" --set-version "$(ls "$cache/amd64/lib/modules")" \
+    modprobe --config /dev/null --dirname "$cache/$arch" --set-version "$(ls "$cache/$arch/lib/modules")" \
         --show-depends --all virtio_pci 9pnet_virtio 9p overlay | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
 }
 
 make_initramfs() {
     local root=$work/initramfs module number=10
-    mkdir -p "$root"/{bin,modules,proc,dev,host,layer,root}
-    cp "$(command -v busybox)" "$root/bin/busybox"
+    mkdir -p "$root"/{bin,modules,proc,dev,host,system,layer,root}
+    cp "$busybox" "$root/bin/busybox"
     for module in $(first_modules); do
         cp "$module" "$root/modules/$((number++)).ko"
     done
@@ -150,15 +177,17 @@ run() {
     mkdir "$control"
     touch "$control/stdout" "$control/stderr" "$work/console"
     printf '%s' "$root_init" >"$control/init"
-    printf 'cd %s && timeout -k 5 %s %s\nexit $?\n' "$(quote "$PWD")" "$limit" "$(quote "$@")" >"$control/command"
+    # /usr/bin/timeout is that of coreutils. Busybox's exits with 143, not 124, if the command takes too long.
+    printf 'cd %s && /usr/bin/timeout -k 5 %s %s\nexit $?\n' "$(quote "$PWD")" "$limit" "$(quote "$@")" >"$control/command"
 
-    # Fixed addresses spare the emulator from translating code again. String copies are fast on real processors only.
-    local -a qemu=(qemu-system-x86_64 -accel "tcg,thread=multi" -cpu "max,la57=off,erms=off,fsrm=off"
+    # Fixed addresses spare the emulator from translating code again.
+    local -a qemu=("${emulator[@]}" -accel "tcg,thread=multi"
         -smp "$(nproc)" -m 2048 -nodefaults -no-user-config -no-reboot -display none -serial "file:$work/console"
-        -kernel "${FERRULE_GUEST_KERNEL:-$cache/amd64/image}" -initrd "$work/initramfs.cpio"
-        -append "console=ttyS0 quiet panic=-1 oops=panic norandmaps nokaslr mitigations=off")
+        -kernel "${FERRULE_GUEST_KERNEL:-$cache/$arch/image}" -initrd "$work/initramfs.cpio"
+        -append "console=$console lower=$lower quiet panic=-1 oops=panic norandmaps nokaslr mitigations=off")
     export_folder host / on
-    export_folder modules "$cache/amd64/lib/modules" on
+    [ "$lower" = /host ] || export_folder system "$cache/$arch/system" on
+    export_folder modules "$cache/$arch/lib/modules" on
     export_folder control "$control" off
     setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + 60))" "${qemu[@]}" </dev/null >&2 &
     machine=$!
@@ -179,12 +208,17 @@ run() {
 
 # ---------------------------------------------------------------------------------------------------------------
 
-limit=300 only_download=''
+limit=300 only_download='' arch=amd64
 while [ $# -gt 0 ]; do
     case $1 in
     --timeout)
         [ $# -ge 2 ] || die "--timeout needs seconds" 2
         limit=$2
+        shift
+        ;;
+    --arch)
+        [ $# -ge 2 ] || die "--arch needs a name" 2
+        arch=$2
         shift
         ;;
     --download) only_download=1 ;;
@@ -198,8 +232,22 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ $# -gt 0 ] || [ "$only_download" ] || die "no command; see --help" 2
-for tool in qemu-system-x86_64 busybox cpio modprobe xz; do
-    command -v "$tool" >/dev/null || die "$tool is missing: ./test.sh packages installs it"
+apt=(-o APT::Sandbox::User=root)
+case $arch in
+amd64)
+    # String copies are fast on real processors only.
+    emulator=(qemu-system-x86_64 -cpu "max,la57=off,erms=off,fsrm=off") console=ttyS0
+    lower=/host busybox=$(command -v busybox || true)
+    ;;
+arm64)
+    # The architecture's own algorithm of pointer authentication is slow to emulate.
+    emulator=(qemu-system-aarch64 -machine virt -cpu "max,pauth-impdef=on") console=ttyAMA0
+    lower=/system:/host busybox=$cache/arm64/system/bin/busybox
+    ;;
+*) die "no guest is known for the architecture '$arch'" 2 ;;
+esac
+for tool in "${emulator[0]}" busybox cpio modprobe xz; do
+    command -v "$tool" >/dev/null || die "$tool is missing: ./test.sh installs it; see its --help"
 done
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT

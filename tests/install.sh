@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests of install.sh and of build.sh's list, on folders of their own, with small stand-ins for plugins. Wants root.
-# The last line counts tests: "N passed, N failed". Names given on the command line select tests.
+# Tests of install.sh and of build.sh's list of plugins, in temporary folders, with scripts that act as plugins. Needs root.
+# The last line counts tests: "N passed, N failed". Arguments are names of tests to run.
 #
-# shellcheck disable=SC2015 # A || B with the meaning of "unless"; every B ends the test
+# shellcheck disable=SC2015 # A && B || C: every C ends the test
 set -uo pipefail
 export LC_ALL=C
 
@@ -10,7 +10,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 reference=${FERRULE_REFERENCE_DIR:-/usr/lib/cni}
 [ "$(id -u)" -eq 0 ] || { echo "tests/install.sh: run this as root: it mounts and changes users" >&2; exit 1; }
 
-# In memory, in a mount namespace of its own: quicker than a disk that has to sync, and nothing is left behind.
+# On a tmpfs in a private mount namespace: no disk has to sync, and nothing is left behind.
 if [ -z "${FERRULE_TEST_NAMESPACE-}" ]; then
     FERRULE_TEST_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
 fi
@@ -19,8 +19,8 @@ trap 'umount -l -- "$base"; rmdir -- "$base"' EXIT
 mount -t tmpfs -o mode=0755 none "$base" || exit 1
 
 # ---------------------------------------------------------------------------------------------------------------
-# Fixture and assertions. Every test runs in a subshell, in $work, which is empty but for $tree, a copy of the
-# scripts that other users can read. An assertion that does not hold ends the subshell.
+# Fixture and assertions. Every test runs in a subshell, in $work. That folder contains only $tree, a copy of the
+# scripts that other users can read. A failed assertion ends the subshell.
 
 fail() { printf '  %s\n' "$*"; exit 1; }
 
@@ -33,7 +33,7 @@ run() {
 
 succeeds() { run "$@"; [ "$status" -eq 0 ] || fail "install.sh $*: status $status: $out $err"; }
 
-# It fails with status $1, says $2 on stderr, in one line, and changes nothing.
+# install.sh fails with status $1, prints one line with $2 to stderr, and changes nothing.
 refuses() {
     local want=$1 words=$2 was
     shift 2
@@ -47,7 +47,7 @@ refuses() {
 
 says() { [[ $out$err == *"$1"* ]] || fail "does not say '$1' but: $out $err"; }
 
-# Everything in a folder: kind, mode, name, where a link leads; then contents.
+# The state of a folder: type, mode, name and link target of each entry; then the contents.
 snapshot() {
     (
         cd "$1" || exit
@@ -56,7 +56,7 @@ snapshot() {
     )
 }
 
-# What a runtime can find in a folder.
+# The files that a runtime can find in a folder.
 visible() {
     (
         cd "$1" || exit
@@ -74,7 +74,7 @@ no_leftovers() {
     done
 }
 
-# fake DIR VERSION NAME...: programs that answer VERSION like a plugin if they are asked as a runtime asks.
+# fake DIR VERSION NAME...: creates programs that answer VERSION like a plugin if they are called as a runtime calls them.
 fake() {
     local dir=$1 version=$2 name
     shift 2
@@ -371,8 +371,8 @@ test_a_manifest_of_the_future_is_not_guessed_at() {
 # ---------------------------------------------------------------------------------------------------------------
 # Host ports of running pods
 
-# v1 and v2 with a portmap that writes into $work/handed how it was told to hand host ports over, and whether it still was
-# in its place then; with the status in $work/status.
+# v1 and v2 with a portmap that records its arguments in $work/handed, and whether it was still installed then. It exits
+# with the status in $work/status.
 with_portmap() {
     local dir
     fake v1 1.0.0 portmap
@@ -403,7 +403,7 @@ test_host_ports_are_handed_over_before_portmap_goes_and_once_more() {
         succeeds --from v1
         handed ''
         succeeds "$verb"
-        # 8 is the file that was opened, by whose name a script knows itself; a program is told that it is portmap.
+        # A script sees the name of the open file descriptor, 8; a real program sees the name portmap.
         handed $'hand-back there 8 \nhand-back gone 8 '
         says "portmap: hand over container one: 2 host ports"
         same old/portmap "$bin/portmap"
@@ -591,7 +591,7 @@ test_a_file_system_without_exec() {
 }
 mount_noexec() { mount --bind "$bin" "$bin" && mount -o remount,noexec,bind "$bin"; }
 
-# Calls a function to mount, then a command, in a mount namespace of their own.
+# Calls a function that mounts, then a command, in a new mount namespace.
 private() {
     local prepare=$1
     shift
@@ -605,7 +605,7 @@ private() {
     ' private "$@" || exit 1
 }
 
-# install.sh --from v1 fails with $1 on stderr, and what a runtime sees is as before.
+# install.sh --from v1 fails with $1 on stderr, and a runtime finds the same files as before.
 install_fails() {
     local was
     was=$(visible "$bin")
@@ -617,7 +617,7 @@ install_fails() {
 }
 
 # ---------------------------------------------------------------------------------------------------------------
-# Failures midway, interruptions, company
+# Failures in the middle, interruptions, concurrent runs
 
 test_a_full_disk() {
     head -c 600000 /dev/zero >>v1/loopback
@@ -650,7 +650,7 @@ test_a_failed_update_leaves_the_earlier_installation() {
     same old/bridge "$bin/bridge"
 }
 
-# Programs that count their calls, and at the one asked for either fail or kill install.sh and do nothing.
+# Programs that count their calls. At the selected call they either fail, or kill install.sh and do nothing.
 make_faults() {
     local tool
     mkdir faults
@@ -675,8 +675,8 @@ faulty() {
     FAULT=$1 FAULT_AT=$2 PATH=$work/faults:$PATH "$tree/install.sh" --bin-dir "$bin" "${@:3}" >out 2>err || status=$?
 }
 
-# At every step in turn: from v1 over somebody else's files, with install.sh and the arguments from $3 on. A file is at
-# no step anything but v1's or that of the folder $2.
+# Fails or kills install.sh at every step in turn; its arguments begin at $3, and other files are installed before. At
+# every step each file is that of v1 or that of the folder $2.
 each_step() {
     local step kind=$1 goal=$2
     shift 2
@@ -710,7 +710,7 @@ test_an_interrupted_installation_can_be_run_again_or_taken_back() {
         succeeds --from v2
         for name in $all; do same "v2/$name" "$bin/$name"; done
         no_leftovers
-        # If it was killed after the commit, it is the last one, and the second was none.
+        # A kill after the commit leaves the last state, and the second run had nothing to do.
         succeeds --rollback
         [ "$(visible "$bin")" = "$was" ] || fail "step $1: rollback leads elsewhere"
         rm -rf "$bin"
@@ -748,7 +748,7 @@ test_a_signal_restores_too() {
     fake "$bin" old bridge
     was=$(snapshot "$bin")
     mkdir slow
-    # The second plugin's exchange takes its time, and then the signal is there.
+    # Replacing the second plugin takes long enough for the signal to arrive.
     cat >slow/mv <<END
 #!/bin/bash
 case \$* in *"$bin/host-local") kill -TERM \$PPID; sleep 0.3 ;; esac
@@ -790,13 +790,13 @@ test_many_at_once() {
     [ "$(snapshot "$bin")" = "$was" ] || fail "not as before"
 }
 
-# A real program, because only those can be "text file busy"; a byte more behind its end makes it another one.
+# A real program, because only those can be "text file busy". An additional byte at its end makes it another one.
 make_programs() {
     mkdir p1 p2
     cp "$reference/loopback" p1/loopback
     { cat "$reference/loopback" && echo more; } >p2/loopback && chmod 0755 p2/loopback
 }
-# Starts the plugin over and over until $work/stop is there; one line per failure.
+# Starts the plugin repeatedly until $work/stop exists. Prints one line for each failure.
 keep_running() {
     local runs=0
     while [ ! -e "$work/stop" ]; do
@@ -829,7 +829,7 @@ test_a_runtime_never_meets_a_gap_in_50_installations() {
     done
 }
 
-# The same observer has to see the gaps of a plain copy, or the test above would prove nothing.
+# The same observer must see the gaps of a plain copy. Otherwise the test above would prove nothing.
 test_the_observer_sees_the_gap_of_a_plain_copy() {
     make_programs
     mkdir "$bin" && cp p1/loopback "$bin"
@@ -894,7 +894,8 @@ test_the_demo_gets_the_folder() {
     same v1/bridge "$bin/bridge"
 }
 
-# Stand-ins: every package is there but those in $work/missing; what apt-get is called with is in $work/apt.
+# Scripts that act as dpkg-query and apt-get: every package is installed except those in $work/missing. $work/apt has
+# apt-get's arguments.
 make_debian() {
     mkdir debian
     cat >debian/dpkg-query <<END

@@ -6,6 +6,8 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
+//! - [`ip`]: IP addresses as bytes.
+//! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //!
 //! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a
 //! plugin opens netlink sockets or enters namespaces.
@@ -13,9 +15,11 @@
 #![deny(missing_docs)]
 
 pub mod conntrack;
+pub mod ip;
 pub mod iptables;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
+pub mod retry;
 pub mod sysctl;

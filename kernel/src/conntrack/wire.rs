@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Filter, Flow, Tuple};
+use crate::ip::from_octets;
 use crate::netlink::Message;
 use crate::netlink::message::{F_DUMP, find_attr};
 
@@ -105,11 +106,7 @@ fn tuple(attributes: &[u8]) -> Option<(u8, Tuple)> {
 }
 
 fn address(attributes: &[u8], kind: u16) -> Option<IpAddr> {
-    let value = find_attr(attributes, kind)?;
-    match value.len() {
-        4 => <[u8; 4]>::try_from(value).ok().map(IpAddr::from),
-        _ => <[u8; 16]>::try_from(value).ok().map(IpAddr::from),
-    }
+    from_octets(find_attr(attributes, kind)?)
 }
 
 #[cfg(test)]

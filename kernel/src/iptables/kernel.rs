@@ -5,9 +5,10 @@
 
 use crate::netlink::Socket;
 use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
+use crate::retry::{Limit, retry};
 
-/// Number of retries of a deletion after a concurrent change.
-const TRIES: u32 = 20;
+/// The attempts to delete a chain.
+const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
 
 /// The nat table of a family.
 pub const fn table(v6: bool) -> Table<'static> {
@@ -42,8 +43,8 @@ pub fn jumps(socket: &mut Socket, v6: bool, parent: &str, chain: &str) -> Result
 /// Deletes a chain, and the rules of `parents` that jump to it. A missing chain is not an error.
 pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str) -> Result<(), Error> {
     let table = table(v6);
-    let mut tries = TRIES;
-    loop {
+    // Another process may delete one of the rules or the chain, or add a jump to the chain.
+    retry(ATTEMPTS, Error::is_conflict, || {
         if chains(socket, &[(table, chain)])? == [None] {
             return Ok(());
         }
@@ -54,13 +55,8 @@ pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str
             }
         }
         batch.flush_chain(table, chain).delete_chain(table, chain);
-        match batch.commit(socket) {
-            // Retry: another process has deleted one of the rules or the chain, or has added a jump to the
-            // chain.
-            Err(error) if tries > 0 && (error.is_not_found() || error.is_taken()) => tries -= 1,
-            outcome => return outcome,
-        }
-    }
+        batch.commit(socket)
+    })
 }
 
 /// Deletes dead chains and the rules of `parent` that jump to them, in both families. `dead_chain` gets the

@@ -3,10 +3,11 @@
 
 use std::io;
 
-use super::{Listing, Programs};
+use super::{Listing, Programs, is_conflict};
+use crate::retry::{Limit, retry};
 
-/// Number of retries of a removal that fails, because another process may have changed the same rules.
-const TRIES: u32 = 10;
+/// The attempts to remove chains from one table.
+const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the legacy nat table" };
 
 /// The contents of the existing legacy nat tables, IPv4 first. Starts one process for each table.
 ///
@@ -27,19 +28,11 @@ fn programs() -> impl Iterator<Item = Programs> {
 /// Exit status and stderr of a failed program.
 pub fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
     for programs in programs() {
-        let mut tries = TRIES;
-        loop {
+        retry(ATTEMPTS, is_conflict, || {
             let listing = Listing::parse(&programs.save()?);
             let lines = removal(&listing, &dead(&listing));
-            if lines.is_empty() {
-                break;
-            }
-            match programs.restore(&lines) {
-                Ok(()) => break,
-                Err(_) if tries > 0 => tries -= 1,
-                Err(error) => return Err(error),
-            }
-        }
+            if lines.is_empty() { Ok(()) } else { programs.restore(&lines) }
+        })?;
     }
     Ok(())
 }

@@ -12,5 +12,5 @@ mod program;
 mod rule;
 
 pub use listing::Listing;
-pub use program::{Programs, Variant};
+pub use program::{Programs, Variant, is_conflict};
 pub use rule::Rule;

@@ -104,7 +104,8 @@ impl Programs {
     /// Applies these lines to the nat table with the `-restore` program: all of them or none.
     ///
     /// # Errors
-    /// The program cannot be started, or its exit status and stderr.
+    /// The program cannot be started, or its exit status and stderr. [`is_conflict`] tells whether another
+    /// attempt may succeed. A wait for the xtables lock that ends after 5 s is final.
     pub fn restore(&self, lines: &[String]) -> io::Result<()> {
         let program = format!("{}-restore", self.stem);
         let mut command = Command::new(&program);
@@ -122,7 +123,55 @@ impl Programs {
     }
 }
 
+/// Whether an error of [`Programs::restore`] means that a line did not fit the current rules: it deletes a
+/// rule that does not exist, or makes a chain that exists. If the lines fitted the rules of
+/// [`Programs::save`], another process has changed the table in between.
+pub fn is_conflict(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
 fn failure(program: &str, output: &Output) -> io::Error {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    io::Error::other(format!("{program}: {}: {}", output.status, stderr.trim()))
+    let conflicts = does_not_fit(output.status.code(), &stderr);
+    let kind = if conflicts { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    io::Error::new(kind, format!("{program}: {}: {}", output.status, stderr.trim()))
+}
+
+/// Whether exit code and stderr say that a line did not fit the current rules. Syntax errors have exit code 2.
+/// Exit code 4 means a time-out of the xtables lock, or an error of the kernel for iptables-nft.
+fn does_not_fit(code: Option<i32>, stderr: &str) -> bool {
+    /// The texts of ENOENT, EEXIST and EBUSY. musl has the last one for EBUSY.
+    const ERRORS: [&str; 4] =
+        ["(No such file or directory)", "(File exists)", "(Device or resource busy)", "(Resource busy)"];
+    match code {
+        Some(1) => stderr.contains("line ") && stderr.contains(" failed"),
+        Some(4) => ERRORS.iter().any(|text| stderr.contains(text)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The texts are those of iptables 1.8.9.
+    #[test]
+    fn a_conflict_is_told_from_a_final_error() {
+        let bad_rule =
+            "iptables-nft-restore: line 2 failed: Bad rule (does a matching rule exist in that chain?).";
+        let jumped_to = "iptables-nft-restore v1.8.9 (nf_tables): \nline 2: CHAIN_DEL failed (Device or resource busy): chain B";
+        for (code, stderr) in [(1, "iptables-restore: line 2 failed"), (1, bad_rule), (4, jumped_to)] {
+            assert!(does_not_fit(Some(code), stderr), "{stderr}");
+        }
+        let no_table = "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'";
+        let syntax =
+            "iptables-restore v1.8.9 (legacy): unknown option \"--nonsense\"\nError occurred at line: 2";
+        let locked = "Can't lock /run/xtables.lock: Resource temporarily unavailable\n\
+                      Another app is currently holding the xtables lock. Stopped waiting after 5s.";
+        let refused = "iptables-nft-restore v1.8.9 (nf_tables): \nline 2: RULE_APPEND failed (Invalid argument): rule in chain A";
+        for (code, stderr) in [(1, no_table), (2, syntax), (4, locked), (4, refused)] {
+            assert!(!does_not_fit(Some(code), stderr), "{stderr}");
+        }
+        assert!(!does_not_fit(None, "line 2 failed"));
+    }
 }

@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
 use super::socket::{Error, Socket};
+use crate::ip::{from_octets, octets};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
@@ -45,21 +46,6 @@ pub(super) fn family(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 2 } else { 10 }
 }
 
-/// The address's bytes, in network byte order.
-pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
-pub(super) fn ip_from(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
-        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-    }
-}
-
 fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
     let mut header = [0; IFADDR];
     header[0] = family(network.ip());
@@ -86,12 +72,17 @@ pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
 }
 
+/// A request for the addresses of a link.
+pub fn list(link: u32) -> Message {
+    let mut header = [0; IFADDR];
+    header[4..8].copy_from_slice(&link.to_ne_bytes());
+    Message::new(RTM_GETADDR, F_DUMP, &header)
+}
+
 impl Socket {
     /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
-        let mut header = [0; IFADDR];
-        header[4..8].copy_from_slice(&link.to_ne_bytes());
-        let bodies = self.request(Message::new(RTM_GETADDR, F_DUMP, &header))?;
+        let bodies = self.request(list(link))?;
         // Kernels before 4.20 ignore the index and dump the addresses of all links.
         Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
     }
@@ -117,8 +108,8 @@ fn parse(body: &[u8]) -> Option<Address> {
     let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
     for (kind, value) in attrs(&body[IFADDR..]) {
         match kind {
-            IFA_LOCAL => local = ip_from(value),
-            IFA_ADDRESS => address = ip_from(value),
+            IFA_LOCAL => local = from_octets(value),
+            IFA_ADDRESS => address = from_octets(value),
             IFA_FLAGS => flags = u32_at(value, 0),
             _ => {}
         }

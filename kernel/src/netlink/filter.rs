@@ -108,10 +108,15 @@ pub fn probe_action(kind: &str) -> Message {
         .nest(TCA_ACT_TAB, |table| table.nest(1, |action| action.attr_text(TCA_ACT_KIND, kind)))
 }
 
+/// A request for the filters of `parent` on `link` (an index).
+pub fn list(link: u32, parent: u32) -> Message {
+    Message::new(RTM_GETTFILTER, F_DUMP, &tcmsg(link, 0, parent, 0))
+}
+
 impl Socket {
     /// The filters of `parent` on `link` (an index), in the order of the kernel.
     pub fn filters(&mut self, link: u32, parent: u32) -> Result<Vec<Filter>, Error> {
-        let bodies = self.request(Message::new(RTM_GETTFILTER, F_DUMP, &tcmsg(link, 0, parent, 0)))?;
+        let bodies = self.request(list(link, parent))?;
         Ok(bodies.iter().map(|body| parse(body)).collect())
     }
 }

@@ -53,15 +53,19 @@ pub fn is_unknown_kind(answer: &Answer) -> bool {
     matches!(answer, Err(error) if error.errno == Errno::EOPNOTSUPP)
 }
 
+/// A request for all links of the namespace, or only for those of one kind.
+pub fn list(kind: Option<&str>) -> Message {
+    let all = Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS);
+    match kind {
+        Some(kind) => all.nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind)),
+        None => all,
+    }
+}
+
 impl Socket {
     /// All links of the namespace, or only those of one kind.
     pub fn links(&mut self, kind: Option<&str>) -> Result<Vec<Link>, Error> {
-        let mut request =
-            Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS);
-        if let Some(kind) = kind {
-            request = request.nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind));
-        }
-        let bodies = self.request(request)?;
+        let bodies = self.request(list(kind))?;
         let links = bodies.iter().map(|body| link::parse(body));
         // Kernels before 4.6 ignore the kind and dump all links.
         Ok(links.filter(|link| kind.is_none_or(|kind| link.kind == kind)).collect())

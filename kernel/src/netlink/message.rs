@@ -111,7 +111,7 @@ impl Message {
     }
 
     /// The bytes of the message, with this sequence number and these additional flags.
-    pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
+    pub fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
         let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flags;
         self.0[0..4].copy_from_slice(&len.to_ne_bytes());

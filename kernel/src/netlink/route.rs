@@ -7,9 +7,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::addr::{family, ip_from, octets};
+use super::addr::family;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Error, Socket};
+use crate::ip::{from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -123,16 +124,27 @@ pub struct RouteLookup {
     pub prefix: u8,
 }
 
+/// A request that looks up the route to an address.
+pub fn lookup(ip: IpAddr) -> Message {
+    let mut header = [0; RTMSG];
+    header[0] = family(ip);
+    header[1] = if ip.is_ipv4() { 32 } else { 128 };
+    header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
+}
+
+/// A request for the routes of one family in one table.
+pub fn list(ipv4: bool, table: u32) -> Message {
+    let mut header = [0; RTMSG];
+    header[0] = if ipv4 { 2 } else { 10 };
+    header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
+    Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table)
+}
+
 impl Socket {
     /// Looks up the route to an address. `None` if the address is unreachable.
     pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
-        let octets = octets(ip);
-        let mut header = [0; RTMSG];
-        header[0] = family(ip);
-        header[1] = if ip.is_ipv4() { 32 } else { 128 };
-        header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
-        let answer = self.request(Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets));
-        let bodies = match answer {
+        let bodies = match self.request(lookup(ip)) {
             Ok(bodies) => bodies,
             Err(error) if is_unreachable(&error) => return Ok(None),
             Err(error) => return Err(error),
@@ -143,13 +155,8 @@ impl Socket {
     /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
     /// kernels before 4.20 dump all routes of the family.
     pub fn routes(&mut self, ipv4: bool, table: u32) -> Result<Vec<Entry>, Error> {
-        let mut header = [0; RTMSG];
-        header[0] = if ipv4 { 2 } else { 10 };
-        header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
-        let request = Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table);
-        let answer = self.request(request);
         // The kernel returns ENOENT if the table has never had a route.
-        let bodies = match answer {
+        let bodies = match self.request(list(ipv4, table)) {
             Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
             other => other?,
         };
@@ -179,8 +186,8 @@ fn parse(body: &[u8]) -> Option<Entry> {
     let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
     for (kind, value) in attrs(&body[RTMSG..]) {
         match kind {
-            RTA_DST => dst = ip_from(value)?,
-            RTA_GATEWAY => gws.extend(ip_from(value)),
+            RTA_DST => dst = from_octets(value)?,
+            RTA_GATEWAY => gws.extend(from_octets(value)),
             RTA_TABLE => table = u32_at(value, 0),
             RTA_PRIORITY => priority = u32_at(value, 0),
             RTA_MULTIPATH => gws.extend(next_hops(value)),
@@ -197,7 +204,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
         gws.extend(
             attrs(&hop[RTNEXTHOP..])
                 .filter(|(kind, _)| *kind == RTA_GATEWAY)
-                .filter_map(|(_, gw)| ip_from(gw)),
+                .filter_map(|(_, gw)| from_octets(gw)),
         );
         bytes = bytes.get((hop.len() + 3) & !3..).unwrap_or_default();
     }

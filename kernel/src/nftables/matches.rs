@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::expr::{CmpOp, Expr, MetaKey, PayloadBase, Register};
+use crate::ip::octets;
 
 /// Source or destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +57,6 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     }
     exprs.push(Expr::Cmp { register: Register::R1, op, value });
     exprs
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ use std::fmt;
 use nix::errno::Errno;
 
 use crate::netlink;
+use crate::retry::Prefix;
 
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of every nf_tables message's type.
 const SUBSYSTEM: u16 = 10;
@@ -184,6 +185,12 @@ pub struct Error {
     pub source: netlink::Error,
 }
 
+impl Prefix for Error {
+    fn prefixed(self, text: &str) -> Self {
+        Error { request: format!("{text}: {}", self.request), ..self }
+    }
+}
+
 impl Error {
     /// Whether an object of the request does not exist (`ENOENT`).
     pub fn is_not_found(&self) -> bool {
@@ -195,6 +202,12 @@ impl Error {
     /// `EBUSY`.
     pub fn is_taken(&self) -> bool {
         matches!(self.source.errno, Errno::EEXIST | Errno::EBUSY)
+    }
+
+    /// Whether another process has added or deleted an object that the batch changes, if the caller has just
+    /// listed these objects.
+    pub fn is_conflict(&self) -> bool {
+        self.is_not_found() || self.is_taken()
     }
 
     /// Whether the ruleset has changed since the [`Generation`] of the batch (`ERESTART`).

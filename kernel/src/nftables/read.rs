@@ -11,6 +11,7 @@ use super::batch::{
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
 use super::{CmpOp, Error, Expr, Family, PayloadBase, Table, kind, userdata};
+use crate::ip::from_octets;
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
 use crate::netlink::{Message, Socket};
@@ -201,14 +202,8 @@ fn source_of(load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
     let value = find_attr(find_attr(cmp, 3)?, DATA_VALUE)?;
     // NFTA_PAYLOAD_BASE, _OFFSET, _LEN
     let loaded = (number(load, 2)?, (number(load, 3)?, number(load, 4)?));
-    let of_family = |v6| (PayloadBase::Network.number(), End::Source.position(v6));
-    if loaded == of_family(false) {
-        <[u8; 4]>::try_from(value).ok().map(IpAddr::from)
-    } else if loaded == of_family(true) {
-        <[u8; 16]>::try_from(value).ok().map(IpAddr::from)
-    } else {
-        None
-    }
+    let source = from_octets(value)?;
+    (loaded == (PayloadBase::Network.number(), End::Source.position(source.is_ipv6()))).then_some(source)
 }
 
 fn be32(value: &[u8]) -> u32 {

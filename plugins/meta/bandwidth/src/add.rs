@@ -9,6 +9,7 @@ use cni_common::spec::{AddResult, CniError, Context as _, Interface};
 use ferrule_kernel::netlink::link::{self, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
+use ferrule_kernel::retry::{Limit, retry};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
@@ -16,9 +17,8 @@ use crate::state;
 use crate::steps::{Done, Failed, Step};
 use cni_common::plugin::Attachment;
 
-/// How often ADD starts over because another process has created an IFB or an ingress qdisc since the state
-/// was read.
-const TRIES: u32 = 3;
+/// The attempts of ADD. Another process may create an IFB or an ingress qdisc after the state was read.
+const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
 
 /// Limits the container's traffic.
 ///
@@ -37,16 +37,16 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = Socket::route().context(|| "open a netlink socket")?;
-    let mut tries = TRIES;
-    let made = loop {
-        let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
-        let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
-        tries -= 1;
-        match execute(&mut socket, &plan) {
-            Err(Failed { is_race: true, .. }) if tries > 0 => {}
-            outcome => break outcome.map_err(|failed| failed.error)?,
-        }
-    };
+    let made = retry(
+        ATTEMPTS,
+        |failed: &Failed| failed.is_race,
+        || {
+            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+            let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
+            execute(&mut socket, &plan)
+        },
+    );
+    let made = made.map_err(|failed| failed.error)?;
     result.interfaces.extend(made.map(|link| Interface {
         name: link.name,
         mac: link.mac.to_string(),

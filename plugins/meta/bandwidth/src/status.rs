@@ -6,7 +6,7 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb, qdisc};
-use nix::sched::{CloneFlags, unshare};
+use ferrule_kernel::netns;
 
 /// The index of the loopback link, the same in every namespace.
 const LO: u32 = 1;
@@ -32,7 +32,7 @@ pub struct Kinds<'a> {
 pub fn status() -> Result<(), CniError> {
     let mut lacks = missing(&mut open()?, KINDS);
     if lacks.is_empty() {
-        unshare(CloneFlags::CLONE_NEWNET)
+        netns::move_to_new()
             .context(|| "create a network namespace for the filter test")
             .map_err(unavailable)?;
         lacks = missing_filter(&mut open()?);

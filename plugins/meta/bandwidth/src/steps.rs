@@ -2,6 +2,7 @@
 
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::{Answer, Message, Socket};
+use ferrule_kernel::retry::Prefix;
 use nix::errno::Errno;
 
 /// A request, its description for errors, and the request that undoes it.
@@ -37,6 +38,13 @@ pub struct Failed {
 impl From<CniError> for Failed {
     fn from(error: CniError) -> Self {
         Failed { error, is_race: false }
+    }
+}
+
+impl Prefix for Failed {
+    fn prefixed(mut self, text: &str) -> Self {
+        self.error.msg = format!("{text}: {}", self.error.msg);
+        self
     }
 }
 

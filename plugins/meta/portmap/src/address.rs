@@ -1,10 +1,11 @@
-//! Which of the attachment's addresses host ports lead to.
+//! Selects the container addresses that host ports lead to.
 
 use cni_common::spec::{AddResult, IpConfig};
 use ipnetwork::IpNetwork;
 
-/// The first IPv4 and the first IPv6 address of the interface in the container, each with its prefix length. An address
-/// without an interface, or with one that is not there, counts as the container's: results before 0.3.0 have none.
+/// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length.
+/// Addresses without an interface index, or with an index out of range, count too: results before 0.3.0 have
+/// no interfaces.
 pub fn pick(result: &AddResult, ifname: &str) -> Vec<IpNetwork> {
     let is_ours = |ip: &&IpConfig| {
         result
@@ -28,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_each_family_of_the_interface() {
+    fn first_address_of_each_family_of_the_interface() {
         let interface = |name: &str, sandbox: &str| Interface {
             name: name.to_owned(),
             sandbox: sandbox.to_owned(),

@@ -1,4 +1,4 @@
-//! The plugin's configuration, read and checked.
+//! Decodes and checks the configuration.
 
 use cni_common::spec::{CniError, Code, NetConf};
 use serde::Deserialize;
@@ -8,12 +8,12 @@ use crate::mapping::{Mapping, WireMapping};
 use crate::mark::{self, Mark};
 use crate::services;
 
-/// Who carries out the translation.
+/// The kernel interface that holds the host ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// nf_tables, in a table of our own, without any program.
+    /// nf_tables over netlink, in a table of our own.
     Nftables,
-    /// `iptables-restore`, with the reference's rules.
+    /// The reference's iptables rules, applied by `iptables-restore`.
     Iptables,
 }
 
@@ -36,30 +36,30 @@ impl Backend {
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// Who does it.
+    /// `backend`, or the backend that the syntax of the conditions requires.
     pub backend: Backend,
-    /// Masquerade what could not find its way back otherwise.
+    /// `snat`: masquerade connections whose replies would not pass the node otherwise.
     pub snat: bool,
-    /// Masquerade everything that is forwarded.
+    /// `masqAll`: masquerade all connections to host ports.
     pub masq_all: bool,
-    /// How a packet is marked that is to be masqueraded.
+    /// The mark of packets to masquerade.
     pub mark: Mark,
-    /// `ipvsMarkBit`: the bit of the packet mark by which iptables lets packets use host ports, see
-    /// [`services`](crate::services).
+    /// `ipvsMarkBit`: the bit of the packet mark with which iptables admits packets to host ports, see
+    /// [`services`].
     pub services_bit: u8,
-    /// `markMasqBit`, if it is set.
+    /// `markMasqBit`.
     pub masq_bit: Option<u8>,
-    /// `externalSetMarkChain`, if it is set.
+    /// `externalSetMarkChain`.
     pub external_chain: Option<String>,
-    /// The conditions of IPv4 and of IPv6, as written.
+    /// `conditionsV4` and `conditionsV6`.
     pub conditions: [Vec<String>; 2],
-    /// The mappings.
+    /// `runtimeConfig.portMappings`.
     pub mappings: Vec<Mapping>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Wire {
+struct WireConf {
     backend: String,
     snat: Option<bool>,
     masq_all: bool,
@@ -80,12 +80,13 @@ struct RuntimeConfig {
 }
 
 impl Conf {
-    /// Reads the configuration.
+    /// Decodes and checks the configuration.
     ///
     /// # Errors
-    /// Code 6 for what cannot be decoded, 7 for what is decoded but makes no sense; the reference's texts where it has any.
+    /// Code 6 for a value of the wrong type, 7 for an invalid value; with the reference's texts where the
+    /// reference has one.
     pub fn read(config: &NetConf) -> Result<Self, CniError> {
-        let wire: Wire = config.decode()?;
+        let wire: WireConf = config.decode()?;
         let bad = |why: String| CniError::invalid_config(format!("failed to parse config: {why}"));
         let mark = wire.mark().map_err(bad)?;
         let backend = wire.backend().map_err(bad)?;
@@ -104,15 +105,15 @@ impl Conf {
         };
         match backend {
             Backend::Nftables => [false, true].into_iter().try_for_each(|v6| conf.matches(v6).map(drop))?,
-            Backend::Iptables => conf.check_words()?,
+            Backend::Iptables => conf.check_iptables_conditions()?,
         }
         Ok(conf)
     }
 
-    /// The conditions of a family, as steps of rules.
+    /// Parses the conditions of one family, which must be in nft syntax.
     ///
     /// # Errors
-    /// Code 7 with the word that cannot be used.
+    /// Code 7 with the word that is not supported.
     pub fn matches(&self, v6: bool) -> Result<Matches, CniError> {
         let conditions = &self.conditions[usize::from(v6)];
         conditions::parse(conditions, v6).map_err(|why| {
@@ -124,8 +125,8 @@ impl Conf {
         })
     }
 
-    /// `iptables` gets its conditions in lines, which a word must not break.
-    fn check_words(&self) -> Result<(), CniError> {
+    /// Refuses conditions that would break the lines for `iptables-restore`.
+    fn check_iptables_conditions(&self) -> Result<(), CniError> {
         let is_bad = |word: &&String| word.contains(['\n', '\r', '\0']) || word.is_empty();
         match self.conditions.iter().flatten().find(is_bad) {
             None => Ok(()),
@@ -136,7 +137,7 @@ impl Conf {
     }
 }
 
-impl Wire {
+impl WireConf {
     fn mark(&self) -> Result<Mark, String> {
         let external = Some(self.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty());
         match (self.mark_masq_bit, external) {
@@ -157,7 +158,7 @@ impl Wire {
         };
         match bit {
             mark::DEFAULT_BIT => Err(format!("ipvsMarkBit {bit} is the bit of Kubernetes' own mark")),
-            // Only an explicit key is an error: no older configuration may break.
+            // The default must not make a configuration invalid that was valid before `ipvsMarkBit` existed.
             bit if mark.value() == 1 << bit && self.ipvs_mark_bit.is_some() => {
                 Err(format!("ipvsMarkBit and markMasqBit are both {bit}"))
             }
@@ -166,7 +167,7 @@ impl Wire {
         }
     }
 
-    /// The backend asked for, else the one that the conditions are written for, else nf_tables.
+    /// `backend` if set, else the backend that the syntax of the conditions requires, else nf_tables.
     fn backend(&self) -> Result<Backend, String> {
         let lists = [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)];
         let syntaxes = lists.map(|(key, list)| (key, conditions::syntax(list)));
@@ -198,12 +199,12 @@ impl Wire {
     }
 }
 
-/// What DEL makes of a configuration that may be wrong in any way: the key it needs to know whether a pod without host
-/// ports is to cost a process.
+/// Whether a DEL configuration has mappings; its other keys, and the mappings themselves, may be invalid. DEL
+/// starts no process for a container without mappings.
 pub fn has_mappings(config: &NetConf) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
-    struct Wire {
+    struct WireConf {
         runtime_config: RuntimeConfig,
     }
     #[derive(Default, Deserialize)]
@@ -211,11 +212,11 @@ pub fn has_mappings(config: &NetConf) -> bool {
     struct RuntimeConfig {
         port_mappings: Vec<cni_common::spec::Json>,
     }
-    // Something there that is no list: the ADD may have seen a better one.
-    config.decode::<Wire>().map_or(true, |wire| !wire.runtime_config.port_mappings.is_empty())
+    // A value of the wrong type counts as mappings: the ADD may have had a valid one.
+    config.decode::<WireConf>().map_or(true, |wire| !wire.runtime_config.port_mappings.is_empty())
 }
 
-/// The error for a plugin that is not behind another one.
+/// The error of a call without `prevResult`, with the reference's text.
 pub fn not_chained(msg: &str) -> CniError {
     CniError::new(Code::InvalidConfig, msg)
 }
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_containerd_and_of_others() {
+    fn port_mapping_keys_of_containerd_and_lower_case() {
         for keys in [
             r#""HostPort":8080,"ContainerPort":80,"Protocol":"TCP","HostIP":"""#,
             r#""hostPort":8080,"containerPort":80,"protocol":"tcp""#,
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_the_one_asked_for_or_that_of_the_conditions() {
+    fn backend_is_the_requested_one_or_that_of_the_conditions() {
         let backend = |keys| read(keys).unwrap().backend;
         assert_eq!(backend(r#","backend":"iptables""#), Backend::Iptables);
         assert_eq!(backend(r#","conditionsV4":["!","-s","10.0.0.0/8"]"#), Backend::Iptables);
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_the_references_words() {
+    fn invalid_values_have_the_references_texts() {
         for (keys, msg) in [
             (
                 r#","markMasqBit":5,"externalSetMarkChain":"X""#,
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_names_the_place() {
+    fn decode_error_names_the_key() {
         for (mapping, place) in [(r#"{"hostPort":"80"}"#, "ostPort"), (r#"{"hostPort":8e1}"#, "ostPort")] {
             let error = read(&format!(r#","runtimeConfig":{{"portMappings":[{mapping}]}}"#)).unwrap_err();
             assert_eq!(error.code, Code::Decode);
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn del_finds_out_whether_there_are_mappings_whatever_they_are() {
+    fn has_mappings_accepts_invalid_values() {
         for (keys, there_are) in [
             ("", false),
             (r#","runtimeConfig":{"portMappings":[]}"#, false),

@@ -1,7 +1,7 @@
-//! Flows that go on where a host port used to lead: the kernel is made to forget them.
+//! Deletes UDP and SCTP flows that keep the translation of an earlier ruleset.
 //!
-//! Only UDP and SCTP. A TCP connection to a pod that is gone ends by itself, and one that has begun elsewhere is right to
-//! go on there.
+//! TCP is left alone: a connection to a container that is gone ends by itself, and an established connection
+//! to another destination must continue.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,38 +10,38 @@ use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
 use ferrule_kernel::netlink::Socket;
 
 use crate::mapping::Proto;
-use crate::plan::{Entry, Key};
+use crate::plan::{HostPort, Key};
 
-fn is_for(flow: &Flow, entry: &Entry) -> bool {
-    let key = &entry.key;
+fn is_to_host_port(flow: &Flow, host_port: &HostPort) -> bool {
+    let key = &host_port.key;
     flow.proto == key.proto.number()
         && flow.original.dst_port == key.port
-        && flow.original.dst.is_ipv6() == key.realm.v6
+        && flow.original.dst.is_ipv6() == key.map_set.v6
         && key.host_ip.is_none_or(|ip| ip == flow.original.dst)
 }
 
-fn goes_to(flow: &Flow, entry: &Entry) -> bool {
-    (flow.reply.src, flow.reply.src_port) == (entry.target.ip(), entry.target.port())
+fn leads_to_target(flow: &Flow, host_port: &HostPort) -> bool {
+    (flow.reply.src, flow.reply.src_port) == (host_port.target.ip(), host_port.target.port())
 }
 
-/// What became stale when the entry came: a flow to the host port that leads elsewhere.
-fn is_before(flow: &Flow, entry: &Entry) -> bool {
-    is_for(flow, entry) && !goes_to(flow, entry)
+/// Whether ADD of the host port made the flow stale: it is to the host port, but does not lead to the target.
+fn is_stale_after_add(flow: &Flow, host_port: &HostPort) -> bool {
+    is_to_host_port(flow, host_port) && !leads_to_target(flow, host_port)
 }
 
-/// What became stale when the entry went: a flow that it led to its pod.
-fn is_after(flow: &Flow, entry: &Entry) -> bool {
-    is_for(flow, entry) && goes_to(flow, entry) && flow.status & DST_NAT != 0
+/// Whether the removal of the host port made the flow stale: it is translated to the target.
+fn is_stale_after_removal(flow: &Flow, host_port: &HostPort) -> bool {
+    is_to_host_port(flow, host_port) && leads_to_target(flow, host_port) && flow.status & DST_NAT != 0
 }
 
-/// One listing for each family and protocol that the entries have, by port if they have but one.
-fn filters(entries: &[Entry]) -> Vec<Filter> {
+/// One filter for each family and protocol of the host ports, limited to one port if all have the same.
+fn filters(host_ports: &[HostPort]) -> Vec<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
-    for entry in entries.iter().filter(|entry| entry.key.proto != Proto::Tcp) {
+    for host_port in host_ports.iter().filter(|host_port| host_port.key.proto != Proto::Tcp) {
         let filter = Filter {
-            v6: entry.key.realm.v6,
-            proto: entry.key.proto.number(),
-            dst_port: Some(entry.key.port),
+            v6: host_port.key.map_set.v6,
+            proto: host_port.key.proto.number(),
+            dst_port: Some(host_port.key.port),
         };
         match filters.iter_mut().find(|known| (known.v6, known.proto) == (filter.v6, filter.proto)) {
             Some(known) if known.dst_port != filter.dst_port => known.dst_port = None,
@@ -52,25 +52,26 @@ fn filters(entries: &[Entry]) -> Vec<Filter> {
     filters
 }
 
-/// Forgets the flows that an ADD made stale. `others` says of a flow's destination whether somebody else's host port is
-/// for exactly that address.
+/// Deletes the flows that ADD of these host ports made stale. `has_own` tells whether another host port is
+/// for exactly the given destination address.
 ///
-/// Nothing of it can make an ADD fail: what goes wrong is said on standard error.
-pub fn forget_before(
+/// Errors do not fail the ADD; they are logged to standard error.
+pub fn delete_after_add(
     socket: &mut Socket,
-    entries: &[Entry],
-    others: impl Fn(&mut Socket, &Entry, IpAddr) -> bool,
+    host_ports: &[HostPort],
+    has_own: impl Fn(&mut Socket, &HostPort, IpAddr) -> bool,
 ) {
-    let mut route = None;
-    // A busy node has thousands of flows to a few addresses.
-    let mut meant: HashMap<(&Key, IpAddr), bool> = HashMap::new();
-    for filter in filters(entries) {
+    let mut route_socket = None;
+    // A busy node has thousands of flows, but to few addresses.
+    let mut decided: HashMap<(&Key, IpAddr), bool> = HashMap::new();
+    for filter in filters(host_ports) {
         let mut stale = list(socket, filter);
         stale.retain(|flow| {
             let dst = flow.original.dst;
-            entries.iter().filter(|entry| is_before(flow, entry)).any(|entry| {
-                *meant.entry((&entry.key, dst)).or_insert_with(|| {
-                    entry.key.host_ip.is_some() || is_local(&mut route, dst) && !others(socket, entry, dst)
+            host_ports.iter().filter(|host_port| is_stale_after_add(flow, host_port)).any(|host_port| {
+                *decided.entry((&host_port.key, dst)).or_insert_with(|| {
+                    host_port.key.host_ip.is_some()
+                        || is_local(&mut route_socket, dst) && !has_own(socket, host_port, dst)
                 })
             })
         });
@@ -78,34 +79,34 @@ pub fn forget_before(
     }
 }
 
-/// Forgets the flows that a DEL made stale.
-pub fn forget_after(socket: &mut Socket, entries: &[Entry]) {
-    for filter in filters(entries) {
+/// Deletes the flows that the removal of these host ports made stale. Errors are logged to standard error.
+pub fn delete_after_removal(socket: &mut Socket, host_ports: &[HostPort]) {
+    for filter in filters(host_ports) {
         let mut stale = list(socket, filter);
-        stale.retain(|flow| entries.iter().any(|entry| is_after(flow, entry)));
+        stale.retain(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
         delete(socket, &stale);
     }
 }
 
 fn list(socket: &mut Socket, filter: Filter) -> Vec<Flow> {
     conntrack::flows(socket, filter).unwrap_or_else(|error| {
-        eprintln!("cannot look for stale flows: {error}");
+        eprintln!("failed to list conntrack entries: {error}");
         Vec::new()
     })
 }
 
 fn delete(socket: &mut Socket, stale: &[Flow]) {
     if let Err(error) = conntrack::delete(socket, stale) {
-        eprintln!("cannot delete stale flows: {error}");
+        eprintln!("failed to delete stale conntrack entries: {error}");
     }
 }
 
-/// Whether the address is this host's; only then can a host port for any address have been meant. The socket is opened
-/// for the first one that is asked for.
-fn is_local(route: &mut Option<Socket>, ip: IpAddr) -> bool {
-    if route.is_none() {
-        *route = Socket::route().ok();
+/// Whether the address is local; only packets to such an address use a host port without a host address. The
+/// first call opens the socket.
+fn is_local(route_socket: &mut Option<Socket>, ip: IpAddr) -> bool {
+    if route_socket.is_none() {
+        *route_socket = Socket::route().ok();
     }
-    let way = route.as_mut().map(|socket| socket.route_to(ip));
-    way.is_some_and(|way| way.is_ok_and(|way| way.is_some_and(|way| way.local)))
+    let route = route_socket.as_mut().map(|socket| socket.route_to(ip));
+    route.is_some_and(|route| route.is_ok_and(|route| route.is_some_and(|route| route.local)))
 }

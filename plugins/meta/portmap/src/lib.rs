@@ -1,18 +1,19 @@
-//! The `portmap` CNI plugin: ports of the host that lead to ports of a container.
+//! The `portmap` CNI plugin: host ports that lead to container ports.
 //!
-//! [`config`] reads what is asked for, [`address`] picks the container's addresses, and [`plan`] works out what that means:
-//! none of them asks the kernel. [`nft`] carries it out, or [`iptables`]; [`reference`](mod@reference) knows what the
-//! reference plugin's nftables backend left. [`localhost`] lets connections from 127.0.0.1 through, and
-//! [`services`] lets the Services of kube-proxy come first in its IPVS mode, and [`flows`] makes the kernel forget flows that would go on to where a host port led before. [`verbs`] tells each verb's
-//! story, and [`hand_back`] gives live host ports to the reference plugin.
+//! [`config`] decodes the configuration, [`address`] selects the container's addresses, and [`plan`] computes
+//! the host ports; these three do not touch the kernel. [`nft`] and [`iptables`] are the two backends.
+//! [`reference`](mod@reference) reads, writes and deletes the rules of the reference's nftables backend.
+//! [`localhost`] enables connections from 127.0.0.0/8. [`services`] gives Services precedence if kube-proxy
+//! runs in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb, and
+//! [`export`] exports host ports to the reference plugin.
 
 #![deny(missing_docs)]
 
 pub mod address;
 pub mod conditions;
 pub mod config;
+pub mod export;
 pub mod flows;
-pub mod hand_back;
 pub mod iptables;
 pub mod localhost;
 pub mod mapping;
@@ -38,7 +39,7 @@ impl Plugin for Portmap {
     }
 
     fn tool(&self, arguments: &[String]) -> Option<ExitCode> {
-        hand_back::tool(arguments)
+        export::tool(arguments)
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {

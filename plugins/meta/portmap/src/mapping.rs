@@ -1,4 +1,4 @@
-//! One port mapping: read from the wire, checked once and for all.
+//! One port mapping: decoded from JSON, then checked.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ pub enum Proto {
 impl Proto {
     const ALL: [Proto; 3] = [Proto::Tcp, Proto::Udp, Proto::Sctp];
 
-    /// Its number.
+    /// The IP protocol number.
     pub const fn number(self) -> u8 {
         match self {
             Proto::Tcp => 6,
@@ -30,7 +30,7 @@ impl Proto {
         }
     }
 
-    /// Its name, in lower case.
+    /// The name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Proto::Tcp => "tcp",
@@ -39,12 +39,12 @@ impl Proto {
         }
     }
 
-    /// The protocol of that number.
+    /// The protocol with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Proto::ALL.into_iter().find(|proto| proto.number() == number)
     }
 
-    /// The protocol of that name, in any case.
+    /// The protocol with this name, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         Proto::ALL.into_iter().find(|proto| proto.name().eq_ignore_ascii_case(name))
     }
@@ -56,23 +56,23 @@ impl fmt::Display for Proto {
     }
 }
 
-/// Which of the host's addresses a mapping is for.
+/// The host addresses that a mapping applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostIp {
-    /// All of both families.
+    /// All addresses of both families.
     Any,
-    /// All of IPv4 (`0.0.0.0`), or of IPv6 (`::`).
+    /// All IPv4 addresses (`0.0.0.0`) or all IPv6 addresses (`::`).
     AnyOf {
-        /// IPv6.
+        /// True for IPv6.
         v6: bool,
     },
-    /// This one.
+    /// One address.
     One(IpAddr),
 }
 
 impl HostIp {
-    /// For a pod's address of that family: `None` if the mapping is not for the family, else the one address of the host,
-    /// or none for any.
+    /// The host address to match in a family. Outer `None`: the mapping does not apply to the family. Inner
+    /// `None`: any address of the host.
     pub fn in_family(self, v6: bool) -> Option<Option<IpAddr>> {
         match self {
             HostIp::Any => Some(None),
@@ -85,17 +85,17 @@ impl HostIp {
 /// A checked mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The protocol.
+    /// The transport protocol.
     pub proto: Proto,
-    /// The host's address.
+    /// The host addresses.
     pub host_ip: HostIp,
-    /// The host's port.
+    /// The host port, not 0.
     pub host_port: u16,
-    /// The container's port.
+    /// The container port, not 0.
     pub container_port: u16,
 }
 
-/// A mapping as a runtime sends it.
+/// A mapping as the runtime sends it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WireMapping {
@@ -107,10 +107,10 @@ pub struct WireMapping {
 }
 
 impl WireMapping {
-    /// Checks the mapping, the `index`-th of its list.
+    /// Checks the mapping, which has position `index` in its list.
     ///
     /// # Errors
-    /// What is wrong, in the reference's words where it has any, and with the mapping itself.
+    /// A text that starts as the reference's, where the reference has one, and ends with the mapping itself.
     pub fn check(&self, index: usize) -> Result<Mapping, String> {
         let bad = |what: String| format!("{what} (portMappings[{index}]: {self})");
         let port = |number: i64| u16::try_from(number).ok().filter(|port| *port != 0);
@@ -119,7 +119,7 @@ impl WireMapping {
         let host_port = port(self.host_port)
             .ok_or_else(|| bad(format!("Invalid host port number: {}", self.host_port)))?;
         let proto = Proto::parse(&self.protocol)
-            .ok_or_else(|| bad(format!("Invalid protocol: {:?} is none of tcp, udp, sctp", self.protocol)))?;
+            .ok_or_else(|| bad(format!("Invalid protocol: {:?} is not tcp, udp or sctp", self.protocol)))?;
         let host_ip = match self.host_ip.as_str() {
             "" => HostIp::Any,
             text => match parse_ip(text).map_err(|_| bad(format!("Invalid host IP: {text:?}")))? {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_in_any_case_and_all_kinds_of_host_addresses() {
+    fn protocols_in_any_case_and_kinds_of_host_ip() {
         let host_ip = |text: &str| wire(1, 65535, "tCP", text).check(0).unwrap().host_ip;
         assert_eq!(host_ip(""), HostIp::Any);
         assert_eq!(host_ip("0.0.0.0"), HostIp::AnyOf { v6: false });
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_what_is_wrong_and_the_mapping() {
+    fn error_names_the_field_and_quotes_the_mapping() {
         for (mapping, what) in [
             (wire(0, 80, "tcp", ""), "Invalid host port number: 0 (portMappings[3]: "),
             (wire(70000, 80, "tcp", ""), "Invalid host port number: 70000 (portMappings[3]: "),
             (wire(80, -1, "tcp", ""), "Invalid container port number: -1 (portMappings[3]: "),
             (wire(80, 65536, "tcp", ""), "Invalid container port number: 65536 (portMappings[3]: "),
-            (wire(80, 80, "", ""), "Invalid protocol: \"\" is none of tcp, udp, sctp (portMappings[3]: "),
+            (wire(80, 80, "", ""), "Invalid protocol: \"\" is not tcp, udp or sctp (portMappings[3]: "),
             (wire(80, 80, "icmp", ""), "Invalid protocol: \"icmp\""),
             (wire(80, 80, "tcp", "localhost"), "Invalid host IP: \"localhost\" (portMappings[3]: "),
             (wire(80, 80, "tcp", "10.0.0.0/8"), "Invalid host IP"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn families() {
+    fn host_ip_in_each_family() {
         assert_eq!(HostIp::Any.in_family(true), Some(None));
         assert_eq!(HostIp::AnyOf { v6: true }.in_family(false), None);
         let one: IpAddr = "192.0.2.1".parse().unwrap();

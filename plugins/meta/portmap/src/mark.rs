@@ -1,19 +1,19 @@
-//! How packets are marked that are to be masqueraded, and by which chains.
+//! The packet mark that selects packets for masquerading, and the chains that set it.
 
 use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
 
-/// Kubernetes' bit.
+/// The bit of Kubernetes' mark, 0x4000.
 pub const DEFAULT_BIT: u8 = 14;
-/// Kubernetes' chain.
+/// The mark chain of Kubernetes' bit.
 const DEFAULT_CHAIN: &str = "KUBE-MARK-MASQ";
-/// What the chain of another bit is called, before the bit's number.
+/// Prefix of the mark chain of another bit; the bit's number follows.
 const BIT_CHAIN: &str = "MARK-MASQ-";
-/// The longest name that iptables gives a chain.
+/// Maximum length of a chain name in iptables.
 const CHAIN_MAX: usize = 28;
 
-/// The mark, and the chain of our table that sets it.
+/// A mark with one bit, and the mark chain: the chain of our table that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     chain: String,
@@ -27,7 +27,7 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// `markMasqBit`: a bit of one's own.
+    /// The mark for `markMasqBit`; `None` if the bit is not 0 to 31.
     pub fn bit(bit: u8) -> Option<Self> {
         match bit {
             DEFAULT_BIT => Some(Mark::default()),
@@ -36,14 +36,14 @@ impl Mark {
         }
     }
 
-    /// `externalSetMarkChain`: Kubernetes' bit, set by a chain of that name.
+    /// The mark for `externalSetMarkChain`: Kubernetes' bit, set by a chain with this name.
     ///
     /// # Errors
-    /// What is wrong with the name.
+    /// The name is not valid.
     pub fn chain(name: &str) -> Result<Self, String> {
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-        // A name of ours begins with a small letter, or says another bit.
+        // Reserved for chains of ours: lower-case names, and the names for other bits.
         let is_ours = name.starts_with(|c: char| c.is_ascii_lowercase()) || name.starts_with(BIT_CHAIN);
         if !is_name || is_ours || name.len() > CHAIN_MAX {
             return Err(format!("Invalid externalSetMarkChain: {name:?}"));
@@ -51,23 +51,23 @@ impl Mark {
         Ok(Mark { chain: name.to_owned(), bit: DEFAULT_BIT })
     }
 
-    /// The mark that a chain of this name sets.
+    /// Decodes the name of a mark chain.
     pub fn of_chain(name: &str) -> Self {
         Mark { chain: name.to_owned(), bit: bit_of(name).unwrap_or(DEFAULT_BIT) }
     }
 
-    /// The chain's name.
+    /// The name of the mark chain.
     pub fn chain_name(&self) -> String {
         self.chain.clone()
     }
 
-    /// The mark.
+    /// The value of the mark.
     pub fn value(&self) -> u32 {
         1 << self.bit
     }
 }
 
-/// The bit of a chain that sets another one than Kubernetes'.
+/// The bit in the name of a mark chain; `None` if the name does not start with the prefix.
 pub fn bit_of(chain: &str) -> Option<u8> {
     chain.strip_prefix(BIT_CHAIN)?.parse().ok().filter(|bit| *bit < 32)
 }
@@ -75,19 +75,21 @@ pub fn bit_of(chain: &str) -> Option<u8> {
 /// Which connections to a host port are masqueraded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Masquerade {
-    /// None.
+    /// No connection.
     Nothing,
-    /// Those from a network, which is the pod's own, and from 127.0.0.0/8: they would not find their way back.
+    /// Connections from this network, which is the container's subnet, and from 127.0.0.0/8. Without
+    /// masquerading, the replies would not pass the node.
     From(IpNetwork, Mark),
-    /// All.
+    /// All connections.
     All(Mark),
 }
 
-/// Stands between a mark's chain and the network in the name of the chain that marks what comes from there.
+/// Separates the name of the mark chain from the network in the name of a masquerading chain.
 const FROM: &str = "-from-";
 
 impl Masquerade {
-    /// The chain of our table that a host port's connections pass first, if any.
+    /// The name of the masquerading chain, which marks the packets; the mark element of a host port jumps to
+    /// it. `None` for [`Masquerade::Nothing`].
     pub fn chain_name(&self) -> Option<String> {
         match self {
             Masquerade::Nothing => None,
@@ -98,7 +100,7 @@ impl Masquerade {
         }
     }
 
-    /// The mark, if there is any.
+    /// The mark; `None` for [`Masquerade::Nothing`].
     pub fn mark(&self) -> Option<&Mark> {
         match self {
             Masquerade::Nothing => None,
@@ -106,7 +108,7 @@ impl Masquerade {
         }
     }
 
-    /// What a chain's name says.
+    /// Decodes the name of a masquerading chain.
     pub fn of_chain(name: &str) -> Self {
         let parts = name.rsplit_once(FROM).and_then(|(mark, network)| Some((mark, network_of(network)?)));
         match parts {
@@ -116,7 +118,7 @@ impl Masquerade {
     }
 }
 
-/// The network's address. `nft` takes no colon in a chain's name, hence 32 hexadecimal digits for IPv6.
+/// The network's address. IPv6 becomes 32 hexadecimal digits: `nft` allows no colon in a chain name.
 fn plain(network: &IpNetwork) -> String {
     match network {
         IpNetwork::V4(v4) => v4.network().to_string(),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_for_each_bit_and_name() {
+    fn mark_chain_names() {
         assert_eq!(Mark::default().chain_name(), "KUBE-MARK-MASQ");
         let mark = Mark::bit(13).unwrap();
         assert_eq!((mark.chain_name(), mark.value()), ("MARK-MASQ-13".to_owned(), 0x2000));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_named_after_the_network_and_says_it_again() {
+    fn masquerading_chain_name_contains_the_network_and_decodes_to_it() {
         for (network, name) in [
             ("10.1.0.7/24", "KUBE-MARK-MASQ-from-10.1.0.0/24"),
             ("fd00::7/64", "KUBE-MARK-MASQ-from-fd000000000000000000000000000000/64"),

@@ -1,21 +1,22 @@
-//! Whose a mapping is: what the comment of everything in the table says.
+//! Owner labels: the comments that name the owner of a host port.
 
 use cni_common::plugin::Attachment;
 use ferrule_kernel::nftables::{COMMENT_MAX, cut_comment};
 use ferrule_kit::hash::sha512_hex;
 
-/// The comment of everything that is the attachment's: `network/ifname/container`, none of which can hold a slash. One that
-/// is too long for a comment is cut and begins with hashes of the network and of all of it, `~HASH-HASH/`.
+/// The owner label of an attachment: `network/ifname/container`. The three names contain no slash. A label
+/// that is too long for a comment is truncated and starts with two hashes, of the network and of the whole
+/// label: `~HASH-HASH/`.
 pub fn label(owner: &Attachment<'_>) -> String {
     let plain = format!("{}/{}/{}", owner.network, owner.ifname, owner.container_id);
     if plain.len() <= COMMENT_MAX {
         return plain;
     }
-    let label = format!("{}{}/{plain}", network_mark(owner.network), sha512_hex(&plain, 16));
+    let label = format!("{}{}/{plain}", network_prefix(owner.network), sha512_hex(&plain, 16));
     cut_comment(&label).to_owned()
 }
 
-/// The identity in a label; none in one that was cut.
+/// Decodes a label. Returns `None` for a truncated label and for a comment of another program.
 pub fn parse(label: &str) -> Option<Attachment<'_>> {
     let mut parts = label.split('/');
     let (network, ifname, container_id) = (parts.next()?, parts.next()?, parts.next()?);
@@ -23,27 +24,27 @@ pub fn parse(label: &str) -> Option<Attachment<'_>> {
     is_whole.then_some(Attachment { network, ifname, container_id })
 }
 
-/// A label's key in the set of owners: 15 hexadecimal digits that stand for an interface's name.
+/// The key of a label in the set of owners: 15 hexadecimal digits, which fit into an interface name.
 pub fn key_of(label: &str) -> Vec<u8> {
     let mut key = sha512_hex(label, 15).into_bytes();
     key.push(0);
     key
 }
 
-/// Whether the label is of an attachment to the network.
+/// Whether the label names an attachment to the network.
 pub fn is_on(label: &str, network: &str) -> bool {
     match label.split_once('/') {
         Some((first, _)) if first == network => true,
-        _ => label.starts_with(&network_mark(network)),
+        _ => label.starts_with(&network_prefix(network)),
     }
 }
 
-/// Whether the label is of an attachment of the container.
+/// Whether the label names an attachment of the container. False for a truncated label.
 pub fn is_of(label: &str, container_id: &str) -> bool {
     parse(label).is_some_and(|owner| owner.container_id == container_id)
 }
 
-/// A holder in words, for an error.
+/// Describes an owner for error texts.
 pub fn describe(label: &str) -> String {
     match parse(label) {
         Some(Attachment { network, ifname, container_id }) => {
@@ -53,7 +54,7 @@ pub fn describe(label: &str) -> String {
     }
 }
 
-fn network_mark(network: &str) -> String {
+fn network_prefix(network: &str) -> String {
     format!("~{}-", sha512_hex(network, 16))
 }
 
@@ -64,30 +65,30 @@ mod tests {
     const ONE: Attachment<'_> = Attachment { network: "pods", ifname: "eth0", container_id: "one" };
 
     #[test]
-    fn a_label_says_all_and_is_read_again() {
+    fn label_decodes_to_its_attachment() {
         assert_eq!(label(&ONE), "pods/eth0/one");
         assert_eq!(parse("pods/eth0/one"), Some(ONE));
         assert_eq!(describe("pods/eth0/one"), "container one (interface eth0 on network pods)");
         assert_eq!(key_of("pods/eth0/one").len(), 16);
-        assert_eq!(parse("somebody's"), None);
+        assert_eq!(parse("foreign"), None);
     }
 
     #[test]
-    fn long_labels_differ_where_they_were_cut() {
+    fn truncated_labels_differ() {
         let id = "f".repeat(128);
         let long = Attachment { container_id: &id, ..ONE };
-        let cut = label(&long);
-        assert_eq!(cut.len(), COMMENT_MAX);
+        let truncated = label(&long);
+        assert_eq!(truncated.len(), COMMENT_MAX);
         let other = id.clone() + "0";
         let other = label(&Attachment { container_id: &other, ..ONE });
-        assert_ne!(cut, other);
-        assert_eq!(parse(&cut), None);
-        assert!(is_on(&cut, "pods") && !is_on(&cut, "pod"));
-        assert_ne!(key_of(&cut), key_of(&other));
+        assert_ne!(truncated, other);
+        assert_eq!(parse(&truncated), None);
+        assert!(is_on(&truncated, "pods") && !is_on(&truncated, "pod"));
+        assert_ne!(key_of(&truncated), key_of(&other));
     }
 
     #[test]
-    fn a_network_is_not_its_prefix() {
+    fn network_names_are_compared_whole() {
         assert!(is_on("pods/eth0/one", "pods"));
         assert!(!is_on("pods2/eth0/one", "pods") && !is_on("pods/eth0/one", "pods2"));
     }

@@ -1,4 +1,4 @@
-//! What the mappings mean for the addresses of a container: a value, worked out without the kernel.
+//! Computes the host ports of a container from its mappings and addresses, without kernel access.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,34 +9,34 @@ use crate::mapping::Proto;
 use crate::mark::Masquerade;
 use ferrule_kit::hash::sha512_hex;
 
-/// A set of host ports that are looked at under the same conditions.
+/// One family's four maps: the shared ones, or those of a network with conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Realm {
-    /// IPv6 or IPv4.
+pub struct MapSet {
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// What its conditions are called; none for host ports without conditions.
+    /// A hash of the network and its conditions, 8 hexadecimal digits; `None` without conditions.
     pub id: Option<String>,
 }
 
-impl Realm {
-    /// The realm of a network's host ports in a family.
+impl MapSet {
+    /// The map set for the host ports of a network in one family.
     pub fn of(conf: &Conf, network: &str, v6: bool) -> Self {
         let conditions = conf.conditions[usize::from(v6)].join(" ");
         let id = (!conditions.trim().is_empty()).then(|| sha512_hex(&format!("{network} {conditions}"), 8));
-        Realm { v6, id }
+        MapSet { v6, id }
     }
 }
 
-/// Which packets a mapping is for.
+/// The packets that a host port matches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Under which conditions, and of which family.
-    pub realm: Realm,
-    /// To which address of the host; none for any.
+    /// The map set, which stands for the family and the conditions.
+    pub map_set: MapSet,
+    /// The destination address; `None` for any address of the node.
     pub host_ip: Option<IpAddr>,
-    /// By which protocol.
+    /// The transport protocol.
     pub proto: Proto,
-    /// To which port.
+    /// The destination port.
     pub port: u16,
 }
 
@@ -45,44 +45,45 @@ impl std::fmt::Display for Key {
         match self.host_ip {
             Some(ip) => write!(f, "{}/{}", SocketAddr::new(ip, self.port), self.proto),
             None => {
-                write!(f, "{}/{} ({})", self.port, self.proto, if self.realm.v6 { "IPv6" } else { "IPv4" })
+                write!(f, "{}/{} ({})", self.port, self.proto, if self.map_set.v6 { "IPv6" } else { "IPv4" })
             }
         }
     }
 }
 
-/// Where a host port leads.
+/// One host port that leads to one container port, in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Which packets.
+pub struct HostPort {
+    /// The packets that it matches.
     pub key: Key,
-    /// Where they go.
+    /// The container's address and port.
     pub target: SocketAddr,
-    /// Which of their connections are masqueraded.
+    /// Which connections are masqueraded.
     pub masquerade: Masquerade,
 }
 
 fn network_of(address: IpNetwork) -> IpNetwork {
-    // The prefix length is the address's own.
+    // This cannot fail: the prefix length is valid in `address`.
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
 }
 
-/// Everything that one container's host ports need.
+/// All host ports that ADD creates for one attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The entries, no two of one key.
-    pub entries: Vec<Entry>,
-    /// What is odd about the mappings, for standard error.
+    /// The host ports, with distinct keys.
+    pub host_ports: Vec<HostPort>,
+    /// Texts about ignored mappings, for standard error.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Works it out. Of two mappings for the same packets the first one counts, as with the reference.
+    /// Plans the mappings for the container's addresses. Of two mappings for the same packets the first wins,
+    /// as in the reference.
     pub fn new(conf: &Conf, network: &str, addresses: &[IpNetwork]) -> Self {
         let mut plan = Plan::default();
         for address in addresses {
             let v6 = address.is_ipv6();
-            let realm = Realm::of(conf, network, v6);
+            let map_set = MapSet::of(conf, network, v6);
             let masquerade = match (conf.snat, conf.masq_all) {
                 (false, _) => Masquerade::Nothing,
                 (true, true) => Masquerade::All(conf.mark.clone()),
@@ -91,54 +92,55 @@ impl Plan {
             for mapping in &conf.mappings {
                 let Some(host_ip) = mapping.host_ip.in_family(v6) else { continue };
                 let key =
-                    Key { realm: realm.clone(), host_ip, proto: mapping.proto, port: mapping.host_port };
+                    Key { map_set: map_set.clone(), host_ip, proto: mapping.proto, port: mapping.host_port };
                 let target = SocketAddr::new(address.ip(), mapping.container_port);
-                plan.add(Entry { key, target, masquerade: masquerade.clone() });
+                plan.add(HostPort { key, target, masquerade: masquerade.clone() });
             }
         }
         plan
     }
 
-    fn add(&mut self, entry: Entry) {
-        let key = &entry.key;
+    fn add(&mut self, host_port: HostPort) {
+        let key = &host_port.key;
         if matches!(key.host_ip, Some(IpAddr::V6(ip)) if ip.is_loopback()) {
-            let why = "what is sent to the IPv6 loopback address never leaves the host";
-            self.warnings.push(format!("host port {key} is left out: {why}"));
-        } else if let Some(first) = self.entries.iter().find(|first| first.key == *key) {
-            if first.target != entry.target {
-                let (kept, other) = (first.target, entry.target);
+            let why = "packets to the IPv6 loopback address never leave the host";
+            self.warnings.push(format!("host port {key} is ignored: {why}"));
+        } else if let Some(first) = self.host_ports.iter().find(|first| first.key == *key) {
+            if first.target != host_port.target {
+                let (kept, other) = (first.target, host_port.target);
                 self.warnings.push(format!(
-                    "host port {key} leads to {kept}, and to {other} as well: the first counts"
+                    "host port {key} is mapped to {kept} and to {other}: the second mapping is ignored"
                 ));
             }
         } else {
-            self.entries.push(entry);
+            self.host_ports.push(host_port);
         }
     }
 
-    /// The pod's IPv4 address, if a connection to the host's loopback address can lead to it.
+    /// The container's IPv4 address, if connections to 127.0.0.0/8 of the host can lead to it.
     pub fn from_loopback(&self) -> Option<IpAddr> {
-        let can = |entry: &&Entry| {
-            let loopback = entry.key.host_ip.is_none_or(|ip| ip.is_loopback());
-            entry.target.is_ipv4() && loopback && entry.masquerade != Masquerade::Nothing
+        let can = |host_port: &&HostPort| {
+            let loopback = host_port.key.host_ip.is_none_or(|ip| ip.is_loopback());
+            host_port.target.is_ipv4() && loopback && host_port.masquerade != Masquerade::Nothing
         };
-        self.entries.iter().find(can).map(|entry| entry.target.ip())
+        self.host_ports.iter().find(can).map(|host_port| host_port.target.ip())
     }
 
-    /// The realms that the entries are in.
-    pub fn realms(&self) -> Vec<Realm> {
-        let mut realms: Vec<Realm> = self.entries.iter().map(|entry| entry.key.realm.clone()).collect();
-        realms.sort();
-        realms.dedup();
-        realms
+    /// The map sets that the host ports use.
+    pub fn map_sets(&self) -> Vec<MapSet> {
+        let mut map_sets: Vec<MapSet> =
+            self.host_ports.iter().map(|host_port| host_port.key.map_set.clone()).collect();
+        map_sets.sort();
+        map_sets.dedup();
+        map_sets
     }
 
-    /// The masqueradings that the entries ask for.
+    /// The distinct kinds of masquerading of the host ports.
     pub fn masquerades(&self) -> Vec<Masquerade> {
         let mut all: Vec<Masquerade> = Vec::new();
-        for entry in &self.entries {
-            if entry.masquerade != Masquerade::Nothing && !all.contains(&entry.masquerade) {
-                all.push(entry.masquerade.clone());
+        for host_port in &self.host_ports {
+            if host_port.masquerade != Masquerade::Nothing && !all.contains(&host_port.masquerade) {
+                all.push(host_port.masquerade.clone());
             }
         }
         all
@@ -164,11 +166,11 @@ mod tests {
     }
 
     fn shown(plan: &Plan) -> Vec<String> {
-        plan.entries.iter().map(|entry| format!("{} to {}", entry.key, entry.target)).collect()
+        plan.host_ports.iter().map(|host_port| format!("{} to {}", host_port.key, host_port.target)).collect()
     }
 
     #[test]
-    fn a_mapping_counts_in_the_families_that_it_is_for() {
+    fn mapping_applies_to_the_families_of_its_host_ip() {
         let all = ["", "0.0.0.0", "::", "192.0.2.1", "2001:db8::1"].map(|ip| (ip, mapping(ip, 8080, 80)));
         let of = |wanted: &str| shown(&plan("", &all.iter().find(|(ip, _)| *ip == wanted).unwrap().1));
         assert_eq!(of(""), ["8080/tcp (IPv4) to 10.0.0.2:80", "8080/tcp (IPv6) to [fd00::2]:80"]);
@@ -179,16 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_same_is_once_and_of_two_different_the_first_counts() {
+    fn duplicate_is_merged_and_conflict_is_ignored() {
         let twice = plan("", &[mapping("", 8080, 80), mapping("0.0.0.0", 8080, 80)].join(","));
-        assert_eq!((twice.entries.len(), twice.warnings.len()), (2, 0));
+        assert_eq!((twice.host_ports.len(), twice.warnings.len()), (2, 0));
         let other = plan("", &[mapping("0.0.0.0", 8080, 80), mapping("", 8080, 81)].join(","));
         assert_eq!(shown(&other), ["8080/tcp (IPv4) to 10.0.0.2:80", "8080/tcp (IPv6) to [fd00::2]:81"]);
-        assert!(other.warnings[0].contains("8080/tcp (IPv4) leads to 10.0.0.2:80, and to 10.0.0.2:81"));
+        assert!(other.warnings[0].contains("8080/tcp (IPv4) is mapped to 10.0.0.2:80 and to 10.0.0.2:81"));
     }
 
     #[test]
-    fn only_what_loopback_can_reach_needs_a_way_from_there() {
+    fn from_loopback_needs_a_matching_host_ip_and_snat() {
         let pod: Option<IpAddr> = "10.0.0.2".parse().ok();
         assert_eq!(plan("", &mapping("", 8080, 80)).from_loopback(), pod);
         assert_eq!(plan("", &mapping("127.0.0.9", 8080, 80)).from_loopback(), pod);
@@ -197,16 +199,16 @@ mod tests {
         assert_eq!(plan(r#","snat":false"#, &mapping("", 8080, 80)).from_loopback(), None);
         let loopback = plan("", &mapping("::1", 8080, 80));
         assert!(
-            loopback.entries.is_empty()
-                && loopback.warnings[0].starts_with("host port [::1]:8080/tcp is left out")
+            loopback.host_ports.is_empty()
+                && loopback.warnings[0].starts_with("host port [::1]:8080/tcp is ignored")
         );
     }
 
     #[test]
-    fn conditions_make_a_realm_of_their_own_in_their_family() {
-        let realms = plan(r#","conditionsV4":["ip saddr 10.0.0.1"]"#, &mapping("", 1, 1)).realms();
-        assert!(!realms[0].v6 && realms[0].id.is_some());
-        assert_eq!(realms[1], Realm { v6: true, id: None });
+    fn conditions_have_their_own_map_set_in_their_family() {
+        let map_sets = plan(r#","conditionsV4":["ip saddr 10.0.0.1"]"#, &mapping("", 1, 1)).map_sets();
+        assert!(!map_sets[0].v6 && map_sets[0].id.is_some());
+        assert_eq!(map_sets[1], MapSet { v6: true, id: None });
         let masquerades = plan("", &mapping("", 1, 1)).masquerades();
         assert_eq!(masquerades.len(), 2);
         assert!(plan(r#","snat":false"#, &mapping("", 1, 1)).masquerades().is_empty());

@@ -1,8 +1,9 @@
-//! What the reference's nftables backend left: the tables `ip cni_hostport` and `ip6 cni_hostport`.
+//! The tables `ip cni_hostport` and `ip6 cni_hostport` of the reference's nftables backend.
 //!
-//! Its rules are in the chain `hostports`, up to version 1.8 those for one address of the host in `hostip_hostports`, and
-//! what is masqueraded in `masquerading`. The comment of each is the container's ID and nothing else: not the network,
-//! not the interface. So DEL takes all rules of the container, as the reference does.
+//! Chain `hostports` has the rules of host ports. Up to version 1.8, those for one host address are in chain
+//! `hostip_hostports`. Chain `masquerading` has the masquerading rules. The comment of each rule is only the
+//! container ID, without network and interface. Therefore DEL deletes all rules of the container, as the
+//! reference does.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -21,48 +22,49 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::plan::{Entry, Key, Plan, Realm};
+use crate::plan::{HostPort, Key, MapSet, Plan};
 
-/// The tables.
+/// The tables for IPv4 and IPv6.
 pub const TABLES: [Table<'static>; 2] =
     [Table::new(Family::Ip, "cni_hostport"), Table::new(Family::Ip6, "cni_hostport")];
-/// The chain of the host ports.
+/// The chain with the rules of host ports.
 pub const HOSTPORTS: &str = "hostports";
-/// The chain of those for one address of the host, before version 1.9.
+/// The chain with the rules for one host address, before version 1.9.
 pub const OLD_HOSTPORTS: &str = "hostip_hostports";
-/// The chain of what is masqueraded.
+/// The base chain with the masquerading rules.
 pub const MASQUERADING: &str = "masquerading";
-/// The chain that leads to both.
+/// The chain that jumps to [`OLD_HOSTPORTS`] and [`HOSTPORTS`].
 const ALL: &str = "hostports_all";
 const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
 
-/// Where libcni keeps the results of attachments that it knows of, in files `NETWORK-CONTAINER-INTERFACE`.
+/// The directory in which libcni keeps the results of attachments, in files `NETWORK-CONTAINER-INTERFACE`.
 const RESULTS: &str = "/var/lib/cni/results";
-/// How often rules are listed again because some were gone when they were to be deleted.
+/// Number of retries of a deletion after another process has deleted some of the rules.
 const TRIES: u32 = 20;
 
-/// The tables that are there.
+/// The tables that exist.
 fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
     let found = chains(socket, &TABLES.map(|table| (table, HOSTPORTS)))?;
     Ok(TABLES.into_iter().zip(found).filter_map(|(table, chain)| chain.map(|_| table)).collect())
 }
 
-/// Removes a container's rules and says which host ports these were.
+/// Deletes the rules of a container and returns its host ports.
 ///
 /// # Errors
-/// Code 999 with what the kernel refused.
-pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<Entry>, CniError> {
-    delete_where(socket, |comment| comment == container_id).context(|| "remove host ports of the reference")
+/// Code 999 if the kernel refuses a request.
+pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<HostPort>, CniError> {
+    delete_where(socket, |comment| comment == container_id)
+        .context(|| "remove host ports of the reference plugin")
 }
 
-/// Removes the rules of containers that are dead. The rules do not tell the network, so a container counts as dead only if
-/// no attachment to this network is valid and libcni keeps no result of it for any network; without a folder of results
-/// nobody does.
+/// Deletes the rules of containers without valid attachment. The rules do not name the network, so rules stay
+/// if libcni has a cached result of the container for any network. Without the directory of results, all
+/// rules stay.
 ///
 /// # Errors
 /// As [`delete`].
-pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
-    let step = || "collect host ports of the reference";
+pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
+    let step = || "remove unused host ports of the reference plugin";
     if present(socket).context(step)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -79,20 +81,20 @@ fn results(folder: &Path) -> Option<Vec<String>> {
     Some(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<Vec<HostPort>, Error> {
     let mut removed = Vec::new();
     for table in present(socket)? {
         let mut tries = TRIES;
         loop {
             let mut batch = Batch::new();
-            let mut entries = Vec::new();
+            let mut host_ports = Vec::new();
             for chain in CHAINS {
                 let mut dead = rules(socket, table, chain)?;
                 dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
-                // What is left over goes in the next round.
+                // Rules that do not fit into this batch are deleted in the next iteration.
                 for rule in dead.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
                     batch.delete_rule(table, chain, rule.handle);
-                    entries.extend(entry(rule, table.family == Family::Ip6));
+                    host_ports.extend(decode_rule(rule, table.family == Family::Ip6));
                 }
             }
             let done = batch.len() < Batch::ROOM;
@@ -100,7 +102,7 @@ fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<V
                 Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    removed.extend(entries);
+                    removed.extend(host_ports);
                     if done {
                         break;
                     }
@@ -111,12 +113,12 @@ fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<V
     Ok(removed)
 }
 
-/// Whether a container has rules there.
+/// Whether a container has rules in these tables.
 ///
 /// # Errors
-/// Code 999 if they cannot be read.
+/// Code 999 if the kernel refuses to list a chain.
 pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
-    let step = || "look for host ports of the reference";
+    let step = || "look up host ports of the reference plugin";
     for table in present(socket).context(step)? {
         for chain in [HOSTPORTS, OLD_HOSTPORTS] {
             let found = rules(socket, table, chain).context(step)?;
@@ -128,25 +130,27 @@ pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
     Ok(false)
 }
 
-/// Compares a container's rules with the plan: each host port, the way to it, and a masquerading for each address.
+/// Checks that the tables have a rule for each host port of the plan, the jumps to these rules, and a
+/// masquerading rule in each family.
 ///
 /// # Errors
-/// Code 999 with the first thing that is missing.
+/// Code 999 with the first missing rule.
 pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) -> Result<(), CniError> {
-    let step = || "check host ports of the reference";
+    let step = || "check host ports of the reference plugin";
     for table in TABLES {
         let v6 = table.family == Family::Ip6;
-        let wanted: Vec<&Entry> = plan.entries.iter().filter(|entry| entry.key.realm.v6 == v6).collect();
+        let wanted: Vec<&HostPort> =
+            plan.host_ports.iter().filter(|host_port| host_port.key.map_set.v6 == v6).collect();
         if wanted.is_empty() {
             continue;
         }
         let own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
         let mut found = rules(socket, table, HOSTPORTS).context(step)?;
         found.extend(rules(socket, table, OLD_HOSTPORTS).context(step)?);
-        let found: Vec<Entry> =
-            found.iter().filter(|rule| own(rule)).filter_map(|rule| entry(rule, v6)).collect();
+        let found: Vec<HostPort> =
+            found.iter().filter(|rule| own(rule)).filter_map(|rule| decode_rule(rule, v6)).collect();
         for wanted in &wanted {
-            let is_it = |found: &Entry| {
+            let is_it = |found: &HostPort| {
                 let (a, b) = (&found.key, &wanted.key);
                 (a.host_ip, a.proto, a.port, found.target) == (b.host_ip, b.proto, b.port, wanted.target)
             };
@@ -162,7 +166,7 @@ pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) 
             let found = rules(socket, table, hook).context(step)?;
             if !found.iter().any(|rule| rule.jump_target().is_some()) {
                 return Err(CniError::internal(format!(
-                    "nothing leads from chain {hook:?} of table {table} to host ports"
+                    "chain {hook:?} of table {table} has no jump to the host ports"
                 )));
             }
         }
@@ -173,8 +177,8 @@ pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) 
     Ok(())
 }
 
-/// The host port that a rule of the reference's is for: `[ip daddr A] P dport N dnat to T:M`.
-pub fn entry(rule: &Rule, v6: bool) -> Option<Entry> {
+/// Decodes the rule of a host port: `[ip daddr A] P dport N dnat to T:M`.
+pub fn decode_rule(rule: &Rule, v6: bool) -> Option<HostPort> {
     let mut host_ip = None;
     let mut proto = None;
     let mut port = None;
@@ -200,35 +204,35 @@ pub fn entry(rule: &Rule, v6: bool) -> Option<Entry> {
         return None;
     };
     let target = SocketAddr::new(ip_of(address)?, u16_of(to_port)?);
-    let key = Key { realm: Realm { v6, id: None }, host_ip, proto: proto?, port: port? };
-    Some(Entry { key, target, masquerade: Masquerade::Nothing })
+    let key = Key { map_set: MapSet { v6, id: None }, host_ip, proto: proto?, port: port? };
+    Some(HostPort { key, target, masquerade: Masquerade::Nothing })
 }
 
-/// The rule for a host port, as the reference has `nft` write it; `conditions` are steps in front.
-pub fn rule(entry: &Entry, conditions: &[Expr]) -> Vec<Expr> {
+/// The rule of a host port, as the reference has `nft` write it, preceded by `conditions`.
+pub fn rule(host_port: &HostPort, conditions: &[Expr]) -> Vec<Expr> {
     let cmp = |value: Vec<u8>| Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value };
     let mut steps = conditions.to_vec();
-    if let Some(ip) = entry.key.host_ip {
+    if let Some(ip) = host_port.key.host_ip {
         steps.extend(address(End::Destination, CmpOp::Eq, ip.into()));
     }
-    let octets = match entry.target.ip() {
+    let octets = match host_port.target.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     };
     let port = Register::word(4);
     steps.extend([
         Expr::Meta { key: MetaKey::L4Proto, to: Register::R1 },
-        cmp(vec![entry.key.proto.number()]),
+        cmp(vec![host_port.key.proto.number()]),
         Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::R1 },
-        cmp(entry.key.port.to_be_bytes().to_vec()),
+        cmp(host_port.key.port.to_be_bytes().to_vec()),
         Expr::Immediate { to: Register::R1, value: octets },
-        Expr::Immediate { to: port, value: entry.target.port().to_be_bytes().to_vec() },
-        Expr::Dnat { v6: entry.key.realm.v6, address: Register::R1, port },
+        Expr::Immediate { to: port, value: host_port.target.port().to_be_bytes().to_vec() },
+        Expr::Dnat { v6: host_port.key.map_set.v6, address: Register::R1, port },
     ]);
     steps
 }
 
-/// The rules that masquerade for a pod.
+/// The masquerading rules for a container's address.
 pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> {
     let any: IpNetwork = cni_common::spec::addr::default_route(pod);
     let from = |source: IpNetwork| {
@@ -247,14 +251,14 @@ pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> 
     }
 }
 
-/// Adds to the batch what is missing of a family's table: its chains and what leads through them.
+/// Adds the missing chains of a family's table, with their jumps, to the batch.
 ///
 /// # Errors
-/// Code 999 if it cannot be looked at.
-pub fn establish(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
+/// Code 999 if the kernel refuses to list the chains.
+pub fn create_missing(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
     let table = TABLES[usize::from(v6)];
     let present: Vec<String> = all_chains(socket, table)
-        .context(|| "look at the table of the reference")?
+        .context(|| format!("list the chains of table {table}"))?
         .into_iter()
         .map(|(name, _)| name)
         .collect();

@@ -1,4 +1,4 @@
-//! What each verb does, step by step.
+//! The steps of each verb.
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
@@ -8,7 +8,7 @@ use ferrule_kernel::nftables::{Family, probe};
 use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Conditions, Gate};
-use crate::plan::{Entry, Plan, Realm};
+use crate::plan::{HostPort, MapSet, Plan};
 use crate::{flows, iptables, localhost, reference, services};
 use cni_common::plugin::Attachment;
 use ipnetwork::IpNetwork;
@@ -17,36 +17,37 @@ fn netfilter() -> Result<Socket, CniError> {
     Socket::netfilter().context(|| "open a netfilter socket")
 }
 
-/// What the configuration and the result before this plugin's come to.
-struct Wanted {
+/// What the configuration and `prevResult` request.
+struct Requested {
     addresses: Vec<IpNetwork>,
     plan: Plan,
     conditions: Vec<Conditions>,
 }
 
-impl Wanted {
+impl Requested {
     fn new(call: &AddRequest<'_>, conf: &Conf, result: &AddResult) -> Result<Self, CniError> {
         let network = call.config.name();
         let addresses = address::pick(result, call.ifname);
         let plan = Plan::new(conf, network, &addresses);
         let mut conditions = Vec::new();
         if conf.backend == Backend::Iptables {
-            return Ok(Wanted { addresses, plan, conditions });
+            return Ok(Requested { addresses, plan, conditions });
         }
-        for realm in plan.realms().into_iter().filter(|realm| realm.id.is_some()) {
-            let Realm { v6, .. } = realm;
-            // A comment cannot hold quotes.
+        for map_set in plan.map_sets().into_iter().filter(|map_set| map_set.id.is_some()) {
+            let MapSet { v6, .. } = map_set;
+            // A comment cannot contain quotes.
             let text = format!("{network}: {}", conf.conditions[usize::from(v6)].join(" ").replace('"', ""));
-            conditions.push(Conditions { realm, alternatives: conf.matches(v6)?, text });
+            conditions.push(Conditions { map_set, alternatives: conf.matches(v6)?, text });
         }
-        Ok(Wanted { addresses, plan, conditions })
+        Ok(Requested { addresses, plan, conditions })
     }
 }
 
-/// ADD: the entries, then the way from loopback, then stale flows. The result is the one of the plugins before.
+/// ADD: creates the host ports, enables connections from 127.0.0.0/8 and deletes stale flows. Returns
+/// `prevResult`.
 ///
 /// # Errors
-/// The first step that failed; the owner has no entries then.
+/// The first step that failed. The owner then has no host ports.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let Some(result) = call.prev_result.clone() else {
@@ -56,11 +57,11 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         follow_services();
         return Ok(result);
     }
-    let Wanted { addresses, plan, conditions } = Wanted::new(call, &conf, &result)?;
+    let Requested { addresses, plan, conditions } = Requested::new(call, &conf, &result)?;
     for warning in &plan.warnings {
         eprintln!("{warning}");
     }
-    if plan.entries.is_empty() {
+    if plan.host_ports.is_empty() {
         return Ok(result);
     }
     let owner = Attachment::from(call);
@@ -68,48 +69,51 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let added = match conf.backend {
         Backend::Nftables => {
             let added = add_to_nft(&mut socket, call, &conf, &plan, &conditions)?;
-            // What another backend or program made for this container would come first.
-            leave_others(&mut socket, &owner, true).inspect_err(|_| undo(&mut socket, &owner))?;
+            // Rules that another backend or the reference has for this container would take precedence.
+            delete_of_other_backends(&mut socket, &owner, true).inspect_err(|_| undo(&mut socket, &owner))?;
             added
         }
         Backend::Iptables => {
             follow_services();
             iptables::add(&mut socket, &conf, &owner, &addresses)
                 .inspect_err(|_| undo(&mut socket, &owner))?;
-            leave_others(&mut socket, &owner, false).inspect_err(|_| undo(&mut socket, &owner))?;
-            plan.entries.clone()
+            delete_of_other_backends(&mut socket, &owner, false)
+                .inspect_err(|_| undo(&mut socket, &owner))?;
+            plan.host_ports.clone()
         }
     };
-    // After the guard: the switch must not be on without it.
-    if let Some(pod) = plan.from_loopback() {
-        let opened = guard(&mut socket, conf.backend).and_then(|()| localhost::open(&result, pod));
-        opened.inspect_err(|_| undo(&mut socket, &owner))?;
+    // The guard comes first: `route_localnet` must not be enabled without it.
+    if let Some(container) = plan.from_loopback() {
+        let enabled =
+            create_guard(&mut socket, conf.backend).and_then(|()| localhost::enable(&result, container));
+        enabled.inspect_err(|_| undo(&mut socket, &owner))?;
     }
-    flows::forget_before(&mut socket, &added, nft::has_own);
+    flows::delete_after_add(&mut socket, &added, nft::has_own);
     Ok(result)
 }
 
-/// Adds the entries to our table: by one batch where the table is as it should be, as nearly always.
+/// Adds the host ports to our table. If the table is complete and the host ports are free, as nearly always,
+/// one batch is enough.
 fn add_to_nft(
     socket: &mut Socket,
     call: &AddRequest<'_>,
     conf: &Conf,
     plan: &Plan,
     conditions: &[Conditions],
-) -> Result<Vec<Entry>, CniError> {
+) -> Result<Vec<HostPort>, CniError> {
     let (owner, netns) = (Attachment::from(call), call.sandbox.path());
     let adapt = |socket: &mut Socket| services::adapt(socket, Some(conf.services_bit));
-    // Without kube-proxy in IPVS mode a wrong gate is noticed by the attempt.
+    // Without kube-proxy in IPVS mode, `add_only` notices a wrong gate.
     let gate = if services::are_local() { adapt(socket)? } else { Gate::Local };
-    if nft::try_add(socket, &owner, netns, plan, gate)? {
-        return Ok(plan.entries.clone());
+    if nft::add_only(socket, &owner, netns, plan, gate)? {
+        return Ok(plan.host_ports.clone());
     }
     let gate = adapt(socket)?;
-    nft::add(socket, &owner, netns, plan, conditions, gate)
+    nft::replace(socket, &owner, netns, plan, conditions, gate)
 }
 
-/// Adapts the table to what kube-proxy does, for a call that has nothing else to do here: so any pod's ADD or DEL notices
-/// that kube-proxy has begun to run in IPVS mode. Its failure is not this pod's.
+/// Adapts the table to kube-proxy in a call without host ports, so that the ADD of any container notices that
+/// kube-proxy has started in IPVS mode. An error is only logged: it does not concern this container.
 fn follow_services() {
     if services::are_local()
         && let Err(error) = netfilter().and_then(|mut socket| services::adapt(&mut socket, None))
@@ -118,35 +122,39 @@ fn follow_services() {
     }
 }
 
-/// Removes what the backend that is not in use, or the reference's nftables backend, has for the container.
-fn leave_others(socket: &mut Socket, owner: &Attachment<'_>, by_nft: bool) -> Result<(), CniError> {
+/// Deletes what the other backend and the reference's nftables backend have for the container.
+fn delete_of_other_backends(
+    socket: &mut Socket,
+    owner: &Attachment<'_>,
+    by_nft: bool,
+) -> Result<(), CniError> {
     reference::delete(socket, owner.container_id)?;
     if by_nft { iptables::delete(socket, owner, false) } else { nft::delete(socket, owner, &[]).map(drop) }
 }
 
-/// Has the guard stand. The nf_tables backend made it with the entries; beside rules of iptables it is all that we have in
-/// nf_tables, and a kernel without that goes without, as it does with the reference.
-fn guard(socket: &mut Socket, backend: Backend) -> Result<(), CniError> {
+/// Creates the guard for the iptables backend; the nf_tables backend has created it with the host ports. A
+/// kernel without nf_tables gets no guard, as with the reference.
+fn create_guard(socket: &mut Socket, backend: Backend) -> Result<(), CniError> {
     match backend {
         Backend::Nftables => Ok(()),
         Backend::Iptables if probe(socket, Family::Inet).is_err() => {
             eprintln!(
-                "this kernel has no nf_tables: 127.0.0.0/8 is not guarded against what comes over a wire"
+                "this kernel has no nf_tables: packets to 127.0.0.0/8 from other hosts are not dropped"
             );
             Ok(())
         }
-        Backend::Iptables => nft::guard(socket),
+        Backend::Iptables => nft::create_guard(socket),
     }
 }
 
 fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
     let undone = [nft::delete(socket, owner, &[]).map(drop), iptables::delete(socket, owner, true)];
     for error in undone.into_iter().filter_map(Result::err) {
-        eprintln!("undoing the ADD: {error}");
+        eprintln!("failed to undo the ADD: {error}");
     }
 }
 
-/// CHECK: everything that ADD made is as it was made.
+/// CHECK: compares all objects of ADD with the plan.
 ///
 /// # Errors
 /// The first difference.
@@ -158,81 +166,86 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     if conf.mappings.is_empty() {
         return Ok(());
     }
-    let Wanted { addresses, plan, conditions } = Wanted::new(call, &conf, result)?;
-    if plan.entries.is_empty() {
+    let Requested { addresses, plan, conditions } = Requested::new(call, &conf, result)?;
+    if plan.host_ports.is_empty() {
         return Ok(());
     }
     let owner = Attachment::from(call);
     let mut socket = netfilter()?;
-    match whose(&mut socket, &conf, &owner)? {
-        Whose::Ours => {
+    match find_layout(&mut socket, &conf, &owner)? {
+        Layout::Ours => {
             let gate = services::check(&mut socket)?;
             nft::check(&mut socket, &owner, &plan, &conditions, gate)?;
         }
-        Whose::References => reference::check(&mut socket, owner.container_id, &conf, &plan)?,
-        Whose::Iptables => iptables::check(&conf, &owner, &addresses)?,
+        Layout::ReferenceNftables => reference::check(&mut socket, owner.container_id, &conf, &plan)?,
+        Layout::Iptables => iptables::check(&conf, &owner, &addresses)?,
     }
-    plan.from_loopback().map_or(Ok(()), |pod| localhost::check(result, pod))
+    plan.from_loopback().map_or(Ok(()), |container| localhost::check(result, container))
 }
 
-/// Whose layout a container's host ports are in.
-enum Whose {
+/// The form in which a container's host ports exist.
+enum Layout {
+    /// Elements of our table.
     Ours,
-    References,
+    /// Rules of the reference's nftables backend.
+    ReferenceNftables,
+    /// Rules of iptables, by this plugin or by the reference.
     Iptables,
 }
 
-/// Tells it by what is there: a pod may be older than the plugin. Where nothing is, it should be the configured backend's.
-fn whose(socket: &mut Socket, conf: &Conf, owner: &Attachment<'_>) -> Result<Whose, CniError> {
+/// Finds the layout by looking up the container: another version or the reference may have made its host
+/// ports. Without host ports, the layout is that of the configured backend.
+fn find_layout(socket: &mut Socket, conf: &Conf, owner: &Attachment<'_>) -> Result<Layout, CniError> {
     if conf.backend == Backend::Iptables {
-        return Ok(Whose::Iptables);
+        return Ok(Layout::Iptables);
     }
     if nft::is_present(socket, owner)? {
-        return Ok(Whose::Ours);
+        return Ok(Layout::Ours);
     }
     if reference::has(socket, owner.container_id)? {
-        return Ok(Whose::References);
+        return Ok(Layout::ReferenceNftables);
     }
     let is_iptables = iptables::has(socket, owner)?;
-    Ok(if is_iptables { Whose::Iptables } else { Whose::Ours })
+    Ok(if is_iptables { Layout::Iptables } else { Layout::Ours })
 }
 
-/// DEL: everything of the attachment, whatever the configuration says.
+/// DEL: removes everything of the attachment, even with an invalid configuration.
 ///
 /// # Errors
-/// What could not be removed, after all steps were taken.
+/// All steps that failed; every step is tried.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
-    let said = said(call);
-    let mut removed = failures.keep(nft::delete(&mut socket, &owner, &said)).unwrap_or_default();
+    let configured = configured(call);
+    let mut removed = failures.keep(nft::delete(&mut socket, &owner, &configured)).unwrap_or_default();
     removed.extend(failures.keep(reference::delete(&mut socket, owner.container_id)).unwrap_or_default());
-    // Only a program can look into legacy tables. It is not started for a pod without host ports, nor for one whose host
-    // ports have been found.
+    // Only the programs can read legacy tables. They are not started if the container has no mappings, or if
+    // its host ports have been found already.
     let processes = removed.is_empty() && has_mappings(call.config);
     failures.keep(iptables::delete(&mut socket, &owner, processes));
-    // What kube-proxy does never keeps a DEL from succeeding.
+    // A failure to adapt to kube-proxy must not fail the DEL.
     if (!removed.is_empty() || services::are_local())
         && let Err(error) = services::adapt(&mut socket, None)
     {
         eprintln!("{error}");
     }
-    removed.extend(said);
-    flows::forget_after(&mut socket, &removed);
+    removed.extend(configured);
+    flows::delete_after_removal(&mut socket, &removed);
     failures.into_result()
 }
 
-/// The host ports that the configuration says the container has, if it can be read: iptables' rules are not taken apart.
-fn said(call: &DelRequest<'_>) -> Vec<Entry> {
+/// The host ports of the configuration, empty if it is invalid. They include those of iptables rules, which
+/// [`iptables::delete`] does not decode.
+fn configured(call: &DelRequest<'_>) -> Vec<HostPort> {
     let (Ok(conf), Some(result)) = (Conf::read(call.config), &call.prev_result) else { return Vec::new() };
-    Plan::new(&conf, call.config.name(), &address::pick(result, call.ifname)).entries
+    Plan::new(&conf, call.config.name(), &address::pick(result, call.ifname)).host_ports
 }
 
-/// GC: everything of the network's attachments that are not valid any more.
+/// GC: removes everything of the network's attachments that are not valid.
 ///
 /// # Errors
-/// What could not be removed, after all steps were taken.
+/// All steps that failed; every step is tried.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
@@ -241,14 +254,14 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     removed.extend(failures.keep(reference::gc(&mut socket, call.valid)).unwrap_or_default());
     failures.keep(iptables::gc(&mut socket, network, call.valid));
     failures.keep(services::collect(&mut socket));
-    flows::forget_after(&mut socket, &removed);
+    flows::delete_after_removal(&mut socket, &removed);
     failures.into_result()
 }
 
-/// STATUS: whether an ADD could be served.
+/// STATUS: checks that the backend is available.
 ///
 /// # Errors
-/// Code 50 with the reason, or that of a configuration which cannot be used.
+/// Code 50 if it is not, or the error of an invalid configuration.
 pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
@@ -257,5 +270,5 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     }
     let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
     probe(&mut socket, Family::Inet)
-        .map_err(|error| unavailable(format!("this kernel cannot forward host ports by nf_tables: {error}")))
+        .map_err(|error| unavailable(format!("the kernel does not support nf_tables for inet: {error}")))
 }

@@ -1,4 +1,4 @@
-//! What a call costs: processes, and answers of the kernel's. They need root, `nft` and `strace`.
+//! The cost of a call: number of processes and of netlink answers. The tests need root, `nft` and `strace`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -13,20 +13,20 @@ use common::{World, both, fill, mapping, pods};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A plugin that is watched by `strace`, which writes down every program that it starts and every answer of the kernel's.
+/// A plugin under `strace`, which logs all started programs and all answers of the kernel.
 struct Watched {
     dir: TempDir,
     path: String,
 }
 
 impl Watched {
-    /// Its `PATH` is that one, and behind it where `strace` is.
+    /// The plugin's `PATH` is this one, followed by the directory of `strace`.
     fn new(world: &World, path: &str) -> Watched {
         let dir = tempfile::tempdir().unwrap();
         let (file, plugin) = (dir.path().join("portmap"), world.bins.path().join("portmap"));
         let log = dir.path().join("log");
         let script = format!(
-            "#!/bin/sh\nexec strace -f -qq -e trace=execve,execveat,recvfrom -e signal=none -o {} {}\n",
+            "#!/bin/sh\nexec strace -f -qq -e trace=execve,execveat,recvfrom,sendto -e signal=none -o {} {}\n",
             log.display(),
             plugin.display()
         );
@@ -35,7 +35,7 @@ impl Watched {
         Watched { dir, path: format!("{path}:/usr/bin") }
     }
 
-    /// What is written down about a call.
+    /// Runs a call and returns the log.
     fn log(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> String {
         let exec = Exec::new(self.dir.path().join("portmap"), verb)
             .attachment(attachment)
@@ -46,21 +46,21 @@ impl Watched {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// How many processes the call starts.
+    /// Runs a call and returns the number of processes that it starts.
     fn call(&self, world: &World, verb: &str, attachment: &Attachment, config: &Value) -> usize {
         let log = self.log(world, verb, attachment, config);
-        // The first is the plugin itself.
+        // The first process is the plugin itself.
         let started = log.lines().filter(|line| line.contains("execve") && line.contains("= 0")).count();
         started.checked_sub(1).expect("strace wrote nothing")
     }
 }
 
 #[test]
-fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
+fn no_process_with_nf_tables_and_at_most_two_with_iptables() {
     for (backend, most) in [("nftables", 0), ("iptables", 2)] {
         let world = World::new();
         let watched = Watched::new(&world, "/usr/sbin");
-        // The bridge is there, and so is whatever the first pod of a node makes.
+        // The first pod of a node also creates the shared objects.
         for first in [true, false] {
             let name = if first { "one" } else { "two" };
             let added = world.add(name, &pods(json!({"backend": backend})), &json!([]));
@@ -78,7 +78,7 @@ fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
                 assert!(count <= most, "{backend} {verb} started {count}");
             }
             if backend == "iptables" {
-                // Both families: the watch does see processes.
+                // One process for each family: the log does contain processes.
                 assert_eq!(watched.call(&world, "ADD", &added.attachment, &config), 2);
                 assert_eq!(watched.call(&world, "DEL", &added.attachment, &config), 0);
             }
@@ -86,9 +86,9 @@ fn no_process_by_nf_tables_and_two_at_most_by_iptables() {
     }
 }
 
-/// Legacy tables are closed to all but the programs: one for each family that looks, and one that removes.
+/// Only programs can read legacy tables: one process lists a family, another one changes it.
 #[test]
-fn processes_by_iptables_legacy() {
+fn number_of_processes_with_iptables_legacy() {
     let world = World::new();
     let programs = variant("legacy");
     let watched = Watched::new(&world, &programs.path().display().to_string());
@@ -97,7 +97,7 @@ fn processes_by_iptables_legacy() {
     let call = |verb: &str, config: &Value| watched.call(&world, verb, &added.attachment, config);
     let verbs = ["ADD", "CHECK", "DEL"];
     config["runtimeConfig"]["portMappings"] = both(8080, 80);
-    // The node's first makes what is shared.
+    // The first calls on a node create the shared chains.
     for verb in verbs {
         call(verb, &config);
     }
@@ -106,8 +106,22 @@ fn processes_by_iptables_legacy() {
     assert_eq!(verbs.map(|verb| call(verb, &config)), [0; 3]);
 }
 
+/// Our chains, the batch, the chains of the reference and of iptables, and route and link for `route_localnet`.
+/// Finding out that kube-proxy does not run in IPVS mode costs no request.
 #[test]
-fn no_verb_reads_more_where_there_are_more_mappings() {
+fn an_add_sends_six_requests() {
+    let world = World::new();
+    let watched = Watched::new(&world, "/usr/sbin");
+    world.add("first", &pods(json!({})), &both(9000, 80));
+    let added = world.add("one", &pods(json!({})), &json!([]));
+    let mut config = added.config();
+    config["runtimeConfig"]["portMappings"] = json!([mapping("tcp", "", 8080, 80)]);
+    let log = watched.log(&world, "ADD", &added.attachment, &config);
+    assert_eq!(log.matches("sendto(").count(), 6, "{log}");
+}
+
+#[test]
+fn number_of_netlink_answers_does_not_depend_on_other_mappings() {
     let answers = |others: bool| {
         let world = World::new();
         let watched = Watched::new(&world, "/usr/sbin");

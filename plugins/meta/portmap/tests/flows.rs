@@ -1,4 +1,4 @@
-//! UDP flows: what goes on where a host port led before is forgotten, and nothing else. They need root and `nft`.
+//! Deletion of stale UDP flows, and only of these. The tests need root and `nft`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,22 +11,23 @@ use ferrule_kernel::conntrack::{Filter, UDP, flows};
 use ferrule_kernel::netlink::Socket;
 use serde_json::json;
 
-/// How many UDP flows to that port the kernel tracks.
+/// The number of tracked UDP flows to this port.
 fn tracked(world: &World, v6: bool, port: u16) -> usize {
     let filter = Filter { v6, proto: UDP, dst_port: Some(port) };
     world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap().len()).unwrap()
 }
 
-/// Tracking goes on although the last rule that needs it goes: otherwise stale flows would do no harm.
+/// Keeps connection tracking active after the last rule that needs it is deleted. Without tracking, stale
+/// flows would have no effect.
 fn keep_tracking(world: &World) {
     world
         .nft("table inet keep { chain input { type filter hook input priority 0; ct state new accept; }\n }");
 }
 
-/// One client, which goes on sending from one port: to the first pod, after its DEL to the node, after the next ADD to the
-/// second pod. plugins issues 123 and 1190.
+/// A client keeps sending from one port. Its packets go to the first pod, after DEL to the node, and after
+/// the next ADD to the second pod. See issues 123 and 1190 of containernetworking/plugins.
 #[test]
-fn a_client_that_never_stops_follows_the_host_port() {
+fn packets_of_a_persistent_client_follow_the_host_port() {
     for v6 in [false, true] {
         let world = World::new();
         keep_tracking(&world);
@@ -45,19 +46,20 @@ fn a_client_that_never_stops_follows_the_host_port() {
         let second = world.add("second", &network, &both(5353, 53));
         second.serve(53);
         assert_eq!(ask(), answer("second"));
-        // A second ADD of the same leaves its own flows alone.
+        // A second ADD of the same mappings keeps the flow.
         assert!(world.call("ADD", &second.attachment, &second.config()).success());
         assert_eq!(tracked(&world, v6, 5353), 1);
     }
 }
 
 #[test]
-fn nobody_elses_flows_are_forgotten() {
+fn other_flows_are_kept() {
     let world = World::new();
     keep_tracking(&world);
     world.node.sh("ip address add 192.0.2.9/24 dev out0").unwrap();
     let udp = |host_ip: &str, host: u16, container: u16| json!([mapping("udp", host_ip, host, container)]);
-    // Flows to port 53: past the node, straight to a pod, to another host port and to another address of the node.
+    // Flows that ADD and DEL must keep: to port 53 of a pod directly, to port 53 of another address of the
+    // node, and to another host port that leads to container port 53.
     let far = world.add("far", &more(json!({})), &json!([]));
     far.serve(53);
     let exact = world.add("exact", &more(json!({})), &udp("192.0.2.9", 53, 53));
@@ -84,7 +86,7 @@ fn nobody_elses_flows_are_forgotten() {
     };
     let before = ids(&world);
     assert_eq!(before.len(), 3);
-    // A wildcard mapping of the port comes and goes, and so do exact ones.
+    // Add and delete a wildcard mapping of the port, and mappings for one address.
     for host_ip in ["", "127.0.0.9", "192.0.2.1"] {
         let pod =
             world.add(&format!("dns{}", host_ip.replace('.', "")), &pods(json!({})), &udp(host_ip, 53, 53));
@@ -93,7 +95,7 @@ fn nobody_elses_flows_are_forgotten() {
         assert_eq!(ids(&world), before, "DEL for {host_ip:?}");
     }
     drop(kept);
-    // An exact one does not touch what a wildcard of the same port has.
+    // A mapping for one address does not affect the flows of a wildcard mapping with the same port.
     let wild = world.add("wild", &pods(json!({})), &udp("", 55, 53));
     wild.serve(53);
     let socket = open("192.0.2.1:55".parse().unwrap(), "wild");
@@ -101,12 +103,12 @@ fn nobody_elses_flows_are_forgotten() {
     let exact = world.add("exact2", &pods(json!({})), &udp("127.0.0.9", 55, 53));
     exact.del();
     assert_eq!(ids(&world), before);
-    // TCP is nobody's business.
+    // Keeps the flow's socket open until here.
     drop(socket);
 }
 
 #[test]
-fn gc_forgets_what_a_lost_del_left() {
+fn gc_deletes_the_flows_after_a_lost_del() {
     let world = World::new();
     keep_tracking(&world);
     let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
@@ -120,9 +122,9 @@ fn gc_forgets_what_a_lost_del_left() {
     assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "node 192.0.2.2");
 }
 
-/// The test above would pass without us if tracking ended by itself.
+/// Proves that the test above needs the deletion: without it, the flow stays.
 #[test]
-fn without_forgetting_a_client_would_be_lost() {
+fn without_deletion_the_client_stays_on_the_old_flow() {
     let world = World::new();
     keep_tracking(&world);
     let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();

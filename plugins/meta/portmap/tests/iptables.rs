@@ -1,4 +1,4 @@
-//! The iptables backend, and what the reference's plugin made by either of its backends. They need root, `nft`, both
+//! The iptables backend, and the rules of both backends of the reference. The tests need root, `nft`, both
 //! variants of `iptables` and the reference's plugins.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -38,8 +38,8 @@ fn mappings(variant: &str) -> Value {
         mapping("tcp", "192.0.2.1", 8083, 83),
         mapping("tcp", "0.0.0.0", 8085, 85)
     ]);
-    // For IPv4 only where the reference makes them by ip6tables-legacy 1.8.9: asked for a rule that differs from another
-    // in nothing but its port, it says that it is there, and the reference then does not make it.
+    // For IPv4 only, if the reference adds them with ip6tables-legacy 1.8.9: that program reports a rule as
+    // existing if another rule differs only in the port, and the reference then does not add it.
     let host_ip = if variant == "legacy" { "0.0.0.0" } else { "" };
     let many = (9000..9020).map(|port| mapping("tcp", host_ip, port, port));
     mappings.as_array_mut().unwrap().extend(many);
@@ -48,7 +48,7 @@ fn mappings(variant: &str) -> Value {
 }
 
 #[test]
-fn the_state_is_the_references_to_the_byte() {
+fn rules_are_those_of_the_reference_byte_for_byte() {
     for name in VARIANTS {
         let programs = variant(name);
         for keys in [
@@ -70,7 +70,7 @@ fn the_state_is_the_references_to_the_byte() {
                     let mappings = if pod.name() == "cid-1" { mappings(name) } else { both(7000, 70) };
                     let attachment = pod.attachment("eth0").with_capability("portMappings", mappings);
                     runtime.add(&network, &attachment).unwrap();
-                    // The reference of Debian 12 compares one family's rules with the other's table.
+                    // CHECK of Debian 12's reference looks for the rules of one family in the other's table.
                     if by == By::Us {
                         runtime.check(&network, &attachment).unwrap();
                     }
@@ -83,7 +83,7 @@ fn the_state_is_the_references_to_the_byte() {
 }
 
 #[test]
-fn a_second_add_leaves_exactly_its_own_rules() {
+fn second_add_replaces_the_containers_rules() {
     for name in VARIANTS {
         let programs = variant(name);
         let world = World::new();
@@ -115,7 +115,7 @@ fn a_second_add_leaves_exactly_its_own_rules() {
         assert!(call("ADD").success());
         assert_eq!(saved(&world, name), state);
         assert!(call("CHECK").success());
-        // Half of it is gone, as after a DEL that was killed.
+        // Half of the rules are missing, as after a killed DEL.
         let half = format!(
             "set -e; t='iptables-{name} -t nat'; chain=$($t -S | sed -n 's/^-N \\(CNI-DN-.*\\)/\\1/p')
             $t -F CNI-HOSTPORT-DNAT; $t -F $chain; $t -X $chain"
@@ -128,10 +128,10 @@ fn a_second_add_leaves_exactly_its_own_rules() {
 }
 
 #[test]
-fn connections_by_iptables() {
+fn connections_with_iptables() {
     let world = World::new();
     let network = versioned(json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), true);
-    // The chain of somebody else's does not exist, which blocks nobody.
+    // The external chain does not exist; ADD succeeds nevertheless.
     let server = world.add("server", &network, &both(8080, 80));
     let neighbour = world.add("neighbour", &network, &json!([]));
     server.serve(80);
@@ -147,22 +147,22 @@ fn connections_by_iptables() {
         }
     }
     assert_eq!(ask(&world.node, "tcp", "127.0.0.1:8080".parse().unwrap()), Ok("server 10.1.0.1".to_owned()));
-    // All that is in nf_tables of ours is the guard.
+    // Our nf_tables table has only the guard.
     assert!(world.table().contains("chain guard") && !world.table().contains("hostports"));
     assert_eq!(server.check(), Ok(()));
-    // Who looks for the chain is told.
+    // ADD warns about the missing chain.
     let output = world.call("ADD", &server.attachment, &server.config());
     assert!(output.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("externalSetMarkChain \"KUBE-MARK-MASQ\" does not exist"), "{said}");
-    // The chain appears later; what was made stays right until the next ADD.
+    // DEL deletes all rules.
     server.del();
     assert!(!saved(&world, "nft").contains("CNI-DN-"));
     assert!(silent(&world.outside[0], "tcp", SocketAddr::new(world.address(false), 8080)));
 }
 
 #[test]
-fn check_notices_what_the_reference_does_not() {
+fn check_notices_more_changes_than_the_reference() {
     for name in VARIANTS {
         let programs = variant(name);
         let world = World::new();
@@ -197,7 +197,7 @@ fn check_notices_what_the_reference_does_not() {
 }
 
 #[test]
-fn a_pod_of_the_reference_is_checked_and_removed() {
+fn check_del_and_gc_handle_iptables_rules_of_the_reference() {
     for name in VARIANTS {
         let programs = variant(name);
         let world = World::by(By::Go);
@@ -215,7 +215,7 @@ fn a_pod_of_the_reference_is_checked_and_removed() {
         go.add(&network, &two).unwrap();
         let before = saved(&world, name);
         go.add(&network, &one).unwrap();
-        // What versions before 2019 had as well.
+        // Chains of the old layout, used before 2019.
         let old = one_chain(&world, name).replace("DN", "SN");
         world
             .node
@@ -226,7 +226,7 @@ fn a_pod_of_the_reference_is_checked_and_removed() {
             .unwrap();
         us.check(&network, &one).unwrap();
         us.check(&network, &two).unwrap();
-        // The default backend is another one, but where the pod is counts.
+        // Our default backend is nftables, but CHECK finds the rules of iptables.
         assert!(!world.listing().contains("cni_portmap"));
         us.del(&network, &one).unwrap();
         let after = saved(&world, name).replace("iptables :CNI-HOSTPORT-SNAT -\n", "");
@@ -235,14 +235,14 @@ fn a_pod_of_the_reference_is_checked_and_removed() {
         let newest = network_of("pmnet", "cni0", 0, "1.1.0", json!({}));
         us.gc(&newest, Some(&[ValidAttachment::new("two", "eth0")])).unwrap();
         assert!(saved(&world, name).contains("CNI-DN-"));
-        // As after a lost DEL: nothing is in the cache.
+        // As after a lost DEL: libcni has no cached results.
         world.node.sh("rm -rf /var/lib/cni/results").unwrap();
         us.gc(&newest, Some(&[])).unwrap();
         assert!(!saved(&world, name).contains("CNI-DN-"), "{}", saved(&world, name));
     }
 }
 
-/// The chain of the container with the most ports.
+/// The chain of the container that has a mapping of port 8083.
 fn one_chain(world: &World, name: &str) -> String {
     let listing =
         world.node.tool(&format!("iptables-{name}"), &["-t", "nat", "-S", "CNI-HOSTPORT-DNAT"]).unwrap();
@@ -250,7 +250,7 @@ fn one_chain(world: &World, name: &str) -> String {
     line.rsplit(' ').next().unwrap().to_owned()
 }
 
-/// What the reference's nftables backend writes, of version 1.9 and of version 1.8.
+/// The commands of the reference's nftables backend, version 1.9, or version 1.8 if `old`.
 fn replay(id: &str, v4: &str, v6: &str, old: bool) -> String {
     let hosts = if old { "hostip_hostports" } else { "hostports" };
     let local = if old { "" } else { "fib daddr type local" };
@@ -292,7 +292,7 @@ fn replayed() -> Value {
 }
 
 #[test]
-fn both_nftables_layouts_of_the_reference_are_checked_and_removed() {
+fn check_del_and_gc_handle_nftables_rules_of_the_reference() {
     for old in [false, true] {
         let world = World::new();
         let one = world.add("one", &pods(json!({})), &replayed());
@@ -317,7 +317,7 @@ fn both_nftables_layouts_of_the_reference_are_checked_and_removed() {
         }
         one.del();
         assert_eq!(world.node.tool("nft", &["-s", "list", "ruleset"]).unwrap(), others);
-        // GC: a container that nothing is known of any more, while another network's lives.
+        // GC deletes the rules of an unknown container, but not those of a live one on another network.
         let alive = world.add("alive", &more(json!({})), &both(9000, 90));
         world.nft(&replay("alive", "10.1.1.2", "fd00:1::2", old));
         world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
@@ -328,7 +328,7 @@ fn both_nftables_layouts_of_the_reference_are_checked_and_removed() {
 }
 
 #[test]
-fn eight_dels_of_a_pod_of_the_reference_at_the_same_time() {
+fn eight_concurrent_dels_of_a_container_of_the_reference() {
     let world = World::new();
     for round in 0..3 {
         let base = world.add(&format!("one{round}"), &pods(json!({"backend": "iptables"})), &both(8080, 80));
@@ -349,7 +349,7 @@ fn eight_dels_of_a_pod_of_the_reference_at_the_same_time() {
 }
 
 #[test]
-fn sixteen_adds_by_iptables_at_the_same_time() {
+fn sixteen_concurrent_adds_with_iptables() {
     for (name, programs) in [("nft", variant("nft")), ("nft", slow_nft()), ("legacy", variant("legacy"))] {
         let world = World::new();
         let base = world.add("base", &pods(json!({"backend": "iptables"})), &json!([]));

@@ -1,11 +1,12 @@
-//! Host ports beside kube-proxy in IPVS mode: Services come first. They need root and both variants of `iptables`.
+//! Host ports beside kube-proxy in IPVS mode: Services come first. The tests need root and both variants of
+//! `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::net::SocketAddr;
 
-use cni_lab::Place as _;
+use cni_lab::{Place as _, kernel_module};
 use cni_runner::{Exec, Network};
 use common::ipvs::{Balancer, KubeProxy, NODE_PORT, cluster_ip};
 use common::programs::{runtime, saved, variant};
@@ -82,7 +83,8 @@ impl<'w> Scene<'w> {
     }
 }
 
-/// Asks from everywhere: the Service has to answer at its addresses and at its NodePort, and the host ports at all others.
+/// Asks from all clients. The Service must answer at its addresses and at its NodePort, the host ports at all
+/// others.
 fn services_come_first(server: &Added<'_>, neighbour: &Added<'_>, what: &str) {
     let world = server.world;
     for v6 in [false, true] {
@@ -111,7 +113,7 @@ fn services_come_first(server: &Added<'_>, neighbour: &Added<'_>, what: &str) {
     assert!(local.is_ok_and(|answer| answer.starts_with("server ")), "{what}: 127.0.0.1");
 }
 
-/// What may happen between kube-proxy and a pod with host ports, from the start of either to the end of both.
+/// The events between kube-proxy and a pod with host ports, from the start of either to the end of both.
 fn beside_kube_proxy(backend: &str, variant: &'static str, has_ipvs: bool) {
     for proxy_first in [true, false] {
         let what = format!("{backend} beside {variant}, kube-proxy first: {proxy_first}");
@@ -121,6 +123,11 @@ fn beside_kube_proxy(backend: &str, variant: &'static str, has_ipvs: bool) {
         let service = scene.add_to(&more(json!({})), "service", &json!([]));
         service.serve(80);
         let proxy = scene.kube_proxy(&service, has_ipvs);
+        if has_ipvs {
+            for module in ["ip_vs", "ip_vs_rr", "dummy", "xt_set"] {
+                kernel_module(module);
+            }
+        }
         if proxy_first {
             proxy.start();
         }
@@ -139,7 +146,7 @@ fn beside_kube_proxy(backend: &str, variant: &'static str, has_ipvs: bool) {
             }
         }
         if !proxy_first && backend == NFT {
-            // What kube-proxy marks is left to it at once; all else after the next ADD or DEL of any pod.
+            // Packets that kube-proxy marks go to it at once, all others after the next ADD or DEL.
             let to = SocketAddr::new(cluster_ip(false), 443);
             assert!(ask(&world.outside[0], "tcp", to).unwrap().starts_with("service "), "{what}");
             assert!(scene.check(&server).unwrap_err().contains("IPVS"), "{what}");
@@ -219,7 +226,7 @@ fn a_table_without_a_gate() {
     assert_eq!(scene.check(&server), Ok(()));
 }
 
-/// Each way in which iptables' part can be wrong is an error of CHECK, and the next ADD or GC corrects it.
+/// CHECK reports each kind of damage to the rules of iptables, and the next ADD or GC repairs it.
 #[test]
 fn check_looks_for_the_rules_of_iptables() {
     for (variant, damage) in [

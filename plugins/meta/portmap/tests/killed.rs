@@ -1,5 +1,5 @@
-//! A runtime that has lost patience kills the plugin with SIGKILL, at any kill_point. A DEL or a GC after that
-//! removes everything. They need root, `nft`, `strace` and both variants of `iptables`.
+//! Kills the plugin with SIGKILL at each kill point, as a runtime does after a timeout. A following DEL or GC
+//! removes everything. The tests need root, `nft`, `strace` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,21 +11,21 @@ use common::programs::{self, VARIANTS, saved, variant};
 use common::{Added, World, both, pods};
 use serde_json::{Value, json};
 
-/// A container of which only portmap knows, on a node where another one has host ports.
-struct Lab<'w> {
+/// The configuration of containers that exist only for portmap, on a node with one real pod.
+struct TestContext<'w> {
     base: Added<'w>,
     config: Value,
     path: String,
 }
 
-impl<'w> Lab<'w> {
-    fn new(world: &'w World, keys: Value, path: &str) -> Lab<'w> {
+impl<'w> TestContext<'w> {
+    fn new(world: &'w World, keys: Value, path: &str) -> TestContext<'w> {
         let base = world.add("base", &pods(keys), &json!([]));
         let mut config = base.config();
         config["runtimeConfig"]["portMappings"] = both(8080, 80);
-        // For GC; no other verb looks at it.
+        // Only GC reads this key.
         config["cni.dev/valid-attachments"] = json!([{"containerID": "other", "ifname": "eth0"}]);
-        Lab { base, config, path: path.to_owned() }
+        TestContext { base, config, path: path.to_owned() }
     }
 
     fn exec(&self, verb: &str, container: &str) -> Exec {
@@ -36,13 +36,13 @@ impl<'w> Lab<'w> {
             .stdin(self.config.to_string())
     }
 
-    /// A call that has to do.
+    /// Makes a call that must succeed.
     fn call(&self, verb: &str, container: &str) {
         let output = self.base.world.node.call(&self.exec(verb, container)).unwrap();
         assert!(output.success(), "{verb} of {container}: {}", output.stdout_text());
     }
 
-    /// The kill_points of a call, which is made for that.
+    /// Makes a call and returns its kill points.
     fn kill_points(&self, verb: &str, container: &str) -> Vec<KillPoint> {
         KillPoint::all(&self.base.world.node, &self.exec(verb, container)).unwrap()
     }
@@ -51,115 +51,115 @@ impl<'w> Lab<'w> {
         kill_point.kill(&self.base.world.node, &self.exec(verb, container)).unwrap();
     }
 
-    /// What all tables hold.
+    /// The content of all tables.
     fn state(&self) -> String {
         self.base.world.listing() + &saved(self.base.world, "legacy")
     }
 }
 
-/// What comes after a killed call: a verb with its container, or nothing.
+/// What follows a killed call: a verb with its container, or nothing.
 const REMOVALS: [Option<(&str, &str)>; 3] = [Some(("DEL", "killed")), Some(("GC", "")), None];
 
-/// A node of that backend, on which another container's host ports are: they have to stay, and nothing else.
+/// Kills ADD and DEL of a container, on a node where another container has host ports. Only those stay.
 fn killed_on(keys: &Value, path: &str) {
     let world = World::new();
-    let mut lab = Lab::new(&world, keys.clone(), path);
-    lab.call("ADD", "other");
-    lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
-    let verbs = ["ADD", "DEL"].map(|verb| (verb, lab.kill_points(verb, "measured")));
-    let before = lab.state();
+    let mut test = TestContext::new(&world, keys.clone(), path);
+    test.call("ADD", "other");
+    test.config["runtimeConfig"]["portMappings"] = both(8081, 80);
+    let verbs = ["ADD", "DEL"].map(|verb| (verb, test.kill_points(verb, "measured")));
+    let before = test.state();
     for (verb, kill_points) in verbs {
         for (kill_point, removal) in
             kill_points.iter().flat_map(|kill_point| REMOVALS.map(|removal| (kill_point, removal)))
         {
             if verb == "DEL" {
-                lab.call("ADD", "killed");
+                test.call("ADD", "killed");
             }
-            lab.kill(verb, "killed", kill_point);
+            test.kill(verb, "killed", kill_point);
             if let Some((removal, container)) = removal {
-                lab.call(removal, container);
-                assert_eq!(lab.state(), before, "{removal} after {verb} killed {kill_point}");
+                test.call(removal, container);
+                assert_eq!(test.state(), before, "{removal} after {verb} killed {kill_point}");
             }
-            // Whatever is left, the next container gets the port, or this one at a second try.
-            lab.call("ADD", "killed");
-            lab.call("CHECK", "killed");
-            lab.call("DEL", "killed");
-            assert_eq!(lab.state(), before, "{verb} killed {kill_point}");
+            // The next ADD succeeds, even without DEL or GC.
+            test.call("ADD", "killed");
+            test.call("CHECK", "killed");
+            test.call("DEL", "killed");
+            assert_eq!(test.state(), before, "{verb} killed {kill_point}");
         }
     }
 }
 
 #[test]
-fn at_any_moment_by_nf_tables() {
+fn killed_with_nf_tables() {
     killed_on(&json!({}), "/usr/sbin:/usr/bin:/sbin:/bin");
 }
 
 #[test]
-fn at_any_moment_by_iptables() {
+fn killed_with_iptables() {
     for name in VARIANTS {
         let programs = variant(name);
         killed_on(&json!({"backend": "iptables"}), &programs.path().display().to_string());
     }
 }
 
-/// An ADD that finds kube-proxy in IPVS mode, and the GC that finds it gone.
-fn while_kube_proxy_comes_and_goes(variant: &'static str) {
+/// Kills the ADD that finds kube-proxy in IPVS mode for the first time, and the GC that finds it gone.
+fn killed_after_kube_proxy_started_or_stopped(variant: &'static str) {
     let world = World::new();
     let programs = programs::variant(variant);
-    let mut lab = Lab::new(&world, json!({}), &programs.path().display().to_string());
-    lab.call("ADD", "other");
-    lab.config["runtimeConfig"]["portMappings"] = both(8081, 80);
+    let mut test = TestContext::new(&world, json!({}), &programs.path().display().to_string());
+    test.call("ADD", "other");
+    test.config["runtimeConfig"]["portMappings"] = both(8081, 80);
     let proxy = KubeProxy { world: &world, variant, balancer: Balancer::Listeners };
     proxy.start();
-    let comes = lab.kill_points("ADD", "measured");
-    lab.call("CHECK", "measured");
-    lab.call("DEL", "measured");
+    let add_points = test.kill_points("ADD", "measured");
+    test.call("CHECK", "measured");
+    test.call("DEL", "measured");
     proxy.clean_up();
-    let goes = lab.kill_points("GC", "");
-    // From here on the order of the table's chains stays.
-    let before = lab.state();
+    let gc_points = test.kill_points("GC", "");
+    // From here on, the order of the table's chains does not change.
+    let before = test.state();
     assert!(before.contains("chain local") && !before.contains("FERRULE"), "{before}");
-    for (verb, kill_points) in [("ADD", comes), ("GC", goes)] {
+    for (verb, kill_points) in [("ADD", add_points), ("GC", gc_points)] {
         for kill_point in kill_points {
             proxy.start();
             if verb == "ADD" {
-                lab.kill(verb, "killed", &kill_point);
+                test.kill(verb, "killed", &kill_point);
             }
-            lab.call("ADD", "killed");
-            lab.call("CHECK", "killed");
-            lab.call("DEL", "killed");
+            test.call("ADD", "killed");
+            test.call("CHECK", "killed");
+            test.call("DEL", "killed");
             proxy.clean_up();
             if verb == "GC" {
-                lab.kill(verb, "", &kill_point);
+                test.kill(verb, "", &kill_point);
             }
-            lab.call("GC", "");
-            assert_eq!(lab.state(), before, "{variant}, {verb} killed {kill_point}");
+            test.call("GC", "");
+            assert_eq!(test.state(), before, "{variant}, {verb} killed {kill_point}");
         }
     }
 }
 
 #[test]
-fn while_kube_proxy_comes_and_goes_with_iptables_nft() {
-    while_kube_proxy_comes_and_goes("nft");
+fn killed_after_kube_proxy_started_or_stopped_with_iptables_nft() {
+    killed_after_kube_proxy_started_or_stopped("nft");
 }
 
 #[test]
-fn while_kube_proxy_comes_and_goes_with_iptables_legacy() {
-    while_kube_proxy_comes_and_goes("legacy");
+fn killed_after_kube_proxy_started_or_stopped_with_iptables_legacy() {
+    killed_after_kube_proxy_started_or_stopped("legacy");
 }
 
-/// The first ADD of all, which makes the table.
+/// Kills the first ADD of a node, which creates the table.
 #[test]
-fn the_first_add_of_a_node() {
+fn killed_first_add_of_a_node() {
     const PATH: &str = "/usr/sbin:/usr/bin";
     let measured = World::new();
-    for kill_point in Lab::new(&measured, json!({}), PATH).kill_points("ADD", "first") {
+    for kill_point in TestContext::new(&measured, json!({}), PATH).kill_points("ADD", "first") {
         let world = World::new();
-        let lab = Lab::new(&world, json!({}), PATH);
-        lab.kill("ADD", "first", &kill_point);
-        lab.call("DEL", "first");
+        let test = TestContext::new(&world, json!({}), PATH);
+        test.kill("ADD", "first", &kill_point);
+        test.call("DEL", "first");
         assert_eq!(world.count(), 0, "killed {kill_point}");
-        lab.call("ADD", "first");
-        lab.call("CHECK", "first");
+        test.call("ADD", "first");
+        test.call("CHECK", "first");
     }
 }

@@ -1,5 +1,5 @@
-//! Host ports beside kube-proxy-like rules of all three kinds, and what others do to their own tables. They need root,
-//! `nft` and both variants of `iptables`.
+//! Host ports beside rules like those of kube-proxy in its three modes, and beside other programs that change
+//! their own tables. The tests need root, `nft` and both variants of `iptables`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use cni_runner::Network;
 use common::{World, ask, both, mapping, more, pods};
 use serde_json::{Value, json};
 
-/// What kube-proxy has, by the program: services before all else, a mark, and masquerading what is marked.
+/// kube-proxy's iptables rules: Services come before other rules; marked packets are masqueraded.
 fn kube_proxy_by(program: &str) -> String {
     format!(
         "set -e; t='{program} -t nat'
@@ -26,7 +26,7 @@ fn kube_proxy_by(program: &str) -> String {
     )
 }
 
-/// The same in its nftables mode. A service has port 7000 of the node and of 10.96.0.1.
+/// The same in kube-proxy's nftables mode. The Service has port 7000 of the node and of 10.96.0.1.
 fn kube_proxy_by_nft(backend: &str) -> String {
     format!(
         "table ip kube-proxy {{
@@ -70,18 +70,18 @@ fn install(world: &World, proxy: Proxy, backend: &str) {
     }
 }
 
-/// How often connections were masqueraded, ours and theirs, counted where each does it.
-fn own_listing(world: &World, proxy: Proxy) -> String {
+/// The rules of kube-proxy, listed by its own tool.
+fn proxy_listing(world: &World, proxy: Proxy) -> String {
     match proxy {
         Proxy::Nft => world.node.tool("nft", &["list", "table", "ip", "kube-proxy"]).unwrap(),
         Proxy::Iptables(program) => world.node.tool(&format!("{program}-save"), &["-t", "nat"]).unwrap(),
     }
 }
 
-/// CVE-2019-9946: a host port must not take what is for a Service, whatever was registered first. And with all three kinds
-/// of kube-proxy a connection is masqueraded once, and their tables stay theirs.
+/// CVE-2019-9946: a Service takes precedence over a host port, regardless of the order of registration. With
+/// kube-proxy in each mode, a connection is masqueraded once and kube-proxy's tables are left alone.
 #[test]
-fn services_win_and_nobody_is_masqueraded_twice() {
+fn services_take_precedence_and_masquerading_happens_once() {
     for proxy in PROXIES {
         for proxy_first in [true, false] {
             let world = World::new();
@@ -100,19 +100,19 @@ fn services_win_and_nobody_is_masqueraded_twice() {
             server.serve(80);
             behind.serve(80);
             let outside = &world.outside[0];
-            // The Service, masqueraded by its own rules.
+            // The Service's own rules masquerade the connection.
             let service: SocketAddr = "192.0.2.1:7000".parse().unwrap();
             assert_eq!(ask(outside, "tcp", service), Ok("service 10.1.1.1".to_owned()), "{what}");
             assert_eq!(ask(&world.node, "tcp", service), Ok("service 10.1.1.1".to_owned()), "{what}");
             let cluster: SocketAddr = "10.96.0.1:7000".parse().unwrap();
             assert_eq!(ask(&server.pod, "tcp", cluster), Ok("service 10.1.1.1".to_owned()), "{what}");
-            // The same port at another address of the node is the host port's.
+            // The same port of another node address is the host port.
             assert_eq!(
                 ask(outside, "tcp", "10.1.0.1:7000".parse().unwrap()),
                 Ok("server 192.0.2.2".to_owned()),
                 "{what}"
             );
-            // The host port: callers are seen as they are, but for the pod itself.
+            // The host port: only the pod itself is masqueraded.
             let port: SocketAddr = "192.0.2.1:8080".parse().unwrap();
             assert_eq!(ask(outside, "tcp", port), Ok("server 192.0.2.2".to_owned()), "{what}");
             assert_eq!(ask(&server.pod, "tcp", port), Ok("server 10.1.0.1".to_owned()), "{what}");
@@ -121,8 +121,8 @@ fn services_win_and_nobody_is_masqueraded_twice() {
                 Ok("server 10.1.0.1".to_owned()),
                 "{what}"
             );
-            // Their own tools can still read their tables, and add to them.
-            assert!(own_listing(&world, proxy).contains("KUBE-SVC") || proxy == Proxy::Nft);
+            // kube-proxy's tool can still read its tables and add rules.
+            assert!(proxy_listing(&world, proxy).contains("KUBE-SVC") || proxy == Proxy::Nft);
             if let Proxy::Iptables(program) = proxy {
                 world.node.sh(&format!("{program} -t nat -A KUBE-POSTROUTING -j RETURN")).unwrap();
             }
@@ -132,9 +132,9 @@ fn services_win_and_nobody_is_masqueraded_twice() {
     }
 }
 
-/// What is masqueraded has been so by one chain and not by another behind it: each counts.
+/// One chain masquerades a marked connection and clears the mark, so that later chains do not match it.
 #[test]
-fn a_marked_connection_meets_one_masquerading() {
+fn mark_is_cleared_by_the_masquerading_chain() {
     let world = World::new();
     install(&world, Proxy::Nft, "10.1.1.2:80");
     let server = world.add("server", &pods(json!({})), &both(8080, 80));
@@ -151,13 +151,13 @@ fn a_marked_connection_meets_one_masquerading() {
         let line = watch.lines().find(|line| line.contains(comment)).unwrap();
         line.split("packets ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
     };
-    // Nobody behind us finds a mark that we set.
+    // No later chain sees our mark.
     assert_eq!(packets("still marked"), 0, "{watch}");
     assert!(packets("masqueraded") > 0, "{watch}");
 }
 
 #[test]
-fn others_flush_their_own_and_host_ports_stay() {
+fn host_ports_survive_changes_of_other_programs() {
     let world = World::new();
     let server = world.add("server", &pods(json!({})), &both(8080, 80));
     server.serve(80);
@@ -166,7 +166,7 @@ fn others_flush_their_own_and_host_ports_stay() {
         .node
         .sh("iptables-nft -t nat -A POSTROUTING -j ACCEPT; iptables-legacy -t nat -A POSTROUTING -j ACCEPT")
         .unwrap();
-    // What firewalld does on a reload, and what people type.
+    // A reload of firewalld, and iptables commands of an administrator.
     world.nft("table inet firewalld { chain nat_PREROUTING { type nat hook prerouting priority -90; }\n }");
     world.nft("delete table inet firewalld");
     world.nft("table inet firewalld { chain nat_PREROUTING { type nat hook prerouting priority -90; }\n }");
@@ -180,16 +180,16 @@ fn others_flush_their_own_and_host_ports_stay() {
         assert_eq!(ask(outside, "tcp", to), Ok(format!("server {}", outside.address())));
     }
     assert_eq!(server.check(), Ok(()));
-    // Who flushes everything takes ours as well. CHECK says so, and the next ADD makes it anew.
+    // `flush ruleset` deletes our table too. CHECK reports it, and the next ADD creates it again.
     world.nft("flush ruleset");
     assert!(server.check().is_err());
     assert!(world.call("ADD", &server.attachment, &server.config()).success());
     assert_eq!(server.check(), Ok(()));
 }
 
-/// The configuration of the Kubernetes documentation, with a bridge for calico.
+/// The configuration in the Kubernetes documentation, with bridge instead of calico.
 #[test]
-fn the_configuration_of_the_kubernetes_documentation() {
+fn configuration_of_the_kubernetes_documentation() {
     let list: Value = json!({
         "name": "k8s-pod-network",
         "cniVersion": "0.4.0",
@@ -205,7 +205,7 @@ fn the_configuration_of_the_kubernetes_documentation() {
         if let Some(proxy) = proxy {
             install(&world, proxy, "10.1.1.2:80");
         }
-        // As containerd writes it.
+        // The keys as containerd writes them.
         let mappings = json!([{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}]);
         let server = world.add("server", &network, &mappings);
         server.serve(80);

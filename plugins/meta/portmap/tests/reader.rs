@@ -1,5 +1,5 @@
-//! Another reader, by another road: the `nftables` crate, through `nft -j`, agrees with what we think we wrote. They need
-//! root and `nft`.
+//! An independent reader, the `nftables` crate with `nft -j`, finds in the table what this plugin meant to
+//! write. The test needs root and `nft`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -21,8 +21,8 @@ fn objects(world: &World) -> Vec<Value> {
     listing["nftables"].as_array().unwrap().clone()
 }
 
-/// Reads an object by the crate. It has no name for a map whose values are a concatenation or a verdict, so these names are
-/// written as ones that it has; elements and rules are not touched.
+/// Decodes an object with the crate. The crate cannot decode the type of a map with concatenated values or
+/// verdicts, so these types are replaced; elements and rules stay unchanged.
 fn read(mut object: Value) -> NfListObject<'static> {
     if let Some(map) = object.get_mut("map") {
         let values = match map["map"].as_str().unwrap() {
@@ -31,7 +31,7 @@ fn read(mut object: Value) -> NfListObject<'static> {
         };
         map["map"] = values;
     }
-    // Nor does it take a single flag that is no list.
+    // The crate also requires a list of flags, even for one flag.
     let steps = object.get_mut("rule").and_then(|rule| rule["expr"].as_array_mut());
     for step in steps.into_iter().flatten() {
         if let Some(flags) = step.get_mut("masquerade").and_then(|masquerade| masquerade.get_mut("flags")) {
@@ -57,9 +57,9 @@ fn text(value: &Expression<'_>) -> String {
     }
 }
 
-/// The entries of all maps that lead to pods: `MAP: KEY (COMMENT) -> TARGET`.
-fn entries(objects: &[NfListObject<'_>]) -> BTreeSet<String> {
-    let mut entries = BTreeSet::new();
+/// The elements of all dnat maps: `MAP: KEY (COMMENT) -> TARGET`.
+fn dnat_elements(objects: &[NfListObject<'_>]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
     for object in objects {
         let NfListObject::Map(map) = object else { continue };
         if !map.name.starts_with("dnat") {
@@ -67,10 +67,10 @@ fn entries(objects: &[NfListObject<'_>]) -> BTreeSet<String> {
         }
         for element in map.elem.iter().flat_map(|elements| elements.iter()) {
             let Expression::List(pair) = element else { panic!("{element:?}") };
-            entries.insert(format!("{}: {} -> {}", map.name, text(&pair[0]), text(&pair[1])));
+            found.insert(format!("{}: {} -> {}", map.name, text(&pair[0]), text(&pair[1])));
         }
     }
-    entries
+    found
 }
 
 fn rules<'o>(objects: &'o [NfListObject<'static>], chain: &str) -> Vec<&'o Rule<'static>> {
@@ -82,7 +82,7 @@ fn rules<'o>(objects: &'o [NfListObject<'static>], chain: &str) -> Vec<&'o Rule<
 }
 
 #[test]
-fn maps_chains_and_rules_are_what_we_think() {
+fn independent_reader_finds_all_maps_chains_and_rules() {
     let world = World::new();
     let mappings = json!([
         mapping("tcp", "", 8080, 80),
@@ -105,7 +105,7 @@ fn maps_chains_and_rules_are_what_we_think() {
         format!("dnat6: tcp . 8080 ({owner}) -> {v6} . 80"),
         format!("dnat6_ip: 2001:db8::1 . tcp . 8443 ({owner}) -> {v6} . 443"),
     ];
-    assert_eq!(entries(&objects), wanted.into_iter().collect());
+    assert_eq!(dnat_elements(&objects), wanted.into_iter().collect());
 
     let hooks: BTreeSet<String> = objects
         .iter()

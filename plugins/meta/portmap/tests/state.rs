@@ -1,4 +1,4 @@
-//! What stands in the kernel after ADD, CHECK, DEL, GC, in any order and at the same time. They need root and `nft`.
+//! Kernel state after ADD, CHECK, DEL and GC, in sequence and in parallel. The tests need root and `nft`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -17,7 +17,7 @@ fn tcp(host: u16, container: u16) -> Value {
 }
 
 #[test]
-fn nft_prints_what_the_documentation_says() {
+fn listing_is_as_documented() {
     let world = World::new();
     let mappings = json!([
         mapping("tcp", "", 8080, 80),
@@ -35,7 +35,7 @@ fn nft_prints_what_the_documentation_says() {
 }
 
 #[test]
-fn a_second_add_leaves_exactly_its_own_mappings() {
+fn second_add_replaces_the_containers_host_ports() {
     let world = World::new();
     let network = pods(json!({}));
     let one = world.add("one", &network, &both(8080, 80));
@@ -50,7 +50,7 @@ fn a_second_add_leaves_exactly_its_own_mappings() {
     assert_eq!(table.matches("10.1.0.77 . 81").count(), 1, "{table}");
     assert!(!table.contains("udp") && !table.contains(&format!("{} .", one.address(false))), "{table}");
     assert!(world.call("CHECK", &one.attachment, &config).success());
-    // The same again changes nothing.
+    // Another ADD of the same mappings changes nothing.
     let output = world.call("ADD", &one.attachment, &config);
     assert!(output.success(), "{output:?}");
     assert_eq!(world.table(), table);
@@ -59,7 +59,7 @@ fn a_second_add_leaves_exactly_its_own_mappings() {
 }
 
 #[test]
-fn a_port_that_a_living_container_holds_is_refused_by_name_and_nothing_is_left() {
+fn port_of_another_container_is_refused_and_nothing_is_left() {
     let world = World::new();
     let network = pods(json!({}));
     let holder = world.add("holder", &network, &tcp(8080, 80));
@@ -76,7 +76,7 @@ fn a_port_that_a_living_container_holds_is_refused_by_name_and_nothing_is_left()
     );
     assert!(error.contains("code 11"), "{error}");
     assert_eq!(world.table(), before);
-    // Another protocol, or another address of the host, is another port.
+    // The same port with another protocol or another host address is free.
     let other = json!([mapping("udp", "", 8080, 80), mapping("tcp", "192.0.2.1", 8080, 80)]);
     let other = world.add("other", &network, &other);
     holder.del();
@@ -85,7 +85,7 @@ fn a_port_that_a_living_container_holds_is_refused_by_name_and_nothing_is_left()
 }
 
 #[test]
-fn what_a_container_left_behind_that_is_gone_is_taken_over() {
+fn port_of_a_gone_container_is_taken_over() {
     let world = World::new();
     let network = pods(json!({}));
     let gone = world.add("gone", &network, &both(8080, 80));
@@ -95,12 +95,12 @@ fn what_a_container_left_behind_that_is_gone_is_taken_over() {
     let outside = &world.outside[0];
     assert_eq!(ask(outside, "tcp", "192.0.2.1:8080".parse().unwrap()), Ok("next 192.0.2.2".to_owned()));
     assert_eq!(next.check(), Ok(()));
-    // Its late DEL takes what it still has, and nothing else.
+    // A late DEL removes only the host ports that were not taken over.
     assert_eq!(world.count(), 4);
     gone.del();
     assert_eq!(world.count(), 2);
     assert_eq!(next.check(), Ok(()));
-    // An address that the network has given to somebody else says the same, though the namespace lives.
+    // The holder is also gone if its network has assigned its address again, even if its namespace exists.
     let alive = world.add("alive", &network, &tcp(9000, 80));
     let mut config = next.config();
     config["prevResult"] = alive.result.clone();
@@ -111,7 +111,7 @@ fn what_a_container_left_behind_that_is_gone_is_taken_over() {
 }
 
 #[test]
-fn two_networks_and_two_interfaces_of_one_container_are_kept_apart() {
+fn attachments_of_one_container_are_independent() {
     let world = World::new();
     let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
     let again = world.node.sh("ip netns list").map(|_| first.pod.attachment("eth1")).unwrap();
@@ -130,9 +130,9 @@ fn two_networks_and_two_interfaces_of_one_container_are_kept_apart() {
     assert_eq!(world.count(), 0);
 }
 
-/// As containerd and nerdctl do it: every network of a container is asked for all of its ports.
+/// containerd and nerdctl request all ports of a container on each of its networks.
 #[test]
-fn one_port_on_two_networks_of_a_container_stays_with_the_first() {
+fn port_requested_on_two_networks_stays_with_the_first() {
     let world = World::new();
     let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
     let mappings = json!([tcp(8080, 80)[0], tcp(8081, 81)[0]]);
@@ -146,19 +146,19 @@ fn one_port_on_two_networks_of_a_container_stays_with_the_first() {
     world.runtime().add(&more(json!({})), &second).unwrap();
     first.del();
     assert_eq!(world.count(), 2);
-    // Nobody leads the first port to the container any more, and that is said.
+    // The first port has no element now, and CHECK reports it.
     let error = world.runtime().check(&more(json!({})), &second).unwrap_err().to_string();
-    assert!(error.contains("8080/tcp (IPv4) leads nowhere"), "{error}");
+    assert!(error.contains("8080/tcp (IPv4) has no element in map \"dnat4\""), "{error}");
     world.runtime().del(&more(json!({})), &second).unwrap();
     assert_eq!(world.count(), 0);
 }
 
 #[test]
-fn eight_dels_of_one_container_and_sixteen_adds_of_others_at_the_same_time() {
+fn concurrent_adds_and_dels() {
     for round in 0..3 {
         let world = World::new();
         let network = pods(json!({}));
-        // The bridge first, so that only host ports are in question.
+        // The bridge plugin runs only once, so that only portmap runs in parallel.
         let base = world.add("base", &network, &json!([]));
         let config = |number: usize| {
             let mut config = base.config();
@@ -198,7 +198,7 @@ fn eight_dels_of_one_container_and_sixteen_adds_of_others_at_the_same_time() {
 }
 
 #[test]
-fn a_del_cleans_up_whatever_it_is_told() {
+fn del_succeeds_with_every_configuration() {
     let world = World::new();
     let added = world.add("one", &pods(json!({})), &both(8080, 80));
     let good = added.config();
@@ -227,7 +227,7 @@ fn a_del_cleans_up_whatever_it_is_told() {
         let output = world.call("DEL", &added.attachment, &config);
         assert!(output.success(), "{config}: {output:?}");
         assert_eq!(world.count(), 0, "{config}");
-        // And again, with nothing there and without a namespace.
+        // A second DEL, without host ports and without a namespace.
         let mut gone = added.attachment.clone();
         gone.netns = String::new();
         assert!(world.call("DEL", &gone, &config).success());
@@ -236,7 +236,7 @@ fn a_del_cleans_up_whatever_it_is_told() {
 }
 
 #[test]
-fn pods_without_mappings_make_nothing() {
+fn without_mappings_nothing_is_created() {
     let world = World::new();
     let bridge = {
         let mut network = pods(json!({}));
@@ -259,7 +259,7 @@ fn pods_without_mappings_make_nothing() {
 }
 
 #[test]
-fn check_sees_every_change() {
+fn check_notices_every_change() {
     let world = World::new();
     let added = world.add(
         "one",
@@ -287,14 +287,14 @@ fn check_sees_every_change() {
         assert_eq!(added.check(), Ok(()), "before {change}");
         world.nft(&change);
         assert!(added.check().is_err(), "{change}");
-        // The next ADD mends it.
+        // The next ADD repairs it.
         let output = world.call("ADD", &added.attachment, &added.config());
         assert!(output.success(), "{change}: {output:?}");
     }
 }
 
 #[test]
-fn gc_keeps_the_valid_and_other_networks() {
+fn gc_keeps_valid_attachments_and_other_networks() {
     let world = World::new();
     let dead = world.add("dead", &pods(json!({})), &both(8080, 80));
     let alive = world.add("alive", &pods(json!({})), &both(8081, 80));
@@ -314,12 +314,12 @@ fn gc_keeps_the_valid_and_other_networks() {
 }
 
 #[test]
-fn conditions_are_each_networks_own() {
+fn conditions_apply_to_their_network_only() {
     let world = World::new();
     let not_outside = json!({"conditionsV4": ["ip saddr != { 192.0.2.2, 203.0.113.0/24 }"], "conditionsV6": ["iifname != \"out*\""]});
     let strict = world.add("strict", &pods(not_outside), &tcp(8080, 80));
     let free = world.add("free", &more(json!({})), &tcp(8081, 80));
-    // The same port under other conditions is another port.
+    // The same port with other conditions is free.
     let picky = network_of(
         "picky",
         "cni2",
@@ -347,7 +347,7 @@ fn conditions_are_each_networks_own() {
     assert_eq!((free.check(), picky.check()), (Ok(()), Ok(())));
     world.nft("flush chain inet cni_portmap networks");
     assert!(picky.check().unwrap_err().contains("\"networks\""));
-    // With its last host port a network's conditions go at the next GC, and no other's.
+    // GC deletes the conditions of a network without host ports, and no others.
     assert!(world.call("ADD", &picky.attachment, &picky.config()).success());
     world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
     let table = world.table();
@@ -360,7 +360,7 @@ fn conditions_are_each_networks_own() {
 }
 
 #[test]
-fn hundreds_of_ports_of_one_pod() {
+fn one_pod_with_1500_ports() {
     let world = World::new();
     let ports: Vec<Value> = (0..1500).map(|port| mapping("tcp", "", 10_000 + port, 1000 + port)).collect();
     let added = world.add("one", &pods(json!({})), &Value::Array(ports));
@@ -375,7 +375,7 @@ fn hundreds_of_ports_of_one_pod() {
 }
 
 #[test]
-fn marks_of_ones_own() {
+fn mark_bit_and_external_chain() {
     let world = World::new();
     let bit = world.add("bit", &pods(json!({"markMasqBit": 7})), &tcp(8080, 80));
     let named = world.add("named", &more(json!({"externalSetMarkChain": "MY-MARK"})), &tcp(8081, 80));
@@ -388,14 +388,14 @@ fn marks_of_ones_own() {
         assert_eq!(added.check(), Ok(()));
         assert!(world.table().contains(&format!("meta mark set meta mark | {mark}")), "{}", world.table());
     }
-    // Somebody's flush is mended with all bits by the next ADD.
+    // After a flush, the next ADD adds the rules for all bits again.
     world.nft("flush chain inet cni_portmap postrouting");
     world.add("third", &pods(json!({})), &tcp(8082, 80));
     assert_eq!((bit.check(), named.check()), (Ok(()), Ok(())));
 }
 
 #[test]
-fn all_versions() {
+fn all_spec_versions() {
     let world = World::new();
     for (number, version) in
         ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"].into_iter().enumerate()
@@ -416,7 +416,7 @@ fn all_versions() {
 }
 
 #[test]
-fn bad_mappings_are_one_clear_error_and_make_nothing() {
+fn invalid_mapping_is_an_error_and_nothing_is_created() {
     let world = World::new();
     let base = world.add("base", &pods(json!({})), &json!([]));
     for (mapping, code, words) in [

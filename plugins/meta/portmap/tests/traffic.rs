@@ -1,4 +1,5 @@
-//! Connections to host ports from everywhere that there is, and who the container sees calling. They need root.
+//! Connections to host ports from all kinds of clients, and the client address that the container sees. The
+//! tests need root.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The bridge's address in a pod's network.
+/// The bridge's address in the pod's subnet.
 fn gateway(pod: IpAddr) -> IpAddr {
     match pod {
         IpAddr::V4(ip) => {
@@ -29,14 +30,15 @@ fn gateway(pod: IpAddr) -> IpAddr {
 }
 
 #[test]
-fn from_everywhere_by_both_protocols_and_families() {
+fn all_clients_protocols_and_families() {
     for bridged in ["0", "1"] {
-        from_everywhere(bridged);
+        connect_from_all_clients(bridged);
     }
 }
 
-/// `bridged`: whether what a bridge passes on within itself is shown to the chains as well.
-fn from_everywhere(bridged: &str) {
+/// `bridged`: the value of bridge-nf-call-iptables and bridge-nf-call-ip6tables. With 1, bridged packets pass
+/// the nat chains too.
+fn connect_from_all_clients(bridged: &str) {
     let world = World::new();
     for family in ["ip", "ip6"] {
         let setting = format!("/proc/sys/net/bridge/bridge-nf-call-{family}tables");
@@ -51,15 +53,15 @@ fn from_everywhere(bridged: &str) {
             let to = SocketAddr::new(world.address(v6), 8080);
             let outside = &world.outside[usize::from(v6)];
             let answer = |seen: IpAddr| Ok(format!("server {seen}"));
-            // Nobody needs masquerading here, so everybody is seen as they are.
+            // No masquerading is necessary, so the container sees the client's address.
             assert_eq!(ask(outside, proto, to), answer(outside.address()), "outside");
             assert_eq!(ask(&world.node, proto, to), answer(world.address(v6)), "the node");
             assert_eq!(ask(&stranger.pod, proto, to), answer(stranger.address(v6)), "another network");
-            // These would be answered past the node.
+            // Without masquerading, the replies to these clients would not pass the node.
             let gateway = gateway(server.address(v6));
             assert_eq!(ask(&server.pod, proto, to), answer(gateway), "itself");
             assert_eq!(ask(&neighbour.pod, proto, to), answer(gateway), "its neighbour");
-            // Every other address of the node is as good.
+            // The host port is open on every address of the node.
             assert_eq!(
                 ask(&stranger.pod, proto, SocketAddr::new(gateway, 8080)),
                 answer(stranger.address(v6))
@@ -80,7 +82,7 @@ fn from_everywhere(bridged: &str) {
 }
 
 #[test]
-fn the_ipv6_loopback_address_is_refused_at_once_and_left_to_its_owner() {
+fn ipv6_loopback_is_refused_at_once_and_left_to_local_servers() {
     let world = World::new();
     let server = world.add("server", &pods(json!({})), &both(8080, 80));
     server.serve(80);
@@ -91,14 +93,14 @@ fn the_ipv6_loopback_address_is_refused_at_once_and_left_to_its_owner() {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         began.elapsed()
     });
-    // The quickest, since others use the machine too.
+    // Only the fastest of three counts, because other programs may load the machine.
     assert!(refusals.min() < Some(common::NO_ANSWER_WAIT));
     common::serve_at(&world.node, "daemon", to);
     assert_eq!(ask(&world.node, "tcp", to), Ok("daemon ::1".to_owned()));
 }
 
 #[test]
-fn two_pods_share_a_port_on_two_addresses_and_the_exact_address_comes_first() {
+fn host_port_for_one_address_comes_before_a_wildcard() {
     let world = World::new();
     world
         .node
@@ -134,7 +136,7 @@ fn two_pods_share_a_port_on_two_addresses_and_the_exact_address_comes_first() {
 }
 
 #[test]
-fn without_snat_nobody_is_masqueraded_and_loopback_stays_closed() {
+fn without_snat_nothing_is_masqueraded_and_loopback_is_closed() {
     let world = World::new();
     let server = world.add("server", &pods(json!({"snat": false})), &both(8080, 80));
     server.serve(80);
@@ -152,7 +154,7 @@ fn without_snat_nobody_is_masqueraded_and_loopback_stays_closed() {
 }
 
 #[test]
-fn all_are_masqueraded_if_asked_for_but_only_what_came_by_a_host_port() {
+fn masq_all_masquerades_only_connections_to_host_ports() {
     let world = World::new();
     let server = world.add("server", &pods(json!({"masqAll": true})), &both(8080, 80));
     server.serve(80);
@@ -173,7 +175,7 @@ fn all_are_masqueraded_if_asked_for_but_only_what_came_by_a_host_port() {
 
 /// CVE-2025-67499.
 #[test]
-fn what_is_not_for_the_node_is_never_intercepted() {
+fn packets_to_other_hosts_are_not_translated() {
     let world = World::new();
     let mappings = json!([mapping("tcp", "", 8080, 80), mapping("tcp", "10.1.1.2", 9090, 80)]);
     let server = world.add("server", &pods(json!({})), &mappings);
@@ -197,7 +199,7 @@ fn route_localnet(world: &World, link: &str) -> String {
 
 /// CVE-2020-8558.
 #[test]
-fn a_pod_cannot_reach_what_listens_on_the_nodes_loopback_address() {
+fn pod_cannot_reach_servers_on_the_nodes_loopback_address() {
     let world = World::new();
     let server = world.add("server", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
     common::serve_at(&world.node, "secret", "127.0.0.1:9999".parse().unwrap());
@@ -210,14 +212,14 @@ fn a_pod_cannot_reach_what_listens_on_the_nodes_loopback_address() {
     let to: SocketAddr = "127.0.0.1:9999".parse().unwrap();
     assert_eq!(route_localnet(&world, "cni0"), "1");
     assert!(silent(&server.pod, "tcp", to));
-    // It is the guard that keeps it out, so without it the attack is a real one.
+    // Without the guard, the attack succeeds.
     world.nft("flush chain inet cni_portmap guard");
     assert_eq!(ask(&server.pod, "tcp", to), Ok("secret 10.1.0.2".to_owned()));
     assert!(server.check().unwrap_err().contains("\"guard\""));
 }
 
 #[test]
-fn only_the_pods_link_is_opened_and_only_if_loopback_can_be_meant() {
+fn route_localnet_is_enabled_only_for_loopback_and_on_the_pods_link() {
     let world = World::new();
     let network = pods(json!({}));
     let outside_only = world.add("a", &network, &json!([mapping("tcp", "192.0.2.1", 8080, 80)]));

@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, chains, rules};
+use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
 use cni_common::plugin::Attachment;
 
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
-/// How often [`delete_where`] starts over after a concurrent deletion.
-const TRIES: u32 = 10;
+/// The attempts of [`delete_where`].
+const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
 
 pub(super) fn add(
     socket: &mut Socket,
@@ -87,19 +88,14 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
     })
 }
 
-/// Deletes the rules whose comment satisfies `is_dead`. Starts over if another process deleted one of them
-/// first.
+/// Deletes the rules whose comment satisfies `is_dead`.
 fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<(), Error> {
-    let mut tries = TRIES;
-    loop {
+    // If another process deletes one of the rules first, the kernel rejects the whole batch.
+    retry(ATTEMPTS, Error::is_not_found, || {
         let mut dead = rules(socket, TABLE, CHECKS)?;
         dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
-        match delete_all(socket, &dead.iter().map(|rule| rule.handle).collect::<Vec<_>>()) {
-            // Another process deleted one of the rules, so the kernel rejected the whole batch.
-            Err(error) if error.is_not_found() && tries > 0 => tries -= 1,
-            outcome => return outcome,
-        }
-    }
+        delete_all(socket, &dead.iter().map(|rule| rule.handle).collect::<Vec<_>>())
+    })
 }
 
 fn delete_all(socket: &mut Socket, handles: &[u64]) -> Result<(), Error> {

@@ -1,19 +1,20 @@
-//! `conditionsV4` and `conditionsV6`: more that a packet has to meet before a network's host ports are looked at.
+//! `conditionsV4` and `conditionsV6`: matches that a packet must pass to use a network's host ports.
 
 mod nft;
 
 pub use nft::{Matches, parse};
 
-/// Whose words the conditions are in.
+/// The syntax of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
-    /// `iptables` arguments, each a string of its own.
+    /// Arguments of `iptables`, one in each string.
     Iptables,
     /// An `nft` expression, in one string or several.
     Nft,
 }
 
-/// Whose words they are, as the reference tells it: by the first string alone. `None` if there is nothing to tell by.
+/// Detects the syntax as the reference does: by the first character of the first string. Returns `None` if
+/// that is empty or missing.
 pub fn syntax(conditions: &[String]) -> Option<Syntax> {
     match conditions.first()?.chars().next()? {
         '-' | '!' => Some(Syntax::Iptables),
@@ -26,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_character_tells() {
+    fn first_character_decides() {
         let of = |first: &str| syntax(&[first.to_owned(), "-x".to_owned()]);
         assert_eq!(of("-d"), Some(Syntax::Iptables));
         assert_eq!(of("!"), Some(Syntax::Iptables));

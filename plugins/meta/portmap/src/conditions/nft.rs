@@ -1,11 +1,11 @@
-//! Conditions in `nft`'s words, read here: there is no `nft` program to ask, and none to be led astray.
+//! Parses conditions in nft syntax. No `nft` process is started, so no other command can be injected.
 //!
 //! ```text
 //! conditions = { match }
 //! match      = ( "ip" | "ip6" ) ( "saddr" | "daddr" ) [ "==" | "!=" ] addresses
 //!            | [ "meta" ] ( "iifname" | "oifname" ) [ "==" | "!=" ] names
 //! addresses  = address | "{" address { "," address } "}"       with or without a prefix length
-//! names      = name | "{" name { "," name } "}"                 with or without quotes, `*` at the end for any end
+//! names      = name | "{" name { "," name } "}"                 with or without quotes; `*`: any suffix
 //! ```
 
 use cni_common::spec::addr::{parse_cidr, parse_ip};
@@ -13,87 +13,87 @@ use ferrule_kernel::nftables::matches::{End, address};
 use ferrule_kernel::nftables::{CmpOp, Expr, MetaKey, Register};
 use ipnetwork::IpNetwork;
 
-/// How many rules the sets in one network's conditions may multiply to.
+/// Maximum number of rules for the conditions of one network and family.
 const MAX_RULES: usize = 64;
 
-/// Alternatives, each the steps of a rule; a packet has to pass one of them.
+/// Alternatives: a packet must match all expressions of at least one.
 ///
-/// A set of things to be equal to becomes several rules, one of things to differ from several steps of one. So no sets
-/// have to be made for them, and a rule read from the kernel shows all.
+/// `==` with a set becomes several alternatives, `!=` with a set becomes several expressions of one. This
+/// needs no named sets, and CHECK can compare the conditions by reading only the rules.
 pub type Matches = Vec<Vec<Expr>>;
 
-/// Reads the conditions of one family.
+/// Parses the conditions of one family.
 ///
 /// # Errors
-/// The word that cannot be used, and what can.
+/// The word that is not supported or not expected.
 pub fn parse(conditions: &[String], v6: bool) -> Result<Matches, String> {
     let text = conditions.join(" ");
     let words = split(&text)?;
     let mut words = words.iter().map(String::as_str).peekable();
     let mut all: Matches = vec![Vec::new()];
     while let Some(word) = words.next() {
-        let subject = Subject::parse(word, &mut words, v6)?;
+        let field = Field::parse(word, &mut words, v6)?;
         let op = match words.next_if(|word| matches!(*word, "==" | "!=" | "eq" | "ne")) {
             Some("!=" | "ne") => CmpOp::Neq,
             _ => CmpOp::Eq,
         };
         let values = values(&mut words)?;
-        let steps: Result<Vec<Vec<Expr>>, String> =
-            values.into_iter().map(|value| subject.matches(op, value, v6)).collect();
-        let steps = steps?;
+        let exprs: Result<Vec<Vec<Expr>>, String> =
+            values.into_iter().map(|value| field.matches(op, value, v6)).collect();
+        let exprs = exprs?;
         all = match op {
-            CmpOp::Neq => all.into_iter().map(|rule| [rule, steps.concat()].concat()).collect(),
+            CmpOp::Neq => all.into_iter().map(|rule| [rule, exprs.concat()].concat()).collect(),
             CmpOp::Eq => all
                 .iter()
-                .flat_map(|rule| steps.iter().map(move |step| [rule.as_slice(), step].concat()))
+                .flat_map(|rule| exprs.iter().map(move |step| [rule.as_slice(), step].concat()))
                 .collect(),
         };
         if all.len() > MAX_RULES {
-            return Err(format!("the sets in it make more than {MAX_RULES} combinations"));
+            return Err(format!("the sets expand to more than {MAX_RULES} rules"));
         }
     }
     Ok(all)
 }
 
-/// What a match looks at.
+/// The packet field that a match tests.
 #[derive(Clone, Copy)]
-enum Subject {
+enum Field {
     Address(End),
     Name(MetaKey),
 }
 
-impl Subject {
+impl Field {
     fn parse<'w>(
         word: &str,
         words: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>,
         v6: bool,
     ) -> Result<Self, String> {
         let family = if v6 { "ip6" } else { "ip" };
-        let mut next = |after: &str| words.next().ok_or_else(|| format!("nothing stands behind {after:?}"));
+        let mut next = |after: &str| words.next().ok_or_else(|| format!("missing keyword after {after:?}"));
         match word {
             "ip" | "ip6" if word == family => match next(word)? {
-                "saddr" => Ok(Subject::Address(End::Source)),
-                "daddr" => Ok(Subject::Address(End::Destination)),
+                "saddr" => Ok(Field::Address(End::Source)),
+                "daddr" => Ok(Field::Address(End::Destination)),
                 other => Err(unsupported(&format!("{word} {other}"))),
             },
-            "ip" | "ip6" => Err(format!("{word:?} in the conditions of the other family")),
-            "meta" => Subject::name(next(word)?),
-            other => Subject::name(other),
+            "ip" | "ip6" => Err(format!("{word:?} is not allowed in conditions of {}", family_name(v6))),
+            "meta" => Field::name(next(word)?),
+            other => Field::name(other),
         }
     }
 
     fn name(word: &str) -> Result<Self, String> {
         match word {
-            "iifname" => Ok(Subject::Name(MetaKey::IifName)),
-            "oifname" => Ok(Subject::Name(MetaKey::OifName)),
+            "iifname" => Ok(Field::Name(MetaKey::IifName)),
+            "oifname" => Ok(Field::Name(MetaKey::OifName)),
             other => Err(unsupported(other)),
         }
     }
 
     fn matches(self, op: CmpOp, value: &str, v6: bool) -> Result<Vec<Expr>, String> {
         match self {
-            Subject::Address(end) => Ok(address(end, op, network(value, v6)?)),
-            Subject::Name(key) => {
+            Field::Address(end) => Ok(address(end, op, network(value, v6)?)),
+            Field::Name(key) => {
                 let compare = Expr::Cmp { register: Register::R1, op, value: interface(value)? };
                 Ok(vec![Expr::Meta { key, to: Register::R1 }, compare])
             }
@@ -101,24 +101,28 @@ impl Subject {
     }
 }
 
+const fn family_name(v6: bool) -> &'static str {
+    if v6 { "IPv6" } else { "IPv4" }
+}
+
 fn unsupported(what: &str) -> String {
     format!(
-        "{what:?} is not supported (supported are ip saddr, ip daddr, ip6 saddr, ip6 daddr, iifname and oifname)"
+        "{what:?} is not supported (supported: ip saddr, ip daddr, ip6 saddr, ip6 daddr, iifname, oifname)"
     )
 }
 
 fn network(text: &str, v6: bool) -> Result<IpNetwork, String> {
     let network = if text.contains('/') { parse_cidr(text) } else { parse_ip(text).map(IpNetwork::from) };
-    let network = network.map_err(|_| format!("{text:?} is neither an address nor a network"))?;
-    if network.is_ipv6() == v6 { Ok(network) } else { Err(format!("{text:?} is of the other family")) }
+    let network = network.map_err(|_| format!("{text:?} is not an address or network"))?;
+    if network.is_ipv6() == v6 { Ok(network) } else { Err(format!("{text:?} is not {}", family_name(v6))) }
 }
 
-/// The 16 bytes of an interface's name, or as many as stand before a `*`.
+/// Encodes an interface name as nf_tables compares it: 16 bytes, or only the bytes before a final `*`.
 fn interface(text: &str) -> Result<Vec<u8>, String> {
     let (name, open) = text.strip_suffix('*').map_or((text, false), |start| (start, true));
     let is_name = !name.is_empty() && name.len() < 16 && !name.contains(['*', '/', '\\', '"']);
     if !is_name {
-        return Err(format!("{text:?} is no interface's name"));
+        return Err(format!("{text:?} is not an interface name"));
     }
     let mut bytes = name.as_bytes().to_vec();
     if !open {
@@ -127,15 +131,15 @@ fn interface(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A single value, or those of a set.
+/// Parses one value, or a set of values in braces.
 fn values<'w>(
     words: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>,
 ) -> Result<Vec<&'w str>, String> {
-    let end = || "the conditions end within a match".to_owned();
+    let end = || "the last match is incomplete".to_owned();
     let first = words.next().ok_or_else(end)?;
     if first != "{" {
         return if matches!(first, "}" | ",") {
-            Err(format!("{first:?} at a wrong place"))
+            Err(format!("unexpected {first:?}"))
         } else {
             Ok(vec![first])
         };
@@ -143,23 +147,23 @@ fn values<'w>(
     let mut values = Vec::new();
     loop {
         let value = words.next().ok_or_else(end)?;
-        // A comma behind the last one is fine.
+        // A trailing comma is allowed.
         if value == "}" && !values.is_empty() {
             return Ok(values);
         }
         if matches!(value, "{" | "}" | ",") {
-            return Err(format!("{value:?} at a wrong place"));
+            return Err(format!("unexpected {value:?}"));
         }
         values.push(value);
         match words.next().ok_or_else(end)? {
             "," => {}
             "}" => return Ok(values),
-            other => return Err(format!("{other:?} where a comma or a brace should be")),
+            other => return Err(format!("expected a comma or closing brace instead of {other:?}")),
         }
     }
 }
 
-/// The words; braces, commas and comparisons are words of their own, and quotes are gone.
+/// Splits the text into words. Braces, commas and comparison operators are separate words. Removes quotes.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -170,7 +174,7 @@ fn split(text: &str) -> Result<Vec<String>, String> {
         {
             special.len()
         } else if first == '"' {
-            let close = rest[1..].find('"').ok_or("a quote is not closed")?;
+            let close = rest[1..].find('"').ok_or("unterminated quote")?;
             words.push(rest[1..=close].to_owned());
             rest = &rest[close + 2..];
             continue;
@@ -178,7 +182,7 @@ fn split(text: &str) -> Result<Vec<String>, String> {
             rest.find(|c: char| c.is_whitespace() || "{},=!\"".contains(c)).unwrap_or(rest.len())
         };
         if len == 0 {
-            return Err(format!("{first:?} at a wrong place"));
+            return Err(format!("unexpected {first:?}"));
         }
         words.push(rest[..len].to_owned());
         rest = &rest[len..];
@@ -193,36 +197,36 @@ mod tests {
         parse(&[text.to_owned()], false)
     }
 
-    fn steps(end: End, op: CmpOp, network: &str) -> Vec<Expr> {
+    fn exprs(end: End, op: CmpOp, network: &str) -> Vec<Expr> {
         address(end, op, network.parse().unwrap())
     }
 
     #[test]
-    fn addresses_with_and_without_negation_in_one_string_or_several() {
-        let wanted = vec![steps(End::Source, CmpOp::Neq, "10.0.0.0/8")];
+    fn address_conditions_in_one_string_or_several() {
+        let wanted = vec![exprs(End::Source, CmpOp::Neq, "10.0.0.0/8")];
         assert_eq!(v4("ip saddr != 10.0.0.0/8"), Ok(wanted.clone()));
         let several = ["ip", "saddr", "!=", "10.0.0.0/8"].map(str::to_owned);
         assert_eq!(parse(&several, false), Ok(wanted));
-        assert_eq!(v4("ip daddr 192.0.2.1"), Ok(vec![steps(End::Destination, CmpOp::Eq, "192.0.2.1/32")]));
+        assert_eq!(v4("ip daddr 192.0.2.1"), Ok(vec![exprs(End::Destination, CmpOp::Eq, "192.0.2.1/32")]));
         let v6 = parse(&["ip6 daddr == fd00::/64".to_owned()], true);
-        assert_eq!(v6, Ok(vec![steps(End::Destination, CmpOp::Eq, "fd00::/64")]));
+        assert_eq!(v6, Ok(vec![exprs(End::Destination, CmpOp::Eq, "fd00::/64")]));
         assert_eq!(parse(&[], false), Ok(vec![Vec::new()]));
     }
 
     #[test]
-    fn a_set_to_be_in_is_alternatives_and_one_to_stay_out_of_is_not() {
+    fn set_with_eq_makes_alternatives_and_with_ne_expressions() {
         let inside = v4("ip saddr {10.0.0.0/8,192.0.2.1}").unwrap();
         assert_eq!(inside.len(), 2);
-        assert_eq!(inside[1], steps(End::Source, CmpOp::Eq, "192.0.2.1/32"));
+        assert_eq!(inside[1], exprs(End::Source, CmpOp::Eq, "192.0.2.1/32"));
         let outside = v4("ip saddr != { 10.0.0.0/8, 192.0.2.1 }").unwrap();
         let both =
-            [steps(End::Source, CmpOp::Neq, "10.0.0.0/8"), steps(End::Source, CmpOp::Neq, "192.0.2.1/32")];
+            [exprs(End::Source, CmpOp::Neq, "10.0.0.0/8"), exprs(End::Source, CmpOp::Neq, "192.0.2.1/32")];
         assert_eq!(outside, [both.concat()]);
         assert_eq!(v4("ip saddr { 1.1.1.1, 2.2.2.2 } iifname {a, b}").unwrap().len(), 4);
     }
 
     #[test]
-    fn interfaces_by_name_and_by_its_start() {
+    fn interface_names_and_prefixes() {
         let compare = |rules: Matches| match &rules[0][1] {
             Expr::Cmp { value, op, .. } => (*op, value.clone()),
             other => panic!("{other:?}"),
@@ -235,30 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_refused_by_name() {
+    fn errors_name_the_word() {
         for (text, why) in [
             ("tcp dport 80", "\"tcp\" is not supported"),
             ("ip protocol tcp", "\"ip protocol\" is not supported"),
-            ("ip6 saddr fd00::1", "\"ip6\" in the conditions of the other family"),
-            ("ip saddr fd00::1", "is of the other family"),
-            ("ip saddr 10.0.0.1-10.0.0.9", "is neither an address nor a network"),
-            ("ip saddr @blocked", "is neither an address nor a network"),
-            ("ip saddr", "the conditions end within a match"),
-            ("ip", "nothing stands behind \"ip\""),
-            ("ip saddr { 10.0.0.1", "the conditions end within a match"),
-            ("ip saddr { }", "\"}\" at a wrong place"),
-            ("ip saddr { 10.0.0.1 10.0.0.2 }", "where a comma or a brace should be"),
-            ("iifname \"eth0", "a quote is not closed"),
-            ("iifname a\"b", "a quote is not closed"),
-            ("iifname *", "is no interface's name"),
-            ("iifname 0123456789abcdef", "is no interface's name"),
-            ("ip saddr = 10.0.0.1", "'=' at a wrong place"),
-            ("ip saddr 10.0.0.1; flush ruleset", "is neither an address nor a network"),
+            ("ip6 saddr fd00::1", "\"ip6\" is not allowed in conditions of IPv4"),
+            ("ip saddr fd00::1", "is not IPv4"),
+            ("ip saddr 10.0.0.1-10.0.0.9", "is not an address or network"),
+            ("ip saddr @blocked", "is not an address or network"),
+            ("ip saddr", "the last match is incomplete"),
+            ("ip", "missing keyword after \"ip\""),
+            ("ip saddr { 10.0.0.1", "the last match is incomplete"),
+            ("ip saddr { }", "unexpected \"}\""),
+            ("ip saddr { 10.0.0.1 10.0.0.2 }", "expected a comma or closing brace instead of \"10.0.0.2\""),
+            ("iifname \"eth0", "unterminated quote"),
+            ("iifname a\"b", "unterminated quote"),
+            ("iifname *", "is not an interface name"),
+            ("iifname 0123456789abcdef", "is not an interface name"),
+            ("ip saddr = 10.0.0.1", "unexpected '='"),
+            ("ip saddr 10.0.0.1; flush ruleset", "is not an address or network"),
         ] {
             let error = v4(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
         let names: Vec<String> = (0..65).map(|n| format!("eth{n}")).collect();
-        assert!(v4(&format!("iifname {{ {} }}", names.join(","))).unwrap_err().contains("combinations"));
+        assert!(
+            v4(&format!("iifname {{ {} }}", names.join(","))).unwrap_err().contains("more than 64 rules")
+        );
     }
 }

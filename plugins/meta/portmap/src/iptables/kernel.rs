@@ -1,4 +1,4 @@
-//! A container's chains, as far as iptables-nft keeps them.
+//! The rules of a container in the tables of iptables-nft, read and deleted over netlink.
 
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
@@ -8,8 +8,8 @@ use ferrule_kernel::nftables::{Error, rules};
 use super::rules::{DNAT, OLD_SNAT, Rules, Shared, chain_of, dead_chain, old_chain_of};
 use cni_common::plugin::Attachment;
 
-/// The lines that make what containers share and the kernel lacks. A chain is made by `-N`, which fails if it is there: to
-/// declare it, as `iptables-save` does, would empty one that somebody else has just made.
+/// The lines that create missing shared chains and rules. `-N` creates a chain and fails if it exists. A
+/// declaration as in the output of `iptables-save` would flush a chain that another process has just created.
 pub(super) fn missing(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>, Error> {
     let present = exist(socket, rules.v6, &rules.shared_chains)?;
     let missing = rules.shared_chains.iter().zip(present).filter(|(_, present)| !present);
@@ -22,8 +22,8 @@ pub(super) fn missing(socket: &mut Socket, rules: &Rules) -> Result<Vec<String>,
     Ok(lines)
 }
 
-/// Whether a shared rule is there. What a rule of ours does is told by where it stands and leads. No chain has two that end
-/// in something else than a jump.
+/// Whether a shared rule exists, judged by its chain and jump target. Each chain has at most one shared rule
+/// that does not jump to one of our chains.
 fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
     let target = shared.rule.argument("-j").unwrap_or_default();
     let found = rules(socket, table(v6), &shared.rule.chain)?;
@@ -33,24 +33,24 @@ fn has(socket: &mut Socket, v6: bool, shared: &Shared) -> Result<bool, Error> {
     }))
 }
 
-/// The families in which a container has a chain, of today's or of the old layout.
+/// The families in which a container has a chain of the current or of the old layout.
 pub(super) fn families_of(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Vec<bool>, Error> {
     let chain = chain_of(owner.network, owner.container_id);
     families_with(socket, &[&chain, &old_chain_of(owner.network, owner.container_id)])
 }
 
-/// Deletes a container's chains and what leads to them, from both families.
+/// Deletes a container's chains, and the rules that jump to them, in both families.
 pub(super) fn delete(socket: &mut Socket, owner: &Attachment<'_>) -> Result<(), Error> {
     families_of(socket, owner)?.into_iter().try_for_each(|v6| delete_in(socket, v6, owner))
 }
 
-/// Deletes a container's chains of one family and what leads to them.
+/// Deletes a container's chains, and the rules that jump to them, in one family.
 pub(super) fn delete_in(socket: &mut Socket, v6: bool, owner: &Attachment<'_>) -> Result<(), Error> {
     delete_chain(socket, v6, &[DNAT], &chain_of(owner.network, owner.container_id))?;
     delete_chain(socket, v6, &[OLD_SNAT], &old_chain_of(owner.network, owner.container_id))
 }
 
-/// Deletes the chains of the network's containers that have no valid attachment.
+/// Deletes the chains of the network's containers without valid attachment.
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
     [DNAT, OLD_SNAT].into_iter().try_for_each(|parent| {
         delete_dead(socket, parent, |comment, target| dead_chain(comment, target, network, valid))

@@ -1,4 +1,4 @@
-//! A container's rules in legacy tables, by the programs alone.
+//! The rules of a container in legacy tables, which only the iptables programs can read and change.
 
 use std::io;
 
@@ -8,12 +8,12 @@ use ferrule_kernel::iptables::{Listing, Programs};
 use ipnetwork::IpNetwork;
 
 use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of};
-use super::{STEP, TRIES, absent, lock_shared, own_lines, rules_here};
+use super::{STEP, TRIES, lock_shared, own_lines, rules_here, warn_missing_chain};
 use crate::config::Conf;
 use cni_common::plugin::Attachment;
 
-/// Makes the container's rules: one process where all that is shared stands, as nearly always, and the container has no
-/// rules yet.
+/// Adds the container's rules. One process is enough if all shared chains and rules exist, as nearly always,
+/// and the container has no rules yet.
 pub(super) fn add(
     programs: &Programs,
     conf: &Conf,
@@ -21,16 +21,16 @@ pub(super) fn add(
     address: IpNetwork,
 ) -> Result<(), CniError> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
-    if programs.restore(&blind(&rules_here(conf, owner, address, external))).is_ok() {
+    if programs.restore(&lines_without_listing(&rules_here(conf, owner, address, external))).is_ok() {
         return Ok(());
     }
     let _lock = lock_shared()?;
     let mut tries = TRIES;
     loop {
         let listing = Listing::parse(&programs.save().context(|| STEP)?);
-        let usable =
-            external.and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { absent(chain) });
-        let lines = seeing(&rules_here(conf, owner, address, usable), &listing);
+        let usable = external
+            .and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { warn_missing_chain(chain) });
+        let lines = lines_for_listing(&rules_here(conf, owner, address, usable), &listing);
         match programs.restore(&lines) {
             Err(_) if tries > 0 => tries -= 1,
             outcome => return outcome.context(|| STEP),
@@ -38,19 +38,19 @@ pub(super) fn add(
     }
 }
 
-/// Lines that fail as a whole if what is shared is not there, or something of the container's is.
-fn blind(rules: &Rules) -> Vec<String> {
+/// Lines that fail as a whole if a shared rule is missing or the container's chain exists.
+fn lines_without_listing(rules: &Rules) -> Vec<String> {
     let mut lines = vec![format!("-N {}", rules.chain)];
     lines.extend(rules.shared.iter().map(|shared| shared.rule.line("-C")));
     lines.extend(own_lines(rules));
     lines
 }
 
-/// Lines that are right for what is listed.
-fn seeing(rules: &Rules, listing: &Listing) -> Vec<String> {
+/// Lines that replace the container's rules, and create shared chains and rules that the listing lacks.
+fn lines_for_listing(rules: &Rules, listing: &Listing) -> Vec<String> {
     let missing = rules.shared_chains.iter().filter(|chain| !listing.has_chain(chain));
     let mut lines: Vec<String> = missing.map(|chain| format!("-N {chain}")).collect();
-    // This empties one that is there.
+    // A declaration flushes an existing chain.
     lines.push(format!(":{} - [0:0]", rules.chain));
     lines.extend(listing.jumps_to(&rules.chain).map(|rule| rule.line("-D")));
     let shared = rules.shared.iter().filter(|shared| !is_in(listing, &shared.rule));

@@ -1,8 +1,8 @@
-//! The iptables backend: to the byte the reference's rules, applied by one `iptables-restore` for each family.
+//! The iptables backend: exactly the reference's rules, applied by one `iptables-restore` for each family.
 //!
-//! What iptables-nft keeps in nf_tables is read and deleted without a process. Legacy tables only the programs can read: an
-//! ADD first assumes that all shared chains stand, and only if that is wrong has them listed.
-//! Everything here also recognises and removes what the reference's own plugin made, whose state it is.
+//! The rules of iptables-nft are read and deleted over netlink, without a process. Only the programs can read
+//! legacy tables: an ADD first assumes that all shared chains exist, and lists the table only if that fails.
+//! The reference's rules are the same, so CHECK, DEL and GC handle them too.
 
 mod kernel;
 mod legacy;
@@ -23,20 +23,21 @@ use crate::config::Conf;
 use crate::services;
 use cni_common::plugin::Attachment;
 
-use rules::{Rules, chain_of, is_in, meaning, rules};
+use rules::{Rules, SETMARK, chain_of, compared_options, is_in, rules};
 
-const STEP: &str = "set up host ports by iptables";
-const CHECK_STEP: &str = "check host ports by iptables";
-/// The file whose lock they hold who make what containers share. Not the lock of `iptables`, which `iptables-legacy` takes
-/// itself.
+const STEP: &str = "set up host ports with iptables";
+const CHECK_STEP: &str = "check host ports with iptables";
+/// The lock for creating shared chains and rules. It is not the lock of `iptables`, which `iptables-legacy`
+/// takes itself.
 const LOCK: &str = "/run/ferrule-iptables.lock";
-/// How often a change is tried again because somebody else changed the same meanwhile.
+/// Number of retries after a concurrent change.
 const TRIES: u32 = 10;
 
-/// Makes the container's rules for these addresses.
+/// Adds the container's rules for these addresses.
 ///
 /// # Errors
-/// Code 999 with what a program said; code 11 if somebody keeps the lock on what containers share.
+/// Code 999 with the output of the failed program; code 11 if another process keeps the lock for shared
+/// chains.
 pub fn add(
     socket: &mut Socket,
     conf: &Conf,
@@ -64,12 +65,12 @@ fn add_nft(
     let external = match conf.external_chain.as_deref() {
         Some(chain) if conf.snat => {
             let is_there = exist(socket, v6, &[chain]).context(|| STEP)? == [true];
-            is_there.then_some(chain).or_else(|| absent(chain))
+            is_there.then_some(chain).or_else(|| warn_missing_chain(chain))
         }
         _ => None,
     };
     let rules = rules_here(conf, owner, address, external);
-    // Of an earlier ADD, perhaps with another address: its rules would come first.
+    // An earlier ADD of this container may have had another address; its rules would come first.
     kernel::delete_in(socket, v6, owner).context(|| STEP)?;
     let mut tries = TRIES;
     loop {
@@ -77,21 +78,21 @@ fn add_nft(
         lines.push(format!(":{} - [0:0]", rules.chain));
         lines.extend(own_lines(&rules));
         match programs.restore(&lines) {
-            // Somebody else has made or removed a shared chain meanwhile.
+            // Another process has created or deleted a shared chain.
             Err(_) if tries > 0 => tries -= 1,
             outcome => return outcome.context(|| STEP),
         }
     }
 }
 
-/// The rules for a node as it is: with kube-proxy in IPVS mode they leave NodePorts alone. A CHECK does not look for that, since
-/// kube-proxy may have begun after the pod's ADD.
+/// The rules for this node: if kube-proxy runs in IPVS mode, they exempt NodePorts. CHECK does not expect
+/// that rule, because kube-proxy may have started after the container's ADD.
 fn rules_here(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let rules = rules(conf, owner, address, external);
     if services::are_local() { rules.leave_node_ports() } else { rules }
 }
 
-/// The lines that make what containers share and the kernel lacks; if there are any, with the lock until they are carried out.
+/// The lines that create missing shared chains and rules. If there are any, the lock is held and returned.
 fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lock>), CniError> {
     let mut look = || kernel::missing(socket, rules).context(|| STEP);
     if look()?.is_empty() {
@@ -103,27 +104,26 @@ fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lo
     Ok((lines, lock))
 }
 
-/// Taken by whoever has found missing what containers share, before it looks again. `iptables-nft` has no lock, and when the
-/// ruleset has changed since its own look, it carries out what it was told all the same: it empties a chain that
-/// it was told to make and that somebody else has made by then, and adds a second copy of each rule.
+/// The lock for creating missing shared chains and rules. The caller takes it before it looks them up again,
+/// and holds it until they exist. `iptables-nft` has no lock: if the ruleset changes after it has read it, it
+/// still flushes a chain that another process has created since, and adds each rule a second time.
 pub(crate) fn lock_shared() -> Result<Lock, CniError> {
     lock::take(Path::new(LOCK), 0o600)
 }
 
-/// The container's own rules.
+/// The `-A` lines of the container's own rules.
 fn own_lines(rules: &Rules) -> impl Iterator<Item = String> {
-    rules.body.iter().chain(&rules.entries).map(|rule| rule.line("-A"))
+    rules.body.iter().chain(&rules.jumps).map(|rule| rule.line("-A"))
 }
 
-/// Says that a chain of somebody else's is not there. The pod gets the marks that it would have without that key.
-fn absent(chain: &str) -> Option<&'static str> {
-    eprintln!(
-        "externalSetMarkChain {chain:?} does not exist; host ports are masqueraded by a mark of our own"
-    );
+/// Warns that the chain of `externalSetMarkChain` is missing. The rules then use the reference's mark chain.
+fn warn_missing_chain(chain: &str) -> Option<&'static str> {
+    eprintln!("externalSetMarkChain {chain:?} does not exist: host ports use chain {SETMARK} instead");
     None
 }
 
-/// Compares the rules that are with those that should be: the container's, those shared, and their order in its chain.
+/// Compares the iptables rules with the expected ones: the shared rules, and the container's rules in their
+/// order.
 ///
 /// # Errors
 /// Code 999 with the first difference.
@@ -132,7 +132,7 @@ pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Re
         let v6 = address.is_ipv6();
         let own = Programs::of_node(v6).context(|| CHECK_STEP)?;
         let mut listing = Listing::parse(&own.save().context(|| CHECK_STEP)?);
-        // Where the node's own variant has nothing of the container's, the other one may.
+        // The container's rules may be in the legacy tables even if the node uses iptables-nft.
         if !listing.has_chain(&chain_of(owner.network, owner.container_id))
             && own.variant != Variant::Legacy
             && let Some(legacy) = Programs::legacy(v6)
@@ -151,72 +151,74 @@ fn compare(
     listing: &Listing,
 ) -> Result<(), CniError> {
     let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
-    let fault = |what: String| CniError::internal(format!("could not check {family} dnat: {what}"));
+    let error = |what: String| CniError::internal(format!("could not check {family} dnat: {what}"));
     let external = conf.external_chain.as_deref().filter(|chain| listing.has_chain(chain));
     let rules = rules(conf, owner, address, external);
     for chain in rules.shared_chains.iter().copied().chain([rules.chain.as_str()]) {
         if !listing.has_chain(chain) {
-            return Err(fault(format!("chain {chain} not found in iptables table nat")));
+            return Err(error(format!("chain {chain} not found in iptables table nat")));
         }
     }
     let shared = rules.shared.iter().map(|shared| &shared.rule);
-    for rule in shared.chain(&rules.entries) {
+    for rule in shared.chain(&rules.jumps) {
         if !is_in(listing, rule) {
-            return Err(fault(format!("rule {} not found in table nat", rule.line("-A"))));
+            return Err(error(format!("rule {} not found in table nat", rule.line("-A"))));
         }
     }
     let mut found = listing.rules_of(&rules.chain);
     for rule in &rules.body {
-        if found.next().map(meaning) != Some(meaning(rule)) {
-            return Err(fault(format!("rule {} is not in its place in table nat", rule.line("-A"))));
+        if found.next().map(compared_options) != Some(compared_options(rule)) {
+            return Err(error(format!("rule {} is at the wrong position in table nat", rule.line("-A"))));
         }
     }
     match found.next() {
-        Some(rule) => Err(fault(format!("rule {} is one too many", rule.line("-A")))),
-        None if listing.jumps_to(&rules.chain).count() != rules.entries.len() => {
-            Err(fault(format!("more rules lead to chain {} than should", rules.chain)))
+        Some(rule) => Err(error(format!("unexpected rule {} in table nat", rule.line("-A")))),
+        None if listing.jumps_to(&rules.chain).count() != rules.jumps.len() => {
+            Err(error(format!("too many rules in table nat jump to chain {}", rules.chain)))
         }
         None => Ok(()),
     }
 }
 
-/// Removes a container's rules, from either variant. Legacy tables are looked at only if `processes` may be started.
+/// Deletes a container's rules of both variants. Legacy tables are read only if `processes` is true.
 ///
 /// # Errors
-/// All steps are taken; code 999 with what failed.
+/// Code 999 with all failed steps; every step is tried.
 pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(kernel::delete(socket, owner).context(|| "remove host ports of iptables"));
+    failures.keep(kernel::delete(socket, owner).context(|| "remove host ports from iptables-nft"));
     if processes {
-        failures.keep(legacy::delete(owner).context(|| "remove host ports of iptables-legacy"));
+        failures.keep(legacy::delete(owner).context(|| "remove host ports from iptables-legacy"));
     }
     failures.into_result()
 }
 
-/// Removes the rules of the network's containers that have no valid attachment, from both variants.
+/// Deletes the rules of the network's containers without valid attachment, of both variants.
 ///
 /// # Errors
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(kernel::gc(socket, network, valid).context(|| "collect host ports of iptables"));
-    failures.keep(legacy::gc(network, valid).context(|| "collect host ports of iptables-legacy"));
+    let nft = kernel::gc(socket, network, valid);
+    failures.keep(nft.context(|| "remove unused host ports from iptables-nft"));
+    failures.keep(legacy::gc(network, valid).context(|| "remove unused host ports from iptables-legacy"));
     failures.into_result()
 }
 
-/// Whether `iptables` can be used for a family.
+/// Checks that `iptables` can be used for a family.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot.
 pub fn available(v6: bool) -> io::Result<()> {
     Programs::of_node(v6).map(drop)
 }
 
-/// Whether a container has rules in either variant. Where iptables-nft has none, it costs a process for each family that has one.
+/// Whether a container has rules of either variant. If iptables-nft has none, this starts one process for
+/// each family with legacy tables.
 ///
 /// # Errors
-/// Code 999 with what a program said.
+/// Code 999 with the output of the failed program.
 pub fn has(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
-    let step = || "look for iptables chains";
+    let step = || "look up the container's iptables chains";
     Ok(!kernel::families_of(socket, owner).context(step)?.is_empty() || legacy::has(owner).context(step)?)
 }

@@ -1,5 +1,5 @@
-//! Chains and rules, as the reference has them: names, comments and order are a contract with it. Nothing here asks the
-//! kernel or a program.
+//! Computes the chains and rules of iptables. Names, comments and order are the reference's, byte for byte.
+//! Nothing here sends requests to the kernel or starts a program.
 
 use std::net::IpAddr;
 
@@ -13,35 +13,35 @@ use crate::mark;
 use cni_common::plugin::Attachment;
 use ferrule_kit::hash::sha512_hex;
 
-/// The chain that `PREROUTING` and `OUTPUT` jump to.
+/// The chain with the jumps to the containers' chains. `PREROUTING` and `OUTPUT` jump to it.
 pub const DNAT: &str = "CNI-HOSTPORT-DNAT";
-/// The chain that marks.
+/// The chain that sets the mark.
 pub const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
-/// The chain that masquerades what is marked, to which `POSTROUTING` jumps.
+/// The chain that masquerades marked packets. `POSTROUTING` jumps to it.
 pub const MASQ: &str = "CNI-HOSTPORT-MASQ";
-/// What the reference had before 2019 beside [`DNAT`].
+/// A chain of the old layout, which the reference used before 2019 in addition to [`DNAT`].
 pub const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
 
-/// The reference's bit, which is not Kubernetes'.
+/// The mark bit of the reference.
 const BIT: u32 = 13;
-/// How many ports `multiport` takes.
+/// Maximum number of ports in a `multiport` match.
 const PORTS: usize = 15;
-/// The longest comment of iptables in bytes, less its terminating zero.
+/// Maximum length of an iptables comment in bytes, without the terminating zero.
 const COMMENT: usize = 255;
 
-/// The chain of a container's mappings.
+/// The name of the chain with a container's mappings.
 pub fn chain_of(network: &str, container_id: &str) -> String {
     format!("CNI-DN-{}", sha512_hex(&format!("{network}{container_id}"), 21))
 }
 
-/// What the reference had before 2019 beside [`chain_of`].
+/// The name of a container's second chain in the old layout, used before 2019.
 pub fn old_chain_of(network: &str, container_id: &str) -> String {
     format!("CNI-SN-{}", sha512_hex(&format!("{network}{container_id}"), 21))
 }
 
-/// The comment of the rules that lead to a container's chain.
+/// The comment of the rules that jump to a container's chain.
 fn comment(owner: &Attachment<'_>) -> String {
-    // Neither name can hold what would have to be quoted.
+    // Neither name can contain a character that must be quoted.
     let mut comment = format!("dnat name: \"{}\" id: \"{}\"", owner.network, owner.container_id);
     if comment.len() > COMMENT {
         comment.truncate(COMMENT - 2);
@@ -50,16 +50,16 @@ fn comment(owner: &Attachment<'_>) -> String {
     comment
 }
 
-/// The container that such a comment names, if it is on that network.
+/// The container ID in such a comment, if the comment names the network.
 pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
     let rest = comment.strip_prefix("dnat name: \"")?.strip_prefix(network)?;
     rest.strip_prefix("\" id: \"")?.strip_suffix('"')
 }
 
-/// The chain that a rule with this comment leads to, if it is that of a container of the network which has no valid
-/// attachment. Comment and target have to agree, so that no stranger's chain is taken.
+/// For a rule with this comment and target: the target, if it is the chain of a container of the network
+/// without valid attachment. Comment and target must agree, to spare the chains of other programs.
 pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
-    // The old layout's comments began with another word.
+    // In the old layout, comments start with "snat".
     let comment = comment.strip_prefix("snat").map_or(comment.to_owned(), |rest| format!("dnat{rest}"));
     let container = container_in(&comment, network)?;
     let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
@@ -67,42 +67,43 @@ pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAtta
     (is_its && !is_valid).then(|| target.to_owned())
 }
 
-/// A rule that containers share: each is there once.
+/// A rule that all containers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     /// The rule.
     pub rule: Rule,
-    /// It stands before the chain's first rule, so that no other rule lets pass what it is for.
+    /// Whether the rule must come before all other rules of its chain.
     pub first: bool,
 }
 
 impl Shared {
-    /// The line that makes it.
+    /// The line that adds the rule.
     pub fn line(&self) -> String {
         self.rule.line(if self.first { "-I" } else { "-A" })
     }
 }
 
-/// What one family of a container needs.
+/// The chains and rules for one container in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// IPv6 or IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// The container's chain.
+    /// The name of the container's chain.
     pub chain: String,
-    /// The chains that containers share.
+    /// The names of the shared chains.
     pub shared_chains: Vec<&'static str>,
-    /// The rules that containers share.
+    /// The shared rules.
     pub shared: Vec<Shared>,
     /// The rules of the container's chain.
     pub body: Vec<Rule>,
-    /// The rules that lead to the container's chain.
-    pub entries: Vec<Rule>,
+    /// The rules that jump to the container's chain.
+    pub jumps: Vec<Rule>,
 }
 
 impl Rules {
-    /// Adds the rule by which a NodePort comes before a host port of the same number. kube-proxy in IPVS mode only marks
-    /// what is for a NodePort, with the mark of Kubernetes; everywhere else it has translated the packet already.
+    /// Adds the rule that gives a NodePort precedence over a host port with the same number. In IPVS mode,
+    /// kube-proxy only sets Kubernetes' mark on packets to a NodePort. In other modes, it has already
+    /// translated them.
     pub fn leave_node_ports(mut self) -> Self {
         let mark = 1_u32 << mark::DEFAULT_BIT;
         let mut rule =
@@ -113,9 +114,9 @@ impl Rules {
     }
 }
 
-/// What a rule says by those options that ours have, whatever the order they are in. Conditions of a network are not among
-/// them: `iptables` prints them otherwise than people write them.
-pub fn meaning(rule: &Rule) -> [Option<&str>; 11] {
+/// The options of a rule that a comparison considers, in a fixed order. A network's conditions are not among
+/// them: `iptables` prints them in another form than the configuration has.
+pub fn compared_options(rule: &Rule) -> [Option<&str>; 11] {
     const OPTIONS: [&str; 11] = [
         "-s",
         "-d",
@@ -129,17 +130,17 @@ pub fn meaning(rule: &Rule) -> [Option<&str>; 11] {
         "--to-destination",
         "-j",
     ];
-    // In the rules that lead to a container, -s and -d can only come from conditions.
+    // In the rules that jump to a container's chain, -s and -d can only be conditions.
     let skip = |option: &str| rule.argument("--dports").is_some() && matches!(option, "-s" | "-d");
     OPTIONS.map(|option| if skip(option) { None } else { rule.argument(option) })
 }
 
-/// Whether the rule's chain has one that means the same.
+/// Whether the chain of the wanted rule has an equivalent rule.
 pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
-    listing.rules_of(&wanted.chain).any(|rule| meaning(rule) == meaning(wanted))
+    listing.rules_of(&wanted.chain).any(|rule| compared_options(rule) == compared_options(wanted))
 }
 
-/// Works the rules out. `external` is the chain of somebody else's that marks, if it is to be used.
+/// Computes the chains and rules. `external` is the chain of `externalSetMarkChain`, if it exists.
 pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let v6 = address.is_ipv6();
     let chain = chain_of(owner.network, owner.container_id);
@@ -169,15 +170,16 @@ pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: 
         .iter()
         .flat_map(|mapping| body(conf, mapping, address, &chain, external.unwrap_or(SETMARK)));
     let body = body.collect();
-    Rules { v6, shared_chains, shared, body, entries: entries(conf, owner, v6, &chain), chain }
+    Rules { v6, shared_chains, shared, body, jumps: jumps(conf, owner, v6, &chain), chain }
 }
 
-/// The rules that lead to the container's chain. All mappings are in them, also those of the other family.
-fn entries(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule> {
+/// The rules that jump to the container's chain. They list the ports of all mappings, even those of the other
+/// family.
+fn jumps(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule> {
     let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
     protos.sort_unstable();
     protos.dedup();
-    let mut entries = Vec::new();
+    let mut jumps = Vec::new();
     for proto in protos {
         let of_proto = conf.mappings.iter().filter(|mapping| mapping.proto.name() == proto);
         let ports: Vec<String> = of_proto.map(|mapping| mapping.host_port.to_string()).collect();
@@ -189,10 +191,10 @@ fn entries(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Ru
             rule.args[5] = comment(owner);
             rule.args.extend(conf.conditions[usize::from(v6)].iter().cloned());
             rule.args.extend(["-j".to_owned(), chain.to_owned()]);
-            entries.push(rule);
+            jumps.push(rule);
         }
     }
-    entries
+    jumps
 }
 
 fn body(conf: &Conf, mapping: &Mapping, address: IpNetwork, chain: &str, mark: &str) -> Vec<Rule> {
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_references() {
+    fn names_are_those_of_the_reference() {
         assert_eq!(chain_of("pmnet", "cid-1"), "CNI-DN-23bca406094dc040d4f86");
         let id = "x".repeat(300);
         let long = comment(&Attachment { container_id: &id, ..OWNER });
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_are_the_references() {
+    fn rules_are_those_of_the_reference() {
         let rules = rules(&conf(""), &OWNER, "10.77.0.3/24".parse().unwrap(), None);
         let shared: Vec<String> = rules.shared.iter().map(|shared| shared.rule.line("-A")).collect();
         assert_eq!(
@@ -268,7 +270,7 @@ mod tests {
         );
         let chain = "CNI-DN-23bca406094dc040d4f86";
         assert_eq!(
-            lines(&rules.entries),
+            lines(&rules.jumps),
             [
                 format!(
                     "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"pmnet\\\" id: \\\"cid-1\\\"\" -m multiport --dports 8080,8083 -j {chain}"
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn options() {
+    fn external_chain_snat_masq_all_and_conditions() {
         let address = "fd00::3/64".parse().unwrap();
         let six = rules(&conf(""), &OWNER, address, Some("KUBE-MARK-MASQ"));
         assert_eq!(six.shared_chains, [DNAT]);
@@ -310,11 +312,11 @@ mod tests {
         assert!(lines(&all.body)[0].contains("-p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"));
         assert!(all.shared[1].rule.line("-A").contains("--mark 0x8/0x8"));
         let conditions = rules(&conf(r#","conditionsV6":["!","-s","fd00::/8"]"#), &OWNER, address, None);
-        assert!(lines(&conditions.entries)[0].contains("--dports 8080,8083 ! -s fd00::/8 -j CNI-DN-"));
+        assert!(lines(&conditions.jumps)[0].contains("--dports 8080,8083 ! -s fd00::/8 -j CNI-DN-"));
     }
 
     #[test]
-    fn node_ports_come_first_in_the_chain_of_all_containers() {
+    fn node_port_rule_comes_first_in_the_dnat_chain() {
         let rules = rules(&conf(""), &OWNER, "10.0.0.3/24".parse().unwrap(), None).leave_node_ports();
         let rule = rules.shared.last().unwrap();
         assert!(rule.first);
@@ -326,16 +328,16 @@ mod tests {
     }
 
     #[test]
-    fn fifteen_ports_at_most() {
+    fn at_most_fifteen_ports_in_a_rule() {
         let mut conf = conf("");
         conf.mappings = (1..=31).map(|port| Mapping { host_port: port, ..conf.mappings[0] }).collect();
         let rules = rules(&conf, &OWNER, "10.0.0.3/24".parse().unwrap(), None);
-        assert_eq!(rules.entries.len(), 3);
-        assert!(rules.entries[2].line("-A").contains("--dports 31 "));
+        assert_eq!(rules.jumps.len(), 3);
+        assert!(rules.jumps[2].line("-A").contains("--dports 31 "));
     }
 
     #[test]
-    fn conditions_do_not_matter_but_all_else_does() {
+    fn comparison_ignores_conditions_only() {
         let listing =
             Listing::parse("*nat\n-A C ! -s 10.0.0.0/8 -p tcp -m multiport --dports 80,81 -j CNI-DN-x\n");
         assert!(is_in(&listing, &Rule::new("C", "-p tcp -m multiport --dports 80,81 -j CNI-DN-x")));

@@ -1,145 +1,149 @@
-//! ADD: one batch that only adds, and where that does not do, one that looks first.
+//! ADD: first a batch that only adds; if that is not possible, one that lists the table and replaces.
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, generation};
 
 use crate::owner;
-use crate::plan::{Entry, Key, Plan};
+use crate::plan::{HostPort, Key, Plan};
 use cni_common::plugin::Attachment;
 
-use super::element::Found;
+use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
-use super::{TRIES, change, list, note};
+use super::{TRIES, change, gave_up, list, owner_metadata};
 
 const STEP: &str = "set up host ports";
 
-/// Adds the plan's entries if all that they need is there, with this gate, and nothing stands in their way. Returns whether
-/// it did.
+/// Adds the plan's host ports with a batch that only adds. Returns false, and changes nothing, if the table
+/// is incomplete or has another gate, or if one of the host ports or the owner exists.
 ///
 /// # Errors
-/// Code 999 with what the kernel refused.
-pub fn try_add(
+/// Code 999 if the kernel refuses the batch for another reason.
+pub fn add_only(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     gate: Gate,
 ) -> Result<bool, CniError> {
-    if !establish::stands(socket, plan, gate).context(|| STEP)? {
+    if !establish::is_complete(socket, plan, gate).context(|| STEP)? {
         return Ok(false);
     }
     let mut batch = Batch::new();
-    change::add(&mut batch, &owner::label(owner), netns, &plan.entries);
+    change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
     match batch.commit(socket) {
-        // Something of what this network needs is not there yet, or something of what is to be added is.
+        // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
     }
 }
 
-/// Makes the plan's entries the owner's only ones and says which these are: a host port that leads to the same container
-/// already, by way of another of its interfaces, is left there. Runtimes ask for all ports on each network of a container.
+/// Completes the table and replaces the owner's host ports by those of the plan. Returns the host ports that
+/// the owner has now. Runtimes request all ports of a container on each of its networks, so a host port that
+/// another interface of the same container has stays there and is not returned.
 ///
 /// # Errors
-/// Code 11 with the holder's name if somebody else who is alive has one of the host ports; 999 for what the kernel refused.
-pub fn add(
+/// Code 11 with the name of the holder if another container has one of the host ports; code 11 after
+/// `TRIES` concurrent changes; code 999 if the kernel refuses a request.
+pub fn replace(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
     gate: Gate,
-) -> Result<Vec<Entry>, CniError> {
+) -> Result<Vec<HostPort>, CniError> {
     for _ in 0..TRIES {
-        match look_and_add(socket, owner, netns, plan, conditions, gate)? {
+        match replace_once(socket, owner, netns, plan, conditions, gate)? {
             Err(error) if error.is_outdated() => {}
             outcome => return outcome.context(|| STEP),
         }
     }
-    Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
+    Err(gave_up(STEP))
 }
 
-/// The outer error is final, the inner one the kernel's answer to the batch, and the entries those that are the owner's then.
-fn look_and_add(
+/// One try of [`replace`]. Outer `Err`: give up. Inner `Err`: the kernel rejected the batch; retry if the
+/// ruleset has changed since the listing.
+fn replace_once(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
     conditions: &[Conditions],
     gate: Gate,
-) -> Result<Result<Vec<Entry>, Error>, CniError> {
+) -> Result<Result<Vec<HostPort>, Error>, CniError> {
     let label = owner::label(owner);
     let label = label.as_str();
     let generation = generation(socket).context(|| STEP)?;
     let mut batch = Batch::new();
-    establish::establish(socket, &mut batch, plan, conditions, gate).context(|| STEP)?;
+    establish::create_missing(socket, &mut batch, plan, conditions, gate).context(|| STEP)?;
     let mut stale = Vec::new();
     if list::owner(socket, label).context(|| STEP)?.is_some() {
-        stale = list::entries(socket, |of| of == label).context(|| STEP)?;
+        stale = list::dnat_elements(socket, |other| other == label).context(|| STEP)?;
         change::delete_owners(&mut batch, &[label.to_owned()]);
     }
-    let keys: Vec<&Key> = plan.entries.iter().map(|entry| &entry.key).collect();
-    let held = list::at(socket, &keys).context(|| STEP)?.into_iter().flatten();
-    let mut wanted = plan.entries.clone();
-    for entry in held {
-        if entry.label == label {
-            // Somebody may have deleted the owner only.
-            if !stale.contains(&entry) {
-                stale.push(entry);
+    let keys: Vec<&Key> = plan.host_ports.iter().map(|host_port| &host_port.key).collect();
+    let existing = list::look_up(socket, &keys).context(|| STEP)?.into_iter().flatten();
+    let mut wanted = plan.host_ports.clone();
+    for element in existing {
+        if element.label == label {
+            // Not in `stale` if another program has deleted only the owner's element.
+            if !stale.contains(&element) {
+                stale.push(element);
             }
             continue;
         }
-        if !is_left_behind(socket, owner, plan, &entry)? {
-            if !owner::is_of(&entry.label, owner.container_id) {
-                return Err(taken(&entry));
+        let holder = owner::describe(&element.label);
+        if !is_stale(socket, owner, plan, &element)? {
+            if !owner::is_of(&element.label, owner.container_id) {
+                return Err(taken(&element));
             }
-            eprintln!("host port {} stays with {}", entry.key, owner::describe(&entry.label));
-            wanted.retain(|ours| ours.key != entry.key);
+            eprintln!("host port {} stays with {holder}", element.key);
+            wanted.retain(|host_port| host_port.key != element.key);
             continue;
         }
-        eprintln!(
-            "host port {} is taken over from {}, which is gone",
-            entry.key,
-            owner::describe(&entry.label)
-        );
-        stale.push(entry);
+        eprintln!("taking over host port {} from {holder}, which no longer exists", element.key);
+        stale.push(element);
     }
-    let stale = list::with_marks(socket, stale).context(|| STEP)?;
+    let stale = list::with_masquerades(socket, stale).context(|| STEP)?;
     change::delete(&mut batch, &stale);
-    // Somebody may have deleted the one of two elements only.
-    let orphans = list::marked(socket, &keys).context(|| STEP)?;
+    // Mark elements without a dnat element, if another program has deleted only the latter.
+    let marked = list::with_mark_element(socket, &keys).context(|| STEP)?;
     let is_orphan = |key: &&Key| {
-        wanted.iter().any(|ours| ours.key == **key) && !stale.iter().any(|entry| entry.key == **key)
+        wanted.iter().any(|host_port| host_port.key == **key)
+            && !stale.iter().any(|host_port| host_port.key == **key)
     };
-    for key in orphans.into_iter().filter(is_orphan) {
+    for key in marked.into_iter().filter(is_orphan) {
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
     change::add(&mut batch, label, netns, &wanted);
     Ok(batch.commit_at(socket, generation).map(|()| wanted))
 }
 
-/// Whether nobody lives behind the entry any more: its address has been given to this container by the same network, its
-/// owner is not on the list of owners, or the owner's namespace is gone.
-fn is_left_behind(
+/// Whether the container of an existing element is gone. True if the element's network has now assigned its
+/// target address to this container, if its owner is not in the set of owners, or if the owner's network
+/// namespace is gone.
+fn is_stale(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     plan: &Plan,
-    entry: &Found,
+    element: &DnatElement,
 ) -> Result<bool, CniError> {
-    let is_ours = plan.entries.iter().any(|ours| ours.target.ip() == entry.target.ip());
-    if is_ours && owner::is_on(&entry.label, owner.network) && !owner::is_of(&entry.label, owner.container_id)
+    let is_our_address = plan.host_ports.iter().any(|ours| ours.target.ip() == element.target.ip());
+    if is_our_address
+        && owner::is_on(&element.label, owner.network)
+        && !owner::is_of(&element.label, owner.container_id)
     {
         return Ok(true);
     }
-    let holder = list::owner(socket, &entry.label).context(|| STEP)?;
-    Ok(holder.is_none_or(|holder| holder.metadata.is_some_and(|note| note::is_gone(&note))))
+    let holder = list::owner(socket, &element.label).context(|| STEP)?;
+    Ok(holder.is_none_or(|holder| holder.metadata.is_some_and(|metadata| owner_metadata::is_gone(&metadata))))
 }
 
-fn taken(entry: &Found) -> CniError {
-    let holder = owner::describe(&entry.label);
-    CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", entry.key))
-        .with_details(format!("it leads to {}", entry.target))
+fn taken(element: &DnatElement) -> CniError {
+    let holder = owner::describe(&element.label);
+    CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", element.key))
+        .with_details(format!("the host port leads to {}", element.target))
 }

@@ -1,4 +1,4 @@
-//! Entries as elements of maps, and back.
+//! Encodes host ports as elements of the maps, and decodes them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use ferrule_kernel::nftables::{Element, Value, Verdict};
 
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::plan::{Entry, Key, Realm};
+use crate::plan::{HostPort, Key, MapSet};
 
 use super::maps::Map;
 
@@ -28,7 +28,7 @@ fn split_address(bytes: &[u8], v6: bool) -> Option<(IpAddr, &[u8])> {
 }
 
 impl Key {
-    /// The key in the realm's maps; every part is padded to four bytes.
+    /// The key of the element in a map; each field is padded to four bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.host_ip.map(octets).unwrap_or_default();
         bytes.extend([self.proto.number(), 0, 0, 0]);
@@ -37,74 +37,74 @@ impl Key {
         bytes
     }
 
-    /// The realm's map that has the key.
+    /// The map that has the key: the dnat map or the mark map.
     pub fn map(&self, dnat: bool) -> Map {
-        self.realm.map(dnat, self.host_ip.is_some())
+        self.map_set.map(dnat, self.host_ip.is_some())
     }
 
-    fn decode(realm: Realm, map: &Map, bytes: &[u8]) -> Option<Self> {
+    fn decode(map_set: MapSet, map: &Map, bytes: &[u8]) -> Option<Self> {
         let (host_ip, rest) = match map.by_address {
             true => split_address(bytes, map.v6).map(|(ip, rest)| (Some(ip), rest))?,
             false => (None, bytes),
         };
         let [proto, _, _, _, high, low, ..] = *rest else { return None };
         let proto = Proto::from_number(proto)?;
-        Some(Key { realm, host_ip, proto, port: u16::from_be_bytes([high, low]) })
+        Some(Key { map_set, host_ip, proto, port: u16::from_be_bytes([high, low]) })
     }
 }
 
-/// The element that leads to the pod.
-pub fn dnat(entry: &Entry, label: &str) -> Element {
-    let mut value = octets(entry.target.ip());
-    value.extend(entry.target.port().to_be_bytes());
+/// The element of the dnat map. Its comment is the owner label.
+pub fn dnat(host_port: &HostPort, label: &str) -> Element {
+    let mut value = octets(host_port.target.ip());
+    value.extend(host_port.target.port().to_be_bytes());
     value.extend([0, 0]);
     Element {
-        key: entry.key.encode(),
+        key: host_port.key.encode(),
         value: Some(Value::Bytes(value)),
         comment: Some(label.to_owned()),
         metadata: None,
     }
 }
 
-/// The element that leads to the chain which marks.
-pub fn mark(entry: &Entry) -> Option<Element> {
-    let chain = entry.masquerade.chain_name()?;
+/// The element of the mark map, which jumps to the masquerading chain. `None` without masquerading.
+pub fn mark(host_port: &HostPort) -> Option<Element> {
+    let chain = host_port.masquerade.chain_name()?;
     let value = Some(Value::Verdict(Verdict::Jump(chain)));
-    Some(Element { key: entry.key.encode(), value, ..Element::default() })
+    Some(Element { key: host_port.key.encode(), value, ..Element::default() })
 }
 
-/// What an element that leads to a pod says.
+/// A decoded element of a dnat map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Which packets.
+pub struct DnatElement {
+    /// The packets that it matches.
     pub key: Key,
-    /// Where they go.
+    /// The container's address and port.
     pub target: SocketAddr,
-    /// Whose it is.
+    /// The owner label; empty if the element has no comment.
     pub label: String,
 }
 
-impl Found {
-    /// Reads an element of that map; `None` if it is none of ours.
-    pub fn read(realm: &Realm, map: &Map, element: &Element) -> Option<Self> {
+impl DnatElement {
+    /// Decodes an element of the map. Returns `None` if another program has written it.
+    pub fn decode(map_set: &MapSet, map: &Map, element: &Element) -> Option<Self> {
         let Some(Value::Bytes(value)) = &element.value else { return None };
         let (ip, rest) = split_address(value, map.v6)?;
         let [high, low, ..] = *rest else { return None };
-        Some(Found {
-            key: Key::decode(realm.clone(), map, &element.key)?,
+        Some(DnatElement {
+            key: Key::decode(map_set.clone(), map, &element.key)?,
             target: SocketAddr::new(ip, u16::from_be_bytes([high, low])),
             label: element.comment.clone().unwrap_or_default(),
         })
     }
 
-    /// The entry, with what the element of the same key in the other map leads to.
-    pub fn with_mark(self, mark: Option<&Element>) -> Entry {
+    /// Combines the element with the mark element of the same key, if any.
+    pub fn with_mark(self, mark: Option<&Element>) -> HostPort {
         let chain = match mark.and_then(|element| element.value.as_ref()) {
             Some(Value::Verdict(Verdict::Jump(chain))) => Some(chain),
             _ => None,
         };
         let masquerade = chain.map_or(Masquerade::Nothing, |chain| Masquerade::of_chain(chain));
-        Entry { key: self.key, target: self.target, masquerade }
+        HostPort { key: self.key, target: self.target, masquerade }
     }
 }
 
@@ -113,43 +113,44 @@ mod tests {
     use super::*;
     use crate::mark::Mark;
 
-    fn entry(host_ip: Option<&str>, target: &str) -> Entry {
+    fn host_port(host_ip: Option<&str>, target: &str) -> HostPort {
         let target: SocketAddr = target.parse().unwrap();
-        let realm = Realm { v6: target.is_ipv6(), id: None };
+        let map_set = MapSet { v6: target.is_ipv6(), id: None };
         let host_ip = host_ip.map(|ip| ip.parse().unwrap());
-        let key = Key { realm, host_ip, proto: Proto::Sctp, port: 8080 };
-        Entry { key, target, masquerade: Masquerade::All(Mark::default()) }
+        let key = Key { map_set, host_ip, proto: Proto::Sctp, port: 8080 };
+        HostPort { key, target, masquerade: Masquerade::All(Mark::default()) }
     }
 
     #[test]
-    fn an_entry_comes_back_from_its_elements() {
-        for entry in [
-            entry(None, "10.0.0.2:80"),
-            entry(Some("192.0.2.1"), "10.0.0.2:80"),
-            entry(None, "[fd00::2]:80"),
-            entry(Some("2001:db8::1"), "[fd00::2]:80"),
+    fn elements_of_a_host_port_decode_to_it() {
+        for host_port in [
+            host_port(None, "10.0.0.2:80"),
+            host_port(Some("192.0.2.1"), "10.0.0.2:80"),
+            host_port(None, "[fd00::2]:80"),
+            host_port(Some("2001:db8::1"), "[fd00::2]:80"),
         ] {
-            let element = dnat(&entry, "n/eth0/one");
-            let found = Found::read(&entry.key.realm, &entry.key.map(true), &element).unwrap();
-            assert_eq!(found.label, "n/eth0/one");
-            assert_eq!(found.with_mark(mark(&entry).as_ref()), entry);
+            let map = host_port.key.map(true);
+            let element = dnat(&host_port, "n/eth0/one");
+            let decoded = DnatElement::decode(&host_port.key.map_set, &map, &element).unwrap();
+            assert_eq!(decoded.label, "n/eth0/one");
+            assert_eq!(decoded.with_mark(mark(&host_port).as_ref()), host_port);
         }
     }
 
     #[test]
-    fn bytes_are_as_nft_writes_them() {
-        let element = dnat(&entry(None, "10.0.0.1:8080"), "");
+    fn bytes_are_those_that_nft_writes() {
+        let element = dnat(&host_port(None, "10.0.0.1:8080"), "");
         assert_eq!(element.key, [132, 0, 0, 0, 0x1f, 0x90, 0, 0]);
         assert_eq!(element.value, Some(Value::Bytes(vec![10, 0, 0, 1, 0x1f, 0x90, 0, 0])));
     }
 
     #[test]
-    fn what_is_no_entry_is_none() {
-        let realm = Realm { v6: false, id: None };
-        let map = realm.map(true, false);
-        assert_eq!(Found::read(&realm, &map, &Element::new(vec![1, 2])), None);
-        let mut element = dnat(&entry(None, "10.0.0.1:8080"), "");
+    fn short_keys_and_unknown_protocols_do_not_decode() {
+        let map_set = MapSet { v6: false, id: None };
+        let map = map_set.map(true, false);
+        assert_eq!(DnatElement::decode(&map_set, &map, &Element::new(vec![1, 2])), None);
+        let mut element = dnat(&host_port(None, "10.0.0.1:8080"), "");
         element.key[0] = 1;
-        assert_eq!(Found::read(&realm, &map, &element), None);
+        assert_eq!(DnatElement::decode(&map_set, &map, &element), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Making the table and what a network needs in it.
+//! Creates the table and what a network needs in it.
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
@@ -6,62 +6,63 @@ use ferrule_kernel::nftables::{
 };
 
 use crate::mark::{Masquerade, bit_of};
-use crate::plan::{Plan, Realm};
+use crate::plan::{MapSet, Plan};
 
 use super::gate::{Gate, TableGate};
 use super::layout::{
-    FIXED, GUARD, NETWORKS, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT,
+    FIXED_CHAINS, GUARD, NETWORKS, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT,
     fixed_rules, masquerade_chains, references,
 };
-use super::maps::{Map, condition_rules, realm_rules};
+use super::maps::{Map, condition_rules, map_set_rules};
 use super::{TRIES, list};
 
-/// A network's conditions: what of them is compared, and how a person wrote them.
+/// The conditions of one network in one family.
 pub struct Conditions {
-    /// Whose.
-    pub realm: Realm,
-    /// Alternatives of steps.
+    /// The map set of the network.
+    pub map_set: MapSet,
+    /// Alternatives: a packet must match all expressions of at least one.
     pub alternatives: Vec<Vec<Expr>>,
-    /// The words.
+    /// The network's name and the conditions as configured: the comment of the chain and the rules.
     pub text: String,
 }
 
-/// Whether the gate and the chains that are always there stand and have as many rules as they should, and those that the
-/// plan's entries lead to are there: one round trip. Adding to a table that no packet reaches, because somebody flushed it,
-/// would go unnoticed, and a batch that the kernel has to undo costs an RCU wait.
-pub(super) fn stands(socket: &mut Socket, plan: &Plan, gate: Gate) -> Result<bool, Error> {
+/// Whether the fixed chains and the gate have the expected number of rules and references, and the
+/// masquerading chains of the plan exist. One round trip. Without this check, an ADD to a table whose chains
+/// another program has flushed would succeed without effect, and a batch that the kernel must roll back costs
+/// an RCU wait.
+pub(super) fn is_complete(socket: &mut Socket, plan: &Plan, gate: Gate) -> Result<bool, Error> {
     let gate_chain = gate.chain_name();
-    let leads_to: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
-    let names = FIXED.iter().map(|fixed| fixed.name).chain([gate_chain.as_str()]);
-    let wanted: Vec<_> = names.chain(leads_to.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
+    let targets: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
+    let names = FIXED_CHAINS.iter().map(|fixed| fixed.name).chain([gate_chain.as_str()]);
+    let wanted: Vec<_> = names.chain(targets.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
     let found = chains(socket, &wanted)?;
-    let are_all_there = found.iter().all(Option::is_some);
-    Ok(are_all_there
-        && wanted.iter().zip(found).take(FIXED.len() + 1).all(|((_, name), chain)| {
+    let do_all_exist = found.iter().all(Option::is_some);
+    Ok(do_all_exist
+        && wanted.iter().zip(found).take(FIXED_CHAINS.len() + 1).all(|((_, name), chain)| {
             let wanted = if *name == gate_chain {
                 count(&gate.rules()) + GATE_REFERENCES
             } else {
                 count(&fixed_rules(name, gate, &[])) + references(name, gate)
             };
             chain.is_some_and(|chain| match *name {
-                // Networks and bits of their own add rules.
+                // Networks with conditions and other mark bits add rules.
                 NETWORKS | POSTROUTING => chain.uses >= wanted,
                 _ => chain.uses == wanted,
             })
         }))
 }
 
-/// The base chains that jump to the gate.
+/// Number of base chains that jump to the gate.
 const GATE_REFERENCES: u32 = 2;
 
-/// The gate that the table has.
+/// Reads which gate the table has.
 pub(super) fn gate(socket: &mut Socket) -> Result<TableGate, Error> {
     let found = rules(socket, TABLE, PREROUTING)?;
     let Some(rule) = found.first() else { return Ok(TableGate::NoTable) };
     Ok(rule.jump_target().and_then(|chain| Gate::of_chain(&chain)).map_or(TableGate::NoGate, TableGate::Is))
 }
 
-/// Gives the table this gate, if there is a table and its gate is another.
+/// Gives the table this gate. Does nothing if there is no table or the table has the gate already.
 pub(super) fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), Error> {
     let mut tries = TRIES;
     loop {
@@ -84,9 +85,9 @@ fn count<T>(rules: &[T]) -> u32 {
     u32::try_from(rules.len()).unwrap_or(u32::MAX)
 }
 
-/// Adds to the batch what is missing of the table and of what the plan needs. Right for a batch that is committed at the
-/// generation from before this call.
-pub(super) fn establish(
+/// Adds all missing chains and maps to the batch: those of every table, and those that the plan needs. The
+/// caller must commit the batch at a generation read before this call.
+pub(super) fn create_missing(
     socket: &mut Socket,
     batch: &mut Batch,
     plan: &Plan,
@@ -102,12 +103,9 @@ pub(super) fn establish(
     conditions.iter().try_for_each(|network| builder.network(network))
 }
 
-/// Has the guard stand without the rest of the table.
-///
-/// # Errors
-/// What the kernel refused.
-pub(super) fn guard(socket: &mut Socket) -> Result<(), Error> {
-    for fixed in FIXED.iter().filter(|fixed| fixed.name == GUARD) {
+/// Creates the guard, and the table if necessary, without the other chains.
+pub(super) fn create_guard(socket: &mut Socket) -> Result<(), Error> {
+    for fixed in FIXED_CHAINS.iter().filter(|fixed| fixed.name == GUARD) {
         let rules = fixed_rules(GUARD, Gate::Local, &[]);
         let chain = chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
         if chain.is_some_and(|chain| chain.uses == count(&rules)) {
@@ -126,8 +124,8 @@ pub(super) fn guard(socket: &mut Socket) -> Result<(), Error> {
 
 fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
     let present = sets(socket, TABLE)?;
-    let realms = [false, true].map(|v6| Realm { v6, id: None }).into_iter().chain(plan.realms());
-    let mut maps: Vec<Map> = realms.flat_map(|realm| realm.maps()).collect();
+    let map_sets = [false, true].map(|v6| MapSet { v6, id: None }).into_iter().chain(plan.map_sets());
+    let mut maps: Vec<Map> = map_sets.flat_map(|map_set| map_set.maps()).collect();
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     maps.dedup();
     if !present.iter().any(|set| set == OWNERS) {
@@ -141,7 +139,7 @@ fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), E
     Ok(())
 }
 
-/// Makes chains that are missing, and fills those anew that are not as they should be.
+/// Creates missing chains, and refills existing ones whose rules differ.
 struct Builder<'a> {
     socket: &'a mut Socket,
     batch: &'a mut Batch,
@@ -150,11 +148,11 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The marks' chains, and those that lead to them.
+    /// The mark chains, and the chains that jump to them.
     fn marks(&mut self, plan: &Plan) -> Result<(), Error> {
         let mut made: Vec<String> = Vec::new();
         for (name, rules) in plan.masquerades().iter().flat_map(masquerade_chains) {
-            // Both families' networks lead to one mark.
+            // The chains of both families jump to the same mark chain.
             if !made.contains(&name) {
                 self.chain(&name, None, &rules, None)?;
                 made.push(name);
@@ -164,13 +162,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The chains that are always there.
+    /// The fixed chains, and the gate.
     fn fixed(&mut self) -> Result<(), Error> {
         let bits: Vec<u8> = self.chains.iter().filter_map(|name| bit_of(name)).collect();
-        for fixed in &FIXED {
+        for fixed in &FIXED_CHAINS {
             let is_there = self.chains.iter().any(|name| name == fixed.name);
             match fixed.name {
-                // What is in it is the networks'.
+                // Only networks add rules to it.
                 NETWORKS if is_there => {}
                 PREROUTING => self.gate()?,
                 OUTPUT => {}
@@ -180,10 +178,10 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The gate, the base chains that jump to it, and no other gate.
+    /// The gate and the base chains that jump to it. Deletes all other gates.
     fn gate(&mut self) -> Result<(), Error> {
         self.chain(&self.gate.chain_name(), None, &self.gate.rules(), None)?;
-        for fixed in FIXED.iter().filter(|fixed| matches!(fixed.name, PREROUTING | OUTPUT)) {
+        for fixed in FIXED_CHAINS.iter().filter(|fixed| matches!(fixed.name, PREROUTING | OUTPUT)) {
             self.chain(fixed.name, fixed.hook, &fixed_rules(fixed.name, self.gate, &[]), None)?;
         }
         let is_other = |name: &&String| Gate::of_chain(name).is_some_and(|gate| gate != self.gate);
@@ -193,12 +191,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The chain of a network with conditions, and what leads to it.
+    /// The chain of a network with conditions, and the rules that jump to it.
     fn network(&mut self, network: &Conditions) -> Result<(), Error> {
-        let Some(name) = network.realm.chain() else { return Ok(()) };
-        self.chain(&name, None, &realm_rules(&network.realm), Some(&network.text))?;
+        let Some(name) = network.map_set.chain() else { return Ok(()) };
+        self.chain(&name, None, &map_set_rules(&network.map_set), Some(&network.text))?;
         let present = list::rules_of(self.socket, NETWORKS)?;
-        for rule in condition_rules(&network.realm, &network.alternatives) {
+        for rule in condition_rules(&network.map_set, &network.alternatives) {
             if !present.iter().any(|present| present.as_ref() == Some(&rule)) {
                 self.batch.add_rule(TABLE, NETWORKS, &rule, Some(&network.text));
             }

@@ -94,7 +94,7 @@ impl TableGate {
         matches!(self, TableGate::Is(gate) if gate.is_after_services(v6))
     }
 
-    /// The gate that should be there if there is none.
+    /// This gate, or the one that a table without a gate should get outside of IPVS mode.
     pub(super) fn or_local(self) -> Gate {
         if let TableGate::Is(gate) = self { gate } else { Gate::Local }
     }

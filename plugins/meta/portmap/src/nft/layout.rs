@@ -1,24 +1,26 @@
-//! The table `inet cni_portmap`: what it is called and what its rules say. Nothing here asks the kernel.
+//! Names and rules of the table `inet cni_portmap`. Nothing here sends requests to the kernel.
 //!
 //! ```text
 //! chain prerouting    nat, priority -99     jump to the gate
 //! chain output        nat, priority -99     jump to the gate
 //! chain local, or another gate              fib daddr type local jump hostports
-//! chain hostports                           ip6 daddr ::1 return; jump networks; the rules of the shared realms
-//! chain networks                            for each network with conditions: CONDITIONS jump NETWORK'S CHAIN
+//! chain hostports                           ip6 daddr ::1 return; jump networks; rules of shared map sets
+//! chain networks                            for each network with conditions: CONDITIONS jump NETWORK-CHAIN
 //! chain postrouting   nat, priority 99      ct status dnat, marked: clear the mark, masquerade fully-random
 //! chain guard         filter, priority -150 iifname != "lo" ip daddr 127.0.0.0/8 drop
-//! set owners                                who has entries here
+//! set owners                                the attachments that have host ports
 //! ```
 //!
-//! A realm is four maps and four rules that use them. Each pair of maps has the same keys: one leads to the chain that
-//! marks what has to be masqueraded, the other to the pod. The pair with the host's address in its keys comes first.
+//! A map set consists of four maps and the four rules that use them. A mark map and a dnat map have the same
+//! keys: an element of the mark map jumps to the masquerading chain, an element of the dnat map holds the
+//! container's address and port. The two maps whose keys contain the host address come first.
 //!
-//! Priorities: destinations are translated at -100 by everybody else. Where two chains have the same priority the one
-//! registered last is asked first, and the first to translate wins; one later, a Service wins whoever came first
-//! (CVE-2019-9946). The guard sees packets before any translation, so what it sees as going to 127.0.0.0/8 was sent there
-//! over a wire (CVE-2020-8558). Sources are translated one earlier than by others, so that nobody lets our connections
-//! pass as they are.
+//! Priorities: other programs translate destinations at -100. Of two nat chains with equal priority, the
+//! kernel calls the one registered last first, and the first translation wins. At -99, Services win
+//! regardless of the order of registration (CVE-2019-9946). The guard runs before all translation: a packet
+//! to 127.0.0.0/8 on another interface than `lo` has been sent to that address by another host or by a
+//! container (CVE-2020-8558). Source NAT is at 99, before the 100 of other programs, so that their rules
+//! cannot exempt our connections from masquerading.
 
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
@@ -29,26 +31,26 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::mark::{DEFAULT_BIT, Mark, Masquerade};
-use crate::plan::Realm;
+use crate::plan::MapSet;
 
 use super::gate::Gate;
-use super::maps::realm_rules;
+use super::maps::map_set_rules;
 
-/// The table.
+/// The table of this plugin.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_portmap");
 /// The table's comment.
 pub const TABLE_COMMENT: &str = "Ferrule portmap: host ports of containers";
 /// The set of owners.
 pub const OWNERS: &str = "owners";
-/// What the owners' keys are: 15 hexadecimal digits.
+/// The key type of [`OWNERS`]. A key is 15 hexadecimal digits, which fit into an interface name.
 pub const OWNERS_KEY: [DataType; 1] = [DataType::IfName];
-/// The chain that every path leads to.
+/// The chain with the rules of all host ports. The gate jumps to it.
 pub const HOSTPORTS: &str = "hostports";
-/// The chain of the networks that have conditions.
+/// The chain that jumps to the chains of networks with conditions.
 pub const NETWORKS: &str = "networks";
-/// The base chain that keeps what comes over a wire from 127.0.0.0/8.
+/// The base chain that drops packets to 127.0.0.0/8 from outside.
 pub const GUARD: &str = "guard";
-/// The base chain of packets that arrive.
+/// The base chain for packets that the node receives.
 pub const PREROUTING: &str = "prerouting";
 /// The base chain of packets that the node sends.
 pub const OUTPUT: &str = "output";
@@ -67,11 +69,11 @@ const LOOPBACK_V6: IpNetwork = match Ipv6Network::new_checked(Ipv6Addr::LOCALHOS
     None => unreachable!(),
 };
 
-/// A chain that is always there.
-pub struct Fixed {
+/// A chain that every complete table has.
+pub struct FixedChain {
     /// Its name.
     pub name: &'static str,
-    /// How it hangs in the kernel; none if others lead to it.
+    /// The netfilter hook; `None` for a chain that only other chains jump to.
     pub hook: Option<Hook>,
 }
 
@@ -79,17 +81,17 @@ const fn hook(chain_type: ChainType, point: HookPoint, priority: i32) -> Option<
     Some(Hook { chain_type, point, priority, policy: Policy::Accept })
 }
 
-/// The chains that are always there, besides the gate: each behind those that it leads to.
-pub const FIXED: [Fixed; 6] = [
-    Fixed { name: NETWORKS, hook: None },
-    Fixed { name: HOSTPORTS, hook: None },
-    Fixed { name: PREROUTING, hook: hook(ChainType::Nat, HookPoint::Prerouting, -99) },
-    Fixed { name: OUTPUT, hook: hook(ChainType::Nat, HookPoint::Output, -99) },
-    Fixed { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99) },
-    Fixed { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150) },
+/// The chains of every complete table, except the gate. A chain comes after those that it jumps to.
+pub const FIXED_CHAINS: [FixedChain; 6] = [
+    FixedChain { name: NETWORKS, hook: None },
+    FixedChain { name: HOSTPORTS, hook: None },
+    FixedChain { name: PREROUTING, hook: hook(ChainType::Nat, HookPoint::Prerouting, -99) },
+    FixedChain { name: OUTPUT, hook: hook(ChainType::Nat, HookPoint::Output, -99) },
+    FixedChain { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99) },
+    FixedChain { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150) },
 ];
 
-/// How many rules of the table jump to a fixed chain.
+/// Number of rules in the table that jump to a fixed chain.
 pub fn references(name: &str, gate: Gate) -> u32 {
     match name {
         NETWORKS => 1,
@@ -98,8 +100,8 @@ pub fn references(name: &str, gate: Gate) -> u32 {
     }
 }
 
-/// The rules of a fixed chain; `bits` are those besides Kubernetes' that some mark's chain sets. [`NETWORKS`] has what the
-/// networks put there.
+/// The rules of a fixed chain. `bits` are the mark bits, other than Kubernetes', that mark chains of the
+/// table set. For [`NETWORKS`] this is empty: only networks with conditions add rules to it.
 pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
     let verdict = |verdict: Verdict| vec![Expr::Verdict(verdict)];
     match name {
@@ -110,7 +112,7 @@ pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
                 verdict(Verdict::Jump(NETWORKS.to_owned())),
             ];
             for v6 in [false, true] {
-                rules.extend(realm_rules(&Realm { v6, id: None }));
+                rules.extend(map_set_rules(&MapSet { v6, id: None }));
             }
             rules
         }
@@ -153,7 +155,7 @@ pub fn masquerade(bit: u8) -> Vec<Expr> {
     ]
 }
 
-/// The rule of a mark's chain: `meta mark set meta mark | BIT`.
+/// The rule of a mark chain: `meta mark set meta mark | BIT`.
 pub fn mark_rule(mark: &Mark) -> Vec<Expr> {
     vec![
         Expr::Meta { key: MetaKey::Mark, to: R1 },
@@ -166,7 +168,8 @@ pub fn mark_rule(mark: &Mark) -> Vec<Expr> {
     ]
 }
 
-/// The rules of the chain that marks what comes from a pod's network and, for IPv4, from 127.0.0.0/8.
+/// The rules of the masquerading chain of a container subnet. They mark packets from the subnet and,
+/// for IPv4, from 127.0.0.0/8.
 pub fn from_rules(network: IpNetwork, mark: &Mark) -> Vec<Vec<Expr>> {
     let from = |network: IpNetwork| {
         let jump = Expr::Verdict(Verdict::Jump(mark.chain_name()));
@@ -176,7 +179,7 @@ pub fn from_rules(network: IpNetwork, mark: &Mark) -> Vec<Vec<Expr>> {
     std::iter::once(from(network)).chain(loopback).collect()
 }
 
-/// The chains that a masquerading needs, each with its rules and behind those that it leads to.
+/// The chains of a masquerading kind with their rules. A chain comes after those that it jumps to.
 pub fn masquerade_chains(masquerade: &Masquerade) -> Vec<(String, Vec<Vec<Expr>>)> {
     let mut chains = Vec::new();
     if let Some(mark) = masquerade.mark() {
@@ -193,8 +196,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_goes_through_the_gate() {
-        for chain in FIXED.iter().filter(|chain| matches!(chain.name, PREROUTING | OUTPUT)) {
+    fn base_chains_jump_to_the_gate() {
+        for chain in FIXED_CHAINS.iter().filter(|chain| matches!(chain.name, PREROUTING | OUTPUT)) {
             let to_gate = Expr::Verdict(Verdict::Jump("local".to_owned()));
             assert_eq!(fixed_rules(chain.name, Gate::Local, &[]), [[to_gate]]);
             assert!(chain.hook.is_some_and(|hook| hook.priority == -99));
@@ -202,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn references_are_what_the_rules_say() {
+    fn references_match_the_jumps_in_the_rules() {
         let gate = Gate::Local;
-        let fixed = FIXED.iter().flat_map(|chain| fixed_rules(chain.name, gate, &[]));
+        let fixed = FIXED_CHAINS.iter().flat_map(|chain| fixed_rules(chain.name, gate, &[]));
         let all: Vec<Expr> = fixed.chain(gate.rules()).flatten().collect();
-        for chain in &FIXED {
+        for chain in &FIXED_CHAINS {
             let jump = Expr::Verdict(Verdict::Jump(chain.name.to_owned()));
             let count = all.iter().filter(|expr| **expr == jump).count();
             assert_eq!(count, references(chain.name, gate) as usize, "{}", chain.name);
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_ones_own_are_masqueraded_behind_kubernetes() {
+    fn other_bits_are_masqueraded_after_kubernetes_bit() {
         assert_eq!(fixed_rules(POSTROUTING, Gate::Local, &[13, 14]), [masquerade(14), masquerade(13)]);
     }
 }

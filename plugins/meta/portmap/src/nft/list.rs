@@ -1,38 +1,38 @@
-//! What is in the table: who has entries, and which.
+//! Reads the table: owners, host ports and rules.
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
 
 use crate::owner::key_of;
-use crate::plan::{Entry, Key, Realm};
+use crate::plan::{HostPort, Key, MapSet};
 
-use super::element::Found;
+use super::element::DnatElement;
 use super::layout::{OWNERS, TABLE};
-use super::note;
+use super::owner_metadata;
 
-/// The element of an owner, by the owner's label.
+/// The element of the owner with this label.
 pub(super) fn owner(socket: &mut Socket, label: &str) -> Result<Option<Element>, Error> {
     let key = key_of(label);
     Ok(find_elements(socket, TABLE, &[(OWNERS, &key)])?.pop().flatten())
 }
 
-/// All entries of an owner whose element this is. Those at the `hints` are looked up; only if these are not all, the maps
-/// are read.
-pub(super) fn entries_of(
+/// All dnat elements of the owner with this label and this element. Looks up the `hints` first, and lists the
+/// maps only if the owner has more host ports than that.
+pub(super) fn dnat_elements_of(
     socket: &mut Socket,
     label: &str,
     owner: &Element,
     hints: &[&Key],
-) -> Result<Vec<Found>, Error> {
-    let count = owner.metadata.as_deref().and_then(note::entries);
+) -> Result<Vec<DnatElement>, Error> {
+    let count = owner.metadata.as_deref().and_then(owner_metadata::host_port_count);
     if count.is_some_and(|count| count <= hints.len()) {
-        let mut found: Vec<Found> = at(socket, hints)?.into_iter().flatten().collect();
-        found.retain(|entry| entry.label == label);
+        let mut found: Vec<DnatElement> = look_up(socket, hints)?.into_iter().flatten().collect();
+        found.retain(|element| element.label == label);
         if count == Some(found.len()) {
             return Ok(found);
         }
     }
-    entries(socket, |of| of == label)
+    dnat_elements(socket, |other| other == label)
 }
 
 /// The labels of all owners.
@@ -40,61 +40,67 @@ pub(super) fn owners(socket: &mut Socket) -> Result<Vec<String>, Error> {
     Ok(elements(socket, TABLE, OWNERS)?.into_iter().filter_map(|element| element.comment).collect())
 }
 
-/// The entries whose owner's label is asked for, in all realms.
-pub(super) fn entries(socket: &mut Socket, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>, Error> {
+/// Lists all dnat maps. Returns the elements whose owner label `is_wanted` accepts.
+pub(super) fn dnat_elements(
+    socket: &mut Socket,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<DnatElement>, Error> {
     let mut found = Vec::new();
     for name in sets(socket, TABLE)? {
-        let Some((realm, map)) = Realm::of_map(&name) else { continue };
+        let Some((map_set, map)) = MapSet::of_map(&name) else { continue };
         let read = elements(socket, TABLE, &name)?;
         found.extend(
             read.iter()
-                .filter_map(|element| Found::read(&realm, &map, element))
-                .filter(|entry| is_wanted(&entry.label)),
+                .filter_map(|element| DnatElement::decode(&map_set, &map, element))
+                .filter(|element| is_wanted(&element.label)),
         );
     }
     Ok(found)
 }
 
-/// The entries of these keys; `None` where there is none.
-pub(super) fn at(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<Found>>, Error> {
-    let found = at_maps(socket, keys, true)?;
-    let read = |(key, element): (&&Key, Option<Element>)| Found::read(&key.realm, &key.map(true), &element?);
-    Ok(keys.iter().zip(found).map(read).collect())
+/// The dnat element of each key, in order; `None` if a key has no element.
+pub(super) fn look_up(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<DnatElement>>, Error> {
+    let found = look_up_raw(socket, keys, true)?;
+    let decode = |(key, element): (&&Key, Option<Element>)| {
+        DnatElement::decode(&key.map_set, &key.map(true), &element?)
+    };
+    Ok(keys.iter().zip(found).map(decode).collect())
 }
 
-/// The entries with what marks their connections.
-pub(super) fn with_marks(socket: &mut Socket, found: Vec<Found>) -> Result<Vec<Entry>, Error> {
-    let keys: Vec<&Key> = found.iter().map(|entry| &entry.key).collect();
-    let marks = at_maps(socket, &keys, false)?;
-    Ok(found.into_iter().zip(marks).map(|(entry, mark)| entry.with_mark(mark.as_ref())).collect())
+/// Looks up the mark elements of these dnat elements.
+pub(super) fn with_masquerades(socket: &mut Socket, found: Vec<DnatElement>) -> Result<Vec<HostPort>, Error> {
+    let keys: Vec<&Key> = found.iter().map(|element| &element.key).collect();
+    let marks = look_up_raw(socket, &keys, false)?;
+    Ok(found.into_iter().zip(marks).map(|(dnat, mark)| dnat.with_mark(mark.as_ref())).collect())
 }
 
-/// Those of the keys that have something in the map of marks.
-pub(super) fn marked<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Result<Vec<&'k Key>, Error> {
-    let found = at_maps(socket, keys, false)?;
+/// The keys that have a mark element.
+pub(super) fn with_mark_element<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Result<Vec<&'k Key>, Error> {
+    let found = look_up_raw(socket, keys, false)?;
     Ok(keys.iter().zip(found).filter(|(_, mark)| mark.is_some()).map(|(key, _)| *key).collect())
 }
 
-/// A chain's rules, none if there is no such chain; `None` for a rule that has steps of which none of ours consists.
+/// The rules of a chain, empty if the chain does not exist. A rule is `None` if it contains an expression
+/// that [`Expr`] does not model.
 pub(super) fn rules_of(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Vec<Expr>>>, Error> {
     Ok(rules(socket, TABLE, chain)?.iter().map(Rule::decode).collect())
 }
 
-/// Whether the rules are these and no others.
+/// Whether the rules of a chain are exactly the wanted ones, in order.
 pub(super) fn is_same(found: &[Option<Vec<Expr>>], wanted: &[Vec<Expr>]) -> bool {
     found.len() == wanted.len()
         && found.iter().zip(wanted).all(|(found, wanted)| found.as_ref() == Some(wanted))
 }
 
-fn at_maps(socket: &mut Socket, keys: &[&Key], dnat: bool) -> Result<Vec<Option<Element>>, Error> {
+fn look_up_raw(socket: &mut Socket, keys: &[&Key], dnat: bool) -> Result<Vec<Option<Element>>, Error> {
     let wanted: Vec<(String, Vec<u8>)> = keys.iter().map(|key| (key.map(dnat).name, key.encode())).collect();
     let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
     find_elements(socket, TABLE, &wanted)
 }
 
-/// Whether exactly that address of the host has an entry for the host port of an entry for any address. What cannot be
-/// found out counts as yes.
-pub fn has_own(socket: &mut Socket, entry: &Entry, host_ip: std::net::IpAddr) -> bool {
-    let key = Key { host_ip: Some(host_ip), ..entry.key.clone() };
-    at(socket, &[&key]).map_or(true, |found| found.iter().any(Option::is_some))
+/// Whether another element maps the same port of exactly this host address, and so takes precedence over a
+/// host port for any address. True if the lookup fails.
+pub fn has_own(socket: &mut Socket, host_port: &HostPort, host_ip: std::net::IpAddr) -> bool {
+    let key = Key { host_ip: Some(host_ip), ..host_port.key.clone() };
+    look_up(socket, &[&key]).map_or(true, |found| found.iter().any(Option::is_some))
 }

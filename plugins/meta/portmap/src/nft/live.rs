@@ -1,70 +1,73 @@
-//! Everything that the table holds, for somebody who takes it over.
+//! Reads and deletes whole owners, for the export to the reference plugin.
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Expr, Generation, generation, rules};
 
-use crate::plan::Entry;
+use crate::plan::HostPort;
 
 use super::layout::{NETWORKS, TABLE};
 use super::{change, list};
 
-const STEP: &str = "read the table of host ports";
-
-/// What an owner has.
+/// The host ports of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
-    /// The owner's label.
+pub struct OwnedHostPorts {
+    /// The owner label.
     pub label: String,
-    /// The entries.
-    pub entries: Vec<Entry>,
-    /// For each entry its conditions: alternatives of steps. One without conditions has one alternative without steps.
+    /// The host ports, sorted by key.
+    pub host_ports: Vec<HostPort>,
+    /// The conditions of each host port, in the same order: alternative sequences of expressions. A host port
+    /// without conditions has one empty alternative.
     pub conditions: Vec<Vec<Vec<Expr>>>,
 }
 
-/// All owners with their entries, sorted, and the generation that they were read at.
+/// Lists all owners that have host ports, sorted by label. The generation is that of the ruleset before the
+/// listing.
 ///
 /// # Errors
-/// Code 999 if the table cannot be read.
-pub fn live(socket: &mut Socket) -> Result<(Generation, Vec<Live>), CniError> {
-    let generation = generation(socket).context(|| STEP)?;
-    let mut found = list::entries(socket, |_| true).context(|| STEP)?;
+/// Code 999 if the kernel refuses to list the table.
+pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<OwnedHostPorts>), CniError> {
+    let step = || format!("list table {TABLE}");
+    let generation = generation(socket).context(step)?;
+    let mut found = list::dnat_elements(socket, |_| true).context(step)?;
     found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
-    let labels: Vec<String> = found.iter().map(|entry| entry.label.clone()).collect();
-    let entries = list::with_marks(socket, found).context(|| STEP)?;
-    let networks = rules(socket, TABLE, NETWORKS).context(|| STEP)?;
-    let mut all: Vec<Live> = Vec::new();
-    for (label, entry) in labels.into_iter().zip(entries) {
-        let conditions = match entry.key.realm.chain() {
+    let labels: Vec<String> = found.iter().map(|element| element.label.clone()).collect();
+    let host_ports = list::with_masquerades(socket, found).context(step)?;
+    let networks = rules(socket, TABLE, NETWORKS).context(step)?;
+    let mut all: Vec<OwnedHostPorts> = Vec::new();
+    for (label, host_port) in labels.into_iter().zip(host_ports) {
+        let conditions = match host_port.key.map_set.chain() {
             None => vec![Vec::new()],
             Some(chain) => networks
                 .iter()
                 .filter(|rule| rule.jump_target().as_deref() == Some(chain.as_str()))
-                // Without the packet's family, two steps in front, and the jump behind.
+                // Strip the two leading expressions, which test the family, and the trailing jump.
                 .filter_map(|rule| Some(rule.decode()?.get(2..)?.split_last()?.1.to_vec()))
                 .collect(),
         };
-        match all.last_mut().filter(|live| live.label == label) {
-            Some(live) => {
-                live.entries.push(entry);
-                live.conditions.push(conditions);
+        match all.last_mut().filter(|owned| owned.label == label) {
+            Some(owned) => {
+                owned.host_ports.push(host_port);
+                owned.conditions.push(conditions);
             }
-            None => all.push(Live { label, entries: vec![entry], conditions: vec![conditions] }),
+            None => {
+                all.push(OwnedHostPorts { label, host_ports: vec![host_port], conditions: vec![conditions] })
+            }
         }
     }
     Ok((generation, all))
 }
 
-/// Adds to the batch that these owners have nothing in the table any more; `all` if they are all that there are, and the
-/// table goes with them.
-pub fn abandon(batch: &mut Batch, owners: &[&Live], all: bool) {
+/// Adds the deletion of these owners and their host ports to the batch; with `all`, which means that there are
+/// no other owners, the deletion of the table.
+pub fn delete_owned(batch: &mut Batch, owners: &[&OwnedHostPorts], all: bool) {
     if all {
         batch.delete_table(TABLE);
         return;
     }
-    for live in owners {
-        change::delete(batch, &live.entries);
+    for owned in owners {
+        change::delete(batch, &owned.host_ports);
     }
-    let labels: Vec<String> = owners.iter().map(|live| live.label.clone()).collect();
+    let labels: Vec<String> = owners.iter().map(|owned| owned.label.clone()).collect();
     change::delete_owners(batch, &labels);
 }

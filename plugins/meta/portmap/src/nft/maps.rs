@@ -1,42 +1,43 @@
-//! A realm's maps, what they are called and the rules that use them. Nothing here asks the kernel.
+//! The maps of a map set: their names, types and rules. Nothing here sends requests to the kernel.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ferrule_kernel::nftables::matches::family_of;
 use ferrule_kernel::nftables::{DataType, Expr, MetaKey, PayloadBase, Register, Verdict};
 
-use crate::plan::Realm;
+use crate::plan::MapSet;
 
 const R1: Register = Register::R1;
 
-/// One of a realm's maps.
+/// One map of a map set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Its name.
+    /// The name, see [`MapSet::map`].
     pub name: String,
-    /// IPv6 or IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// Its keys begin with the host's address.
+    /// Whether the keys begin with the host address.
     pub by_address: bool,
-    /// It leads to a pod, and not to a chain.
+    /// True for a dnat map, whose values are container addresses and ports. False for a mark map, whose
+    /// values are jumps to masquerading chains.
     pub dnat: bool,
 }
 
 impl Map {
-    /// What its keys are made of.
+    /// The types of the key's fields.
     pub fn key(&self) -> Vec<DataType> {
         let address = self.by_address.then_some(self.address());
         address.into_iter().chain([DataType::Proto, DataType::Service]).collect()
     }
 
-    /// What an address in it is.
+    /// The type of its addresses.
     pub fn address(&self) -> DataType {
         if self.v6 { DataType::Ipv6Addr } else { DataType::Ipv4Addr }
     }
 }
 
-impl Realm {
-    /// The realm's map of that kind: `dnat4`, `mark6_ip`, and for a network with conditions `dnat4_ip_0123abcd`.
+impl MapSet {
+    /// One of the four maps. Names are `dnat4`, `mark6_ip` and the like; with conditions `dnat4_ip_0123abcd`.
     pub fn map(&self, dnat: bool, by_address: bool) -> Map {
         let mut name = format!(
             "{}{}{}",
@@ -50,24 +51,24 @@ impl Realm {
         Map { name, v6: self.v6, by_address, dnat }
     }
 
-    /// All four.
+    /// All four maps, in the order of their rules.
     pub fn maps(&self) -> [Map; 4] {
         [(false, true), (true, true), (false, false), (true, false)]
             .map(|(dnat, by_address)| self.map(dnat, by_address))
     }
 
-    /// The realm and kind of a map that leads to pods, by its name.
-    pub fn of_map(name: &str) -> Option<(Realm, Map)> {
+    /// Decodes the name of a dnat map. Returns `None` for any other set or map.
+    pub fn of_map(name: &str) -> Option<(MapSet, Map)> {
         let rest = name.strip_prefix("dnat")?;
         let v6 = rest.starts_with('6');
         let rest = rest.strip_prefix(['4', '6'])?;
         let (by_address, rest) = rest.strip_prefix("_ip").map_or((false, rest), |rest| (true, rest));
-        let realm = Realm { v6, id: rest.strip_prefix('_').map(str::to_owned) };
-        let map = realm.map(true, by_address);
-        (map.name == name).then_some((realm, map))
+        let map_set = MapSet { v6, id: rest.strip_prefix('_').map(str::to_owned) };
+        let map = map_set.map(true, by_address);
+        (map.name == name).then_some((map_set, map))
     }
 
-    /// The chain of a network with conditions.
+    /// The name of the chain with the rules of this map set; `None` without conditions.
     pub fn chain(&self) -> Option<String> {
         let id = self.id.as_ref()?;
         Some(format!("network{}-{id}", if self.v6 { 6 } else { 4 }))
@@ -78,12 +79,12 @@ fn family(v6: bool) -> [Expr; 2] {
     family_of(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() })
 }
 
-/// The four rules of a realm.
-pub fn realm_rules(realm: &Realm) -> Vec<Vec<Expr>> {
-    realm.maps().iter().map(map_rule).collect()
+/// The four rules of a map set, one for each map.
+pub fn map_set_rules(map_set: &MapSet) -> Vec<Vec<Expr>> {
+    map_set.maps().iter().map(map_rule).collect()
 }
 
-/// `dnat ip to ip daddr . meta l4proto . th dport map @dnat4_ip` and its like.
+/// `dnat ip to ip daddr . meta l4proto . th dport map @dnat4_ip` or similar.
 fn map_rule(map: &Map) -> Vec<Expr> {
     let mut exprs = family(map.v6).to_vec();
     let (offset, len, words) = if map.v6 { (24, 16, 4) } else { (16, 4, 1) };
@@ -110,11 +111,13 @@ fn map_rule(map: &Map) -> Vec<Expr> {
     exprs
 }
 
-/// The rules that lead to a network's chain where its conditions are met.
-pub fn condition_rules(realm: &Realm, alternatives: &[Vec<Expr>]) -> Vec<Vec<Expr>> {
-    let Some(chain) = realm.chain() else { return Vec::new() };
+/// The rules of the networks chain that jump to the chain of the map set, one for each alternative of its
+/// conditions.
+pub fn condition_rules(map_set: &MapSet, alternatives: &[Vec<Expr>]) -> Vec<Vec<Expr>> {
+    let Some(chain) = map_set.chain() else { return Vec::new() };
     let jump = Expr::Verdict(Verdict::Jump(chain));
-    let rule = |steps: &Vec<Expr>| [family(realm.v6).as_slice(), steps, std::slice::from_ref(&jump)].concat();
+    let rule =
+        |exprs: &Vec<Expr>| [family(map_set.v6).as_slice(), exprs, std::slice::from_ref(&jump)].concat();
     alternatives.iter().map(rule).collect()
 }
 
@@ -123,21 +126,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_are_found_again_by_their_names() {
-        for realm in [
-            Realm { v6: false, id: None },
-            Realm { v6: true, id: None },
-            Realm { v6: true, id: Some("0123abcd".to_owned()) },
+    fn names_of_dnat_maps_decode_to_their_map_set() {
+        for map_set in [
+            MapSet { v6: false, id: None },
+            MapSet { v6: true, id: None },
+            MapSet { v6: true, id: Some("0123abcd".to_owned()) },
         ] {
             for by_address in [false, true] {
-                let map = realm.map(true, by_address);
-                assert_eq!(Realm::of_map(&map.name), Some((realm.clone(), map)));
-                assert_eq!(Realm::of_map(&realm.map(false, by_address).name), None);
+                let map = map_set.map(true, by_address);
+                assert_eq!(MapSet::of_map(&map.name), Some((map_set.clone(), map)));
+                assert_eq!(MapSet::of_map(&map_set.map(false, by_address).name), None);
             }
         }
         for name in ["owners", "dnat", "dnat5", "dnat4x", "dnat4_ipx"] {
-            assert_eq!(Realm::of_map(name), None, "{name}");
+            assert_eq!(MapSet::of_map(name), None, "{name}");
         }
-        assert_eq!(Realm { v6: true, id: None }.map(true, true).key().len(), 3);
+        assert_eq!(MapSet { v6: true, id: None }.map(true, true).key().len(), 3);
     }
 }

@@ -1,18 +1,18 @@
-//! The nf_tables backend: a table of our own, [`layout`], in which the mappings are elements of maps.
+//! The nf_tables backend: a table of our own, [`layout`], whose maps have one element for each host port.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! [`add`] asks for seven chains and commits one batch, two round trips. Only where the table or a chain of it is missing,
-//! or one of the entries is there already, it looks at what there is and changes that, by a batch that the kernel refuses
-//! if anybody has changed anything meanwhile. [`delete`] and [`check`] look the owner up, and the entries at the host ports that
-//! the configuration names. Only if these are not all that the owner has the maps are read, which takes the longer the more
-//! host ports the node has. At each [`add`] of what has to be masqueraded the kernel itself looks through all marks, 0.12 µs
-//! each.
+//! [`add_only`] looks up seven chains and commits one batch: two round trips. [`replace`] runs only if the
+//! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch
+//! that the kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host
+//! ports of the configuration. Only if the owner has more host ports than that, they list the maps, which
+//! takes time in proportion to the host ports of the node. For an ADD with masquerading the kernel walks all
+//! mark elements of the table, 0.12 µs each.
 
-use cni_common::spec::{CniError, Context};
+use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 
-use crate::plan::Entry;
+use crate::plan::HostPort;
 
 mod add;
 mod change;
@@ -24,50 +24,56 @@ pub mod layout;
 mod list;
 mod live;
 pub mod maps;
-pub mod note;
+pub mod owner_metadata;
 mod remove;
 
-pub use add::{add, try_add};
+pub use add::{add_only, replace};
 pub use check::{check, is_present};
 pub use establish::Conditions;
 pub use gate::{Families, Gate, TableGate};
 pub use list::has_own;
-pub use live::{Live, abandon, live};
+pub use live::{OwnedHostPorts, delete_owned, host_ports_by_owner};
 pub use remove::{delete, gc};
 
-/// Has the chain stand that keeps what comes over a wire from 127.0.0.0/8, for a backend that has nothing else here.
+use layout::{GUARD, TABLE};
+
+/// Creates the guard for the iptables backend, which has no other objects in the table.
 ///
 /// # Errors
-/// Code 999 with what the kernel refused.
-pub fn guard(socket: &mut Socket) -> Result<(), CniError> {
-    establish::guard(socket).context(|| "guard 127.0.0.0/8")
+/// Code 999 if the kernel refuses the batch.
+pub fn create_guard(socket: &mut Socket) -> Result<(), CniError> {
+    establish::create_guard(socket).context(|| format!("create chain {GUARD:?} of table {TABLE}"))
 }
 
-/// The gate that the table has.
+/// Reads which gate the table has.
 ///
 /// # Errors
-/// Code 999 if the table cannot be read.
+/// Code 999 if the kernel refuses to list the rules.
 pub fn gate(socket: &mut Socket) -> Result<TableGate, CniError> {
-    establish::gate(socket).context(|| "look at the table of host ports")
+    establish::gate(socket).context(|| format!("read the gate of table {TABLE}"))
 }
 
-/// All entries of the table.
+/// Lists all host ports of the table.
 ///
 /// # Errors
-/// Code 999 if the table cannot be read.
-pub fn entries(socket: &mut Socket) -> Result<Vec<Entry>, CniError> {
+/// Code 999 if the kernel refuses to list the maps.
+pub fn host_ports(socket: &mut Socket) -> Result<Vec<HostPort>, CniError> {
     let step = || "list host ports";
-    let found = list::entries(socket, |_| true).context(step)?;
-    list::with_marks(socket, found).context(step)
+    let found = list::dnat_elements(socket, |_| true).context(step)?;
+    list::with_masquerades(socket, found).context(step)
 }
 
-/// Gives the table this gate, if there is a table and its gate is another.
+/// Gives the table this gate. Does nothing if there is no table or the table has the gate already.
 ///
 /// # Errors
-/// Code 999 with what the kernel refused.
+/// Code 999 if the kernel refuses the batch.
 pub fn switch(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
-    establish::switch(socket, gate).context(|| "switch the gate of host ports")
+    establish::switch(socket, gate).context(|| format!("replace the gate of table {TABLE}"))
 }
 
-/// How often what was read is read again because somebody changed a ruleset meanwhile.
+/// Maximum number of tries of a change. A try fails if the ruleset has changed since it was listed.
 const TRIES: u32 = 200;
+
+fn gave_up(step: &str) -> CniError {
+    CniError::new(Code::TryAgainLater, format!("{step}: gave up after {TRIES} concurrent ruleset changes"))
+}

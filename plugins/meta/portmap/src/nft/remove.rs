@@ -1,96 +1,100 @@
-//! DEL and GC: an owner's entries go, found by nothing but the owner.
+//! DEL and GC: remove host ports by owner.
 
-use cni_common::spec::{CniError, Code, Context, ValidAttachment};
+use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 
 use crate::mark::Masquerade;
 use crate::owner;
-use crate::plan::{Entry, Key, Realm};
+use crate::plan::{HostPort, Key, MapSet};
 use cni_common::plugin::Attachment;
 
-use super::element::Found;
+use super::element::DnatElement;
 use super::layout::{NETWORKS, TABLE, from_rules};
-use super::{TRIES, change, list};
+use super::{TRIES, change, gave_up, list};
 
 const STEP: &str = "remove host ports";
-/// How many requests of a sweep there are before it takes on nothing more; one realm is at most 70.
-const SWEPT: usize = Batch::ROOM / 3;
+/// The cleanup of a GC adds nothing more to a batch with this many requests. One map set takes at most 70.
+const CLEANUP_LIMIT: usize = Batch::ROOM / 3;
 
-/// Removes an attachment's entries and says which these were. They are found by their owner; `hints`, where they might
-/// be, only make it faster.
+/// Removes the host ports of an attachment and returns them. The owner identifies them; `hints`, the host
+/// ports of the configuration, only make the lookup faster.
 ///
 /// # Errors
-/// Code 999 with what the kernel refused.
-pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, hints: &[Entry]) -> Result<Vec<Entry>, CniError> {
+/// Code 999 if the kernel refuses a request; code 11 after `TRIES` concurrent changes.
+pub fn delete(
+    socket: &mut Socket,
+    owner: &Attachment<'_>,
+    hints: &[HostPort],
+) -> Result<Vec<HostPort>, CniError> {
     let label = owner::label(owner);
-    let hints: Vec<&Key> = hints.iter().map(|entry| &entry.key).collect();
+    let hints: Vec<&Key> = hints.iter().map(|host_port| &host_port.key).collect();
     remove(socket, |socket| match list::owner(socket, &label)? {
-        None => Ok(Dead::default()),
+        None => Ok(ToRemove::default()),
         Some(element) => {
-            let found = list::entries_of(socket, &label, &element, &hints)?;
-            Ok(Dead { owners: vec![label.clone()], found })
+            let found = list::dnat_elements_of(socket, &label, &element, &hints)?;
+            Ok(ToRemove { owners: vec![label.clone()], found })
         }
     })
 }
 
-/// Removes the entries of the network's attachments that are not among the valid ones, and says which these were.
+/// Removes the host ports of the network's attachments that are not valid, and returns them.
 ///
 /// # Errors
 /// As [`delete`].
-pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<Entry>, CniError> {
+pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
     let valid: Vec<String> =
         valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
     let removed = remove(socket, |socket| {
         let mut owners = list::owners(socket)?;
         owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
         if owners.is_empty() {
-            return Ok(Dead::default());
+            return Ok(ToRemove::default());
         }
-        let found = list::entries(socket, |label| owners.iter().any(|dead| dead == label))?;
-        Ok(Dead { owners, found })
+        let found = list::dnat_elements(socket, |label| owners.iter().any(|owner| owner == label))?;
+        Ok(ToRemove { owners, found })
     })?;
-    sweep(socket)?;
+    delete_unused(socket)?;
     Ok(removed)
 }
 
-/// Whose entries go, and which these are.
+/// The labels of owners, and all their host ports.
 #[derive(Default)]
-struct Dead {
+struct ToRemove {
     owners: Vec<String>,
-    found: Vec<Found>,
+    found: Vec<DnatElement>,
 }
 
 fn remove(
     socket: &mut Socket,
-    dead: impl Fn(&mut Socket) -> Result<Dead, Error>,
-) -> Result<Vec<Entry>, CniError> {
+    find: impl Fn(&mut Socket) -> Result<ToRemove, Error>,
+) -> Result<Vec<HostPort>, CniError> {
     for _ in 0..TRIES {
         let generation = generation(socket).context(|| STEP)?;
-        let Dead { owners, found } = dead(socket).context(|| STEP)?;
+        let ToRemove { owners, found } = find(socket).context(|| STEP)?;
         if owners.is_empty() {
             return Ok(Vec::new());
         }
-        let entries = list::with_marks(socket, found).context(|| STEP)?;
+        let host_ports = list::with_masquerades(socket, found).context(|| STEP)?;
         let mut batch = Batch::new();
-        change::delete(&mut batch, &entries);
+        change::delete(&mut batch, &host_ports);
         change::delete_owners(&mut batch, &owners);
-        delete_chains(socket, &mut batch, &entries).context(|| STEP)?;
+        delete_chains(socket, &mut batch, &host_ports).context(|| STEP)?;
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() => {}
-            outcome => return outcome.context(|| STEP).map(|()| entries),
+            outcome => return outcome.context(|| STEP).map(|()| host_ports),
         }
     }
-    Err(CniError::new(Code::TryAgainLater, format!("{STEP}: the ruleset changes all the time")))
+    Err(gave_up(STEP))
 }
 
-/// Deletes the chains of pod networks to which only these entries lead. Where each pod has a network of its own there is
-/// one for each.
-fn delete_chains(socket: &mut Socket, batch: &mut Batch, entries: &[Entry]) -> Result<(), Error> {
+/// Deletes the masquerading chains of container subnets that only these host ports use. If each container
+/// has its own subnet, there is one chain for each container.
+fn delete_chains(socket: &mut Socket, batch: &mut Batch, host_ports: &[HostPort]) -> Result<(), Error> {
     let mut own: Vec<(String, u32, u32)> = Vec::new();
-    for entry in entries {
+    for host_port in host_ports {
         let (Masquerade::From(network, mark), Some(name)) =
-            (&entry.masquerade, entry.masquerade.chain_name())
+            (&host_port.masquerade, host_port.masquerade.chain_name())
         else {
             continue;
         };
@@ -112,16 +116,15 @@ fn count<T>(rules: &[T]) -> u32 {
     u32::try_from(rules.len()).unwrap_or(u32::MAX)
 }
 
-/// Deletes what nobody uses any more: the chains of pod networks to which nothing leads, of which a second ADD with another
-/// address leaves one behind, and the realms of conditions that are empty. What does not fit into one batch is left to the
-/// next GC.
-fn sweep(socket: &mut Socket) -> Result<(), CniError> {
+/// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
+/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC.
+fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
     for _ in 0..TRIES {
         let generation = generation(socket).context(|| STEP)?;
         let mut batch = Batch::new();
-        sweep_realms(socket, &mut batch).context(|| STEP)?;
+        delete_empty_map_sets(socket, &mut batch).context(|| STEP)?;
         for (name, chain) in all_chains(socket, TABLE).context(|| STEP)? {
-            if batch.len() < SWEPT
+            if batch.len() < CLEANUP_LIMIT
                 && let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
                 && chain.uses <= count(&from_rules(network, &mark))
             {
@@ -136,27 +139,27 @@ fn sweep(socket: &mut Socket) -> Result<(), CniError> {
     Ok(())
 }
 
-fn sweep_realms(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
-    let mut realms: Vec<Realm> =
-        sets(socket, TABLE)?.iter().filter_map(|name| Some(Realm::of_map(name)?.0)).collect();
-    realms.sort();
-    realms.dedup();
-    for realm in realms {
-        // The realms without conditions stay.
-        let Some(chain) = realm.chain() else { continue };
+fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
+    let mut map_sets: Vec<MapSet> =
+        sets(socket, TABLE)?.iter().filter_map(|name| Some(MapSet::of_map(name)?.0)).collect();
+    map_sets.sort();
+    map_sets.dedup();
+    for map_set in map_sets {
+        // The map sets without conditions always stay.
+        let Some(chain) = map_set.chain() else { continue };
         let mut is_empty = true;
-        for map in realm.maps().iter().filter(|map| map.dnat) {
+        for map in map_set.maps().iter().filter(|map| map.dnat) {
             is_empty &= elements(socket, TABLE, &map.name)?.is_empty();
         }
-        if !is_empty || batch.len() >= SWEPT {
+        if !is_empty || batch.len() >= CLEANUP_LIMIT {
             continue;
         }
-        let leads = |rule: &&Rule| rule.jump_target().is_some_and(|target| target == chain);
-        for rule in rules(socket, TABLE, NETWORKS)?.iter().filter(leads) {
+        let jumps_to_it = |rule: &&Rule| rule.jump_target().is_some_and(|target| target == chain);
+        for rule in rules(socket, TABLE, NETWORKS)?.iter().filter(jumps_to_it) {
             batch.delete_rule(TABLE, NETWORKS, rule.handle);
         }
         batch.flush_chain(TABLE, &chain).delete_chain(TABLE, &chain);
-        for map in realm.maps() {
+        for map in map_set.maps() {
             batch.delete_set(TABLE, &map.name);
         }
     }

@@ -25,7 +25,7 @@ const PARENTS: [&str; 2] = ["PREROUTING", "OUTPUT"];
 /// How many rules the chain has and how many jump to it, added up.
 pub(super) const USES: u32 = 4;
 const STEP: &str = "mark packets behind the rules of kube-proxy";
-/// How often a change is tried again because somebody else changed the ruleset meanwhile.
+/// Limit of retries after concurrent changes of the ruleset.
 const TRIES: u32 = 200;
 
 /// The chain's rules, as iptables-nft would write them.

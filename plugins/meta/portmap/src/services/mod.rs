@@ -2,10 +2,10 @@
 //!
 //! In this mode kube-proxy puts all Service addresses on the link [`LINK`], which makes them addresses of the node. So
 //! "the destination is local" holds for Services too, and no nf_tables expression tells on which link a local address is.
-//! kube-proxy's own decision stands in iptables' nat table: `KUBE-SERVICES` accepts what is for a Service, and marks
-//! with 0x4000 what is for a NodePort. An accept ends only iptables' own chain, so ours at priority -99 still runs.
+//! kube-proxy decides in iptables' nat table: `KUBE-SERVICES` accepts packets to a Service, and marks packets to a
+//! NodePort with 0x4000. An accept ends only iptables' own chain, so ours at priority -99 still runs.
 //!
-//! While the link exists, iptables therefore decides. [`marking`] appends a rule to PREROUTING and OUTPUT that sets a bit of
+//! While the link exists, iptables therefore decides. the module `marking` appends a rule to PREROUTING and OUTPUT that sets a bit of
 //! the packet mark. A packet that `KUBE-SERVICES` accepts never reaches that rule. The [`Gate`] of our table then lets only
 //! packets with this bit use host ports, and clears it. Nothing is a list of addresses, so nothing grows stale: Services
 //! come first from the moment that kube-proxy writes their rules.
@@ -90,12 +90,12 @@ pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
     }
 }
 
-/// Clients of a Service may have UDP flows that an entry took while the gate was open for Services. Flows of clients of a
+/// Clients of a Service may have UDP flows that a host port took while the gate was open for Services. Flows of clients of a
 /// host port are made anew by their next packet.
 fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
-    let mut entries = nft::entries(socket)?;
-    entries.retain(|entry| entry.key.proto == Proto::Udp);
-    flows::forget_after(socket, &entries);
+    let mut host_ports = nft::host_ports(socket)?;
+    host_ports.retain(|host_port| host_port.key.proto == Proto::Udp);
+    flows::delete_after_removal(socket, &host_ports);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! kube-proxy in IPVS mode, as far as a host port can meet it: its link, its addresses, its rules in iptables' nat table.
+//! kube-proxy in IPVS mode, as far as host ports are concerned: its link, addresses and rules in the nat
+//! table of iptables.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use super::World;
 pub(crate) const CLUSTER_IPS: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
 /// The Service's port at every address of the node, tcp and udp.
 pub(crate) const NODE_PORT: u16 = 30080;
-/// The networks of pods, in kube-proxy's words: the cluster.
+/// The subnets of pods, which kube-proxy calls the cluster CIDRs.
 const CLUSTERS: [&str; 2] = ["10.1.0.0/16", "fd00:0::/30"];
 
 pub(crate) fn cluster_ip(v6: bool) -> IpAddr {
@@ -37,7 +38,7 @@ pub(crate) struct KubeProxy<'w> {
 }
 
 impl KubeProxy<'_> {
-    /// Starts it: chains, then the link with the addresses, then virtual servers, then rules. kube-proxy has this order.
+    /// Starts it in kube-proxy's order: chains, the link with the addresses, virtual servers, rules.
     pub(crate) fn start(&self) {
         let kind = if self.balancer == Balancer::Listeners { "ifb" } else { "dummy" };
         let [v4, v6] = CLUSTER_IPS;
@@ -58,7 +59,7 @@ impl KubeProxy<'_> {
         self.sync();
     }
 
-    /// Writes all rules anew, as it does when a Service changes.
+    /// Writes all rules again, as kube-proxy does when a Service changes.
     pub(crate) fn sync(&self) {
         for v6 in [false, true] {
             let program = self.program(v6);
@@ -66,7 +67,7 @@ impl KubeProxy<'_> {
         }
     }
 
-    /// Removes what it made, as `kube-proxy --cleanup` does.
+    /// Removes all its objects, as `kube-proxy --cleanup` does.
     pub(crate) fn clean_up(&self) {
         for v6 in [false, true] {
             let program = self.program(v6);
@@ -84,7 +85,7 @@ impl KubeProxy<'_> {
         }
     }
 
-    /// Puts its jumps before everything else, unless they are there.
+    /// Inserts its jumps before all other rules, unless they exist.
     fn jumps(&self) {
         for v6 in [false, true] {
             let program = self.program(v6);

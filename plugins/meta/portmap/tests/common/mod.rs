@@ -1,5 +1,6 @@
-//! A node with containers behind bridges and a portmap plugin, servers that say who is calling, and callers.
-#![allow(dead_code)] // each test program uses some of it
+//! A test node with containers behind bridges and a portmap plugin, servers that report the client's address,
+//! and clients.
+#![allow(dead_code)] // each test program uses a part
 
 pub(crate) mod ipvs;
 pub(crate) mod programs;
@@ -18,19 +19,19 @@ use tempfile::TempDir;
 
 /// The plugin under test.
 pub(crate) const PORTMAP: &str = env!("CARGO_BIN_EXE_portmap");
-/// The machine outside, its network, and the node there.
+/// The subnets that the outside clients share with the node.
 pub(crate) const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "2001:db8::/64"];
-/// How long a caller waits for an answer that must not come; for one that has to come it is [`TIMEOUT`].
+/// How long a client waits if no answer is expected. If an answer is expected, it waits [`TIMEOUT`].
 pub(crate) const NO_ANSWER_WAIT: Duration = Duration::from_millis(400);
 
-/// Whose portmap.
+/// Which implementation of portmap: ours or the reference's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Us,
     Go,
 }
 
-/// A folder with our bridge and host-local, and a portmap plugin.
+/// A directory with our bridge and host-local, and a portmap plugin.
 pub(crate) struct Bins(TempDir);
 
 impl Bins {
@@ -52,7 +53,8 @@ impl Bins {
     }
 }
 
-/// A node with two bridges' networks, `pods` on cni0 and `more` on cni1, and a machine outside.
+/// A node with the networks `pods` on bridge cni0 and `more` on bridge cni1, and one outside client for each
+/// family.
 pub(crate) struct World {
     pub(crate) node: Node,
     pub(crate) bins: Bins,
@@ -74,7 +76,7 @@ impl World {
         self.node.runtime([self.bins.path()])
     }
 
-    /// Adds a pod with these mappings.
+    /// Starts a pod with these mappings.
     pub(crate) fn add(&self, name: &str, network: &Network, mappings: &Value) -> Added<'_> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();
@@ -88,7 +90,7 @@ impl World {
         Added { world: self, pod, attachment, network: network.clone(), addresses, result }
     }
 
-    /// The node's address towards the machine outside.
+    /// The node's address in the subnet of the outside client.
     pub(crate) fn address(&self, v6: bool) -> IpAddr {
         self.outside[usize::from(v6)].node_address()
     }
@@ -101,17 +103,17 @@ impl World {
         self.node.tool("nft", &["-s", "list", "ruleset"]).unwrap()
     }
 
-    /// What our table holds, without its first and last line; empty if there is none.
+    /// Our table as `nft` prints it; empty if it does not exist.
     pub(crate) fn table(&self) -> String {
         self.node.tool("nft", &["-s", "list", "table", "inet", "cni_portmap"]).unwrap_or_default()
     }
 
-    /// How many elements lead to pods: only these have a comment and a value.
+    /// The number of elements in the dnat maps: only these have a comment and a value.
     pub(crate) fn count(&self) -> usize {
         self.table().matches("\" : ").count()
     }
 
-    /// A raw call of the plugin.
+    /// Calls portmap directly, without a runtime.
     pub(crate) fn call(&self, verb: &str, attachment: &Attachment, config: &Value) -> Output {
         let exec = Exec::new(self.bins.path().join("portmap"), verb)
             .attachment(attachment)
@@ -126,7 +128,7 @@ pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
     ips.iter().map(ip).collect()
 }
 
-/// A pod that is attached.
+/// An attached pod.
 pub(crate) struct Added<'w> {
     pub(crate) world: &'w World,
     pub(crate) pod: Pod,
@@ -149,12 +151,12 @@ impl Added<'_> {
         self.world.runtime().check(&self.network, &self.attachment).map_err(|error| error.to_string())
     }
 
-    /// Serves a port of the pod by both protocols and both families.
+    /// Starts servers on a port of the pod: TCP and UDP, both families.
     pub(crate) fn serve(&self, port: u16) {
         serve(&self.pod, self.pod.name(), port);
     }
 
-    /// Portmap's configuration as a runtime would send it, with the result of the ADD.
+    /// The configuration of portmap as a runtime would send it, with the result of the ADD as `prevResult`.
     pub(crate) fn config(&self) -> Value {
         let mut config = Value::Object(self.network.plugins.last().unwrap().clone());
         config["name"] = json!(self.network.name);
@@ -165,7 +167,7 @@ impl Added<'_> {
     }
 }
 
-/// A bridge with addresses of both families, and portmap with these keys.
+/// A network of a bridge with addresses of both families, and portmap with these keys.
 pub(crate) fn network_of(name: &str, bridge: &str, number: u8, version: &str, keys: Value) -> Network {
     let mut portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     portmap.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -188,13 +190,13 @@ pub(crate) fn mapping(proto: &str, host_ip: &str, host: u16, container: u16) -> 
     json!({"hostPort": host, "containerPort": container, "protocol": proto, "hostIP": host_ip})
 }
 
-/// TCP and UDP from a host's port to a container's.
+/// Mappings of a host port to a container port, for TCP and UDP.
 pub(crate) fn both(host: u16, container: u16) -> Value {
     json!([mapping("tcp", "", host, container), mapping("udp", "", host, container)])
 }
 
-/// Answers every call to a port there with a name and the caller's address, until the test ends. A socket belongs to the
-/// namespace that it was made in, so only making it happens there.
+/// Starts servers on a port of that place until the test ends. They answer with a name and the client's
+/// address. A socket stays in the namespace in which it was created, so only the creation runs there.
 pub(crate) fn serve(place: &impl Place, name: &str, port: u16) {
     serve_at(place, name, (std::net::Ipv6Addr::UNSPECIFIED, port).into());
 }
@@ -218,12 +220,12 @@ pub(crate) fn serve_at(place: &impl Place, name: &str, address: SocketAddr) {
     });
 }
 
-/// The answer to a TCP call: a server's name and whom it saw calling.
-pub(crate) fn tcp(place: &impl Place, to: SocketAddr, patience: Duration) -> std::io::Result<String> {
+/// Connects to a TCP server and returns its answer: the server's name and the client's address that it saw.
+pub(crate) fn tcp(place: &impl Place, to: SocketAddr, timeout: Duration) -> std::io::Result<String> {
     place
         .run(|| {
-            let mut stream = TcpStream::connect_timeout(&to, patience)?;
-            stream.set_read_timeout(Some(patience))?;
+            let mut stream = TcpStream::connect_timeout(&to, timeout)?;
+            stream.set_read_timeout(Some(timeout))?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
@@ -231,10 +233,11 @@ pub(crate) fn tcp(place: &impl Place, to: SocketAddr, patience: Duration) -> std
         .unwrap()
 }
 
-/// The answer to a UDP call, tried twice since the first packet may be lost while a neighbour is looked for.
-pub(crate) fn udp(place: &impl Place, to: SocketAddr, patience: Duration) -> std::io::Result<String> {
+/// Sends to a UDP server and returns its answer. Tries twice: the first packet may be lost during neighbour
+/// resolution.
+pub(crate) fn udp(place: &impl Place, to: SocketAddr, timeout: Duration) -> std::io::Result<String> {
     let socket = udp_socket(place, to);
-    udp_ask(&socket, patience)
+    udp_ask(&socket, timeout)
 }
 
 pub(crate) fn udp_socket(place: &impl Place, to: SocketAddr) -> UdpSocket {
@@ -248,8 +251,8 @@ pub(crate) fn udp_socket(place: &impl Place, to: SocketAddr) -> UdpSocket {
         .unwrap()
 }
 
-pub(crate) fn udp_ask(socket: &UdpSocket, patience: Duration) -> std::io::Result<String> {
-    socket.set_read_timeout(Some(patience / 2))?;
+pub(crate) fn udp_ask(socket: &UdpSocket, timeout: Duration) -> std::io::Result<String> {
+    socket.set_read_timeout(Some(timeout / 2))?;
     let mut buffer = [0; 64];
     let mut outcome = Err(std::io::ErrorKind::TimedOut.into());
     for _ in 0..2 {
@@ -261,19 +264,19 @@ pub(crate) fn udp_ask(socket: &UdpSocket, patience: Duration) -> std::io::Result
     outcome.map(|len| String::from_utf8_lossy(&buffer[..len]).into_owned())
 }
 
-/// The answer by that protocol.
+/// Asks a server with this protocol and returns its answer.
 pub(crate) fn ask(place: &impl Place, proto: &str, to: SocketAddr) -> Result<String, String> {
     let answer = if proto == "tcp" { tcp(place, to, TIMEOUT) } else { udp(place, to, TIMEOUT) };
     answer.map_err(|error| format!("{proto} to {to}: {error}"))
 }
 
-/// Whether a call gets no answer, be it refused or unheard.
+/// Whether a request gets no answer: it is refused or times out.
 pub(crate) fn silent(place: &impl Place, proto: &str, to: SocketAddr) -> bool {
     let answer = if proto == "tcp" { tcp(place, to, NO_ANSWER_WAIT) } else { udp(place, to, NO_ANSWER_WAIT) };
     answer.is_err()
 }
 
-/// Ten pods with a thousand mappings each. The last port of all is 19999.
+/// Adds 10 attachments with 1,000 mappings each, on host ports 10000 to 19999.
 pub(crate) fn fill(world: &World) {
     let base = world.add("base", &pods(json!({})), &json!([]));
     for pod in 0..10_u16 {

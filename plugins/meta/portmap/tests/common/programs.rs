@@ -10,7 +10,7 @@ use super::World;
 
 pub(crate) const VARIANTS: [&str; 2] = ["nft", "legacy"];
 
-/// A folder in which `iptables` is of one variant.
+/// A directory in which `iptables` is this variant.
 pub(crate) fn variant(name: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for family in ["iptables", "ip6tables"] {
@@ -23,12 +23,12 @@ pub(crate) fn variant(name: &str) -> TempDir {
     dir
 }
 
-/// Those of nf_tables, which wait a third of a second between their look at the ruleset and their first change of it, so
-/// that others change it meanwhile.
+/// iptables-nft that waits 0.3 s after it has read the ruleset, before its first change, so that other
+/// processes change the ruleset in between.
 pub(crate) fn slow_nft() -> TempDir {
     let dir = variant("nft");
     for family in ["iptables", "ip6tables"] {
-        // Which variant it is, its name says.
+        // The plugin detects the variant by this name.
         let program = dir.path().join(format!("{family}-nft-slow"));
         let restore = format!("/usr/sbin/{family}-nft-restore");
         let delay = "inject=sendmsg:delay_enter=300000:when=1";
@@ -42,14 +42,14 @@ pub(crate) fn slow_nft() -> TempDir {
     dir
 }
 
-/// A runtime whose plugins find only that variant.
+/// A runtime whose plugins find only this variant.
 pub(crate) fn runtime<'w>(world: &'w World, programs: &TempDir) -> NodeRuntime<'w> {
     let mut runtime = world.runtime();
     runtime.runtime.env.push(("PATH".to_owned(), programs.path().display().to_string()));
     runtime
 }
 
-/// The nat tables of both families without dates and counts.
+/// The nat tables of both families, without comments and counters.
 pub(crate) fn saved(world: &World, variant: &str) -> String {
     let mut all = String::new();
     for family in ["iptables", "ip6tables"] {

@@ -1,4 +1,5 @@
-//! Handing live host ports to the reference plugin. They need root, `nft`, `iptables` and the reference's plugins.
+//! Export of host ports to the reference plugin. The tests need root, `nft`, `iptables` and the reference's
+//! plugins.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -9,13 +10,18 @@ use cni_lab::Place as _;
 use common::{Added, Bins, By, PORTMAP, World, ask, both, mapping, more, pods};
 use serde_json::json;
 
-fn hand_back(world: &World, arguments: &[&str]) -> Output {
-    let output = world.node.exec(Command::new(PORTMAP).arg("hand-back").args(arguments)).unwrap();
+fn export(world: &World, arguments: &[&str]) -> Output {
+    export_as(world, "export", arguments)
+}
+
+/// Runs the export by one of its command words.
+fn export_as(world: &World, command: &str, arguments: &[&str]) -> Output {
+    let output = world.node.exec(Command::new(PORTMAP).arg(command).args(arguments)).unwrap();
     print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     output
 }
 
-fn reached(world: &World, added: &Added<'_>, port: u16) {
+fn assert_reachable(world: &World, added: &Added<'_>, port: u16) {
     let name = added.pod.name();
     for v6 in [false, true] {
         let outside = &world.outside[usize::from(v6)];
@@ -35,7 +41,7 @@ fn reached(world: &World, added: &Added<'_>, port: u16) {
 }
 
 #[test]
-fn to_the_references_nftables_backend() {
+fn export_to_nftables() {
     let world = World::new();
     let mut mappings = both(8080, 80);
     mappings.as_array_mut().unwrap().push(mapping("tcp", "192.0.2.1", 8083, 83));
@@ -46,9 +52,9 @@ fn to_the_references_nftables_backend() {
     one.serve(80);
     two.serve(80);
     let before = world.listing();
-    assert_eq!(hand_back(&world, &["--to", "nftables", "--dry-run"]).status.code(), Some(0));
+    assert_eq!(export(&world, &["--to", "nftables", "--dry-run"]).status.code(), Some(0));
     assert_eq!(world.listing(), before);
-    assert_eq!(hand_back(&world, &["--to", "nftables"]).status.code(), Some(0));
+    assert_eq!(export(&world, &["--to", "nftables"]).status.code(), Some(0));
     assert_eq!(world.table(), "");
     let table = world.node.tool("nft", &["-s", "list", "table", "ip", "cni_hostport"]).unwrap();
     let (address, third) = (one.address(false), all.address(false));
@@ -64,7 +70,7 @@ fn to_the_references_nftables_backend() {
     ] {
         assert_eq!(table.matches(&rule).count(), 1, "{rule}{table}");
     }
-    // Who comes back to us finds it as if the reference had made it.
+    // Our CHECK and DEL treat the exported rules like those of the reference.
     assert_eq!((one.check(), all.check()), (Ok(()), Ok(())));
     let to = "192.0.2.1:8080".parse().unwrap();
     assert_eq!(ask(&world.outside[0], "tcp", to), Ok("one 192.0.2.2".to_owned()));
@@ -73,29 +79,29 @@ fn to_the_references_nftables_backend() {
     two.del();
     all.del();
     assert!(!world.listing().contains("dnat to"));
-    // Nothing to hand over is no error.
-    assert_eq!(hand_back(&world, &["--to", "nftables"]).status.code(), Some(0));
+    // An export without host ports succeeds; the former command word is still accepted.
+    assert_eq!(export_as(&world, "hand-back", &["--to", "nftables"]).status.code(), Some(0));
 }
 
 #[test]
-fn to_the_references_iptables_backend_which_then_removes_it() {
+fn export_to_iptables_and_del_by_the_reference() {
     let world = World::new();
     let one = world.add("one", &pods(json!({})), &both(8080, 80));
     let picky = json!({"conditionsV4": ["ip saddr != 192.0.2.200"]});
     let two = world.add("two", &more(picky), &both(8081, 80));
     one.serve(80);
     two.serve(80);
-    // Where there is an iptables the reference uses it, and conditions in nft's words it would refuse.
-    let output = hand_back(&world, &[]);
+    // The default is iptables, because it is installed. Conditions in nft syntax cannot be exported to it.
+    let output = export(&world, &[]);
     assert_eq!(output.status.code(), Some(3));
     assert!(
         String::from_utf8_lossy(&output.stderr)
             .contains("container two (interface eth0 on network more): 4 host ports stay")
     );
     assert!(!world.table().contains("pods/eth0/one") && world.table().contains("more/eth0/two"));
-    reached(&world, &one, 8080);
-    reached(&world, &two, 8081);
-    // The reference's own DEL.
+    assert_reachable(&world, &one, 8080);
+    assert_reachable(&world, &two, 8081);
+    // DEL by the reference.
     let go = Bins::new(By::Go);
     let mut config = one.config();
     config["cniVersion"] = json!("1.0.0");
@@ -111,10 +117,11 @@ fn to_the_references_iptables_backend_which_then_removes_it() {
 }
 
 #[test]
-fn wrong_usage() {
+fn wrong_usage_fails_and_no_arguments_print_the_version() {
     let world = World::new();
-    assert_eq!(hand_back(&world, &["--to", "ipvs"]).status.code(), Some(2));
-    // Without arguments it says what it is, as ever.
+    for command in ["export", "hand-back"] {
+        assert_eq!(export_as(&world, command, &["--to", "ipvs"]).status.code(), Some(2));
+    }
     let output = world.node.exec(&mut Command::new(PORTMAP)).unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("CNI portmap plugin v"));

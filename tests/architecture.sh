@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Checks the rules of ARCHITECTURE.md, section "Rules that the lint step checks". Prints one line for each violation.
+# The exit status is 1 if there is one. Needs cargo and jq, no root.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Files longer than 400 lines: tables of test cases, which read better in one piece.
+long_files=(
+    ./plugins/main/bridge/tests/attach.rs
+    ./plugins/main/bridge/tests/keys.rs
+    ./plugins/meta/portmap/tests/state.rs
+)
+
+# Files that may open files for writing, beside all of host-local.
+writers=(
+    cni-common/src/netns.rs # opens a network namespace, for reading
+    kernel/src/lock.rs      # creates a lock file, whose path the caller names
+    kernel/src/sysctl.rs    # /proc/sys
+)
+
+# find_files NAME: the files of the source tree, without what cargo builds.
+find_files() { find . \( -name target -o -name .git \) -prune -o -type f -name "$1" -print | sort; }
+
+# The code of the programs, as FILE:LINE:TEXT, without comments and test modules.
+code() {
+    # shellcheck disable=SC2016 # for awk to expand
+    find cni-common/src kernel/src kit/src plugins/*/*/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
+        FNR == 1 { in_test = 0; attribute = 0 }
+        attribute && /^mod / { in_test = 1 }
+        { attribute = /^#\[cfg\(test\)\]/ }
+        !in_test && !/^[ \t]*\/\// { print FILENAME ":" FNR ":" $0 }
+        in_test && /^}/ { in_test = 0 }'
+}
+
+# Which kinds of crates a crate of each kind may use. The first list is for its library and programs, the second is
+# for its tests in addition.
+dependencies_point_downwards() {
+    jq -r '
+        def kind:
+            if startswith("plugins/") then "plugin"
+            elif test("^conformance/(runner|lab|suite)$") then "judge"
+            elif startswith("conformance/") then "tests"
+            else . end;
+        {
+            "cni-common": [[], []],
+            "kernel":     [[], ["judge", "tests"]],
+            "kit":        [["cni-common", "kernel"], ["judge", "tests"]],
+            "plugin":     [["cni-common", "kernel", "kit"], ["judge", "tests"]],
+            "ferrule":    [["cni-common", "kernel", "kit", "plugin"], ["judge", "tests"]],
+            "judge":      [["judge"], ["kernel"]],
+            "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]
+        } as $allowed
+        | .workspace_root as $root
+        | .packages[]
+        | (.manifest_path | ltrimstr($root + "/") | rtrimstr("/Cargo.toml")) as $crate
+        | $allowed[$crate | kind] as $lists
+        | if $lists == null then "\($crate): tests/architecture.sh has no rule for this crate"
+          else .dependencies[] | select(.path)
+            | (.path | ltrimstr($root + "/")) as $used
+            | (if .kind == "dev" then $lists[0] + $lists[1] else $lists[0] end) as $may
+            | select($may | index($used | kind) | not)
+            | "\($crate)/Cargo.toml: must not use \($used)"
+          end' <<<"$metadata"
+}
+
+# By the features of its dependencies, and by the code: cargo gives all crates of one build the same features.
+only_kernel_opens_sockets_and_enters_namespaces() {
+    jq -r '
+        .workspace_root as $root
+        | .packages[]
+        | (.manifest_path | ltrimstr($root + "/")) as $manifest
+        | select($manifest | test("^(kernel|conformance)/") | not)
+        | .dependencies[] | select(.kind != "dev")
+        | select((.name | test("netlink|nftables|^(libc|neli|socket2|syscalls)$"))
+            or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
+            or (.name == "rustix" and (.features | any(IN("net", "thread", "mount")))))
+        | "\($manifest): only ferrule-kernel may use \(.name) \(.features | join(","))"' <<<"$metadata"
+    grep -v '^kernel/' <<<"$code" |
+        grep -E 'netlink_sys|libc::|(nix|rustix)::(sched|thread|net|mount)\b|sys::socket|\b(setns|unshare)\(|Command::new\("(ip|tc|nft)"' |
+        sed 's/$/   <- only ferrule-kernel does this/' || true
+}
+
+cni_common_knows_no_netlink() {
+    grep -Ei '^[^ ]*(netlink|nftables|netfilter)' <<<"$cni_common_tree" |
+        sed 's/^/cni-common\/Cargo.toml: depends on /' || true
+}
+
+only_host_local_writes_files() {
+    grep -vf <(printf '^%s:\n' "${writers[@]}" && echo '^plugins/ipam/host-local/') <<<"$code" |
+        grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
+        sed 's/$/   <- only host-local writes files/' || true
+    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results.
+    grep -v '^plugins/ipam/host-local/' <<<"$code" | grep -E '"/[a-z]' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"' |
+        sed 's/$/   <- a path outside of \/run and \/proc/' || true
+}
+
+files_are_short() {
+    local file lines
+    find_files '*.rs' | while read -r file; do
+        lines=$(wc -l <"$file")
+        [ "$lines" -le 400 ] || [[ " ${long_files[*]} " == *" $file "* ]] ||
+            printf '%s: %s lines, more than 400\n' "$file" "$lines"
+    done
+}
+
+# Headings of a file, as the anchors that GitHub makes.
+anchors() { sed -n 's/^##* *//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
+
+links_resolve() {
+    local file line target path
+    find_files '*.md' | while read -r file; do
+        awk '/^ *```/ { fence = !fence }
+            !fence { gsub(/`[^`]*`/, ""); while (match($0, /\]\([^)]+\)/)) {
+                print FNR, substr($0, RSTART + 2, RLENGTH - 3); $0 = substr($0, RSTART + RLENGTH) } }' "$file" |
+            while read -r line target; do
+                [[ $target != *://* && $target != mailto:* ]] || continue
+                path=$file
+                [ -z "${target%%#*}" ] || path=$(dirname "$file")/${target%%#*}
+                if [ ! -e "$path" ]; then
+                    printf '%s:%s: no file for the link %s\n' "$file" "$line" "$target"
+                elif [[ $target == *'#'* ]] && ! anchors "$path" | grep -qxF -- "${target#*#}"; then
+                    printf '%s:%s: no heading for the link %s\n' "$file" "$line" "$target"
+                fi
+            done
+    done
+}
+
+# Read here, so that a failure to read ends the script.
+metadata=$(cargo metadata --locked --no-deps --format-version 1)
+cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
+code=$(code)
+
+violations=0
+for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
+    only_host_local_writes_files files_are_short links_resolve; do
+    found=$("$rule")
+    [ -n "$found" ] || continue
+    violations=$((violations + $(wc -l <<<"$found")))
+    while read -r line; do printf '%s: %s\n' "$rule" "$line"; done <<<"$found"
+done
+[ "$violations" -eq 0 ] || { printf 'architecture.sh: violations: %s; ARCHITECTURE.md has the rules\n' "$violations" >&2; exit 1; }
