@@ -54,10 +54,14 @@ pub trait Expect {
 
     /// The addresses in the result, without prefix lengths.
     fn ips(&self) -> Vec<String> {
-        let result = self.result();
-        let ips = result["ips"].as_array().unwrap_or_else(|| panic!("no ips: {result}"));
-        ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+        ips_of(&self.result())
     }
+}
+
+/// The addresses in a result, without prefix lengths.
+pub fn ips_of(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap_or_else(|| panic!("no ips: {result}"));
+    ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 impl Expect for Output {

@@ -1,6 +1,6 @@
 //! A node with one plugin under test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cni_runner::{Attachment, Exec, Output};
 use serde_json::Value;
@@ -39,7 +39,17 @@ impl TestContext {
 
     /// A runtime on the node with these plugins.
     pub fn runtime(&self) -> NodeRuntime<'_> {
-        self.plugins.runtime(&self.node)
+        let mut runtime = self.node.runtime([self.plugins.path()]);
+        runtime.runtime.env.extend(self.env.iter().cloned());
+        runtime
+    }
+
+    /// The same node and plugins, which look for programs only in this folder.
+    #[must_use]
+    pub fn with_programs(&self, dir: &Path) -> TestContext {
+        let mut ctx = self.clone();
+        ctx.env.push(("PATH".to_owned(), dir.display().to_string()));
+        ctx
     }
 
     /// Makes a network namespace.
@@ -53,7 +63,7 @@ impl TestContext {
             .attachment(attachment)
             .path(&self.path)
             .stdin(config.to_string())
-            .timeout(TIMEOUT);
+            .timeout(2 * TIMEOUT);
         exec.env.clone_from(&self.env);
         exec
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::{Node, NodeRuntime, bin_dir, go_bin_dir};
+use crate::{bin_dir, go_bin_dir};
 
 /// Whose program a plugin is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +28,24 @@ impl PluginDir {
     /// A folder with one plugin. `built` is our program as cargo has just built it,
     /// `env!("CARGO_BIN_EXE_...")`; its name is the plugin's.
     pub fn new(built: &str, origin: Origin) -> PluginDir {
-        let dir = tempfile::tempdir().unwrap();
         let name = Path::new(built).file_name().unwrap();
         let program = match origin {
             Origin::Ours => PathBuf::from(built),
             Origin::Reference => go_bin_dir().unwrap().join(name),
         };
+        let dir = PluginDir::empty(name);
+        symlink(program, &dir.plugin).unwrap();
+        dir
+    }
+
+    /// A folder with one plugin from [`bin_dir`] or from [`go_bin_dir`].
+    pub fn installed(origin: Origin, name: &str) -> PluginDir {
+        PluginDir::empty(name).with(origin, &[name])
+    }
+
+    fn empty(name: impl AsRef<Path>) -> PluginDir {
+        let dir = tempfile::tempdir().unwrap();
         let plugin = dir.path().join(name);
-        symlink(program, &plugin).unwrap();
         PluginDir { dir: Arc::new(dir), plugin }
     }
 
@@ -61,10 +71,5 @@ impl PluginDir {
     /// The plugin under test in this folder.
     pub fn plugin(&self) -> &Path {
         &self.plugin
-    }
-
-    /// A runtime on a node with these plugins.
-    pub fn runtime<'n>(&self, node: &'n Node) -> NodeRuntime<'n> {
-        node.runtime([self.path()])
     }
 }

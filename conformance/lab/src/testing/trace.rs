@@ -11,6 +11,8 @@ use crate::{Place, strace};
 pub struct Trace {
     /// The name and the rest of the line for each call.
     calls: Vec<(String, String)>,
+    /// How many programs have been executed, the plugin included.
+    executed: usize,
 }
 
 impl Trace {
@@ -29,7 +31,8 @@ impl Trace {
                 line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').split_once('(')?;
             (!name.starts_with('<')).then(|| (name.to_owned(), rest.to_owned()))
         });
-        Trace { calls: calls.collect() }
+        let executed = text.lines().filter(|line| line.contains("execve") && line.ends_with("= 0")).count();
+        Trace { calls: calls.collect(), executed }
     }
 
     /// How many of the recorded calls have one of these names.
@@ -44,8 +47,6 @@ impl Trace {
 
     /// How many programs the plugin has started; needs `execve` in the list.
     pub fn programs(&self) -> usize {
-        let executed = self.calls.iter().filter(|(name, rest)| name == "execve" && rest.ends_with("= 0"));
-        // The first is the plugin itself.
-        executed.count().checked_sub(1).unwrap_or_else(|| panic!("strace has not seen the plugin: {self:?}"))
+        self.executed.checked_sub(1).unwrap_or_else(|| panic!("strace has not seen the plugin: {self:?}"))
     }
 }

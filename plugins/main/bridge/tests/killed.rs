@@ -26,6 +26,14 @@ fn ctx() -> (TestContext, Snapshot) {
     (ctx, before)
 }
 
+/// Panics unless the pod of [`ctx`] is the only one left and the other one has no masquerading rule.
+fn assert_only_first_left(ctx: &TestContext, other: &str, what: &str) {
+    assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "{what}");
+    assert_eq!(ctx.reservations("net").len(), 2, "{what}");
+    let rules = ctx.node.sh("nft list ruleset").unwrap();
+    assert!(!rules.contains(other), "{what}\n{rules}");
+}
+
 #[test]
 fn del_cleans_up_after_a_killed_add() {
     let (ctx, before) = ctx();
@@ -47,10 +55,7 @@ fn del_cleans_up_after_a_killed_add() {
             assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
             pod.delete().unwrap();
         }
-        assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "killed {kill_point}");
-        assert_eq!(ctx.reservations("net").len(), 2, "killed {kill_point}");
-        let rules = ctx.node.sh("nft list ruleset").unwrap();
-        assert!(!rules.contains("killed"), "killed {kill_point}\n{rules}");
+        assert_only_first_left(&ctx, "killed", &format!("killed {kill_point}"));
     }
     assert_only_shared_changed(&ctx, &before, "killed ADDs");
 }
@@ -126,10 +131,7 @@ fn gc_cleans_up_after_killed_add_and_del() {
             ctx.kill(&kill_point, verb, &pod.attachment("eth0"), &conf());
             pod.delete().unwrap();
             ctx.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
-            assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "{verb} killed {kill_point}");
-            assert_eq!(ctx.reservations("net").len(), 2, "{verb} killed {kill_point}");
-            let rules = ctx.node.sh("nft list ruleset").unwrap();
-            assert!(!rules.contains("lost"), "{verb} killed {kill_point}\n{rules}");
+            assert_only_first_left(&ctx, "lost", &format!("{verb} killed {kill_point}"));
         }
     }
     assert_only_shared_changed(&ctx, &before, "GC after killed calls");
