@@ -7,23 +7,22 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use cni_lab::testing::Expect as _;
-use common::{Net, OURS, Random, go};
+use cni_lab::testing::{Expect as _, Random};
+use common::{Net, OURS, go};
 use serde_json::json;
 
 const STEPS: usize = 200;
 
 #[test]
 fn random_steps_of_both_programs() {
-    let mut random = Random::new();
-    println!("seed {}", random.0);
+    let mut random = Random::seeded();
     // Small ranges, so that they are sometimes full.
     let net = Net::new(json!([[{ "subnet": "10.0.0.0/28" }], [{ "subnet": "fd00::/124" }]]));
     let mut model: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for step in 0..STEPS {
         let id = format!("c{}", random.below(16));
-        let program = [OURS, go()][random.below(2) as usize];
-        let what = format!("step {step} of seed {}: {program} {id}", random.0);
+        let program = [OURS, go()][random.below(2)];
+        let what = format!("step {step}: {program} {id}");
         match random.below(10) {
             0..5 => {
                 let outcome = net.exec(program, "ADD", &id, "eth0").run().unwrap();

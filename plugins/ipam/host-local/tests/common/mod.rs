@@ -152,22 +152,3 @@ pub fn age(path: &Path) {
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
 }
-
-/// Small pseudo-random numbers (xorshift64). A failed run can be repeated with its seed.
-pub struct Random(pub u64);
-
-impl Random {
-    /// Takes a new seed from the clock. The test prints it.
-    pub fn new() -> Self {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        Random(time.as_nanos() as u64 | 1)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % bound
-    }
-}
