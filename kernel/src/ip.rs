@@ -1,6 +1,51 @@
-//! IP addresses as the bytes of netlink messages and packet headers.
+//! The two families of IP addresses, and addresses as the bytes of netlink messages and packet headers.
 
+use std::fmt;
 use std::net::IpAddr;
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    /// Both families. A family is its own index in an array of this order: `ALL[family as usize] == family`.
+    pub const ALL: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
+
+    /// The family of an address.
+    pub const fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
+    }
+
+    /// `AF_INET` or `AF_INET6`, which equal `NFPROTO_IPV4` and `NFPROTO_IPV6`.
+    pub const fn number(self) -> u8 {
+        match self {
+            IpFamily::V4 => 2,
+            IpFamily::V6 => 10,
+        }
+    }
+
+    /// The length of an address in bits, which is the prefix length of a single address.
+    pub const fn bits(self) -> u8 {
+        match self {
+            IpFamily::V4 => 32,
+            IpFamily::V6 => 128,
+        }
+    }
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
+        })
+    }
+}
 
 /// The address's bytes in network byte order: 4 for IPv4, 16 for IPv6.
 pub fn octets(ip: IpAddr) -> Vec<u8> {
@@ -27,6 +72,7 @@ mod tests {
         for text in ["192.0.2.1", "2001:db8::1"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(from_octets(&octets(ip)), Some(ip));
+            assert_eq!(octets(ip).len() * 8, usize::from(IpFamily::of(ip).bits()));
         }
         assert_eq!(octets([192, 0, 2, 1].into()), [192, 0, 2, 1]);
         assert_eq!(from_octets(&[192, 0, 2]), None);

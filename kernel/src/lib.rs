@@ -6,7 +6,7 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
-//! - [`ip`]: IP addresses as bytes.
+//! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //!
 //! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use common::{isolated, sh};
 use ferrule_kernel::conntrack::{DST_NAT, Filter, UDP, delete, flows};
+use ferrule_kernel::ip::IpFamily;
 
 /// A UDP client that has sent a packet to `to`, which makes a flow. Returns the socket and its own address.
 fn client(to: &str) -> (UdpSocket, SocketAddr) {
@@ -29,7 +30,7 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
         let (_two, second) = client("127.0.0.1:53");
         let (_three, third) = client("127.0.0.1:54");
         let (_four, fourth) = client("[::1]:53");
-        let of = |v6: bool, dst_port: Option<u16>| Filter { v6, proto: UDP, dst_port };
+        let of = |family, dst_port: Option<u16>| Filter { family, proto: UDP, dst_port };
         let mut list = |filter| {
             let mut found = flows(socket, filter).unwrap();
             found.sort_by_key(|flow| flow.original.src_port);
@@ -43,21 +44,21 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
             ports.sort_unstable();
             ports
         };
-        let dns = list(of(false, Some(53)));
+        let dns = list(of(IpFamily::V4, Some(53)));
         assert_eq!(sources(&dns), sorted(&[first, second]));
-        assert_eq!(sources(&list(of(false, None))), sorted(&[first, second, third]));
-        assert_eq!(sources(&list(of(true, Some(53)))), [fourth.port()]);
-        assert!(list(Filter { v6: false, proto: 132, dst_port: None }).is_empty());
+        assert_eq!(sources(&list(of(IpFamily::V4, None))), sorted(&[first, second, third]));
+        assert_eq!(sources(&list(of(IpFamily::V6, Some(53)))), [fourth.port()]);
+        assert!(list(Filter { family: IpFamily::V4, proto: 132, dst_port: None }).is_empty());
         // Original destination, translated destination, and status.
         let flow = dns.iter().find(|flow| flow.original.src_port == first.port()).unwrap();
         assert_eq!((flow.proto, flow.original.src, flow.original.dst), (UDP, first.ip(), first.ip()));
         assert_eq!((flow.reply.src, flow.reply.src_port), ([127, 0, 0, 2].into(), 5353));
-        assert!(flow.status & DST_NAT != 0 && list(of(false, Some(54)))[0].status & DST_NAT == 0);
+        assert!(flow.status & DST_NAT != 0 && list(of(IpFamily::V4, Some(54)))[0].status & DST_NAT == 0);
 
         let gone = std::slice::from_ref(flow);
         assert_eq!(delete(socket, gone), Ok(1));
         assert_eq!(delete(socket, gone), Ok(0), "a missing flow is not an error");
-        assert_eq!(sources(&flows(socket, of(false, Some(53))).unwrap()), [second.port()]);
-        assert_eq!(flows(socket, of(true, None)).unwrap().len(), 1);
+        assert_eq!(sources(&flows(socket, of(IpFamily::V4, Some(53))).unwrap()), [second.port()]);
+        assert_eq!(flows(socket, of(IpFamily::V6, None)).unwrap().len(), 1);
     });
 }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::fs::File;
 
 use common::{isolated, sh};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{Programs, is_conflict, legacy};
 use nix::sched::{CloneFlags, unshare};
 
@@ -17,7 +18,7 @@ fn a_conflict_with_the_current_rules_is_told_from_a_syntax_error() {
     isolated(|_| {
         sh("iptables-legacy -t nat -N USED && iptables-legacy -t nat -A OUTPUT -j USED
             iptables-nft -t nat -N USED && iptables-nft -t nat -A OUTPUT -j USED");
-        for programs in [Programs::of_node(false).unwrap(), Programs::legacy(false).unwrap()] {
+        for programs in [Programs::of_node(IpFamily::V4).unwrap(), Programs::legacy(IpFamily::V4).unwrap()] {
             let error = |line: &str| programs.restore(&[line.to_owned()]).unwrap_err();
             for line in ["-D OUTPUT -p tcp -j USED", "-F ABSENT", "-X ABSENT", "-X USED", "-N USED"] {
                 assert!(is_conflict(&error(line)), "{programs:?} {line}: {}", error(line));
@@ -32,7 +33,7 @@ fn a_conflict_with_the_current_rules_is_told_from_a_syntax_error() {
 #[test]
 fn a_removal_is_repeated_after_a_conflict_and_not_after_a_time_out_of_the_lock() {
     isolated(|_| {
-        // A private /run, so that no other program waits for the lock.
+        // A private /run: other programs do not wait for this lock.
         unshare(CloneFlags::CLONE_NEWNS).unwrap();
         sh("mount --make-rprivate / && mount -t tmpfs tmpfs /run && iptables-legacy -t nat -N DEAD");
         let attempts = Cell::new(0);

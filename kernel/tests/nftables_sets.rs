@@ -6,6 +6,7 @@
 mod common;
 
 use common::{isolated, ruleset};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
     Batch, COMMENT_MAX, ChainType, DataType, Element, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey,
@@ -73,7 +74,7 @@ fn nft_prints_the_sets_maps_and_nat_rules_that_were_added() {
             Expr::Meta { key: MetaKey::L4Proto, to: R1 },
             dport,
             Expr::Lookup { set: "ports".to_owned(), from: R1, to: Some(R1) },
-            Expr::Dnat { v6: false, address: R1, port: Register::word(1) },
+            Expr::Dnat { family: IpFamily::V4, address: R1, port: Register::word(1) },
         ];
         let v4 = ferrule_kernel::nftables::matches::family_of([0, 0, 0, 0].into());
         let translate = [v4.as_slice(), &translate].concat();

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, VethEnd};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
@@ -204,13 +205,13 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                RouteFlags(FibMatch) }, attributes: [Destination(Inet(10.0.0.1))] })"#,
         ),
         (
-            route::list(false, MAIN_TABLE),
+            route::list(IpFamily::V6, MAIN_TABLE),
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
                destination_prefix_length: 0, table: 254, protocol: Unspec, kind: Unspec }, attributes:
                [Table(254)] })"#,
         ),
         (
-            route::list(true, 1000),
+            route::list(IpFamily::V4, 1000),
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes:
                [Table(1000)] })"#,

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 use nix::errno::Errno;
 
+use crate::ip::IpFamily;
 use crate::netlink::{Error, Socket};
 
 /// The protocol number of UDP.
@@ -57,8 +58,8 @@ pub struct Flow {
 /// flows of the family, and [`flows`] filters them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// True for IPv6, false for IPv4.
-    pub v6: bool,
+    /// The family.
+    pub family: IpFamily,
     /// The transport protocol number.
     pub proto: u8,
     /// The destination port of the original direction; `None` for any.

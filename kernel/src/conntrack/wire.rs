@@ -36,17 +36,18 @@ const BY_DST_PORT: u32 = 1 << 5;
 /// The attributes that identify a flow: its original tuple, its zone and its ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowId {
-    v6: bool,
+    family: u8,
     attributes: Vec<(u16, Vec<u8>)>,
 }
 
-const fn header(v6: bool) -> [u8; HEADER] {
-    [if v6 { 10 } else { 2 }, 0, 0, 0]
+/// `struct nfgenmsg` with an address family, version 0 and no resource ID.
+const fn header(family: u8) -> [u8; HEADER] {
+    [family, 0, 0, 0]
 }
 
 pub(super) fn list(filter: Filter) -> Message {
     let flags = BY_PROTO | if filter.dst_port.is_some() { BY_DST_PORT } else { 0 };
-    Message::new(GET, F_DUMP, &header(filter.v6))
+    Message::new(GET, F_DUMP, &header(filter.family.number()))
         .nest(ORIGINAL, |tuple| {
             tuple.nest(TUPLE_PROTO, |proto| {
                 let proto = proto.attr(PROTO_NUMBER, &[filter.proto]);
@@ -60,7 +61,7 @@ pub(super) fn list(filter: Filter) -> Message {
 }
 
 pub(super) fn delete(flow: &Flow) -> Message {
-    let start = Message::new(DELETE, 0, &header(flow.id.v6));
+    let start = Message::new(DELETE, 0, &header(flow.id.family));
     // NLA_F_NESTED: the value contains attributes.
     const NESTED: u16 = 1 << 15;
     flow.id.attributes.iter().fold(start, |message, (kind, value)| {
@@ -70,7 +71,7 @@ pub(super) fn delete(flow: &Flow) -> Message {
 
 pub(super) fn read(body: &[u8]) -> Option<Flow> {
     let attributes = body.get(HEADER..)?;
-    let v6 = body[0] == 10;
+    let family = body[0];
     let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
     let (_, reply) = tuple(find_attr(attributes, REPLY)?)?;
     let status = find_attr(attributes, STATUS).and_then(|value| value.try_into().ok());
@@ -82,7 +83,7 @@ pub(super) fn read(body: &[u8]) -> Option<Flow> {
         original,
         reply,
         status: status.map_or(0, u32::from_be_bytes),
-        id: FlowId { v6, attributes: id.collect() },
+        id: FlowId { family, attributes: id.collect() },
     })
 }
 
@@ -120,7 +121,7 @@ mod tests {
                 .attr(PROTO_SRC_PORT, &src.to_be_bytes())
                 .attr(PROTO_DST_PORT, &dst.to_be_bytes())
         };
-        let message = Message::new(0, 0, &header(false))
+        let message = Message::new(0, 0, &header(2))
             .nest(ORIGINAL, |m| {
                 m.nest(TUPLE_IP, |m| m.attr(1, &[192, 0, 2, 2]).attr(2, &[192, 0, 2, 1]))
                     .nest(TUPLE_PROTO, |m| ports(m, 4000, 53))

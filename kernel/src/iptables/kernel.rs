@@ -3,6 +3,7 @@
 //! Only expressions of [`xt`](crate::nftables::xt) may be added to these tables: one rule that iptables-nft does not understand
 //! makes it refuse the table, kube-proxy's rules included.
 
+use crate::ip::IpFamily;
 use crate::netlink::Socket;
 use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
 use crate::retry::{Limit, retry};
@@ -11,38 +12,44 @@ use crate::retry::{Limit, retry};
 const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
 
 /// The nat table of a family.
-pub const fn table(v6: bool) -> Table<'static> {
-    Table::new(if v6 { Family::Ip6 } else { Family::Ip }, "nat")
+pub const fn table(family: IpFamily) -> Table<'static> {
+    Table::new(Family::of(family), "nat")
 }
 
 /// Whether each of the chains exists in a family, in the order of `names`. One round trip.
-pub fn exist(socket: &mut Socket, v6: bool, names: &[&str]) -> Result<Vec<bool>, Error> {
-    let wanted: Vec<_> = names.iter().map(|name| (table(v6), *name)).collect();
+pub fn exist(socket: &mut Socket, family: IpFamily, names: &[&str]) -> Result<Vec<bool>, Error> {
+    let wanted: Vec<_> = names.iter().map(|name| (table(family), *name)).collect();
     Ok(chains(socket, &wanted)?.into_iter().map(|chain| chain.is_some()).collect())
 }
 
-/// The families (`true` for IPv6) that have at least one of the chains. One round trip. On a node that never
+/// The families that have at least one of the chains. One round trip. On a node that never
 /// used the reference's iptables backend the result is empty, and no other request is necessary.
-pub fn families_with(socket: &mut Socket, names: &[&str]) -> Result<Vec<bool>, Error> {
-    let families = [false, true];
+pub fn families_with(socket: &mut Socket, names: &[&str]) -> Result<Vec<IpFamily>, Error> {
+    let families = IpFamily::ALL;
     let wanted: Vec<_> =
-        families.iter().flat_map(|v6| names.iter().map(|name| (table(*v6), *name))).collect();
+        families.iter().flat_map(|family| names.iter().map(|name| (table(*family), *name))).collect();
     let found = chains(socket, &wanted)?;
-    let has =
-        |v6: &bool| found.iter().zip(&wanted).any(|(chain, (of, _))| chain.is_some() && *of == table(*v6));
+    let has = |family: &IpFamily| {
+        found.iter().zip(&wanted).any(|(chain, (of, _))| chain.is_some() && *of == table(*family))
+    };
     Ok(families.into_iter().filter(has).collect())
 }
 
 /// The rules of `parent` that jump to `chain`.
-pub fn jumps(socket: &mut Socket, v6: bool, parent: &str, chain: &str) -> Result<Vec<Rule>, Error> {
-    let mut jumps = rules(socket, table(v6), parent)?;
+pub fn jumps(socket: &mut Socket, family: IpFamily, parent: &str, chain: &str) -> Result<Vec<Rule>, Error> {
+    let mut jumps = rules(socket, table(family), parent)?;
     jumps.retain(|rule| rule.jump_target().is_some_and(|target| target == chain));
     Ok(jumps)
 }
 
 /// Deletes a chain, and the rules of `parents` that jump to it. A missing chain is not an error.
-pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str) -> Result<(), Error> {
-    let table = table(v6);
+pub fn delete_chain(
+    socket: &mut Socket,
+    family: IpFamily,
+    parents: &[&str],
+    chain: &str,
+) -> Result<(), Error> {
+    let table = table(family);
     // Another process may delete one of the rules or the chain, or add a jump to the chain.
     retry(ATTEMPTS, Error::is_conflict, || {
         if chains(socket, &[(table, chain)])? == [None] {
@@ -50,7 +57,7 @@ pub fn delete_chain(socket: &mut Socket, v6: bool, parents: &[&str], chain: &str
         }
         let mut batch = Batch::new();
         for parent in parents {
-            for jump in jumps(socket, v6, parent, chain)? {
+            for jump in jumps(socket, family, parent, chain)? {
                 batch.delete_rule(table, parent, jump.handle);
             }
         }
@@ -69,8 +76,8 @@ pub fn delete_dead(
     parent: &str,
     dead_chain: impl Fn(&str, &str) -> Option<String>,
 ) -> Result<(), Error> {
-    for v6 in [false, true] {
-        let mut dead: Vec<String> = rules(socket, table(v6), parent)?
+    for family in IpFamily::ALL {
+        let mut dead: Vec<String> = rules(socket, table(family), parent)?
             .iter()
             .filter_map(|rule| {
                 let comment = rule.compat_comment().or_else(|| rule.comment.clone())?;
@@ -80,7 +87,7 @@ pub fn delete_dead(
         dead.sort_unstable();
         dead.dedup();
         for chain in dead {
-            delete_chain(socket, v6, &[parent], &chain)?;
+            delete_chain(socket, family, &[parent], &chain)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 use std::io;
 
 use super::{Listing, Programs, is_conflict};
+use crate::ip::IpFamily;
 use crate::retry::{Limit, retry};
 
 /// The attempts to remove chains from one table.
@@ -18,7 +19,7 @@ pub fn listings() -> io::Result<Vec<Listing>> {
 }
 
 fn programs() -> impl Iterator<Item = Programs> {
-    [false, true].into_iter().filter_map(Programs::legacy)
+    IpFamily::ALL.into_iter().filter_map(Programs::legacy)
 }
 
 /// Removes the chains that `dead` selects, if they exist, and all jumps to them, in both families. Starts one

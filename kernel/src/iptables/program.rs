@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use crate::ip::IpFamily;
+
 /// How long `iptables-restore` waits for the xtables lock, in seconds. Without a limit, one process that
 /// hangs would block all pods of the node.
 const WAIT: &str = "5";
@@ -34,8 +36,11 @@ fn find(program: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-fn name(v6: bool) -> &'static str {
-    if v6 { "ip6tables" } else { "iptables" }
+const fn name(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "iptables",
+        IpFamily::V6 => "ip6tables",
+    }
 }
 
 /// The variant of the program at the path. Looks at the file name after all symbolic links; starts the
@@ -60,8 +65,8 @@ impl Programs {
     ///
     /// # Errors
     /// The program is not on the `PATH`, or its variant cannot be determined.
-    pub fn of_node(v6: bool) -> io::Result<Self> {
-        let name = name(v6);
+    pub fn of_node(family: IpFamily) -> io::Result<Self> {
+        let name = name(family);
         let program = find(&format!("{name}-restore")).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("{name}-restore is not on the PATH"))
         })?;
@@ -69,23 +74,26 @@ impl Programs {
     }
 
     /// Whether the network namespace has a legacy nat table of the family.
-    pub fn has_legacy_table(v6: bool) -> bool {
-        let names = if v6 { "ip6_tables_names" } else { "ip_tables_names" };
+    pub fn has_legacy_table(family: IpFamily) -> bool {
+        let names = match family {
+            IpFamily::V4 => "ip_tables_names",
+            IpFamily::V6 => "ip6_tables_names",
+        };
         let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
         names.lines().any(|name| name == "nat")
     }
 
     /// The legacy programs. `None` if the network namespace has no legacy nat table of the family, or if the
     /// programs are not on the `PATH`: then no plugin with the same `PATH` can have added rules with them.
-    pub fn legacy(v6: bool) -> Option<Self> {
-        if !Programs::has_legacy_table(v6) {
+    pub fn legacy(family: IpFamily) -> Option<Self> {
+        if !Programs::has_legacy_table(family) {
             return None;
         }
-        let legacy = format!("{}-legacy", name(v6));
+        let legacy = format!("{}-legacy", name(family));
         if find(&format!("{legacy}-restore")).is_some() {
             return Some(Programs { variant: Variant::Legacy, stem: legacy });
         }
-        Programs::of_node(v6).ok().filter(|programs| programs.variant == Variant::Legacy)
+        Programs::of_node(family).ok().filter(|programs| programs.variant == Variant::Legacy)
     }
 
     /// Runs the `-save` program and returns its output for the nat table.

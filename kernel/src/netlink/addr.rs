@@ -3,13 +3,13 @@
 //! # References
 //! linux/if_addr.h; rtnetlink(7).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
 
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
 use super::socket::{Error, Socket};
-use crate::ip::{from_octets, octets};
+use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
@@ -41,14 +41,9 @@ pub struct Address {
     pub scope: u8,
 }
 
-/// `AF_INET` or `AF_INET6`
-pub(super) fn family(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 2 } else { 10 }
-}
-
 fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
     let mut header = [0; IFADDR];
-    header[0] = family(network.ip());
+    header[0] = IpFamily::of(network.ip()).number();
     header[1] = network.prefix();
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     let ip = octets(network.ip());
@@ -90,7 +85,7 @@ impl Socket {
     /// The IPv6 multicast groups that the link with this index has joined.
     pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
         let mut header = [0; IFADDR];
-        header[0] = 10; // AF_INET6
+        header[0] = IpFamily::V6.number();
         header[4..8].copy_from_slice(&link.to_ne_bytes());
         let bodies = self.request(Message::new(RTM_GETMULTICAST, F_DUMP, &header))?;
         let own = bodies.iter().filter(|body| u32_at(body, 4) == link);

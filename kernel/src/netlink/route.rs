@@ -7,10 +7,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::addr::family;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Error, Socket};
-use crate::ip::{from_octets, octets};
+use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -63,7 +62,7 @@ pub struct Route {
 pub fn add(oif: u32, route: &Route) -> Message {
     let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
     let mut header = [0; RTMSG];
-    header[0] = family(route.dst.ip());
+    header[0] = IpFamily::of(route.dst.ip()).number();
     header[1] = route.dst.prefix();
     header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
     header[5] = RTPROT_BOOT;
@@ -127,16 +126,16 @@ pub struct RouteLookup {
 /// A request that looks up the route to an address.
 pub fn lookup(ip: IpAddr) -> Message {
     let mut header = [0; RTMSG];
-    header[0] = family(ip);
-    header[1] = if ip.is_ipv4() { 32 } else { 128 };
+    header[0] = IpFamily::of(ip).number();
+    header[1] = IpFamily::of(ip).bits();
     header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
     Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
 }
 
 /// A request for the routes of one family in one table.
-pub fn list(ipv4: bool, table: u32) -> Message {
+pub fn list(family: IpFamily, table: u32) -> Message {
     let mut header = [0; RTMSG];
-    header[0] = if ipv4 { 2 } else { 10 };
+    header[0] = family.number();
     header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
     Message::new(RTM_GETROUTE, F_DUMP, &header).attr_u32(RTA_TABLE, table)
 }
@@ -154,9 +153,9 @@ impl Socket {
 
     /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
     /// kernels before 4.20 dump all routes of the family.
-    pub fn routes(&mut self, ipv4: bool, table: u32) -> Result<Vec<Entry>, Error> {
+    pub fn routes(&mut self, family: IpFamily, table: u32) -> Result<Vec<Entry>, Error> {
         // The kernel returns ENOENT if the table has never had a route.
-        let bodies = match self.request(list(ipv4, table)) {
+        let bodies = match self.request(list(family, table)) {
             Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
             other => other?,
         };
@@ -182,7 +181,7 @@ fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
 
 fn parse(body: &[u8]) -> Option<Entry> {
     let header = body.get(..RTMSG)?;
-    let unspecified: IpAddr = if header[0] == 2 { [0; 4].into() } else { [0; 16].into() };
+    let unspecified: IpAddr = if header[0] == IpFamily::V4.number() { [0; 4].into() } else { [0; 16].into() };
     let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
     for (kind, value) in attrs(&body[RTMSG..]) {
         match kind {

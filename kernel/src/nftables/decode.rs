@@ -4,6 +4,7 @@
 use super::encode::{DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, VERDICT_CHAIN};
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
+use crate::ip::IpFamily;
 use crate::netlink::message::{find_attr, text};
 
 /// The attributes of an expression.
@@ -82,7 +83,7 @@ impl RawExpr {
                 }
             }
             "nat" if data.number(1)? == 1 => Some(Expr::Dnat {
-                v6: data.number(2)? == 10,
+                family: if data.number(2)? == 10 { IpFamily::V6 } else { IpFamily::V4 },
                 address: data.register(3)?,
                 port: data.register(5)?,
             }),
@@ -142,7 +143,7 @@ mod tests {
             Expr::Lookup { set: "s".to_owned(), from: r, to: None },
             Expr::Lookup { set: "s".to_owned(), from: r, to: Some(r) },
             Expr::VerdictMap { map: "v".to_owned(), from: r },
-            Expr::Dnat { v6: true, address: r, port: Register::word(4) },
+            Expr::Dnat { family: IpFamily::V6, address: r, port: Register::word(4) },
             Expr::Masquerade { flags: 16 },
             xt::destination_is_local(),
             xt::set_mark_bit(12),

@@ -83,9 +83,9 @@ impl Expr {
                 data.attr_text(1, map).attr_be32(2, from.0).attr_be32(3, Register::VERDICT.0)
             }
             // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS
-            Expr::Dnat { v6, address, port } => data
+            Expr::Dnat { family, address, port } => data
                 .attr_be32(1, 1)
-                .attr_be32(2, if *v6 { 10 } else { 2 })
+                .attr_be32(2, family.number().into())
                 .attr_be32(3, address.0)
                 .attr_be32(5, port.0)
                 .attr_be32(7, PORT_GIVEN),

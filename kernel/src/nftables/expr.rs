@@ -3,6 +3,8 @@
 //! A rule loads packet data or metadata into registers, compares them, and ends with a verdict or an action.
 //! A failed comparison ends the rule.
 
+use crate::ip::IpFamily;
+
 /// A register of the nf_tables virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u32);
@@ -176,8 +178,8 @@ pub enum Expr {
     },
     /// Translates the destination address and port of the connection.
     Dnat {
-        /// True if the new address is IPv6.
-        v6: bool,
+        /// The family of the connection and of the new address.
+        family: IpFamily,
         /// The register with the new address.
         address: Register,
         /// The register with the new port.

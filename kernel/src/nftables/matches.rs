@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::expr::{CmpOp, Expr, MetaKey, PayloadBase, Register};
-use crate::ip::octets;
+use crate::ip::{IpFamily, octets};
 
 /// Source or destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,30 +19,34 @@ pub enum End {
 
 impl End {
     /// Offset and length in bytes of the address in the IPv4 or IPv6 header.
-    pub(super) const fn position(self, v6: bool) -> (u32, u32) {
-        match (self, v6) {
-            (End::Source, false) => (12, 4),
-            (End::Destination, false) => (16, 4),
-            (End::Source, true) => (8, 16),
-            (End::Destination, true) => (24, 16),
+    pub(super) const fn position(self, family: IpFamily) -> (u32, u32) {
+        match (self, family) {
+            (End::Source, IpFamily::V4) => (12, 4),
+            (End::Destination, IpFamily::V4) => (16, 4),
+            (End::Source, IpFamily::V6) => (8, 16),
+            (End::Destination, IpFamily::V6) => (24, 16),
         }
     }
 }
 
-/// Matches packets of the family of `address`. A rule in an `inet` table needs it before the first
-/// [`address()`] match; `nft` prints nothing for it.
-pub fn family_of(address: IpAddr) -> [Expr; 2] {
-    let number = if address.is_ipv6() { 10 } else { 2 };
+/// Matches packets of a family. A rule in an `inet` table needs it before the first [`address()`] match;
+/// `nft` prints nothing for it.
+pub fn family(family: IpFamily) -> [Expr; 2] {
     [
         Expr::Meta { key: MetaKey::NfProto, to: Register::R1 },
-        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: vec![number] },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: vec![family.number()] },
     ]
+}
+
+/// As [`family()`], with the family of `address`.
+pub fn family_of(address: IpAddr) -> [Expr; 2] {
+    family(IpFamily::of(address))
 }
 
 /// Matches packets by address: `ip saddr 10.0.0.0/24`, `ip6 daddr != fd00::1` and similar. A single address
 /// is a network with full prefix length.
 pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
-    let (offset, full) = end.position(network.is_ipv6());
+    let (offset, full) = end.position(IpFamily::of(network.ip()));
     let mut value = octets(network.network());
     let prefix = u32::from(network.prefix());
     // If the prefix is a multiple of 8 bits, load and compare only its bytes. Otherwise apply a mask.
@@ -98,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_family_is_one_byte() {
-        let v6 = family_of("::1".parse().unwrap());
-        assert_eq!(v6[1], cmp(CmpOp::Eq, &[10]));
+        let exprs = family_of("::1".parse().unwrap());
+        assert_eq!(exprs[1], cmp(CmpOp::Eq, &[10]));
     }
 }

@@ -45,6 +45,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 
+use crate::ip::IpFamily;
 use crate::netlink;
 use crate::retry::Prefix;
 
@@ -81,6 +82,14 @@ pub enum Family {
 }
 
 impl Family {
+    /// The family of tables that see only packets of this IP family.
+    pub const fn of(family: IpFamily) -> Self {
+        match family {
+            IpFamily::V4 => Family::Ip,
+            IpFamily::V6 => Family::Ip6,
+        }
+    }
+
     /// `NFPROTO_*`, for `struct nfgenmsg`.
     const fn number(self) -> u8 {
         match self {

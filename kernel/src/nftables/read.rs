@@ -11,7 +11,7 @@ use super::batch::{
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
 use super::{CmpOp, Error, Expr, Family, PayloadBase, Table, kind, userdata};
-use crate::ip::from_octets;
+use crate::ip::{IpFamily, from_octets};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
 use crate::netlink::{Message, Socket};
@@ -203,7 +203,8 @@ fn source_of(load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
     // NFTA_PAYLOAD_BASE, _OFFSET, _LEN
     let loaded = (number(load, 2)?, (number(load, 3)?, number(load, 4)?));
     let source = from_octets(value)?;
-    (loaded == (PayloadBase::Network.number(), End::Source.position(source.is_ipv6()))).then_some(source)
+    let position = End::Source.position(IpFamily::of(source));
+    (loaded == (PayloadBase::Network.number(), position)).then_some(source)
 }
 
 fn be32(value: &[u8]) -> u32 {

@@ -5,6 +5,7 @@
 use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, Delegate, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
@@ -121,9 +122,11 @@ fn check_addresses(socket: &mut Socket, container: &Link, ips: &[IpConfig]) -> R
 fn check_routes(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<(), CniError> {
     let mut routes = result.routes.clone();
     plan::restore_attributes(&mut routes, &conf.ipam_routes);
-    let of =
-        |route: &Route| (route.dst.is_ipv4(), route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE));
-    let mut tables: Vec<(bool, u32)> = routes.iter().map(of).collect();
+    let of = |route: &Route| {
+        let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+        (IpFamily::of(route.dst.ip()), table)
+    };
+    let mut tables: Vec<(IpFamily, u32)> = routes.iter().map(of).collect();
     tables.sort_unstable();
     tables.dedup();
     for table in tables {

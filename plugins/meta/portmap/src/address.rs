@@ -1,6 +1,7 @@
 //! Selects the container addresses that host ports lead to.
 
 use cni_common::spec::{AddResult, IpConfig};
+use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
 /// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length.
@@ -12,10 +13,15 @@ pub fn pick(result: &AddResult, ifname: &str) -> Vec<IpNetwork> {
             .interface_of(ip)
             .is_none_or(|interface| interface.name == ifname && !interface.sandbox.is_empty())
     };
-    let first = |v6: bool| {
-        result.ips.iter().filter(is_ours).map(|ip| ip.address).find(|address| address.is_ipv6() == v6)
+    let first = |family| {
+        result
+            .ips
+            .iter()
+            .filter(is_ours)
+            .map(|ip| ip.address)
+            .find(|address| IpFamily::of(address.ip()) == family)
     };
-    [false, true].into_iter().filter_map(first).collect()
+    IpFamily::ALL.into_iter().filter_map(first).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Decodes and checks the configuration.
 
 use cni_common::spec::{CniError, Code, NetConf};
+use ferrule_kernel::ip::IpFamily;
 use serde::Deserialize;
 
 use crate::conditions::{self, Matches, Syntax};
@@ -104,7 +105,9 @@ impl Conf {
             mappings: mappings.collect::<Result<_, _>>().map_err(bad)?,
         };
         match backend {
-            Backend::Nftables => [false, true].into_iter().try_for_each(|v6| conf.matches(v6).map(drop))?,
+            Backend::Nftables => {
+                IpFamily::ALL.into_iter().try_for_each(|family| conf.matches(family).map(drop))?;
+            }
             Backend::Iptables => conf.check_iptables_conditions()?,
         }
         Ok(conf)
@@ -114,10 +117,13 @@ impl Conf {
     ///
     /// # Errors
     /// Code 7 with the word that is not supported.
-    pub fn matches(&self, v6: bool) -> Result<Matches, CniError> {
-        let conditions = &self.conditions[usize::from(v6)];
-        conditions::parse(conditions, v6).map_err(|why| {
-            let key = if v6 { "conditionsV6" } else { "conditionsV4" };
+    pub fn matches(&self, family: IpFamily) -> Result<Matches, CniError> {
+        let conditions = &self.conditions[family as usize];
+        conditions::parse(conditions, family).map_err(|why| {
+            let key = match family {
+                IpFamily::V4 => "conditionsV4",
+                IpFamily::V6 => "conditionsV6",
+            };
             CniError::invalid_config(format!(
                 "failed to parse config: {key} {:?}: {why}",
                 conditions.join(" ")

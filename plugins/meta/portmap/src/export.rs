@@ -18,6 +18,7 @@
 use std::process::ExitCode;
 
 use cni_common::spec::{CniError, Context};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Batch;
 use ipnetwork::IpNetwork;
@@ -47,7 +48,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         eprintln!("{USAGE}");
         return Some(ExitCode::from(2));
     };
-    let backend = backend.unwrap_or(match iptables::available(false) {
+    let backend = backend.unwrap_or(match iptables::available(IpFamily::V4) {
         Ok(()) => Backend::Iptables,
         Err(_) => Backend::Nftables,
     });
@@ -129,17 +130,17 @@ fn obstacle(owned: &OwnedHostPorts, backend: Backend) -> Option<&'static str> {
 
 fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&OwnedHostPorts]) -> Result<(), CniError> {
     let host_ports = || owners.iter().flat_map(|owned| &owned.host_ports);
-    for v6 in [false, true] {
-        if !host_ports().any(|host_port| host_port.key.map_set.v6 == v6) {
+    for family in IpFamily::ALL {
+        if !host_ports().any(|host_port| host_port.key.map_set.family == family) {
             continue;
         }
-        let table = reference::create_missing(socket, batch, v6)?;
+        let table = reference::create_missing(socket, batch, family)?;
         for owned in owners {
             let Some(owner) = owner::parse(&owned.label) else { continue };
             let comment = Some(owner.container_id);
             let mut masqueraded = Vec::new();
             for (host_port, conditions) in owned.host_ports.iter().zip(&owned.conditions) {
-                if host_port.key.map_set.v6 != v6 {
+                if host_port.key.map_set.family != family {
                     continue;
                 }
                 for alternative in conditions {
@@ -176,12 +177,12 @@ fn to_iptables(socket: &mut Socket, owners: &[&OwnedHostPorts]) -> Result<(), Cn
         let mut addresses: Vec<IpNetwork> = Vec::new();
         for host_port in &host_ports {
             let address = address(host_port);
-            if !addresses.iter().any(|known| known.is_ipv6() == address.is_ipv6()) {
+            if !addresses.iter().any(|known| IpFamily::of(known.ip()) == IpFamily::of(address.ip())) {
                 addresses.push(address);
             }
         }
         for address in addresses {
-            iptables::add(socket, &conf(&host_ports, address.is_ipv6()), &owner, &[address])?;
+            iptables::add(socket, &conf(&host_ports, IpFamily::of(address.ip())), &owner, &[address])?;
         }
     }
     Ok(())
@@ -197,11 +198,11 @@ fn address(host_port: &HostPort) -> IpNetwork {
 }
 
 /// A configuration of the iptables backend that results in these host ports, for one family.
-fn conf(host_ports: &[&HostPort], v6: bool) -> Conf {
-    let of_family = || host_ports.iter().filter(|host_port| host_port.key.map_set.v6 == v6);
+fn conf(host_ports: &[&HostPort], family: IpFamily) -> Conf {
+    let of_family = || host_ports.iter().filter(|host_port| host_port.key.map_set.family == family);
     let mapping = |host_port: &&HostPort| Mapping {
         proto: host_port.key.proto,
-        host_ip: host_port.key.host_ip.map_or(HostIp::AnyOf { v6 }, HostIp::One),
+        host_ip: host_port.key.host_ip.map_or(HostIp::AnyOf(family), HostIp::One),
         host_port: host_port.key.port,
         container_port: host_port.target.port(),
     };

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 
 use crate::mapping::Proto;
@@ -16,7 +17,7 @@ fn is_to_host_port(flow: &Flow, host_port: &HostPort) -> bool {
     let key = &host_port.key;
     flow.proto == key.proto.number()
         && flow.original.dst_port == key.port
-        && flow.original.dst.is_ipv6() == key.map_set.v6
+        && IpFamily::of(flow.original.dst) == key.map_set.family
         && key.host_ip.is_none_or(|ip| ip == flow.original.dst)
 }
 
@@ -39,11 +40,11 @@ fn filters(host_ports: &[HostPort]) -> Vec<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
     for host_port in host_ports.iter().filter(|host_port| host_port.key.proto != Proto::Tcp) {
         let filter = Filter {
-            v6: host_port.key.map_set.v6,
+            family: host_port.key.map_set.family,
             proto: host_port.key.proto.number(),
             dst_port: Some(host_port.key.port),
         };
-        match filters.iter_mut().find(|known| (known.v6, known.proto) == (filter.v6, filter.proto)) {
+        match filters.iter_mut().find(|known| (known.family, known.proto) == (filter.family, filter.proto)) {
             Some(known) if known.dst_port != filter.dst_port => known.dst_port = None,
             Some(_) => {}
             None => filters.push(filter),

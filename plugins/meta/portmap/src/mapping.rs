@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni_common::spec::addr::parse_ip;
 use ferrule_kernel::conntrack;
+use ferrule_kernel::ip::IpFamily;
 use serde::Deserialize;
 
 /// A transport protocol that has ports.
@@ -62,10 +63,7 @@ pub enum HostIp {
     /// All addresses of both families.
     Any,
     /// All IPv4 addresses (`0.0.0.0`) or all IPv6 addresses (`::`).
-    AnyOf {
-        /// True for IPv6.
-        v6: bool,
-    },
+    AnyOf(IpFamily),
     /// One address.
     One(IpAddr),
 }
@@ -73,11 +71,11 @@ pub enum HostIp {
 impl HostIp {
     /// The host address to match in a family. Outer `None`: the mapping does not apply to the family. Inner
     /// `None`: any address of the host.
-    pub fn in_family(self, v6: bool) -> Option<Option<IpAddr>> {
+    pub fn in_family(self, family: IpFamily) -> Option<Option<IpAddr>> {
         match self {
             HostIp::Any => Some(None),
-            HostIp::AnyOf { v6: family } => (family == v6).then_some(None),
-            HostIp::One(ip) => (ip.is_ipv6() == v6).then_some(Some(ip)),
+            HostIp::AnyOf(all) => (all == family).then_some(None),
+            HostIp::One(ip) => (IpFamily::of(ip) == family).then_some(Some(ip)),
         }
     }
 }
@@ -123,8 +121,8 @@ impl WireMapping {
         let host_ip = match self.host_ip.as_str() {
             "" => HostIp::Any,
             text => match parse_ip(text).map_err(|_| bad(format!("Invalid host IP: {text:?}")))? {
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED) => HostIp::AnyOf { v6: false },
-                IpAddr::V6(Ipv6Addr::UNSPECIFIED) => HostIp::AnyOf { v6: true },
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED) => HostIp::AnyOf(IpFamily::V4),
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED) => HostIp::AnyOf(IpFamily::V6),
                 ip => HostIp::One(ip),
             },
         };
@@ -155,8 +153,8 @@ mod tests {
     fn protocols_in_any_case_and_kinds_of_host_ip() {
         let host_ip = |text: &str| wire(1, 65535, "tCP", text).check(0).unwrap().host_ip;
         assert_eq!(host_ip(""), HostIp::Any);
-        assert_eq!(host_ip("0.0.0.0"), HostIp::AnyOf { v6: false });
-        assert_eq!(host_ip("::"), HostIp::AnyOf { v6: true });
+        assert_eq!(host_ip("0.0.0.0"), HostIp::AnyOf(IpFamily::V4));
+        assert_eq!(host_ip("::"), HostIp::AnyOf(IpFamily::V6));
         assert_eq!(host_ip("::ffff:192.0.2.1"), HostIp::One("192.0.2.1".parse().unwrap()));
         for proto in ["SCTP", "sctp", "Udp"] {
             assert!(wire(1, 1, proto, "").check(0).is_ok());
@@ -183,10 +181,10 @@ mod tests {
 
     #[test]
     fn host_ip_in_each_family() {
-        assert_eq!(HostIp::Any.in_family(true), Some(None));
-        assert_eq!(HostIp::AnyOf { v6: true }.in_family(false), None);
+        assert_eq!(HostIp::Any.in_family(IpFamily::V6), Some(None));
+        assert_eq!(HostIp::AnyOf(IpFamily::V6).in_family(IpFamily::V4), None);
         let one: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(HostIp::One(one).in_family(false), Some(Some(one)));
-        assert_eq!(HostIp::One(one).in_family(true), None);
+        assert_eq!(HostIp::One(one).in_family(IpFamily::V4), Some(Some(one)));
+        assert_eq!(HostIp::One(one).in_family(IpFamily::V6), None);
     }
 }

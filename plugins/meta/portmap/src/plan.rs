@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -12,18 +13,18 @@ use ferrule_kit::hash::sha512_hex;
 /// One family's four maps: the shared ones, or those of a network with conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapSet {
-    /// True for IPv6, false for IPv4.
-    pub v6: bool,
+    /// The family.
+    pub family: IpFamily,
     /// A hash of the network and its conditions, 8 hexadecimal digits; `None` without conditions.
     pub id: Option<String>,
 }
 
 impl MapSet {
     /// The map set for the host ports of a network in one family.
-    pub fn of(conf: &Conf, network: &str, v6: bool) -> Self {
-        let conditions = conf.conditions[usize::from(v6)].join(" ");
+    pub fn of(conf: &Conf, network: &str, family: IpFamily) -> Self {
+        let conditions = conf.conditions[family as usize].join(" ");
         let id = (!conditions.trim().is_empty()).then(|| sha512_hex(&format!("{network} {conditions}"), 8));
-        MapSet { v6, id }
+        MapSet { family, id }
     }
 }
 
@@ -45,7 +46,7 @@ impl std::fmt::Display for Key {
         match self.host_ip {
             Some(ip) => write!(f, "{}/{}", SocketAddr::new(ip, self.port), self.proto),
             None => {
-                write!(f, "{}/{} ({})", self.port, self.proto, if self.map_set.v6 { "IPv6" } else { "IPv4" })
+                write!(f, "{}/{} ({})", self.port, self.proto, self.map_set.family)
             }
         }
     }
@@ -82,15 +83,15 @@ impl Plan {
     pub fn new(conf: &Conf, network: &str, addresses: &[IpNetwork]) -> Self {
         let mut plan = Plan::default();
         for address in addresses {
-            let v6 = address.is_ipv6();
-            let map_set = MapSet::of(conf, network, v6);
+            let family = IpFamily::of(address.ip());
+            let map_set = MapSet::of(conf, network, family);
             let masquerade = match (conf.snat, conf.masq_all) {
                 (false, _) => Masquerade::Nothing,
                 (true, true) => Masquerade::All(conf.mark.clone()),
                 (true, false) => Masquerade::From(network_of(*address), conf.mark.clone()),
             };
             for mapping in &conf.mappings {
-                let Some(host_ip) = mapping.host_ip.in_family(v6) else { continue };
+                let Some(host_ip) = mapping.host_ip.in_family(family) else { continue };
                 let key =
                     Key { map_set: map_set.clone(), host_ip, proto: mapping.proto, port: mapping.host_port };
                 let target = SocketAddr::new(address.ip(), mapping.container_port);
@@ -207,8 +208,8 @@ mod tests {
     #[test]
     fn conditions_have_their_own_map_set_in_their_family() {
         let map_sets = plan(r#","conditionsV4":["ip saddr 10.0.0.1"]"#, &mapping("", 1, 1)).map_sets();
-        assert!(!map_sets[0].v6 && map_sets[0].id.is_some());
-        assert_eq!(map_sets[1], MapSet { v6: true, id: None });
+        assert!(map_sets[0].family == IpFamily::V4 && map_sets[0].id.is_some());
+        assert_eq!(map_sets[1], MapSet { family: IpFamily::V6, id: None });
         let masquerades = plan("", &mapping("", 1, 1)).masquerades();
         assert_eq!(masquerades.len(), 2);
         assert!(plan(r#","snat":false"#, &mapping("", 1, 1)).masquerades().is_empty());

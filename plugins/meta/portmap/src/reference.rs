@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use cni_common::spec::{CniError, Context, ValidAttachment};
+use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address};
 use ferrule_kernel::nftables::{
@@ -24,9 +25,11 @@ use crate::mapping::Proto;
 use crate::mark::Masquerade;
 use crate::plan::{HostPort, Key, MapSet, Plan};
 
-/// The tables for IPv4 and IPv6.
-pub const TABLES: [Table<'static>; 2] =
-    [Table::new(Family::Ip, "cni_hostport"), Table::new(Family::Ip6, "cni_hostport")];
+/// The table of a family.
+const fn table(family: IpFamily) -> Table<'static> {
+    Table::new(Family::of(family), "cni_hostport")
+}
+
 /// The chain with the rules of host ports.
 pub const HOSTPORTS: &str = "hostports";
 /// The chain with the rules for one host address, before version 1.9.
@@ -44,8 +47,9 @@ const TRIES: u32 = 20;
 
 /// The tables that exist.
 fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
-    let found = chains(socket, &TABLES.map(|table| (table, HOSTPORTS)))?;
-    Ok(TABLES.into_iter().zip(found).filter_map(|(table, chain)| chain.map(|_| table)).collect())
+    let tables = IpFamily::ALL.map(table);
+    let found = chains(socket, &tables.map(|table| (table, HOSTPORTS)))?;
+    Ok(tables.into_iter().zip(found).filter_map(|(table, chain)| chain.map(|_| table)).collect())
 }
 
 /// Deletes the rules of a container and returns its host ports.
@@ -94,7 +98,7 @@ fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<V
                 // Rules that do not fit into this batch are deleted in the next iteration.
                 for rule in dead.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
                     batch.delete_rule(table, chain, rule.handle);
-                    host_ports.extend(decode_rule(rule, table.family == Family::Ip6));
+                    host_ports.extend(decode_rule(rule));
                 }
             }
             let done = batch.len() < Batch::ROOM;
@@ -137,18 +141,17 @@ pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
 /// Code 999 with the first missing rule.
 pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) -> Result<(), CniError> {
     let step = || "check host ports of the reference plugin";
-    for table in TABLES {
-        let v6 = table.family == Family::Ip6;
+    for family in IpFamily::ALL {
+        let table = table(family);
         let wanted: Vec<&HostPort> =
-            plan.host_ports.iter().filter(|host_port| host_port.key.map_set.v6 == v6).collect();
+            plan.host_ports.iter().filter(|host_port| host_port.key.map_set.family == family).collect();
         if wanted.is_empty() {
             continue;
         }
         let own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
         let mut found = rules(socket, table, HOSTPORTS).context(step)?;
         found.extend(rules(socket, table, OLD_HOSTPORTS).context(step)?);
-        let found: Vec<HostPort> =
-            found.iter().filter(|rule| own(rule)).filter_map(|rule| decode_rule(rule, v6)).collect();
+        let found: Vec<HostPort> = found.iter().filter(|rule| own(rule)).filter_map(decode_rule).collect();
         for wanted in &wanted {
             let is_it = |found: &HostPort| {
                 let (a, b) = (&found.key, &wanted.key);
@@ -178,7 +181,7 @@ pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) 
 }
 
 /// Decodes the rule of a host port: `[ip daddr A] P dport N dnat to T:M`.
-pub fn decode_rule(rule: &Rule, v6: bool) -> Option<HostPort> {
+pub fn decode_rule(rule: &Rule) -> Option<HostPort> {
     let mut host_ip = None;
     let mut proto = None;
     let mut port = None;
@@ -190,7 +193,7 @@ pub fn decode_rule(rule: &Rule, v6: bool) -> Option<HostPort> {
             Expr::Meta { key: MetaKey::L4Proto, .. } => proto = Proto::from_number(*value.first()?),
             Expr::Payload { base: PayloadBase::Transport, offset: 2, .. } => port = Some(u16_of(value)?),
             Expr::Payload { base: PayloadBase::Network, offset: 16 | 24, .. } => {
-                host_ip = Some(ip_of(value)?)
+                host_ip = Some(from_octets(value)?)
             }
             _ => {}
         }
@@ -203,8 +206,13 @@ pub fn decode_rule(rule: &Rule, v6: bool) -> Option<HostPort> {
     let (Some(Expr::Dnat { .. }), [address, to_port]) = (steps.last(), constants.as_slice()) else {
         return None;
     };
-    let target = SocketAddr::new(ip_of(address)?, u16_of(to_port)?);
-    let key = Key { map_set: MapSet { v6, id: None }, host_ip, proto: proto?, port: port? };
+    let target = SocketAddr::new(from_octets(address)?, u16_of(to_port)?);
+    let key = Key {
+        map_set: MapSet { family: IpFamily::of(target.ip()), id: None },
+        host_ip,
+        proto: proto?,
+        port: port?,
+    };
     Some(HostPort { key, target, masquerade: Masquerade::Nothing })
 }
 
@@ -215,19 +223,15 @@ pub fn rule(host_port: &HostPort, conditions: &[Expr]) -> Vec<Expr> {
     if let Some(ip) = host_port.key.host_ip {
         steps.extend(address(End::Destination, CmpOp::Eq, ip.into()));
     }
-    let octets = match host_port.target.ip() {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
     let port = Register::word(4);
     steps.extend([
         Expr::Meta { key: MetaKey::L4Proto, to: Register::R1 },
         cmp(vec![host_port.key.proto.number()]),
         Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::R1 },
         cmp(host_port.key.port.to_be_bytes().to_vec()),
-        Expr::Immediate { to: Register::R1, value: octets },
+        Expr::Immediate { to: Register::R1, value: octets(host_port.target.ip()) },
         Expr::Immediate { to: port, value: host_port.target.port().to_be_bytes().to_vec() },
-        Expr::Dnat { v6: host_port.key.map_set.v6, address: Register::R1, port },
+        Expr::Dnat { family: host_port.key.map_set.family, address: Register::R1, port },
     ]);
     steps
 }
@@ -255,8 +259,12 @@ pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> 
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to list the chains.
-pub fn create_missing(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Result<Table<'static>, CniError> {
-    let table = TABLES[usize::from(v6)];
+pub fn create_missing(
+    socket: &mut Socket,
+    batch: &mut Batch,
+    family: IpFamily,
+) -> Result<Table<'static>, CniError> {
+    let table = table(family);
     let present: Vec<String> = all_chains(socket, table)
         .context(|| format!("list the chains of table {table}"))?
         .into_iter()
@@ -293,11 +301,4 @@ pub fn create_missing(socket: &mut Socket, batch: &mut Batch, v6: bool) -> Resul
 
 fn u16_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.first_chunk()?))
-}
-
-fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
-        _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-    }
 }

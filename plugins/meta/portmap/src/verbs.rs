@@ -2,6 +2,7 @@
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
 
@@ -34,10 +35,10 @@ impl Requested {
             return Ok(Requested { addresses, plan, conditions });
         }
         for map_set in plan.map_sets().into_iter().filter(|map_set| map_set.id.is_some()) {
-            let MapSet { v6, .. } = map_set;
+            let MapSet { family, .. } = map_set;
             // A comment cannot contain quotes.
-            let text = format!("{network}: {}", conf.conditions[usize::from(v6)].join(" ").replace('"', ""));
-            conditions.push(Conditions { map_set, alternatives: conf.matches(v6)?, text });
+            let text = format!("{network}: {}", conf.conditions[family as usize].join(" ").replace('"', ""));
+            conditions.push(Conditions { map_set, alternatives: conf.matches(family)?, text });
         }
         Ok(Requested { addresses, plan, conditions })
     }
@@ -266,7 +267,7 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
     if conf.backend == Backend::Iptables {
-        return iptables::available(false).map_err(|error| unavailable(error.to_string()));
+        return iptables::available(IpFamily::V4).map_err(|error| unavailable(error.to_string()));
     }
     let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
     probe(&mut socket, Family::Inet)

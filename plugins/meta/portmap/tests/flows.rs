@@ -9,12 +9,14 @@ use cni_lab::testing::{NO_ANSWER_WAIT, serve_at, udp_ask, udp_socket};
 use cni_lab::{Place as _, TIMEOUT};
 use common::{Added, World, both, mapping, more, pods};
 use ferrule_kernel::conntrack::{Filter, UDP, flows};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use serde_json::json;
 
 /// The number of tracked UDP flows to this port.
 fn tracked(world: &World, v6: bool, port: u16) -> usize {
-    let filter = Filter { v6, proto: UDP, dst_port: Some(port) };
+    let family = if v6 { IpFamily::V6 } else { IpFamily::V4 };
+    let filter = Filter { family, proto: UDP, dst_port: Some(port) };
     world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap().len()).unwrap()
 }
 
@@ -79,7 +81,7 @@ fn other_flows_are_kept() {
         open("192.0.2.1:54".parse().unwrap(), "other"),
     ];
     let ids = |world: &World| {
-        let filter = Filter { v6: false, proto: UDP, dst_port: None };
+        let filter = Filter { family: IpFamily::V4, proto: UDP, dst_port: None };
         let mut all = world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap()).unwrap();
         all.retain(|flow| flow.original.src == client.address());
         all.sort_by_key(|flow| flow.original.src_port);

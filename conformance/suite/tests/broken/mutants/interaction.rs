@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ferrule_kernel::conntrack;
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 
 use super::super::plugin::Answer;
@@ -115,7 +116,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     mutant("portmap", "forgets-everybody-s-flows", "SYS-01/what-is-foreign-stays", |call| {
         if let ("ADD", Ok(mut socket)) = (call.verb(), Socket::netfilter()) {
-            let udp = conntrack::Filter { v6: false, proto: conntrack::UDP, dst_port: None };
+            let udp = conntrack::Filter { family: IpFamily::V4, proto: conntrack::UDP, dst_port: None };
             let all = conntrack::flows(&mut socket, udp).unwrap_or_default();
             let _ = conntrack::delete(&mut socket, &all);
         }

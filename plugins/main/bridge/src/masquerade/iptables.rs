@@ -23,8 +23,8 @@ const POSTROUTING: &str = "POSTROUTING";
 pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, CniError> {
     let step = || "list masquerade rules of iptables-nft";
     let mut sources = Vec::new();
-    for v6 in kernel::families_with(socket, &[chain]).context(step)? {
-        let jumps = kernel::jumps(socket, v6, POSTROUTING, chain).context(step)?;
+    for family in kernel::families_with(socket, &[chain]).context(step)? {
+        let jumps = kernel::jumps(socket, family, POSTROUTING, chain).context(step)?;
         sources.extend(jumps.iter().filter_map(Rule::source));
     }
     Ok(sources)
@@ -49,7 +49,9 @@ fn source(rule: &ferrule_kernel::iptables::Rule) -> Option<IpAddr> {
 pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let kernel = kernel::families_with(socket, &[chain]).and_then(|families| {
-        families.into_iter().try_for_each(|v6| kernel::delete_chain(socket, v6, &[POSTROUTING], chain))
+        families
+            .into_iter()
+            .try_for_each(|family| kernel::delete_chain(socket, family, &[POSTROUTING], chain))
     });
     failures.keep(kernel.context(|| "remove masquerade rules of iptables-nft"));
     failures.keep(

@@ -9,8 +9,9 @@
 //! ```
 
 use cni_common::spec::addr::{parse_cidr, parse_ip};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address};
-use ferrule_kernel::nftables::{CmpOp, Expr, MetaKey, Register};
+use ferrule_kernel::nftables::{CmpOp, Expr, Family, MetaKey, Register};
 use ipnetwork::IpNetwork;
 
 /// Maximum number of rules for the conditions of one network and family.
@@ -26,20 +27,20 @@ pub type Matches = Vec<Vec<Expr>>;
 ///
 /// # Errors
 /// The word that is not supported or not expected.
-pub fn parse(conditions: &[String], v6: bool) -> Result<Matches, String> {
+pub fn parse(conditions: &[String], family: IpFamily) -> Result<Matches, String> {
     let text = conditions.join(" ");
     let words = split(&text)?;
     let mut words = words.iter().map(String::as_str).peekable();
     let mut all: Matches = vec![Vec::new()];
     while let Some(word) = words.next() {
-        let field = Field::parse(word, &mut words, v6)?;
+        let field = Field::parse(word, &mut words, family)?;
         let op = match words.next_if(|word| matches!(*word, "==" | "!=" | "eq" | "ne")) {
             Some("!=" | "ne") => CmpOp::Neq,
             _ => CmpOp::Eq,
         };
         let values = values(&mut words)?;
         let exprs: Result<Vec<Vec<Expr>>, String> =
-            values.into_iter().map(|value| field.matches(op, value, v6)).collect();
+            values.into_iter().map(|value| field.matches(op, value, family)).collect();
         let exprs = exprs?;
         all = match op {
             CmpOp::Neq => all.into_iter().map(|rule| [rule, exprs.concat()].concat()).collect(),
@@ -66,17 +67,17 @@ impl Field {
     fn parse<'w>(
         word: &str,
         words: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>,
-        v6: bool,
+        family: IpFamily,
     ) -> Result<Self, String> {
-        let family = if v6 { "ip6" } else { "ip" };
+        let own = Family::of(family).to_string();
         let mut next = |after: &str| words.next().ok_or_else(|| format!("missing keyword after {after:?}"));
         match word {
-            "ip" | "ip6" if word == family => match next(word)? {
+            "ip" | "ip6" if word == own => match next(word)? {
                 "saddr" => Ok(Field::Address(End::Source)),
                 "daddr" => Ok(Field::Address(End::Destination)),
                 other => Err(unsupported(&format!("{word} {other}"))),
             },
-            "ip" | "ip6" => Err(format!("{word:?} is not allowed in conditions of {}", family_name(v6))),
+            "ip" | "ip6" => Err(format!("{word:?} is not allowed in conditions of {}", family)),
             "meta" => Field::name(next(word)?),
             other => Field::name(other),
         }
@@ -90,9 +91,9 @@ impl Field {
         }
     }
 
-    fn matches(self, op: CmpOp, value: &str, v6: bool) -> Result<Vec<Expr>, String> {
+    fn matches(self, op: CmpOp, value: &str, family: IpFamily) -> Result<Vec<Expr>, String> {
         match self {
-            Field::Address(end) => Ok(address(end, op, network(value, v6)?)),
+            Field::Address(end) => Ok(address(end, op, network(value, family)?)),
             Field::Name(key) => {
                 let compare = Expr::Cmp { register: Register::R1, op, value: interface(value)? };
                 Ok(vec![Expr::Meta { key, to: Register::R1 }, compare])
@@ -101,20 +102,20 @@ impl Field {
     }
 }
 
-const fn family_name(v6: bool) -> &'static str {
-    if v6 { "IPv6" } else { "IPv4" }
-}
-
 fn unsupported(what: &str) -> String {
     format!(
         "{what:?} is not supported (supported: ip saddr, ip daddr, ip6 saddr, ip6 daddr, iifname, oifname)"
     )
 }
 
-fn network(text: &str, v6: bool) -> Result<IpNetwork, String> {
+fn network(text: &str, family: IpFamily) -> Result<IpNetwork, String> {
     let network = if text.contains('/') { parse_cidr(text) } else { parse_ip(text).map(IpNetwork::from) };
     let network = network.map_err(|_| format!("{text:?} is not an address or network"))?;
-    if network.is_ipv6() == v6 { Ok(network) } else { Err(format!("{text:?} is not {}", family_name(v6))) }
+    if IpFamily::of(network.ip()) == family {
+        Ok(network)
+    } else {
+        Err(format!("{text:?} is not {}", family))
+    }
 }
 
 /// Encodes an interface name as nf_tables compares it: 16 bytes, or only the bytes before a final `*`.
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn v4(text: &str) -> Result<Matches, String> {
-        parse(&[text.to_owned()], false)
+        parse(&[text.to_owned()], IpFamily::V4)
     }
 
     fn exprs(end: End, op: CmpOp, network: &str) -> Vec<Expr> {
@@ -206,11 +207,11 @@ mod tests {
         let wanted = vec![exprs(End::Source, CmpOp::Neq, "10.0.0.0/8")];
         assert_eq!(v4("ip saddr != 10.0.0.0/8"), Ok(wanted.clone()));
         let several = ["ip", "saddr", "!=", "10.0.0.0/8"].map(str::to_owned);
-        assert_eq!(parse(&several, false), Ok(wanted));
+        assert_eq!(parse(&several, IpFamily::V4), Ok(wanted));
         assert_eq!(v4("ip daddr 192.0.2.1"), Ok(vec![exprs(End::Destination, CmpOp::Eq, "192.0.2.1/32")]));
-        let v6 = parse(&["ip6 daddr == fd00::/64".to_owned()], true);
-        assert_eq!(v6, Ok(vec![exprs(End::Destination, CmpOp::Eq, "fd00::/64")]));
-        assert_eq!(parse(&[], false), Ok(vec![Vec::new()]));
+        let alternatives = parse(&["ip6 daddr == fd00::/64".to_owned()], IpFamily::V6);
+        assert_eq!(alternatives, Ok(vec![exprs(End::Destination, CmpOp::Eq, "fd00::/64")]));
+        assert_eq!(parse(&[], IpFamily::V4), Ok(vec![Vec::new()]));
     }
 
     #[test]

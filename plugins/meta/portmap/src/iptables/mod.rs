@@ -12,6 +12,7 @@ use std::io;
 use std::path::Path;
 
 use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::exist;
 use ferrule_kernel::iptables::{Listing, Programs, Variant};
 use ferrule_kernel::lock::Lock;
@@ -45,7 +46,7 @@ pub fn add(
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     for address in addresses {
-        let programs = Programs::of_node(address.is_ipv6()).context(|| STEP)?;
+        let programs = Programs::of_node(IpFamily::of(address.ip())).context(|| STEP)?;
         match programs.variant {
             Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
             Variant::Legacy => legacy::add(&programs, conf, owner, *address)?,
@@ -61,17 +62,17 @@ fn add_nft(
     owner: &Attachment<'_>,
     address: IpNetwork,
 ) -> Result<(), CniError> {
-    let v6 = address.is_ipv6();
+    let family = IpFamily::of(address.ip());
     let external = match conf.external_chain.as_deref() {
         Some(chain) if conf.snat => {
-            let is_there = exist(socket, v6, &[chain]).context(|| STEP)? == [true];
+            let is_there = exist(socket, family, &[chain]).context(|| STEP)? == [true];
             is_there.then_some(chain).or_else(|| warn_missing_chain(chain))
         }
         _ => None,
     };
     let rules = rules_here(conf, owner, address, external);
     // An earlier ADD of this container may have had another address; its rules would come first.
-    kernel::delete_in(socket, v6, owner).context(|| STEP)?;
+    kernel::delete_in(socket, family, owner).context(|| STEP)?;
     let mut tries = TRIES;
     loop {
         let (mut lines, _lock) = missing(socket, &rules)?;
@@ -129,13 +130,13 @@ fn warn_missing_chain(chain: &str) -> Option<&'static str> {
 /// Code 999 with the first difference.
 pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for address in addresses {
-        let v6 = address.is_ipv6();
-        let own = Programs::of_node(v6).context(|| CHECK_STEP)?;
+        let family = IpFamily::of(address.ip());
+        let own = Programs::of_node(family).context(|| CHECK_STEP)?;
         let mut listing = Listing::parse(&own.save().context(|| CHECK_STEP)?);
         // The container's rules may be in the legacy tables even if the node uses iptables-nft.
         if !listing.has_chain(&chain_of(owner.network, owner.container_id))
             && own.variant != Variant::Legacy
-            && let Some(legacy) = Programs::legacy(v6)
+            && let Some(legacy) = Programs::legacy(family)
         {
             listing = Listing::parse(&legacy.save().context(|| CHECK_STEP)?);
         }
@@ -209,8 +210,8 @@ pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Resu
 ///
 /// # Errors
 /// The reason why it cannot.
-pub fn available(v6: bool) -> io::Result<()> {
-    Programs::of_node(v6).map(drop)
+pub fn available(family: IpFamily) -> io::Result<()> {
+    Programs::of_node(family).map(drop)
 }
 
 /// Whether a container has rules of either variant. If iptables-nft has none, this starts one process for

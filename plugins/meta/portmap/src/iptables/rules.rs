@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{Listing, Rule};
 use ipnetwork::IpNetwork;
 
@@ -86,8 +87,8 @@ impl Shared {
 /// The chains and rules for one container in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// True for IPv6, false for IPv4.
-    pub v6: bool,
+    /// The family.
+    pub family: IpFamily,
     /// The name of the container's chain.
     pub chain: String,
     /// The names of the shared chains.
@@ -142,7 +143,7 @@ pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
 
 /// Computes the chains and rules. `external` is the chain of `externalSetMarkChain`, if it exists.
 pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
-    let v6 = address.is_ipv6();
+    let family = IpFamily::of(address.ip());
     let chain = chain_of(owner.network, owner.container_id);
     let local = |hook: &str| Rule::new(hook, &format!("-m addrtype --dst-type LOCAL -j {DNAT}"));
     let mut shared: Vec<Shared> = Vec::new();
@@ -170,12 +171,12 @@ pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: 
         .iter()
         .flat_map(|mapping| body(conf, mapping, address, &chain, external.unwrap_or(SETMARK)));
     let body = body.collect();
-    Rules { v6, shared_chains, shared, body, jumps: jumps(conf, owner, v6, &chain), chain }
+    Rules { family, shared_chains, shared, body, jumps: jumps(conf, owner, family, &chain), chain }
 }
 
 /// The rules that jump to the container's chain. They list the ports of all mappings, even those of the other
 /// family.
-fn jumps(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule> {
+fn jumps(conf: &Conf, owner: &Attachment<'_>, family: IpFamily, chain: &str) -> Vec<Rule> {
     let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
     protos.sort_unstable();
     protos.dedup();
@@ -189,7 +190,7 @@ fn jumps(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule
                 &format!("-p {proto} -m comment --comment X -m multiport --dports {}", ports.join(",")),
             );
             rule.args[5] = comment(owner);
-            rule.args.extend(conf.conditions[usize::from(v6)].iter().cloned());
+            rule.args.extend(conf.conditions[family as usize].iter().cloned());
             rule.args.extend(["-j".to_owned(), chain.to_owned()]);
             jumps.push(rule);
         }
@@ -198,10 +199,9 @@ fn jumps(conf: &Conf, owner: &Attachment<'_>, v6: bool, chain: &str) -> Vec<Rule
 }
 
 fn body(conf: &Conf, mapping: &Mapping, address: IpNetwork, chain: &str, mark: &str) -> Vec<Rule> {
-    let v6 = address.is_ipv6();
-    let Some(host_ip) = mapping.host_ip.in_family(v6) else { return Vec::new() };
-    let full = if v6 { 128 } else { 32 };
-    let to_host = host_ip.map_or(String::new(), |ip| format!("-d {ip}/{full} "));
+    let family = IpFamily::of(address.ip());
+    let Some(host_ip) = mapping.host_ip.in_family(family) else { return Vec::new() };
+    let to_host = host_ip.map_or(String::new(), |ip| format!("-d {ip}/{} ", family.bits()));
     let proto = mapping.proto;
     let what = format!("{to_host}-p {proto} -m {proto} --dport {}", mapping.host_port);
     let from = |source: String| Rule::new(chain, &format!("-s {source} {what} -j {mark}"));
@@ -210,7 +210,7 @@ fn body(conf: &Conf, mapping: &Mapping, address: IpNetwork, chain: &str, mark: &
         rules.push(Rule::new(chain, &format!("{what} -j {mark}")));
     } else if conf.snat {
         rules.push(from(format!("{}/{}", address.network(), address.prefix())));
-        if !v6 {
+        if family == IpFamily::V4 {
             rules.push(from("127.0.0.1/32".to_owned()));
         }
     }

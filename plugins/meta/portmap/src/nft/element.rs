@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::nftables::{Element, Value, Verdict};
 
 use crate::mapping::Proto;
@@ -10,21 +11,9 @@ use crate::plan::{HostPort, Key, MapSet};
 
 use super::maps::Map;
 
-fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
-fn split_address(bytes: &[u8], v6: bool) -> Option<(IpAddr, &[u8])> {
-    if v6 {
-        let (ip, rest) = bytes.split_first_chunk::<16>()?;
-        Some((IpAddr::from(*ip), rest))
-    } else {
-        let (ip, rest) = bytes.split_first_chunk::<4>()?;
-        Some((IpAddr::from(*ip), rest))
-    }
+fn split_address(bytes: &[u8], family: IpFamily) -> Option<(IpAddr, &[u8])> {
+    let (ip, rest) = bytes.split_at_checked(usize::from(family.bits() / 8))?;
+    Some((from_octets(ip)?, rest))
 }
 
 impl Key {
@@ -44,7 +33,7 @@ impl Key {
 
     fn decode(map_set: MapSet, map: &Map, bytes: &[u8]) -> Option<Self> {
         let (host_ip, rest) = match map.by_address {
-            true => split_address(bytes, map.v6).map(|(ip, rest)| (Some(ip), rest))?,
+            true => split_address(bytes, map.family).map(|(ip, rest)| (Some(ip), rest))?,
             false => (None, bytes),
         };
         let [proto, _, _, _, high, low, ..] = *rest else { return None };
@@ -88,7 +77,7 @@ impl DnatElement {
     /// Decodes an element of the map. Returns `None` if another program has written it.
     pub fn decode(map_set: &MapSet, map: &Map, element: &Element) -> Option<Self> {
         let Some(Value::Bytes(value)) = &element.value else { return None };
-        let (ip, rest) = split_address(value, map.v6)?;
+        let (ip, rest) = split_address(value, map.family)?;
         let [high, low, ..] = *rest else { return None };
         Some(DnatElement {
             key: Key::decode(map_set.clone(), map, &element.key)?,
@@ -115,7 +104,7 @@ mod tests {
 
     fn host_port(host_ip: Option<&str>, target: &str) -> HostPort {
         let target: SocketAddr = target.parse().unwrap();
-        let map_set = MapSet { v6: target.is_ipv6(), id: None };
+        let map_set = MapSet { family: IpFamily::of(target.ip()), id: None };
         let host_ip = host_ip.map(|ip| ip.parse().unwrap());
         let key = Key { map_set, host_ip, proto: Proto::Sctp, port: 8080 };
         HostPort { key, target, masquerade: Masquerade::All(Mark::default()) }
@@ -146,7 +135,7 @@ mod tests {
 
     #[test]
     fn short_keys_and_unknown_protocols_do_not_decode() {
-        let map_set = MapSet { v6: false, id: None };
+        let map_set = MapSet { family: IpFamily::V4, id: None };
         let map = map_set.map(true, false);
         assert_eq!(DnatElement::decode(&map_set, &map, &Element::new(vec![1, 2])), None);
         let mut element = dnat(&host_port(None, "10.0.0.1:8080"), "");

@@ -1,5 +1,6 @@
 //! Creates the table and what a network needs in it.
 
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
     Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, generation, rules, sets,
@@ -124,7 +125,7 @@ pub(super) fn create_guard(socket: &mut Socket) -> Result<(), Error> {
 
 fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
     let present = sets(socket, TABLE)?;
-    let map_sets = [false, true].map(|v6| MapSet { v6, id: None }).into_iter().chain(plan.map_sets());
+    let map_sets = IpFamily::ALL.map(|family| MapSet { family, id: None }).into_iter().chain(plan.map_sets());
     let mut maps: Vec<Map> = map_sets.flat_map(|map_set| map_set.maps()).collect();
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     maps.dedup();

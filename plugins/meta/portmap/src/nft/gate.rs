@@ -11,9 +11,9 @@
 //! The second form is for nodes where kube-proxy runs in IPVS mode, see [`services`](crate::services). The chain's name
 //! says the form, the families and the bit, so one lookup by name tells whether the table has the right gate.
 
-use ferrule_kernel::nftables::matches::family_of;
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::nftables::matches::family;
 use ferrule_kernel::nftables::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, Register, Verdict};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mark::DEFAULT_BIT;
 
@@ -48,9 +48,12 @@ impl Families {
         }
     }
 
-    /// Whether IPv6, or else IPv4, is among them.
-    pub const fn has(self, v6: bool) -> bool {
-        matches!((self, v6), (Families::Inet, _) | (Families::Ip, false) | (Families::Ip6, true))
+    /// Whether a family is among them.
+    pub const fn has(self, family: IpFamily) -> bool {
+        matches!(
+            (self, family),
+            (Families::Inet, _) | (Families::Ip, IpFamily::V4) | (Families::Ip6, IpFamily::V6)
+        )
     }
 
     const fn name(self) -> &'static str {
@@ -90,8 +93,8 @@ pub enum TableGate {
 
 impl TableGate {
     /// Whether iptables decides in a family.
-    pub fn is_after_services(&self, v6: bool) -> bool {
-        matches!(self, TableGate::Is(gate) if gate.is_after_services(v6))
+    pub fn is_after_services(&self, family: IpFamily) -> bool {
+        matches!(self, TableGate::Is(gate) if gate.is_after_services(family))
     }
 
     /// This gate, or the one that a table without a gate should get outside of IPVS mode.
@@ -129,8 +132,8 @@ impl Gate {
     }
 
     /// Whether iptables decides in a family.
-    pub fn is_after_services(&self, v6: bool) -> bool {
-        matches!(self, Gate::AfterServices { families, .. } if families.has(v6))
+    pub fn is_after_services(&self, family: IpFamily) -> bool {
+        matches!(self, Gate::AfterServices { families, .. } if families.has(family))
     }
 
     /// The rules of the chain.
@@ -139,7 +142,10 @@ impl Gate {
             Gate::Local => local(&[]),
             Gate::AfterServices { families: Families::Inet, bit } => vec![after_services(&[], bit)],
             Gate::AfterServices { families, bit } => {
-                let [decided, other] = [families == Families::Ip6, families != Families::Ip6].map(of_family);
+                let [decided, other] = match families.has(IpFamily::V6) {
+                    true => [IpFamily::V6, IpFamily::V4].map(family),
+                    false => IpFamily::ALL.map(family),
+                };
                 let mut rules = vec![after_services(&decided, bit)];
                 rules.extend(local(&other));
                 rules
@@ -154,10 +160,6 @@ impl Gate {
             Gate::AfterServices { .. } => 2,
         }
     }
-}
-
-fn of_family(v6: bool) -> [Expr; 2] {
-    family_of(if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) })
 }
 
 fn to_hostports() -> Expr {
@@ -242,9 +244,9 @@ mod tests {
     #[test]
     fn a_family_without_kube_proxy_keeps_the_local_form() {
         let gate = Gate::AfterServices { families: Families::Ip6, bit: 3 };
-        assert!(gate.is_after_services(true) && !gate.is_after_services(false));
+        assert!(gate.is_after_services(IpFamily::V6) && !gate.is_after_services(IpFamily::V4));
         let rules = gate.rules();
-        assert!(rules[0].starts_with(&of_family(true)) && rules[0].contains(&is_marked(3)[2]));
-        assert_eq!(rules[1..], local(&of_family(false)));
+        assert!(rules[0].starts_with(&family(IpFamily::V6)) && rules[0].contains(&is_marked(3)[2]));
+        assert_eq!(rules[1..], local(&family(IpFamily::V4)));
     }
 }

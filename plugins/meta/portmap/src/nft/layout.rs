@@ -22,6 +22,7 @@
 //! container (CVE-2020-8558). Source NAT is at 99, before the 100 of other programs, so that their rules
 //! cannot exempt our connections from masquerading.
 
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
@@ -111,8 +112,8 @@ pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
                 [to(LOOPBACK_V6), verdict(Verdict::Return)].concat(),
                 verdict(Verdict::Jump(NETWORKS.to_owned())),
             ];
-            for v6 in [false, true] {
-                rules.extend(map_set_rules(&MapSet { v6, id: None }));
+            for family in IpFamily::ALL {
+                rules.extend(map_set_rules(&MapSet { family, id: None }));
             }
             rules
         }

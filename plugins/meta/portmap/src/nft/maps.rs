@@ -1,8 +1,7 @@
 //! The maps of a map set: their names, types and rules. Nothing here sends requests to the kernel.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
-use ferrule_kernel::nftables::matches::family_of;
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::nftables::matches::family;
 use ferrule_kernel::nftables::{DataType, Expr, MetaKey, PayloadBase, Register, Verdict};
 
 use crate::plan::MapSet;
@@ -14,8 +13,8 @@ const R1: Register = Register::R1;
 pub struct Map {
     /// The name, see [`MapSet::map`].
     pub name: String,
-    /// True for IPv6, false for IPv4.
-    pub v6: bool,
+    /// The family.
+    pub family: IpFamily,
     /// Whether the keys begin with the host address.
     pub by_address: bool,
     /// True for a dnat map, whose values are container addresses and ports. False for a mark map, whose
@@ -32,7 +31,10 @@ impl Map {
 
     /// The type of its addresses.
     pub fn address(&self) -> DataType {
-        if self.v6 { DataType::Ipv6Addr } else { DataType::Ipv4Addr }
+        match self.family {
+            IpFamily::V4 => DataType::Ipv4Addr,
+            IpFamily::V6 => DataType::Ipv6Addr,
+        }
     }
 }
 
@@ -42,13 +44,13 @@ impl MapSet {
         let mut name = format!(
             "{}{}{}",
             if dnat { "dnat" } else { "mark" },
-            if self.v6 { 6 } else { 4 },
+            digit(self.family),
             if by_address { "_ip" } else { "" }
         );
         if let Some(id) = &self.id {
             name = format!("{name}_{id}");
         }
-        Map { name, v6: self.v6, by_address, dnat }
+        Map { name, family: self.family, by_address, dnat }
     }
 
     /// All four maps, in the order of their rules.
@@ -60,10 +62,10 @@ impl MapSet {
     /// Decodes the name of a dnat map. Returns `None` for any other set or map.
     pub fn of_map(name: &str) -> Option<(MapSet, Map)> {
         let rest = name.strip_prefix("dnat")?;
-        let v6 = rest.starts_with('6');
-        let rest = rest.strip_prefix(['4', '6'])?;
+        let family = IpFamily::ALL.into_iter().find(|family| rest.starts_with(digit(*family)))?;
+        let rest = rest.get(1..)?;
         let (by_address, rest) = rest.strip_prefix("_ip").map_or((false, rest), |rest| (true, rest));
-        let map_set = MapSet { v6, id: rest.strip_prefix('_').map(str::to_owned) };
+        let map_set = MapSet { family, id: rest.strip_prefix('_').map(str::to_owned) };
         let map = map_set.map(true, by_address);
         (map.name == name).then_some((map_set, map))
     }
@@ -71,12 +73,16 @@ impl MapSet {
     /// The name of the chain with the rules of this map set; `None` without conditions.
     pub fn chain(&self) -> Option<String> {
         let id = self.id.as_ref()?;
-        Some(format!("network{}-{id}", if self.v6 { 6 } else { 4 }))
+        Some(format!("network{}-{id}", digit(self.family)))
     }
 }
 
-fn family(v6: bool) -> [Expr; 2] {
-    family_of(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() })
+/// The family in the name of a map or chain.
+const fn digit(family: IpFamily) -> char {
+    match family {
+        IpFamily::V4 => '4',
+        IpFamily::V6 => '6',
+    }
 }
 
 /// The four rules of a map set, one for each map.
@@ -86,8 +92,11 @@ pub fn map_set_rules(map_set: &MapSet) -> Vec<Vec<Expr>> {
 
 /// `dnat ip to ip daddr . meta l4proto . th dport map @dnat4_ip` or similar.
 fn map_rule(map: &Map) -> Vec<Expr> {
-    let mut exprs = family(map.v6).to_vec();
-    let (offset, len, words) = if map.v6 { (24, 16, 4) } else { (16, 4, 1) };
+    let mut exprs = family(map.family).to_vec();
+    let (offset, len, words) = match map.family {
+        IpFamily::V4 => (16, 4, 1),
+        IpFamily::V6 => (24, 16, 4),
+    };
     let first = if map.by_address {
         exprs.push(Expr::Payload { base: PayloadBase::Network, offset, len, to: R1 });
         words
@@ -104,7 +113,7 @@ fn map_rule(map: &Map) -> Vec<Expr> {
     let name = map.name.clone();
     if map.dnat {
         exprs.push(Expr::Lookup { set: name, from: R1, to: Some(R1) });
-        exprs.push(Expr::Dnat { v6: map.v6, address: R1, port: Register::word(words) });
+        exprs.push(Expr::Dnat { family: map.family, address: R1, port: Register::word(words) });
     } else {
         exprs.push(Expr::VerdictMap { map: name, from: R1 });
     }
@@ -117,7 +126,7 @@ pub fn condition_rules(map_set: &MapSet, alternatives: &[Vec<Expr>]) -> Vec<Vec<
     let Some(chain) = map_set.chain() else { return Vec::new() };
     let jump = Expr::Verdict(Verdict::Jump(chain));
     let rule =
-        |exprs: &Vec<Expr>| [family(map_set.v6).as_slice(), exprs, std::slice::from_ref(&jump)].concat();
+        |exprs: &Vec<Expr>| [family(map_set.family).as_slice(), exprs, std::slice::from_ref(&jump)].concat();
     alternatives.iter().map(rule).collect()
 }
 
@@ -128,9 +137,9 @@ mod tests {
     #[test]
     fn names_of_dnat_maps_decode_to_their_map_set() {
         for map_set in [
-            MapSet { v6: false, id: None },
-            MapSet { v6: true, id: None },
-            MapSet { v6: true, id: Some("0123abcd".to_owned()) },
+            MapSet { family: IpFamily::V4, id: None },
+            MapSet { family: IpFamily::V6, id: None },
+            MapSet { family: IpFamily::V6, id: Some("0123abcd".to_owned()) },
         ] {
             for by_address in [false, true] {
                 let map = map_set.map(true, by_address);
@@ -141,6 +150,6 @@ mod tests {
         for name in ["owners", "dnat", "dnat5", "dnat4x", "dnat4_ipx"] {
             assert_eq!(MapSet::of_map(name), None, "{name}");
         }
-        assert_eq!(MapSet { v6: true, id: None }.map(true, true).key().len(), 3);
+        assert_eq!(MapSet { family: IpFamily::V6, id: None }.map(true, true).key().len(), 3);
     }
 }

@@ -9,6 +9,7 @@
 //! kube-proxy puts its jump before all others whenever it is missing. So rules that are appended stay behind it.
 
 use cni_common::spec::{CniError, Context, Failures};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::{delete_chain, families_with, jumps, table};
 use ferrule_kernel::iptables::{Listing, Programs, Rule, legacy};
 use ferrule_kernel::netlink::Socket;
@@ -54,14 +55,14 @@ fn words(bit: u8) -> [Rule; 4] {
 }
 
 /// Makes the chain in nf_tables, unless it is there already.
-pub(super) fn add_nft(socket: &mut Socket, v6: bool, bit: u8) -> Result<(), CniError> {
+pub(super) fn add_nft(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<(), CniError> {
     let mut tries = TRIES;
     loop {
         let generation = generation(socket).context(|| STEP)?;
-        if is_in_nft(socket, v6, bit)? {
+        if is_in_nft(socket, family, bit)? {
             return Ok(());
         }
-        let batch = nft_batch(socket, v6, bit).context(|| STEP)?;
+        let batch = nft_batch(socket, family, bit).context(|| STEP)?;
         match batch.commit_at(socket, generation) {
             Err(error) if error.is_outdated() && tries > 0 => tries -= 1,
             outcome => return outcome.context(|| STEP),
@@ -69,8 +70,8 @@ pub(super) fn add_nft(socket: &mut Socket, v6: bool, bit: u8) -> Result<(), CniE
     }
 }
 
-fn nft_batch(socket: &mut Socket, v6: bool, bit: u8) -> Result<Batch, Error> {
-    let table = table(v6);
+fn nft_batch(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<Batch, Error> {
+    let table = table(family);
     let mut batch = Batch::new();
     if chains(socket, &[(table, CHAIN)])? == [None] {
         batch.add_chain(table, CHAIN, None, None);
@@ -81,7 +82,7 @@ fn nft_batch(socket: &mut Socket, v6: bool, bit: u8) -> Result<Batch, Error> {
         batch.add_rule(table, CHAIN, &rule, None);
     }
     for parent in PARENTS {
-        for jump in jumps(socket, v6, parent, CHAIN)? {
+        for jump in jumps(socket, family, parent, CHAIN)? {
             batch.delete_rule(table, parent, jump.handle);
         }
         batch.add_rule(table, parent, &native_jump(), None);
@@ -112,24 +113,24 @@ fn legacy_lines(listing: &Listing, bit: u8) -> Vec<String> {
 
 /// Whether the chain stands as it should, and behind the rules of kube-proxy, in either variant. A legacy table costs a
 /// process.
-pub(super) fn is_there(socket: &mut Socket, v6: bool, bit: u8) -> Result<bool, CniError> {
-    if is_in_nft(socket, v6, bit)? {
+pub(super) fn is_there(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<bool, CniError> {
+    if is_in_nft(socket, family, bit)? {
         return Ok(true);
     }
-    let Some(programs) = Programs::legacy(v6) else { return Ok(false) };
+    let Some(programs) = Programs::legacy(family) else { return Ok(false) };
     let saved = programs.save().context(|| "look for the chain that marks packets")?;
     Ok(is_in_listing(&Listing::parse(&saved), bit))
 }
 
-fn is_in_nft(socket: &mut Socket, v6: bool, bit: u8) -> Result<bool, CniError> {
+fn is_in_nft(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<bool, CniError> {
     let step = || "look for the chain that marks packets";
     let found: Vec<_> =
-        rules(socket, table(v6), CHAIN).context(step)?.iter().map(|rule| rule.decode()).collect();
+        rules(socket, table(family), CHAIN).context(step)?.iter().map(|rule| rule.decode()).collect();
     if found != native(bit).map(Some) {
         return Ok(false);
     }
     for parent in PARENTS {
-        let rules = rules(socket, table(v6), parent).context(step)?;
+        let rules = rules(socket, table(family), parent).context(step)?;
         let targets: Vec<_> = rules.iter().map(|rule| rule.jump_target().unwrap_or_default()).collect();
         if !is_last(&targets) {
             return Ok(false);
@@ -160,8 +161,8 @@ fn is_last(targets: &[String]) -> bool {
 pub(super) fn remove(socket: &mut Socket) -> Result<(), CniError> {
     let step = || "remove the chain that marks packets";
     let mut failures = Failures::default();
-    for v6 in failures.keep(families_with(socket, &[CHAIN]).context(step)).unwrap_or_default() {
-        failures.keep(delete_chain(socket, v6, &PARENTS, CHAIN).context(step));
+    for family in failures.keep(families_with(socket, &[CHAIN]).context(step)).unwrap_or_default() {
+        failures.keep(delete_chain(socket, family, &PARENTS, CHAIN).context(step));
     }
     failures.keep(legacy::remove(|_| vec![CHAIN.to_owned()]).context(step));
     failures.into_result()

@@ -15,6 +15,7 @@
 mod marking;
 
 use cni_common::spec::{CniError, Context};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::table;
 use ferrule_kernel::iptables::{Listing, Programs};
 use ferrule_kernel::netlink::Socket;
@@ -109,18 +110,19 @@ fn behind_services(
     let bit = bit.or(present.bit()).unwrap_or(DEFAULT_BIT);
     let chains = Chains::look(socket)?;
     let mut families = [false; 2];
-    for v6 in [false, true] {
-        let is_set_up = look == Look::Quick && present.bit() == Some(bit) && present.is_after_services(v6);
-        let is_served = match chains.variant(v6, is_set_up)? {
+    for family in IpFamily::ALL {
+        let is_set_up =
+            look == Look::Quick && present.bit() == Some(bit) && present.is_after_services(family);
+        let is_served = match chains.variant(family, is_set_up)? {
             Variant::None => false,
             Variant::KnownLegacy => true,
-            Variant::Nft if is_set_up && chains.is_marking_complete(v6) => true,
-            Variant::Nft => marking::add_nft(socket, v6, bit).map(|()| true)?,
+            Variant::Nft if is_set_up && chains.is_marking_complete(family) => true,
+            Variant::Nft => marking::add_nft(socket, family, bit).map(|()| true)?,
             Variant::Legacy(programs, listing) => {
                 marking::add_legacy(&programs, &listing, bit).map(|()| true)?
             }
         };
-        families[usize::from(v6)] = is_served;
+        families[family as usize] = is_served;
     }
     Ok(Families::of(families).map_or(Gate::Local, |families| Gate::AfterServices { families, bit }))
 }
@@ -133,23 +135,24 @@ struct Chains {
 
 impl Chains {
     fn look(socket: &mut Socket) -> Result<Self, CniError> {
-        let wanted = [false, true].map(|v6| [(table(v6), KUBE_SERVICES), (table(v6), marking::CHAIN)]);
+        let wanted =
+            IpFamily::ALL.map(|family| [(table(family), KUBE_SERVICES), (table(family), marking::CHAIN)]);
         let found = chains(socket, wanted.as_flattened()).context(|| "look for the rules of kube-proxy")?;
         let at = |index: usize| found.get(index).copied().flatten();
         Ok(Chains { services: [at(0).is_some(), at(2).is_some()], marking: [at(1), at(3)] })
     }
 
-    fn is_marking_complete(&self, v6: bool) -> bool {
-        self.marking[usize::from(v6)].is_some_and(|chain| chain.uses == marking::USES)
+    fn is_marking_complete(&self, family: IpFamily) -> bool {
+        self.marking[family as usize].is_some_and(|chain| chain.uses == marking::USES)
     }
 
     /// Where kube-proxy's rules of a family stand.
-    fn variant(&self, v6: bool, is_set_up: bool) -> Result<Variant, CniError> {
-        if self.services[usize::from(v6)] {
+    fn variant(&self, family: IpFamily, is_set_up: bool) -> Result<Variant, CniError> {
+        if self.services[family as usize] {
             return Ok(Variant::Nft);
         }
-        let Some(programs) = Programs::legacy(v6) else {
-            if self.services == [false; 2] && Programs::has_legacy_table(v6) {
+        let Some(programs) = Programs::legacy(family) else {
+            if self.services == [false; 2] && Programs::has_legacy_table(family) {
                 return Err(CniError::internal(format!(
                     "kube-proxy runs in IPVS mode ({LINK} exists), and only iptables-legacy can read its rules, but that is \
                      not on the PATH: host ports would take the traffic of Services"
@@ -184,17 +187,16 @@ enum Variant {
 pub fn check(socket: &mut Socket) -> Result<TableGate, CniError> {
     let gate = nft::gate(socket)?;
     let chains = Chains::look(socket)?;
-    for v6 in [false, true] {
-        let family = if v6 { "IPv6" } else { "IPv4" };
-        if let (true, Some(bit)) = (gate.is_after_services(v6), gate.bit()) {
-            if !marking::is_there(socket, v6, bit)? {
+    for family in IpFamily::ALL {
+        if let (true, Some(bit)) = (gate.is_after_services(family), gate.bit()) {
+            if !marking::is_there(socket, family, bit)? {
                 return Err(CniError::internal(format!(
                     "{family} host ports are closed: chain {} in iptables' nat table, which opens them behind the rules of \
                      kube-proxy, is missing, altered, or not behind {KUBE_SERVICES}",
                     marking::CHAIN
                 )));
             }
-        } else if are_local() && !matches!(chains.variant(v6, false)?, Variant::None) {
+        } else if are_local() && !matches!(chains.variant(family, false)?, Variant::None) {
             return Err(CniError::internal(format!(
                 "{family} host ports take the traffic of Services: kube-proxy has begun to run in IPVS mode ({LINK} exists); \
                  the next ADD, DEL or GC corrects this"
