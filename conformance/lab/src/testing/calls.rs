@@ -105,7 +105,7 @@ pub struct ErrorObject {
     pub code: u64,
     /// `msg`.
     pub msg: String,
-    /// `details`; empty if there are none.
+    /// `details`, or an empty text.
     pub details: String,
 }
 

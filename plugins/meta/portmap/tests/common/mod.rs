@@ -102,8 +102,8 @@ pub(crate) struct Added<'w> {
 
 impl Added<'_> {
     pub(crate) fn address(&self, v6: bool) -> IpAddr {
-        let ips = ips_of(&self.result).into_iter().map(|ip| ip.parse::<IpAddr>().unwrap());
-        ips.filter(|ip| ip.is_ipv6() == v6).next().unwrap()
+        let mut ips = ips_of(&self.result).into_iter().map(|ip| ip.parse::<IpAddr>().unwrap());
+        ips.find(|ip| ip.is_ipv6() == v6).unwrap()
     }
 
     pub(crate) fn del(&self) {
