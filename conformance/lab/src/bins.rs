@@ -10,23 +10,33 @@ use anyhow::{Context as _, anyhow, bail};
 /// The folder with Ferrule's plugins: `FERRULE_BIN_DIR` if set, else the output of `./build.sh`, which runs
 /// once per process. An error if the programs in `FERRULE_BIN_DIR` are older than their source code.
 pub fn bin_dir() -> anyhow::Result<PathBuf> {
-    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let find = || match std::env::var_os("FERRULE_BIN_DIR") {
-        Some(dir) => {
-            existing(PathBuf::from(dir)).and_then(|dir| fresh(&dir).map(|()| dir)).context("FERRULE_BIN_DIR")
-        }
-        None => build(),
-    };
-    let found = FOUND.get_or_init(|| find().map_err(|error| format!("{error:#}")));
-    found.clone().map_err(|error| anyhow!(error))
+    bin_dir_for(|_| true)
 }
 
-/// Fails if a source file of the plugins has changed since they were built.
-fn fresh(dir: &Path) -> anyhow::Result<()> {
+/// [`bin_dir`] for a test that uses only some plugins: the source code of the others may be newer.
+pub fn bin_dir_for(is_used: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    if let Some(dir) = std::env::var_os("FERRULE_BIN_DIR") {
+        let dir = existing(PathBuf::from(dir)).context("FERRULE_BIN_DIR")?;
+        fresh(&dir, is_used).context("FERRULE_BIN_DIR")?;
+        return Ok(dir);
+    }
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(|error| anyhow!(error))
+}
+
+/// Fails if a source file of these plugins has changed since they were built.
+fn fresh(dir: &Path, is_used: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let plugins = root()?.join("plugins");
     let program = dir.join("bridge");
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified());
     let built = modified(&program).with_context(|| format!("find {}", program.display()))?;
     for source in sources(dir)? {
+        // A source file of one plugin is plugins/KIND/NAME/src/...; plugins share the others.
+        let below = source.strip_prefix(&plugins).ok().and_then(|path| path.iter().nth(1));
+        if below.and_then(|name| name.to_str()).is_some_and(|name| !is_used(name)) {
+            continue;
+        }
         // cargo also lists files that have been deleted or renamed since.
         if modified(&source).map_or(true, |changed| changed > built) {
             bail!(
@@ -128,13 +138,21 @@ mod tests {
         };
         changed(&source, 20);
         changed(&folder.join("bridge"), 10);
-        fresh(&folder).unwrap();
+        fresh(&folder, |_| true).unwrap();
         changed(&source, 5);
-        let error = fresh(&folder).unwrap_err().to_string();
+        let error = fresh(&folder, |_| true).unwrap_err().to_string();
         assert!(error.contains("main.rs: run ./build.sh again"), "{error}");
+        // A plugin that the test does not use has changed.
+        let bridge = root().unwrap().join("plugins/main/bridge/src/main.rs");
+        fs::write(built.path().join("ferrule.d"), format!("ferrule: {}\n", bridge.display())).unwrap();
+        changed(&folder.join("bridge"), 1_000_000_000);
+        fresh(&folder, |name| name != "bridge").unwrap();
+        fresh(&folder, |name| name == "bridge").unwrap_err();
+        fs::write(built.path().join("ferrule.d"), format!("ferrule: {}\n", source.display())).unwrap();
+        changed(&folder.join("bridge"), 0);
         // A file that the program was built from has been deleted.
         fs::remove_file(&source).unwrap();
-        fresh(&folder).unwrap_err();
+        fresh(&folder, |_| true).unwrap_err();
     }
 
     #[test]
@@ -146,6 +164,6 @@ mod tests {
             assert!(files.iter().any(|path| path.ends_with(file)), "{file}");
         }
         assert!(!files.iter().any(|path| path.components().any(|part| part.as_os_str() == "tests")));
-        fresh(copy.path()).unwrap();
+        fresh(copy.path(), |_| true).unwrap();
     }
 }

@@ -50,7 +50,7 @@ mod strace;
 pub mod testing;
 
 pub use background::Background;
-pub use bins::{bin_dir, go_bin_dir};
+pub use bins::{bin_dir, bin_dir_for, go_bin_dir};
 pub use client::Client;
 pub use containers::{Containerd, Podman};
 pub use kernel_module::kernel_module;

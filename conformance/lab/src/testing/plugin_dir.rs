@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::{bin_dir, go_bin_dir};
+use crate::{bin_dir_for, go_bin_dir};
 
 /// Whose program a plugin is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl PluginDir {
         dir
     }
 
-    /// A folder with one plugin from [`bin_dir`] or from [`go_bin_dir`].
+    /// A folder with one plugin from [`bin_dir`](crate::bin_dir) or from [`go_bin_dir`].
     pub fn installed(origin: Origin, name: &str) -> PluginDir {
         PluginDir::empty(name).with(origin, &[name])
     }
@@ -49,11 +49,11 @@ impl PluginDir {
         PluginDir { dir: Arc::new(dir), plugin }
     }
 
-    /// Adds plugins from [`bin_dir`] or from [`go_bin_dir`].
+    /// Adds plugins from [`bin_dir`](crate::bin_dir) or from [`go_bin_dir`].
     #[must_use]
     pub fn with(self, origin: Origin, names: &[&str]) -> PluginDir {
         let from = match origin {
-            Origin::Ours => bin_dir(),
+            Origin::Ours => bin_dir_for(|plugin| names.contains(&plugin)),
             Origin::Reference => go_bin_dir(),
         };
         let from = from.unwrap();
