@@ -5,73 +5,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use cni_lab::{Node, NodeRuntime, Place as _, Pod, bin_dir, go_bin_dir};
+use cni_lab::testing::{Origin, PluginDir, Random, ips_of};
+use cni_lab::{Node, NodeRuntime, Place as _, Pod, bin_dir};
 use cni_runner::Network;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
 const STEPS: usize = 200;
 const PODS: usize = 12;
 const STORE: &str = "/var/lib/cni/networks/mixed";
 
-/// Random numbers (xorshift). `FERRULE_SEED` repeats a run.
-struct Random(u64);
+/// The four combinations of bridge and host-local.
+struct Combinations(Vec<(Origin, String, PluginDir)>);
 
-impl Random {
-    fn seeded() -> Random {
-        let seed = std::env::var("FERRULE_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
-        println!("FERRULE_SEED={seed}");
-        Random(seed | 1)
+impl Combinations {
+    fn new() -> Combinations {
+        let origins = [Origin::Ours, Origin::Reference];
+        let pairs = origins.iter().flat_map(|&bridge| origins.map(|ipam| (bridge, ipam)));
+        let folders = pairs.map(|(bridge, ipam)| {
+            let plugins = PluginDir::installed(bridge, "bridge").with(ipam, &["host-local"]);
+            (bridge, format!("{bridge:?} bridge, {ipam:?} host-local"), plugins)
+        });
+        Combinations(folders.collect())
     }
 
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % end
-    }
-}
-
-/// Whose program runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Maker {
-    Ferrule,
-    Go,
-}
-
-struct Makers {
-    folders: Vec<(Maker, Maker, PathBuf)>,
-    _tmp: TempDir,
-}
-
-impl Makers {
-    /// A folder for each of the four combinations of bridge and host-local.
-    fn new() -> Makers {
-        let tmp = TempDir::new().unwrap();
-        let dir = |maker| if maker == Maker::Go { go_bin_dir().unwrap() } else { bin_dir().unwrap() };
-        let mut folders = Vec::new();
-        for bridge in [Maker::Ferrule, Maker::Go] {
-            for ipam in [Maker::Ferrule, Maker::Go] {
-                let folder = tmp.path().join(format!("{bridge:?}-{ipam:?}"));
-                std::fs::create_dir(&folder).unwrap();
-                symlink(dir(bridge).join("bridge"), folder.join("bridge")).unwrap();
-                symlink(dir(ipam).join("host-local"), folder.join("host-local")).unwrap();
-                folders.push((bridge, ipam, folder));
-            }
-        }
-        Makers { folders, _tmp: tmp }
-    }
-
-    fn pick<'n>(&self, node: &'n Node, random: &mut Random) -> (Maker, String, NodeRuntime<'n>) {
-        let (bridge, ipam, folder) = &self.folders[random.below(self.folders.len())];
-        (*bridge, format!("{bridge:?} bridge, {ipam:?} host-local"), node.runtime([folder]))
+    fn pick<'n>(&self, node: &'n Node, random: &mut Random) -> (Origin, &str, NodeRuntime<'n>) {
+        let (bridge, who, plugins) = &self.0[random.below(self.0.len())];
+        (*bridge, who, node.runtime([plugins.path()]))
     }
 }
 
@@ -82,19 +42,14 @@ fn network(version: &str, ip_masq: bool) -> Network {
     .unwrap()
 }
 
-fn addresses(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap();
-    ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
-}
-
 /// A node on which pods are attached and detached in random order.
 struct Mixed {
     node: Node,
     pods: Vec<Pod>,
-    makers: Makers,
+    plugins: Combinations,
     network: Network,
     /// Which bridge attached each pod, and the pod's addresses.
-    attached: BTreeMap<usize, (Maker, Vec<String>)>,
+    attached: BTreeMap<usize, (Origin, Vec<String>)>,
     /// For each pod, how many of Ferrule's masquerading rules are left because Debian's Go 1.1.1, which knows
     /// only iptables, called DEL. Ferrule's next DEL of the same pod removes them.
     left_rules: BTreeMap<usize, usize>,
@@ -108,7 +63,7 @@ impl Mixed {
         Mixed {
             node,
             pods,
-            makers: Makers::new(),
+            plugins: Combinations::new(),
             network,
             attached: BTreeMap::new(),
             left_rules: BTreeMap::new(),
@@ -116,13 +71,13 @@ impl Mixed {
     }
 
     fn step(&mut self, pod: usize, random: &mut Random) {
-        let (bridge, who, runtime) = self.makers.pick(&self.node, random);
+        let (bridge, who, runtime) = self.plugins.pick(&self.node, random);
         let attachment = self.pods[pod].attachment("eth0");
         match self.attached.get(&pod) {
             None => {
                 let added = runtime.add(&self.network, &attachment);
                 let result = added.unwrap_or_else(|error| panic!("ADD of pod{pod} by {who}: {error}"));
-                self.attached.insert(pod, (bridge, addresses(&result)));
+                self.attached.insert(pod, (bridge, ips_of(&result)));
                 self.pods[pod]
                     .sh("ping -c 1 -W 2 10.1.2.1")
                     .unwrap_or_else(|error| panic!("{who}: {error:#}"));
@@ -137,10 +92,10 @@ impl Mixed {
     }
 
     fn del(&mut self, pod: usize, random: &mut Random) {
-        let (bridge, who, runtime) = self.makers.pick(&self.node, random);
+        let (bridge, who, runtime) = self.plugins.pick(&self.node, random);
         let attachment = self.pods[pod].attachment("eth0");
         let (added_by, ips) = self.attached.remove(&pod).unwrap();
-        let go_after_us = (added_by, bridge) == (Maker::Ferrule, Maker::Go);
+        let go_after_us = (added_by, bridge) == (Origin::Ours, Origin::Reference);
         let mut deleted = runtime.del(&self.network, &attachment);
         if self.ip_masq() && go_after_us {
             // Go before 1.6 removes everything and then fails because its iptables chain does not exist. The
@@ -150,7 +105,7 @@ impl Mixed {
             deleted = runtime.del(&self.network, &attachment);
             *self.left_rules.entry(pod).or_default() += ips.len();
         }
-        if bridge == Maker::Ferrule {
+        if bridge == Origin::Ours {
             self.left_rules.remove(&pod);
         }
         deleted.unwrap_or_else(|error| panic!("DEL of pod{pod} by {who}: {error}"));

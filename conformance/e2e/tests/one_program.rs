@@ -6,42 +6,22 @@
 use std::fs;
 use std::path::Path;
 
-use cni_lab::{Node, Pod, bin_dir};
-use cni_runner::Network;
+use cni_lab::testing::{Origin, PluginDir, TestContext, Trace, host_local, network_config, with_prev};
+use cni_lab::{Pod, bin_dir};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// For each verb, how many programs the plugin executes (by strace), and the result of ADD.
-fn executed(node: &Node, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
-    let tmp = TempDir::new().unwrap();
-    // A wrapper that starts the plugin under strace.
-    let wrapped = tmp.path().join("bin");
-    fs::create_dir(&wrapped).unwrap();
-    let trace = tmp.path().join("trace");
-    let script = format!(
-        "#!/bin/sh\nCNI_PATH={} exec strace -f -qq -e trace=execve -o {}.$CNI_COMMAND {}/bridge\n",
-        folder.display(),
-        trace.display(),
-        folder.display()
-    );
-    fs::write(wrapped.join("bridge"), script).unwrap();
-    fs::set_permissions(wrapped.join("bridge"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let network = Network::from_value(&json!({"name": "one", "cniVersion": "1.1.0", "plugins": [{
-        "type": "bridge", "isDefaultGateway": true, "ipMasq": true,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]}}]}))
-    .unwrap();
-    let runtime = node.runtime([&wrapped]);
+/// For each verb, how many programs the plugin of this folder starts, and the result of ADD.
+fn started(ctx: &TestContext, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
+    let mut ctx = ctx.clone();
+    (ctx.plugin, ctx.path) = (folder.join("bridge"), folder.display().to_string());
     let attachment = pod.attachment("eth0");
-    let result = runtime.add(&network, &attachment).unwrap();
-    runtime.check(&network, &attachment).unwrap();
-    runtime.status(&network).unwrap();
-    runtime.del(&network, &attachment).unwrap();
-    runtime.gc(&network, Some(&[])).unwrap();
-    let count = |verb: &str| {
-        let trace = fs::read_to_string(format!("{}.{verb}", trace.display())).unwrap();
-        trace.lines().filter(|line| line.contains("execve(") && line.ends_with("= 0")).count() - 1
-    };
-    (["ADD", "CHECK", "STATUS", "DEL", "GC"].map(count).to_vec(), result)
+    let keys = json!({"isDefaultGateway": true, "ipMasq": true, "ipam": host_local(&["10.1.2.0/24"])});
+    let conf = network_config("bridge", "1.1.0", &keys);
+    let result = ctx.add(&attachment, &conf);
+    let conf = with_prev(&conf, &result);
+    let programs = |verb| Trace::of(&ctx.node, &ctx.exec(verb, &attachment, &conf), "execve").programs();
+    (["CHECK", "STATUS", "DEL", "ADD", "DEL", "GC"].map(programs).to_vec(), result)
 }
 
 #[test]
@@ -50,12 +30,12 @@ fn links_start_no_process_and_copies_start_one() {
     for name in ["bridge", "host-local"] {
         fs::copy(bin_dir().unwrap().join(name), copies.path().join(name)).unwrap();
     }
-    let node = Node::new().unwrap();
-    let pod = node.pod("pod1").unwrap();
-    let (processes, mut linked) = executed(&node, &pod, &bin_dir().unwrap());
-    assert_eq!(processes, [0; 5]);
-    let (processes, mut copied) = executed(&node, &pod, copies.path());
-    assert_eq!(processes, [1; 5]);
+    let ctx = TestContext::new(PluginDir::installed(Origin::Ours, "bridge"));
+    let pod = ctx.pod("pod1");
+    let (processes, mut linked) = started(&ctx, &pod, &bin_dir().unwrap());
+    assert_eq!(processes, [0; 6]);
+    let (processes, mut copied) = started(&ctx, &pod, copies.path());
+    assert_eq!(processes, [1; 6]);
     // Round robin changes the address, and the kernel chooses the hardware address.
     for result in [&mut linked, &mut copied] {
         result["ips"][0]["address"] = Value::Null;

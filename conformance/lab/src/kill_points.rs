@@ -7,16 +7,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 
-use super::place::{Place, TIMEOUT, eventually};
+use super::place::Place;
+use super::strace;
 use cni_runner::Exec;
 
 /// System calls that change something outside of the process, wait for another process, or end the process.
@@ -52,7 +51,7 @@ impl KillPoint {
         let log = tempfile::NamedTempFile::new()?;
         let path = log.path().to_string_lossy();
         let trace = format!("trace={NOTICED}");
-        let status = place.run(|| run(exec, &["-e", "signal=none", "-e", &trace, "-o", &path]))??;
+        let status = place.run(|| strace::run(exec, &["-e", "signal=none", "-e", &trace, "-o", &path]))??;
         ensure!(status.success(), "{} failed under strace: {status}", exec.command);
         let spare = Arc::new(AtomicUsize::new(0));
         let mut counts = HashMap::new();
@@ -77,7 +76,7 @@ impl KillPoint {
     pub fn kill(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<()> {
         let trace = format!("trace={}", self.name);
         let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
-        let status = place.run(|| run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))??;
+        let status = place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))??;
         // strace ends by the same signal as the plugin.
         if status.signal() == Some(Signal::SIGKILL as i32) {
             return Ok(());
@@ -91,48 +90,4 @@ impl KillPoint {
         );
         Ok(())
     }
-}
-
-/// Runs a call under strace in a process group of its own and waits until all processes of the group have
-/// ended.
-fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
-    let plugin = exec.to_command();
-    // An absolute path, because the call's PATH may not contain strace.
-    let mut command = Command::new("/usr/bin/strace");
-    command.arg("-qq").args(options).arg(plugin.get_program());
-    if !exec.inherit {
-        command.env_clear();
-    }
-    for (name, value) in plugin.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let mut child = command.spawn().context("start strace")?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // Fails with EPIPE if the plugin was killed before it read its input.
-        let _ = pipe.write_all(&exec.stdin);
-    }
-    if !eventually(TIMEOUT, || !matches!(child.try_wait(), Ok(None))) {
-        child.kill()?;
-        bail!("{} is still running after 30 seconds", exec.command);
-    }
-    let status = child.wait()?;
-    if !eventually(TIMEOUT, || !is_group_alive(child.id())) {
-        bail!("{} left a process running", exec.command);
-    }
-    Ok(status)
-}
-
-/// Whether the process group has a process that is not a zombie. proc_pid_stat(5): the fields after the name
-/// in parentheses are state, parent and process group.
-pub fn is_group_alive(group: u32) -> bool {
-    let group = group.to_string();
-    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(&group)
-    })
 }

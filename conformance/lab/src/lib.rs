@@ -45,16 +45,19 @@ mod node_runtime;
 mod place;
 mod pod;
 mod snapshot;
+mod strace;
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation ends the test")]
+pub mod testing;
 
 pub use background::Background;
-pub use bins::{bin_dir, go_bin_dir};
+pub use bins::{bin_dir, bin_dir_for, go_bin_dir};
 pub use client::Client;
 pub use containers::{Containerd, Podman};
 pub use kernel_module::kernel_module;
 pub use kill_points::KillPoint;
-pub use kill_points::is_group_alive;
 pub use node::Node;
 pub use node_runtime::NodeRuntime;
-pub use place::{Place, TIMEOUT, eventually};
+pub use place::{Machine, Place, TIMEOUT, eventually};
 pub use pod::Pod;
 pub use snapshot::Snapshot;
+pub use strace::is_group_alive;

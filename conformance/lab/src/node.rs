@@ -15,10 +15,11 @@ use cni_runner::Runtime;
 
 /// A private network namespace with `lo` up and forwarding off, and a private mount namespace with its own
 /// `/run`, `/var/lib/cni` and `/sys`. Everything else (the plugins, `/tmp`, ...) is shared with the machine.
-#[derive(Debug)]
+/// Clones are the same node.
+#[derive(Debug, Clone)]
 pub struct Node {
     namespaces: Arc<Namespaces>,
-    clients: AtomicUsize,
+    clients: Arc<AtomicUsize>,
 }
 
 impl Node {
@@ -29,7 +30,7 @@ impl Node {
 
     /// Makes a node; needs root.
     pub fn new() -> anyhow::Result<Node> {
-        let node = Node { namespaces: Arc::new(Namespaces::new()?), clients: AtomicUsize::new(0) };
+        let node = Node { namespaces: Arc::new(Namespaces::new()?), clients: Arc::default() };
         node.sh("ip link set lo up")?;
         // A new namespace inherits the machine's IPv4 settings; tests must not depend on them.
         node.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "0"))?.context("turn forwarding off")?;

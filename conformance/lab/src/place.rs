@@ -134,6 +134,16 @@ pub trait Place: Sync {
     }
 }
 
+/// The namespaces of the test itself, for plugins that need no others, such as host-local.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine;
+
+impl Place for Machine {
+    fn enter(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
 /// The usual limit for [`eventually`], where the duration does not matter: long, because test machines are
 /// busy.
 pub const TIMEOUT: Duration = Duration::from_secs(30);

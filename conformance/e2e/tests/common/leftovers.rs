@@ -5,13 +5,8 @@ use cni_lab::{Node, Snapshot, TIMEOUT, eventually};
 /// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
 /// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
 /// last address and lock, and the runtime's own folders.
-const STAY: [&str; 29] = [
+const STAY: [&str; 24] = [
     "ip_forward",
-    "-save nat: table",
-    "-save nat: :PREROUTING",
-    "-save nat: :INPUT",
-    "-save nat: :OUTPUT",
-    "-save nat: :POSTROUTING",
     "nft table ",
     "nft chain ip POSTROUTING",
     "nft chain inet masq_checks",
@@ -51,7 +46,7 @@ pub(crate) fn assert_nothing_left(
     });
     let links: Vec<String> = links.collect();
     let mut ignored: Vec<&str> = links.iter().map(String::as_str).collect();
-    ignored.extend(STAY.iter().chain(known));
+    ignored.extend(STAY.iter().chain(&Snapshot::NAT_BASE_CHAINS).chain(known));
     let before = before.clone().ignoring(&ignored);
     let look = || anyhow::Ok(before.diff(&Snapshot::take(node)?.ignoring(&ignored)));
     // The kernel removes a veth some time after the namespace of its other end.

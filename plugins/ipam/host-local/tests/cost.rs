@@ -4,26 +4,17 @@
 
 mod common;
 
-use std::fs;
-use std::process::Command;
+use cni_lab::Machine;
+use cni_lab::testing::{Expect as _, Trace};
+use common::{Net, OURS};
 
-use common::{Net, OURS, run};
-
-/// Counts a command's system calls with strace(1). The test fails without it.
-fn system_calls(net: &Net, verb: &str, id: &str) -> u64 {
-    let counts = net.root().join("counts");
-    let mut command = net.command("strace", verb, id, "eth0");
-    command.env("PATH", "/usr/bin:/bin").args(["-f", "-c", "-o"]).arg(&counts).arg(OURS);
-    let outcome = run(command, &net.conf);
-    assert!(outcome.success, "{outcome:?}");
-    let text = fs::read_to_string(counts).unwrap();
-    let total = text.lines().find(|line| line.ends_with("total")).unwrap_or_else(|| panic!("{text}"));
-    total.split_whitespace().nth(3).unwrap().parse().unwrap()
+/// Counts a call's system calls.
+fn system_calls(net: &Net, verb: &str, id: &str) -> usize {
+    Trace::of(&Machine, &net.exec(OURS, verb, id, "eth0"), "all").total()
 }
 
 /// Four commands with their numbers of system calls.
-fn costs(reservations: u32) -> [(&'static str, u64); 4] {
-    assert!(Command::new("strace").arg("-V").output().is_ok(), "this test needs strace");
+fn costs(reservations: u32) -> [(&'static str, usize); 4] {
     let net = Net::of("10.0.0.0/16");
     let ip = |n: u32| std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).to_string();
     for n in 2..reservations + 2 {

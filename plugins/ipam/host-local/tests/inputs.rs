@@ -5,151 +5,125 @@
 
 mod common;
 
+use cni_lab::testing::Expect as _;
 use common::{Net, OURS, listing, run};
 use serde_json::{Value, json};
 
 /// Changes of a valid configuration, CNI_ARGS, and the expected code and message. An empty message stands for
 /// any message of the JSON decoder.
-fn rows() -> Vec<(Value, &'static str, u64, &'static str)> {
-    let range = |range: Value| json!({ "/ipam/ranges": [[range]] });
+type Row = (Value, &'static str, u64, String);
+
+fn invalid(changes: Value, msg: &str) -> Row {
+    (changes, "", 7, msg.to_owned())
+}
+
+fn range(range: Value, msg: &str) -> Row {
+    invalid(json!({ "/ipam/ranges": [[range]] }), &format!("invalid range set 0: {msg}"))
+}
+
+fn undecodable(changes: Value) -> Row {
+    (changes, "", 6, String::new())
+}
+
+fn rows() -> Vec<Row> {
     vec![
-        (json!({ "/ipam": null }), "", 7, "IPAM config missing 'ipam' key"),
-        (json!({ "/ipam": "x" }), "", 6, ""),
-        (json!({ "/ipam/ranges": [] }), "", 7, "no IP ranges specified"),
-        (json!({ "/ipam/ranges": [], "/ipam/rangeStart": "10.0.0.5" }), "", 7, "no IP ranges specified"),
-        (json!({ "/ipam/ranges": [[]] }), "", 7, "invalid range set 0: empty range set"),
-        (json!({ "/ipam/ranges": [null] }), "", 7, "invalid range set 0: empty range set"),
-        (json!({ "/ipam/ranges": [[null]] }), "", 7, "invalid range set 0: IP <nil> not v4 nor v6"),
-        (json!({ "/ipam/ranges": [{}] }), "", 6, ""),
-        (json!({ "/ipam/ranges": [[{ "subnet": 5 }]] }), "", 6, ""),
-        (range(json!({})), "", 7, "invalid range set 0: IP <nil> not v4 nor v6"),
-        (range(json!({ "subnet": "" })), "", 7, "invalid CIDR address: "),
-        (range(json!({ "subnet": "10.0.0.0" })), "", 7, "invalid CIDR address: 10.0.0.0"),
-        (
-            range(json!({ "subnet": "10.1.2.0/31" })),
-            "",
-            7,
-            "invalid range set 0: Network 10.1.2.0/31 too small to allocate from",
+        invalid(json!({ "/ipam": null }), "IPAM config missing 'ipam' key"),
+        undecodable(json!({ "/ipam": "x" })),
+        invalid(json!({ "/ipam/ranges": [] }), "no IP ranges specified"),
+        invalid(json!({ "/ipam/ranges": [], "/ipam/rangeStart": "10.0.0.5" }), "no IP ranges specified"),
+        invalid(json!({ "/ipam/ranges": [[]] }), "invalid range set 0: empty range set"),
+        invalid(json!({ "/ipam/ranges": [null] }), "invalid range set 0: empty range set"),
+        invalid(json!({ "/ipam/ranges": [[null]] }), "invalid range set 0: IP <nil> not v4 nor v6"),
+        undecodable(json!({ "/ipam/ranges": [{}] })),
+        undecodable(json!({ "/ipam/ranges": [[{ "subnet": 5 }]] })),
+        range(json!({}), "IP <nil> not v4 nor v6"),
+        invalid(json!({ "/ipam/ranges": [[{ "subnet": "" }]] }), "invalid CIDR address: "),
+        invalid(json!({ "/ipam/ranges": [[{ "subnet": "10.0.0.0" }]] }), "invalid CIDR address: 10.0.0.0"),
+        range(json!({ "subnet": "10.1.2.0/31" }), "Network 10.1.2.0/31 too small to allocate from"),
+        range(json!({ "subnet": "fd00::/127" }), "Network fd00::/127 too small to allocate from"),
+        range(json!({ "subnet": "::ffff:10.1.2.0/120" }), "IPNet IP and Mask version mismatch"),
+        range(
+            json!({ "subnet": "10.1.2.3/24" }),
+            "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
         ),
-        (
-            range(json!({ "subnet": "fd00::/127" })),
-            "",
-            7,
-            "invalid range set 0: Network fd00::/127 too small to allocate from",
+        range(
+            json!({ "subnet": "10.1.2.0/24", "rangeStart": "10.1.3.1" }),
+            "RangeStart 10.1.3.1 not in network 10.1.2.0/24",
         ),
-        (
-            range(json!({ "subnet": "::ffff:10.1.2.0/120" })),
-            "",
-            7,
-            "invalid range set 0: IPNet IP and Mask version mismatch",
+        range(
+            json!({ "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.9", "rangeEnd": "10.1.2.8" }),
+            "RangeStart 10.1.2.9 not in network 10.1.2.0/24",
         ),
-        (
-            range(json!({ "subnet": "10.1.2.3/24" })),
-            "",
-            7,
-            "invalid range set 0: Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
+        range(
+            json!({ "subnet": "10.1.2.0/24", "rangeEnd": "10.1.3.1" }),
+            "RangeEnd 10.1.3.1 not in network 10.1.2.0/24",
         ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "rangeStart": "10.1.3.1" })),
-            "",
-            7,
-            "invalid range set 0: RangeStart 10.1.3.1 not in network 10.1.2.0/24",
-        ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.9", "rangeEnd": "10.1.2.8" })),
-            "",
-            7,
-            "invalid range set 0: RangeStart 10.1.2.9 not in network 10.1.2.0/24",
-        ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "rangeEnd": "10.1.3.1" })),
-            "",
-            7,
-            "invalid range set 0: RangeEnd 10.1.3.1 not in network 10.1.2.0/24",
-        ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "rangeStart": "10.1.2" })),
-            "",
-            7,
+        invalid(
+            json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24", "rangeStart": "10.1.2" }]] }),
             "invalid IP address: 10.1.2",
         ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "gateway": "010.1.2.1" })),
-            "",
-            7,
+        invalid(
+            json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24", "gateway": "010.1.2.1" }]] }),
             "invalid IP address: 010.1.2.1",
         ),
-        (
-            range(json!({ "subnet": "10.1.2.0/24", "gateway": "fd00::1" })),
-            "",
-            7,
-            "invalid range set 0: gateway fd00::1 and network 10.1.2.0/24 have different address families",
+        range(
+            json!({ "subnet": "10.1.2.0/24", "gateway": "fd00::1" }),
+            "gateway fd00::1 and network 10.1.2.0/24 have different address families",
         ),
-        (
+        invalid(
             json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24" }, { "subnet": "fd00::/64" }]] }),
-            "",
-            7,
             "invalid range set 0: mixed address families",
         ),
-        (
+        invalid(
             json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24" }, { "subnet": "10.1.0.0/16" }]] }),
-            "",
-            7,
             "invalid range set 0: subnets 10.1.2.1-10.1.2.254 and 10.1.0.1-10.1.255.254 overlap",
         ),
-        (
+        invalid(
             json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24" }], [{ "subnet": "fd00::/64" }], [{ "subnet": "10.1.0.0/16" }]] }),
-            "",
-            7,
             "range set 0 overlaps with 2",
         ),
-        (
+        invalid(
             json!({ "/cniVersion": "0.2.0", "/ipam/ranges": [[{ "subnet": "10.1.2.0/24" }], [{ "subnet": "10.1.3.0/24" }]] }),
-            "",
-            7,
             "CNI version 0.2.0 does not support more than 1 address per family",
         ),
-        (json!({ "/ipam/subnet": "10.0.0.0/33" }), "", 7, "invalid CIDR address: 10.0.0.0/33"),
-        (json!({ "/ipam/routes": [{ "gw": "10.0.0.1" }] }), "", 7, "invalid CIDR address: "),
-        (json!({ "/ipam/routes": [{ "dst": "0.0.0.0/0", "gw": "x" }] }), "", 7, "invalid IP address: x"),
-        (json!({ "/ipam/routes": [{ "dst": "0.0.0.0/0", "mtu": -1 }] }), "", 6, ""),
-        (json!({ "/ipam/dataDir": 7 }), "", 6, ""),
-        (json!({ "/ipam/resolvConf": "/no/such" }), "", 5, "open /no/such: no such file or directory"),
+        invalid(json!({ "/ipam/subnet": "10.0.0.0/33" }), "invalid CIDR address: 10.0.0.0/33"),
+        invalid(json!({ "/ipam/routes": [{ "gw": "10.0.0.1" }] }), "invalid CIDR address: "),
+        invalid(json!({ "/ipam/routes": [{ "dst": "0.0.0.0/0", "gw": "x" }] }), "invalid IP address: x"),
+        undecodable(json!({ "/ipam/routes": [{ "dst": "0.0.0.0/0", "mtu": -1 }] })),
+        undecodable(json!({ "/ipam/dataDir": 7 })),
         (
+            json!({ "/ipam/resolvConf": "/no/such" }),
+            "",
+            5,
+            "open /no/such: no such file or directory".to_owned(),
+        ),
+        invalid(
             json!({ "/runtimeConfig": { "ips": [null] } }),
-            "",
-            7,
             "cannot understand ip: IP <nil> not v4 nor v6",
         ),
-        (
+        invalid(
             json!({ "/args": { "cni": { "ips": [null] } } }),
-            "",
-            7,
             "cannot understand ip: IP <nil> not v4 nor v6",
         ),
-        (
+        invalid(
             json!({ "/args": { "cni": { "ips": [""] } } }),
-            "",
-            7,
             "cannot understand ip: IP <nil> not v4 nor v6",
         ),
-        (json!({ "/args": { "cni": { "ips": ["bogus"] } } }), "", 7, "invalid IP address bogus"),
-        (json!({ "/runtimeConfig": { "ips": ["10.0.0.5/99"] } }), "", 7, "invalid IP address 10.0.0.5/99"),
-        (
+        invalid(json!({ "/args": { "cni": { "ips": ["bogus"] } } }), "invalid IP address bogus"),
+        invalid(json!({ "/runtimeConfig": { "ips": ["10.0.0.5/99"] } }), "invalid IP address 10.0.0.5/99"),
+        invalid(
             json!({ "/runtimeConfig": { "ipRanges": [{}] } }),
-            "",
-            7,
             "invalid range set 0: IP <nil> not v4 nor v6",
         ),
-        (json!({ "/runtimeConfig": { "ipRanges": [null] } }), "", 7, "invalid range set 0: empty range set"),
-        (json!({ "/runtimeConfig": { "ipRanges": ["x"] } }), "", 6, ""),
-        (json!({}), "IP", 4, "ARGS: invalid pair \"IP\""),
-        (json!({}), "MAC=1", 4, "ARGS: unknown args [\"MAC=1\"]"),
+        invalid(json!({ "/runtimeConfig": { "ipRanges": [null] } }), "invalid range set 0: empty range set"),
+        undecodable(json!({ "/runtimeConfig": { "ipRanges": ["x"] } })),
+        (json!({}), "IP", 4, "ARGS: invalid pair \"IP\"".to_owned()),
+        (json!({}), "MAC=1", 4, "ARGS: unknown args [\"MAC=1\"]".to_owned()),
         (
             json!({}),
             "IP=bogus",
             4,
-            "ARGS: error parsing value of pair \"IP=bogus\": invalid IP address bogus",
+            "ARGS: error parsing value of pair \"IP=bogus\": invalid IP address bogus".to_owned(),
         ),
     ]
 }
@@ -167,11 +141,10 @@ fn invalid_input_fails_and_creates_nothing() {
     for (changes, args, code, msg) in rows() {
         let net = Net::of("10.0.0.0/24");
         let conf = changed(net.conf.clone(), &changes);
-        let mut command = net.command(OURS, "ADD", "c1", "eth0");
-        command.env("CNI_ARGS", args);
+        let command = net.exec(OURS, "ADD", "c1", "eth0").env("CNI_ARGS", args);
         let error = run(command, &conf).error();
-        assert_eq!(error.0, code, "{changes} {args}: {error:?}");
-        assert!(msg.is_empty() && !error.1.is_empty() || error.1 == msg, "{changes} {args}: {error:?}");
+        assert_eq!(error.code, code, "{changes} {args}: {error:?}");
+        assert!(msg.is_empty() && !error.msg.is_empty() || error.msg == msg, "{changes} {args}: {error:?}");
         assert!(listing(net.root()).is_empty(), "{changes}: {:?}", listing(net.root()));
     }
 }
@@ -187,13 +160,12 @@ fn del_works_with_any_configuration() {
         net.add("c2").result();
         let conf = changed(net.conf.clone(), &changes);
         let run_with_args = |verb: &str, conf: &Value| {
-            let mut command = net.command(OURS, verb, "c1", "eth0");
-            command.env("CNI_ARGS", args);
+            let command = net.exec(OURS, verb, "c1", "eth0").env("CNI_ARGS", args);
             run(command, conf)
         };
         if conf["cniVersion"] == "1.0.0" && code != 5 {
             let before = listing(net.root());
-            assert_eq!(run_with_args("CHECK", &conf).error().0, code, "{changes}");
+            assert_eq!(run_with_args("CHECK", &conf).error().code, code, "{changes}");
             assert_eq!(listing(net.root()), before);
         }
         if !uses_other_directory {
@@ -211,8 +183,8 @@ fn status_refuses_the_same_configurations_as_add() {
             continue;
         }
         let net = Net::of("10.0.0.0/24").with(|conf| conf["cniVersion"] = "1.1.0".into());
-        let error = run(net.command(OURS, "STATUS", "", ""), &changed(net.conf.clone(), &changes)).error();
-        assert_eq!(error.0, 50, "{changes}");
-        assert!(msg.is_empty() || error.1 == msg, "{changes}: {error:?}");
+        let error = run(net.exec(OURS, "STATUS", "", ""), &changed(net.conf.clone(), &changes)).error();
+        assert_eq!(error.code, 50, "{changes}");
+        assert!(msg.is_empty() || error.msg == msg, "{changes}: {error:?}");
     }
 }

@@ -8,20 +8,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 
-use cni_lab::{KillPoint, Node};
-use cni_runner::{Attachment, Exec};
-use common::{GO, Net, OURS, Outcome, finish, listing, run, start};
+use cni_lab::testing::{Expect, at_once};
+use cni_lab::{KillPoint, Machine, Node};
+use cni_runner::{Exec, Output};
+use common::{Net, OURS, go, listing};
 use serde_json::json;
 
 const CONTAINERS: usize = 64;
 const ROUNDS: usize = 50;
 
-/// Starts one process for each container at the same time. Returns their outcomes in order.
-fn run_concurrently(net: &Net, verb: &str, ids: &[String]) -> Vec<Outcome> {
-    let conf = net.conf.to_string();
-    let children: Vec<_> =
-        ids.iter().map(|id| start(net.command(OURS, verb, id, "eth0"), conf.as_bytes())).collect();
-    children.into_iter().map(finish).collect()
+/// Makes one call for each container at the same time. Returns their outputs in order.
+fn run_concurrently(net: &Net, verb: &str, ids: &[String]) -> Vec<Output> {
+    let calls: Vec<Exec> = ids.iter().map(|id| net.exec(OURS, verb, id, "eth0")).collect();
+    at_once(&Machine, &calls)
 }
 
 #[test]
@@ -40,10 +39,10 @@ fn concurrent_adds_and_dels_neither_duplicate_nor_leak() {
             run_concurrently(&net, "ADD", &more)
                 .iter()
                 .for_each(|outcome| assert_eq!(outcome.ips().len(), 1));
-            dels.join().unwrap().iter().for_each(Outcome::ok);
+            dels.join().unwrap().iter().for_each(Expect::ok);
         });
         assert_eq!(net.reservations().len(), more.len(), "round {round}");
-        run_concurrently(&net, "DEL", &more).iter().for_each(Outcome::ok);
+        run_concurrently(&net, "DEL", &more).iter().for_each(Expect::ok);
         assert!(net.reservations().is_empty(), "round {round}");
     }
 }
@@ -54,7 +53,7 @@ fn one_of_several_equal_adds_succeeds() {
     let net = Net::of("10.0.0.0/24");
     for _ in 0..10 {
         let outcomes = run_concurrently(&net, "ADD", &vec!["c1".to_owned(); 8]);
-        assert_eq!(outcomes.iter().filter(|outcome| outcome.success).count(), 1);
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.success()).count(), 1);
         assert_eq!(net.reservations().len(), 1);
         net.del("c1").ok();
     }
@@ -68,9 +67,9 @@ fn del_and_gc_clean_up_after_killed_commands() {
     for verb in ["ADD", "DEL"] {
         let (_net, exec) = killable_command(verb);
         let kill_points = KillPoint::all(&node, &exec).unwrap();
-        let removals: [fn(&Net) -> Outcome; 3] = [
+        let removals: [fn(&Net) -> Output; 3] = [
             |net| net.del("killed"),
-            |net| run(net.command(GO, "DEL", "killed", "eth0"), &net.conf),
+            |net| net.exec(go(), "DEL", "killed", "eth0").run().unwrap(),
             |net| net.gc(json!([{ "containerID": "live", "ifname": "eth0" }])),
         ];
         for (kill_point, remove) in
@@ -102,7 +101,6 @@ fn killable_command(verb: &str) -> (Net, Exec) {
     if verb == "DEL" {
         net.add("killed").result();
     }
-    let attachment = Attachment::new("killed", "/some/where", "eth0");
-    let exec = Exec::new(OURS, verb).attachment(&attachment).stdin(net.conf.to_string());
+    let exec = net.exec(OURS, verb, "killed", "eth0");
     (net, exec)
 }

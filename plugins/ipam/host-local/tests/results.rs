@@ -6,10 +6,10 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
-use common::{GO, Net, OURS, listing, run};
+use cni_lab::Machine;
+use cni_lab::testing::{Expect as _, in_place_of_the_plugin, run_command, stdin_file};
+use common::{Net, OURS, go, listing, run};
 use serde_json::{Value, json};
 
 fn dual() -> Net {
@@ -86,11 +86,11 @@ fn each_version_has_its_layout() {
 #[test]
 fn store_equals_the_references() {
     let theirs = dual();
-    run(theirs.command(GO, "ADD", "c1", "eth0"), &theirs.conf).result();
-    run(theirs.command(GO, "ADD", "c1", "eth1"), &theirs.conf).result();
+    theirs.exec(go(), "ADD", "c1", "eth0").run().unwrap().result();
+    theirs.exec(go(), "ADD", "c1", "eth1").run().unwrap().result();
     let ours = dual();
     ours.add("c1").result();
-    run(ours.command(OURS, "ADD", "c1", "eth1"), &ours.conf).result();
+    ours.exec(OURS, "ADD", "c1", "eth1").run().unwrap().result();
     assert_eq!(ours.files(), theirs.files());
     assert_eq!(ours.files()["10.1.2.9"], "c1\r\neth0");
     assert_eq!(ours.files()["last_reserved_ip.1"], "2001:db8::3");
@@ -105,10 +105,9 @@ fn store_equals_the_references() {
 #[test]
 fn modes_do_not_depend_on_the_umask() {
     let net = Net::of("10.0.0.0/24");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "umask 0; exec \"$0\"", OURS]).env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", "c1");
-    shell.env("CNI_IFNAME", "eth0").env("CNI_NETNS", "/some/where").arg0("sh");
-    run(shell, &net.conf).result();
+    let exec = net.exec(OURS, "ADD", "c1", "eth0");
+    let shell = &mut in_place_of_the_plugin("sh", &["-c", "umask 0; exec \"$0\"", OURS], &exec);
+    run_command(&Machine, shell.stdin(stdin_file(&exec))).result();
     let modes: Vec<(String, u32)> = listing(&net.root().join("data"))
         .into_iter()
         .filter(|(_, (mode, _))| mode & 0o170_000 != 0o120_000)
@@ -137,8 +136,9 @@ fn requested_addresses_of_all_sources() {
         conf["runtimeConfig"] = json!({ "ips": ["fd00::9", "10.0.1.66/24"] });
     });
     let add = |conf: &Value| {
-        let mut command = net.command(OURS, "ADD", "c1", "eth0");
-        command.env("CNI_ARGS", "IgnoreUnknown=1;IP=10.0.1.67;K8S_POD_NAME=x");
+        let command = net
+            .exec(OURS, "ADD", "c1", "eth0")
+            .env("CNI_ARGS", "IgnoreUnknown=1;IP=10.0.1.67;K8S_POD_NAME=x");
         let ips = run(command, conf).ips();
         net.del("c1").ok();
         ips
@@ -173,12 +173,12 @@ fn order_of_range_sets_of_all_sources() {
 fn round_robin_continues_across_both_programs() {
     let net = Net::of("10.0.0.0/29");
     let mut got = Vec::new();
-    for (i, program) in [OURS, GO, OURS, GO, OURS].iter().enumerate() {
-        got.extend(run(net.command(program, "ADD", &format!("c{i}"), "eth0"), &net.conf).ips());
+    for (i, program) in [OURS, go(), OURS, go(), OURS].iter().enumerate() {
+        got.extend(net.exec(program, "ADD", &format!("c{i}"), "eth0").run().unwrap().ips());
     }
     assert_eq!(got, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
     let full = "failed to allocate for range 0: no IP addresses available in range set: 10.0.0.1-10.0.0.6";
-    assert_eq!(net.add("c9").error(), (999, full.to_owned()));
+    assert_eq!(net.add("c9").error().pair(), (999, full.to_owned()));
     net.del("c1").ok();
     assert_eq!(net.add("c9").ips(), ["10.0.0.3"]);
 }

@@ -6,7 +6,8 @@ mod common;
 
 use std::fs;
 
-use common::{GO, Net, OURS, age, listing, run};
+use cni_lab::testing::Expect as _;
+use common::{Net, OURS, age, go, listing, run};
 use rustix::fs::{XattrFlags, setxattr};
 use serde_json::{Value, json};
 
@@ -21,19 +22,18 @@ fn second_add_fails_and_changes_nothing() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
     let before = listing(&net.store());
-    let (code, msg) = net.add("c1").error();
+    let (code, msg) = net.add("c1").error().pair();
     assert_eq!(
         (code, msg),
         (999, format!("failed to allocate for range 0: 10.0.0.2 has been allocated to c1, {DUPLICATE}"))
     );
     assert_eq!(listing(&net.store()), before);
     // The reference would assign a second address if one is requested.
-    let mut command = net.command(OURS, "ADD", "c1", "eth0");
-    command.env("CNI_ARGS", "IP=10.0.0.77");
-    assert!(run(command, &net.conf).error().1.ends_with(DUPLICATE));
+    let command = net.exec(OURS, "ADD", "c1", "eth0").env("CNI_ARGS", "IP=10.0.0.77");
+    assert!(run(command, &net.conf).error().msg.ends_with(DUPLICATE));
     assert_eq!(listing(&net.store()), before);
     // Another interface of the container is another attachment.
-    run(net.command(OURS, "ADD", "c1", "eth1"), &net.conf).result();
+    net.exec(OURS, "ADD", "c1", "eth1").run().unwrap().result();
     assert_eq!(net.reservations().len(), 2);
 }
 
@@ -41,7 +41,7 @@ fn second_add_fails_and_changes_nothing() {
 fn failed_add_releases_only_its_own_addresses() {
     let net = dual();
     net.seed("fd00::5", "c1\r\neth0");
-    let (_, msg) = net.add("c1").error();
+    let msg = net.add("c1").error().msg;
     assert_eq!(msg, format!("failed to allocate for range 1: fd00::5 has been allocated to c1, {DUPLICATE}"));
     assert_eq!(net.reservations(), [("fd00::5".to_owned(), "c1\r\neth0".to_owned())].into());
     // The address that ADD reserved and released again is free.
@@ -57,7 +57,7 @@ fn full_later_set_releases_addresses_of_earlier_sets() {
         net.seed(&format!("fd00::{n}"), &format!("other{n}\r\neth0"));
     }
     let before = net.reservations();
-    let (code, msg) = net.add("c1").error();
+    let (code, msg) = net.add("c1").error().pair();
     let expected = "failed to allocate for range 1: no IP addresses available in range set: fd00::1-fd00::7";
     assert_eq!((code, msg.as_str()), (999, expected));
     assert_eq!(net.reservations(), before);
@@ -78,7 +78,7 @@ fn unavailable_requested_addresses() {
     ] {
         let net = dual().with(|conf| conf["args"] = json!({ "cni": { "ips": ips } }));
         net.seed("fd00::3", "other\r\neth0");
-        assert_eq!(net.add("c1").error(), (999, msg.to_owned()));
+        assert_eq!(net.add("c1").error().pair(), (999, msg.to_owned()));
         assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["fd00::3"]);
     }
 }
@@ -87,7 +87,7 @@ fn unavailable_requested_addresses() {
 fn failing_last_step_leaks_no_address() {
     let net = dual();
     fs::create_dir_all(net.store().join("last_reserved_ip.1")).unwrap();
-    let (code, msg) = net.add("c1").error();
+    let (code, msg) = net.add("c1").error().pair();
     assert_eq!(code, 5, "{msg}");
     assert!(msg.contains("last_reserved_ip.1"), "{msg}");
     let names: Vec<_> = fs::read_dir(net.store()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -108,7 +108,7 @@ fn attachment_keeps_its_address_across_a_boot() {
         }
         assert_eq!(net.add("c1").ips(), ["10.0.0.5", "fd00::5"]);
         assert_eq!(net.reservations().into_values().collect::<Vec<_>>(), ["c1\r\neth0"; 2]);
-        assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+        assert!(net.add("c1").error().msg.ends_with(DUPLICATE));
         net.del("c1").ok();
         assert!(net.reservations().is_empty());
     }
@@ -121,7 +121,7 @@ fn boot_id_takes_precedence_over_mtime() {
     net.add("c1").result();
     let file = net.store().join("10.0.0.2");
     age(&file);
-    assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+    assert!(net.add("c1").error().msg.ends_with(DUPLICATE));
     fs::File::options().write(true).open(&file).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     let other = b"00000000-0000-4000-8000-000000000000";
     setxattr(&file, "user.ferrule.boot", other, XattrFlags::REPLACE).unwrap();
@@ -163,8 +163,8 @@ fn full_range_reuses_addresses_of_an_earlier_boot() {
     assert_eq!(net.add("c2").ips(), ["10.0.0.4"]);
     let last = net.add("c3");
     assert_eq!(last.ips(), ["10.0.0.2"]);
-    assert!(last.stderr.contains("10.0.0.2"), "{last:?}");
-    assert_eq!(net.add("c4").error().0, 999);
+    assert!(last.stderr_text().contains("10.0.0.2"), "{last:?}");
+    assert_eq!(net.add("c4").error().code, 999);
     assert_eq!(net.reservations()["10.0.0.3"], "kept for the printer");
     // A late DEL of the attachment that had the address before does not release it.
     net.del("old").ok();
@@ -175,7 +175,7 @@ fn full_range_reuses_addresses_of_an_earlier_boot() {
 fn legacy_reservations_block_all_interfaces_and_are_released_last() {
     let net = Net::of("10.0.0.0/24");
     net.seed("10.0.0.8", "c1");
-    assert!(net.add("c1").error().1.ends_with(DUPLICATE));
+    assert!(net.add("c1").error().msg.ends_with(DUPLICATE));
     net.check(OURS, "c1", &["10.0.0.8".to_owned()]).ok();
     net.seed("10.0.0.9", "c1\r\neth0\n");
     net.del("c1").ok();
@@ -188,7 +188,7 @@ fn legacy_reservations_block_all_interfaces_and_are_released_last() {
 fn del_removes_only_addresses_of_its_attachment() {
     let net = Net::of("10.0.0.0/24");
     net.add("c1").result();
-    run(net.command(OURS, "ADD", "c1", "eth1"), &net.conf).result();
+    net.exec(OURS, "ADD", "c1", "eth1").run().unwrap().result();
     net.add("c2").result();
     net.seed("note", "c1\r\neth0");
     net.seed("last_reserved_ip.7", "c1");
@@ -210,10 +210,10 @@ fn only_add_creates_directories() {
     net.del("c1").ok();
     net.gc(json!([])).ok();
     let msg = "host-local: Failed to find address added by container c1";
-    assert_eq!(net.check(OURS, "c1", &["10.0.0.2".to_owned()]).error(), (999, msg.to_owned()));
+    assert_eq!(net.check(OURS, "c1", &["10.0.0.2".to_owned()]).error().pair(), (999, msg.to_owned()));
     let mut status_conf = net.conf.clone();
     status_conf["cniVersion"] = "1.1.0".into();
-    run(net.command(OURS, "STATUS", "", ""), &status_conf).ok();
+    run(net.exec(OURS, "STATUS", "", ""), &status_conf).ok();
     assert!(listing(net.root()).is_empty());
     net.seed("10.0.0.2", "c1\r\neth0");
     net.check(OURS, "c1", &["10.0.0.2".to_owned()]).ok();
@@ -232,25 +232,25 @@ fn check_compares_reservations_with_the_result() {
     // The result may contain addresses of other plugins and interfaces, or no addresses at all.
     net.check(OURS, "c1", &[&["192.0.2.1".to_owned()], ips.as_slice()].concat()).ok();
     net.check(OURS, "c1", &[]).ok();
-    let (code, msg) = net.check(OURS, "c1", &["10.0.0.6".to_owned()]).error();
+    let (code, msg) = net.check(OURS, "c1", &["10.0.0.6".to_owned()]).error().pair();
     assert_eq!(code, 999);
     assert!(msg.contains("10.0.0.2, fd00::2"), "{msg}");
-    assert_eq!(net.run("CHECK", "c1").error(), (7, "Required prevResult missing".to_owned()));
+    assert_eq!(net.run("CHECK", "c1").error().pair(), (7, "Required prevResult missing".to_owned()));
     assert_eq!(listing(net.root()), before);
     // One of two addresses is not reserved, reserved for another container, or reserved for another interface
     // (accepted).
     let six = net.store().join("fd00::2");
     fs::remove_file(&six).unwrap();
     let msg = "host-local: address fd00::2 of container c1 is not reserved";
-    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    assert_eq!(net.check(OURS, "c1", &ips).error().pair(), (999, msg.to_owned()));
     net.check(OURS, "c1", &ips[..1]).ok();
     net.seed("fd00::2", "c2\r\neth0");
-    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    assert_eq!(net.check(OURS, "c1", &ips).error().pair(), (999, msg.to_owned()));
     net.seed("fd00::2", "c1\r\neth1");
     net.check(OURS, "c1", &ips).ok();
     net.del("c1").ok();
     let msg = "host-local: Failed to find address added by container c1";
-    assert_eq!(net.check(OURS, "c1", &ips).error(), (999, msg.to_owned()));
+    assert_eq!(net.check(OURS, "c1", &ips).error().pair(), (999, msg.to_owned()));
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn gc_keeps_valid_attachments_and_placeholders() {
         ["10.0.0.3", "10.0.0.50", "10.0.0.52", "10.0.0.53", "last_reserved_ip.0", "lock", "note"]
     );
     net.del("c1").ok();
-    assert!(net.add("c2").error().1.ends_with(DUPLICATE));
+    assert!(net.add("c2").error().msg.ends_with(DUPLICATE));
     net.gc(Value::Null).ok();
     let remaining: Vec<String> = net.reservations().into_keys().collect();
     assert_eq!(remaining, ["10.0.0.52", "10.0.0.53", "note"]);
@@ -316,7 +316,7 @@ fn damaged_index_changes_no_outcome() {
         net.add("c2").result();
         damage(&net.root().join("data/.ferrule"));
         net.check(OURS, "c1", &["10.0.0.2".to_owned()]).ok();
-        assert!(net.add("c1").error().1.ends_with(DUPLICATE), "{i}");
+        assert!(net.add("c1").error().msg.ends_with(DUPLICATE), "{i}");
         damage_again(&net, *damage);
         net.del("c1").ok();
         assert_eq!(net.reservations().into_keys().collect::<Vec<_>>(), ["10.0.0.3"], "{i}");
@@ -337,12 +337,12 @@ fn changes_of_the_reference_are_always_noticed() {
     for i in 0..25 {
         net.add(&format!("ours{i}")).result();
         let id = format!("theirs{i}");
-        run(net.command(GO, "ADD", &id, "eth0"), &net.conf).result();
-        assert!(net.add(&id).error().1.ends_with(DUPLICATE), "{i}");
-        run(net.command(GO, "DEL", &id, "eth0"), &net.conf).ok();
+        net.exec(go(), "ADD", &id, "eth0").run().unwrap().result();
+        assert!(net.add(&id).error().msg.ends_with(DUPLICATE), "{i}");
+        net.exec(go(), "DEL", &id, "eth0").run().unwrap().ok();
         net.add(&id).result();
-        run(net.command(GO, "DEL", &id, "eth0"), &net.conf).ok();
-        run(net.command(GO, "ADD", &id, "eth0"), &net.conf).result();
+        net.exec(go(), "DEL", &id, "eth0").run().unwrap().ok();
+        net.exec(go(), "ADD", &id, "eth0").run().unwrap().result();
         net.del(&id).ok();
     }
     assert_eq!(net.reservations().len(), 25);

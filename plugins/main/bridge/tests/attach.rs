@@ -9,19 +9,19 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use cni_lab::testing::{
+    StubIpam, TestContext, VERSIONS, addresses, assert_layout, assert_unchanged, flags, has_check,
+    host_local, is_per_family, link, mac, overlay, ports, routes, sysctl, try_link, with_prev,
+};
 use cni_lab::{Node, Place, Pod, Snapshot};
 use cni_runner::{Attachment, Exec};
-use common::{
-    Stub, TestContext, VERSIONS, addresses, assert_layout, assert_only_shared_changed, assert_unchanged,
-    config, flags, has_check, host_local, is_per_family, link, mac, overlay, ports, routes, sysctl, try_link,
-    wait_for_dad, with_prev,
-};
+use common::{assert_only_shared_changed, config, ours, wait_for_dad, with_stub};
 use serde_json::{Value, json};
 
 /// Makes ADD, CHECK and two DELs. The stub IPAM plugin assigns these addresses.
 fn add_check_del(version: &str, assigned: &[&str]) {
-    let stub = Stub::assigning(version, assigned);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning(version, assigned);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let attachment = pod.attachment("eth0");
     let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
@@ -131,7 +131,7 @@ fn without_ipam_since_0_3_0() {
 
 #[test]
 fn without_ipam_before_0_3_0_is_refused_before_anything_is_created() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     for version in ["", "0.1.0", "0.2.0"] {
@@ -145,8 +145,8 @@ fn without_ipam_before_0_3_0_is_refused_before_anything_is_created() {
 /// With our host-local, in every version that it supports.
 #[test]
 fn host_local_in_its_versions() {
-    let ctx = TestContext::new();
-    let answer = ctx.node.call(&Exec::new(ctx.bins.join("host-local"), "VERSION")).unwrap();
+    let ctx = ours();
+    let answer = ctx.node.call(&Exec::new(ctx.plugins.path().join("host-local"), "VERSION")).unwrap();
     let versions = answer.document().unwrap()["supportedVersions"].as_array().unwrap().clone();
     assert!(versions.contains(&json!("1.0.0")));
     for version in versions.iter().map(|version| version.as_str().unwrap()) {
@@ -156,22 +156,22 @@ fn host_local_in_its_versions() {
         let result = ctx.add(&pod.attachment("eth0"), &conf);
         assert_layout(version, &result);
         assert_eq!(addresses(&pod, "eth0"), reported_addresses(version, &result));
-        assert_eq!(ctx.reservations().len(), 2);
+        assert_eq!(ctx.reservations("net").len(), 2);
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -c 1 -W 2 fd00:1::1").unwrap();
         let prev = with_prev(&conf, &result);
         if has_check(version) {
             ctx.check(&pod.attachment("eth0"), &prev);
         }
         ctx.del(&pod.attachment("eth0"), &conf);
-        assert!(ctx.reservations().is_empty(), "{version}");
+        assert!(ctx.reservations("net").is_empty(), "{version}");
     }
 }
 
 /// A missing, empty or null `cniVersion` means 0.1.0.
 #[test]
 fn empty_version_means_0_1_0() {
-    let stub = Stub::assigning("0.1.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("0.1.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     for (name, version) in [("empty", json!("")), ("null", json!(null))] {
         let pod = ctx.pod(name);
         let conf = config("", &json!({"cniVersion": version, "ipam": {"type": "stub"}}));
@@ -186,7 +186,7 @@ fn empty_version_means_0_1_0() {
 #[test]
 fn first_ipv6_packet_gets_through() {
     for round in 0..5 {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let ipam = host_local(&["fd00:1::/64", "10.1.0.0/24"]);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
         for (name, target) in [("one", "fd00:1::1"), ("two", "fd00:1::1"), ("three", "fd00:1::2")] {
@@ -219,7 +219,7 @@ fn add_waits_for_ipv6_addresses_on_a_busy_machine() {
         }
         let rounds = || {
             for _ in 0..4 {
-                let ctx = TestContext::new();
+                let ctx = ours();
                 let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
                 for number in 2..7 {
                     let pod = ctx.pod(&format!("pod{number}"));
@@ -244,7 +244,7 @@ fn has_joined<P: Place>(place: &P, name: &str, last: u8) -> bool {
 
 #[test]
 fn pods_reach_gateways_other_pods_and_outside() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let client = ctx.node.outside_client("192.0.2.0/24").unwrap();
     let client6 = ctx.node.outside_client("2001:db8::/64").unwrap();
     wait_for_dad(&ctx, &client6);
@@ -271,7 +271,7 @@ fn pods_reach_gateways_other_pods_and_outside() {
 #[test]
 fn first_ipv6_packet_from_outside_gets_through() {
     for _ in 0..3 {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let client = ctx.node.outside_client("2001:db8::/64").unwrap();
         wait_for_dad(&ctx, &client);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
@@ -283,7 +283,7 @@ fn first_ipv6_packet_from_outside_gets_through() {
 
 #[test]
 fn sandbox_equals_cni_netns() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = config("1.0.0", &json!({}));
     ctx.node.sh("ln -s /run/netns /run/elsewhere").unwrap();
     let pod = ctx.pod("pod1");
@@ -307,8 +307,8 @@ fn sandbox_equals_cni_netns() {
 #[test]
 fn prev_result_is_passed_on() {
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        let stub = Stub::assigning(version, &["10.1.0.2/24"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning(version, &["10.1.0.2/24"]);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let mut earlier = json!({
             "cniVersion": version,
@@ -345,8 +345,8 @@ fn prev_result_is_passed_on() {
 
 #[test]
 fn ipam_gets_the_unchanged_input() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     let attachment = ctx.pod("pod1").attachment("eth0").with_args("IgnoreUnknown=1;K8S_POD_NAME=x");
     // Key order, white space and unknown keys must not change.
     let conf = r#" {"zzz": [1e3, "é<&>"], "type":"bridge","name":"net",  "ipam":{"type":"stub","x":{}},
@@ -369,7 +369,7 @@ fn ipam_gets_the_unchanged_input() {
 
 #[test]
 fn two_interfaces_of_a_container_on_one_network() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
     let pod = ctx.pod("pod1");
     ctx.add(&pod.attachment("eth0"), &conf);
@@ -378,7 +378,7 @@ fn two_interfaces_of_a_container_on_one_network() {
     assert_eq!(ports(&ctx.node, "br0").len(), 2);
     ctx.del(&pod.attachment("eth0"), &conf);
     assert_eq!(addresses(&pod, "eth1"), ["10.1.0.3/24"]);
-    assert_eq!(ctx.reservations(), ["10.1.0.3"]);
+    assert_eq!(ctx.reservations("net"), ["10.1.0.3"]);
     ctx.check(&pod.attachment("eth1"), &with_prev(&conf, &second));
     ctx.del(&pod.attachment("eth1"), &conf);
     assert!(ports(&ctx.node, "br0").is_empty());
@@ -387,7 +387,7 @@ fn two_interfaces_of_a_container_on_one_network() {
 /// The bridge keeps its MAC address while ports are added and removed: neighbours have cached it.
 #[test]
 fn bridge_keeps_its_mac_address() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
     let pods: Vec<Pod> = (0..4).map(|n| ctx.pod(&format!("pod{n}"))).collect();
     ctx.add(&pods[0].attachment("eth0"), &conf);
@@ -405,7 +405,7 @@ fn bridge_keeps_its_mac_address() {
 
 #[test]
 fn routers_in_containers_do_not_configure_the_host() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({})));
     for interface in &result["interfaces"].as_array().unwrap()[..2] {
         let name = interface["name"].as_str().unwrap();
@@ -416,7 +416,7 @@ fn routers_in_containers_do_not_configure_the_host() {
 /// Some container images disable IPv6 by default.
 #[test]
 fn ipv6_is_enabled_if_an_address_needs_it() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     pod.sh("for i in default lo; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done").unwrap();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["fd00:1::/64"])}));
@@ -433,7 +433,7 @@ fn ipv6_is_enabled_if_an_address_needs_it() {
 /// at once.
 #[test]
 fn addresses_are_announced() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     ctx.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"ipam": host_local(&["10.1.0.0/24"])})));
     assert_eq!(sysctl(&pod, "ipv4/conf/eth0/arp_notify"), "1");

@@ -4,9 +4,10 @@
 
 mod common;
 
+use cni_lab::testing::{Expect as _, StubIpam, assert_unchanged, overlay};
 use cni_lab::{Place, Snapshot};
 use cni_runner::Exec;
-use common::{Failure, Stub, TestContext, assert_unchanged, config, overlay};
+use common::{config, ours, with_stub};
 use serde_json::{Value, json};
 
 /// One invalid input and the expected error.
@@ -142,10 +143,10 @@ fn configurations() -> Vec<BadInput> {
 /// On a node with the bridge and on one without it.
 #[test]
 fn invalid_input_fails_and_changes_nothing() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
     std::fs::create_dir(stub.dir().join("folder")).unwrap();
     for has_bridge in [false, true] {
-        let ctx = TestContext::with_stub(&stub);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let base = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
         if has_bridge {
@@ -158,7 +159,7 @@ fn invalid_input_fails_and_changes_nothing() {
             println!("{}", bad.name);
             let exec = ctx.exec("ADD", &pod.attachment("eth0"), &overlay(&base, &bad.keys));
             let output = ctx.node.call(&(bad.change)(exec)).unwrap();
-            Failure::of(&output).expect(bad.code, bad.text);
+            output.error().expect(bad.code, bad.text);
             assert_eq!(output.stderr_text(), "", "stderr");
             // Only the kernel refuses the reserved names, after the bridge has been made.
             if bad.name.contains("reserved") && !has_bridge {
@@ -185,8 +186,8 @@ fn links<P: Place>(place: &P) -> String {
 
 #[test]
 fn without_cni_command_it_prints_its_name() {
-    let ctx = TestContext::new();
-    let output = ctx.node.call(&Exec::new(ctx.bins.join("bridge"), "")).unwrap();
+    let ctx = ours();
+    let output = ctx.node.call(&Exec::new(ctx.plugins.path().join("bridge"), "")).unwrap();
     assert!(output.success());
     assert_eq!(output.stdout_text(), "");
     assert!(output.stderr_text().starts_with("CNI bridge plugin v"), "{}", output.stderr_text());
@@ -194,7 +195,7 @@ fn without_cni_command_it_prints_its_name() {
 
 #[test]
 fn unknown_verbs() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     for verb in ["add", "NOPE", "ADD "] {
         let failure = ctx.fail(verb, &pod.attachment("eth0"), &config("1.0.0", &json!({})));
@@ -205,13 +206,13 @@ fn unknown_verbs() {
 /// Standard input may arrive in pieces.
 #[test]
 fn slow_input_is_read_to_the_end() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     ctx.pod("pod1");
     let script = format!(
         "(printf '{{\"cniVersion\": \"1.0.0\", \"name\"'; sleep 0.2; printf ': \"net\", \"type\": \"bridge\"}}') | \
-         CNI_COMMAND=ADD CNI_CONTAINERID=pod1 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/pod1 CNI_PATH={} {}/bridge",
+         CNI_COMMAND=ADD CNI_CONTAINERID=pod1 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/pod1 CNI_PATH={} {}",
         ctx.path,
-        ctx.bins.display()
+        ctx.plugin.display()
     );
     let result: Value = serde_json::from_str(&ctx.node.sh(&script).unwrap()).unwrap();
     assert_eq!(result["interfaces"][0]["name"], "cni0");

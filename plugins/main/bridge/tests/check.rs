@@ -7,9 +7,10 @@ mod common;
 
 use std::process::Command;
 
+use cni_lab::testing::{StubIpam, TestContext, assert_unchanged, host_local, overlay, try_link, with_prev};
 use cni_lab::{Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
-use common::{Stub, TestContext, assert_unchanged, config, host_local, overlay, try_link, with_prev};
+use common::{config, ours, with_stub};
 use serde_json::{Value, json};
 
 /// An attachment with every object that CHECK looks at.
@@ -22,7 +23,7 @@ struct Attached {
 
 impl Attached {
     fn new(version: &str, keys: &Value) -> Attached {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.50.0.0/16", "table": 123}, {"dst": "::/0"}]);
         let ipam = overlay(&host_local(&["10.1.0.0/24", "fd00:1::/64"]), &json!({"routes": routes}));
@@ -74,7 +75,7 @@ fn check_passes_right_after_the_first_add() {
 #[test]
 fn without_ipam() {
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let conf = config(version, &json!({"ipMasq": true, "isGateway": true}));
         let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -289,8 +290,8 @@ fn another_path_of_the_namespace_is_accepted() {
 
 #[test]
 fn ipams_check_error_is_reported() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
     let prev = with_prev(&conf, &ctx.add(&pod.attachment("eth0"), &conf));

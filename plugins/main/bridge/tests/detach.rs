@@ -4,12 +4,13 @@
 
 mod common;
 
+use cni_lab::testing::{
+    Expect as _, Origin, StubIpam, TestContext, assert_unchanged, host_local, mac, overlay, ports, try_link,
+    with_prev,
+};
 use cni_lab::{Place as _, Pod, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
-use common::{
-    SHARED, Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, mac,
-    overlay, ports, try_link, with_prev,
-};
+use common::{SHARED, assert_only_shared_changed, config, ours, plugins, with_stub};
 use serde_json::{Value, json};
 
 /// A pod with host-local addresses and masquerading, and snapshots from before its ADD.
@@ -24,7 +25,7 @@ struct Attached {
 
 impl Attached {
     fn new() -> Attached {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}));
@@ -33,12 +34,17 @@ impl Attached {
         ctx.add(&other.attachment("eth0"), &conf);
         let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
         let result = ctx.add(&pod.attachment("eth0"), &conf);
-        assert_eq!((ports(&ctx.node, "br0").len(), ctx.reservations().len()), (2, 4));
+        assert_eq!((ports(&ctx.node, "br0").len(), ctx.reservations("net").len()), (2, 4));
         Attached { ctx, pod, conf, result, before, pod_before }
     }
 
     fn port(&self) -> &str {
         self.result["interfaces"][1]["name"].as_str().unwrap()
+    }
+
+    /// DEL's configuration with `prevResult` or without it.
+    fn conf_of_del(&self, with_result: bool) -> Value {
+        if with_result { with_prev(&self.conf, &self.result) } else { self.conf.clone() }
     }
 
     /// Makes DEL twice. Both must succeed and leave nothing on the node.
@@ -53,7 +59,7 @@ impl Attached {
         // The kernel may still be tearing the namespace down.
         eventually(TIMEOUT, || try_link(&self.ctx.node, self.port()).is_none());
         assert_only_shared_changed(&self.ctx, &self.before, what);
-        assert_eq!(self.ctx.reservations().len(), 2, "{what}");
+        assert_eq!(self.ctx.reservations("net").len(), 2, "{what}");
     }
 }
 
@@ -61,8 +67,7 @@ impl Attached {
 fn with_everything_in_place() {
     for with_result in [true, false] {
         let attached = Attached::new();
-        let conf =
-            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        let conf = attached.conf_of_del(with_result);
         attached.del(&attached.pod.attachment("eth0"), &conf, "DEL");
         assert_unchanged(&attached.pod, &attached.pod_before, "DEL has left something in the pod");
     }
@@ -72,8 +77,7 @@ fn with_everything_in_place() {
 fn without_a_namespace_path_the_link_is_found_by_identity() {
     for with_result in [true, false] {
         let attached = Attached::new();
-        let conf =
-            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        let conf = attached.conf_of_del(with_result);
         attached.del(&Attachment::new("pod1", "", "eth0"), &conf, "DEL without CNI_NETNS");
         assert_unchanged(&attached.pod, &attached.pod_before, "DEL has left something in the living pod");
     }
@@ -100,8 +104,7 @@ fn with_a_missing_namespace_path() {
 fn after_the_namespace_has_gone() {
     for with_result in [true, false] {
         let attached = Attached::new();
-        let conf =
-            if with_result { with_prev(&attached.conf, &attached.result) } else { attached.conf.clone() };
+        let conf = attached.conf_of_del(with_result);
         attached.pod.delete().unwrap();
         attached.del(&attached.pod.attachment("eth0"), &conf, "DEL after the namespace has gone");
         assert!(!attached.ctx.node.list_dir("/run/netns").unwrap().contains(&"pod1".to_owned()));
@@ -136,7 +139,7 @@ fn after_the_interface_was_deleted() {
 
 #[test]
 fn after_the_bridge_was_deleted() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
     let before = ctx.snapshot();
@@ -144,7 +147,7 @@ fn after_the_bridge_was_deleted() {
     ctx.node.sh("ip link del br0").unwrap();
     ctx.del(&pod.attachment("eth0"), &with_prev(&conf, &result));
     assert_only_shared_changed(&ctx, &before, "DEL without the bridge");
-    assert!(ctx.reservations().is_empty());
+    assert!(ctx.reservations("net").is_empty());
 }
 
 /// CNI_NETNS can name the host's namespace if a process ID was reused. DEL must not delete anything of the
@@ -165,8 +168,8 @@ fn with_the_hosts_namespace() {
 
 #[test]
 fn without_a_previous_add() {
-    let stub = Stub::new();
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::new();
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let before = ctx.snapshot();
     let conf = config("1.0.0", &json!({"ipMasq": true, "isGateway": true, "ipam": {"type": "stub"}}));
@@ -199,8 +202,8 @@ fn with_an_invalid_configuration() {
         json!({"prevResult": "nonsense"}),
         json!({"prevResult": {"cniVersion": "1.0.0", "interfaces": [null, {}]}}),
     ] {
-        let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
         ctx.add(&ctx.pod("other").attachment("eth0"), &conf);
@@ -217,8 +220,8 @@ fn with_an_invalid_configuration() {
 #[test]
 fn with_invalid_cni_args() {
     for args in ["K8S_POD_NAME=x", "MAC=nonsense", "A=B=C", ";;", "nonsense", "IgnoreUnknown=perhaps"] {
-        let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}}));
         ctx.add(&pod.attachment("eth0"), &conf);
@@ -240,7 +243,7 @@ fn missing_ipam_plugin_is_reported_after_all_other_steps() {
     let attached = Attached::new();
     let exec =
         attached.ctx.exec("DEL", &attached.pod.attachment("eth0"), &attached.conf).path("/nonexistent");
-    let failure = common::Failure::of(&attached.ctx.node.call(&exec).unwrap());
+    let failure = attached.ctx.node.call(&exec).unwrap().error();
     failure.expect(999, "failed to find plugin \"host-local\" in path [/nonexistent]");
     // containerd reads these words as "nothing to delete".
     for words in ["not found", "no such file or directory"] {
@@ -256,8 +259,8 @@ fn missing_ipam_plugin_is_reported_after_all_other_steps() {
 
 #[test]
 fn ipam_error_is_reported_after_all_other_steps() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
     let before = ctx.snapshot();
@@ -273,7 +276,7 @@ fn ipam_error_is_reported_after_all_other_steps() {
 /// IPAM may give a released address to another container at once, so the link must be deleted first.
 #[test]
 fn link_is_deleted_before_the_address_is_released() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
     let look =
         "nsenter --net=/run/netns/pod1 ip link show eth0 >/dev/null 2>&1 && echo there >> \"$dir/notes\"
         ip -o link show master br0 | grep -q . && echo port >> \"$dir/notes\"
@@ -281,7 +284,7 @@ fn link_is_deleted_before_the_address_is_released() {
         true";
     stub.answer("DEL", look);
     stub.answer("CHECK", look);
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
     let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -338,20 +341,16 @@ fn interfaces_that_other_plugins_made_stay() {
 /// The Go plugin gives the host's end a random name, which only the result reports.
 #[test]
 fn attachments_of_the_reference_are_removed_by_their_result() {
-    let go = cni_lab::go_bin_dir().unwrap();
     for netns in ["/run/netns/pod1", ""] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
         let before = ctx.snapshot();
-        let mut exec = ctx.exec("ADD", &pod.attachment("eth0"), &conf);
-        exec.binary = go.join("bridge");
-        let output = ctx.node.call(&exec).unwrap();
-        assert!(output.success(), "{}", output.stdout_text());
-        let result = output.document().unwrap();
+        let go = ctx.with_plugins(plugins(Origin::Reference));
+        let result = go.add(&pod.attachment("eth0"), &conf);
         ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
         ctx.del(&Attachment::new("pod1", netns, "eth0"), &with_prev(&conf, &result));
         assert_only_shared_changed(&ctx, &before, "DEL of the reference's attachment");
-        assert!(try_link(&pod, "eth0").is_none() && ctx.reservations().is_empty(), "{netns:?}");
+        assert!(try_link(&pod, "eth0").is_none() && ctx.reservations("net").is_empty(), "{netns:?}");
     }
 }

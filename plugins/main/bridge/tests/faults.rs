@@ -5,33 +5,25 @@
 
 mod common;
 
-use cni_lab::{Place as _, go_bin_dir};
-use cni_runner::Attachment;
-use common::{
-    Stub, TestContext, addresses, assert_only_shared_changed, config, host_local, mac, overlay, ports,
-    routes, try_link, with_prev,
+use cni_lab::Place as _;
+use cni_lab::testing::{
+    Origin, StubIpam, addresses, host_local, mac, overlay, ports, routes, try_link, with_prev,
 };
-use serde_json::{Value, json};
-
-/// Calls the Go bridge plugin on the test node. Returns whether it succeeded, and its stdout.
-fn go(ctx: &TestContext, verb: &str, attachment: &Attachment, conf: &Value) -> (bool, String) {
-    let dir = go_bin_dir().unwrap();
-    let mut exec = ctx.exec(verb, attachment, conf).path(dir.display().to_string());
-    exec.binary = dir.join("bridge");
-    let output = ctx.node.call(&exec).unwrap();
-    (output.success(), output.stdout_text())
-}
+use cni_runner::Attachment;
+use common::{assert_only_shared_changed, config, ours, plugins, with_stub};
+use serde_json::json;
 
 /// plugins#620, nerdctl#4283: a bridge whose MAC address follows its ports has an all-zero one after the last
 /// port is removed. The reference then sets the address that it finds, all zeros, and fails.
 #[test]
 fn bridge_without_mac_address_gets_one() {
-    let ctx = TestContext::new();
+    let ctx = ours();
+    let go = ctx.with_plugins(plugins(Origin::Reference));
     let (one, two) = (ctx.pod("one"), ctx.pod("two"));
     let plain = config("1.0.0", &json!({}));
-    assert!(go(&ctx, "ADD", &one.attachment("eth0"), &plain).0);
+    go.add(&one.attachment("eth0"), &plain);
     // The reference's DEL fails on a network without IPAM (see below), after it has removed the link.
-    go(&ctx, "DEL", &one.attachment("eth0"), &plain);
+    go.call("DEL", &one.attachment("eth0"), &plain);
     one.sh("ip link del eth0 2>/dev/null; true").unwrap();
     assert_eq!(mac(&ctx.node, "br0"), "00:00:00:00:00:00", "the reference leaves an all-zero MAC address");
 
@@ -57,7 +49,7 @@ fn duplicate_default_route() {
         (json!({"dst": "0.0.0.0/0", "gw": "10.1.0.1"}), "10.1.0.1"),
         (json!({"dst": "0.0.0.0/0", "gw": "10.1.0.99"}), "10.1.0.99"),
     ] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let ipam = overlay(&host_local(&["10.1.0.0/24"]), &json!({"routes": [route, route]}));
         let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
@@ -68,7 +60,7 @@ fn duplicate_default_route() {
         ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
     }
     // The kernel would merge duplicate IPv6 default routes into one multipath route.
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let ipam = overlay(&host_local(&["fd00:1::/64"]), &json!({"routes": [{"dst": "::/0"}]}));
     let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": ipam}));
@@ -82,7 +74,7 @@ fn duplicate_default_route() {
 #[test]
 fn two_ipv4_subnets_with_gateways() {
     for force in [false, true] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let ipam = host_local(&["10.1.0.0/24", "10.2.0.0/24"]);
         let keys = json!({"isDefaultGateway": true, "forceAddress": force, "ipam": ipam});
         let conf = config("1.0.0", &keys);
@@ -102,7 +94,7 @@ fn two_ipv4_subnets_with_gateways() {
 #[test]
 fn check_and_status_without_ipam() {
     for ipam in [json!(null), json!({}), json!({"type": ""})] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let conf = config("1.1.0", &json!({"ipam": ipam}));
         let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -118,9 +110,9 @@ fn check_and_status_without_ipam() {
 /// exists".
 #[test]
 fn a_failed_add_can_be_tried_again() {
-    let stub = Stub::new();
+    let stub = StubIpam::new();
     stub.fail("ADD", 11, "later");
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
     for _ in 0..3 {
@@ -133,7 +125,7 @@ fn a_failed_add_can_be_tried_again() {
 /// The reference leaves objects after a failed ADD. They make the next ADD fail until our DEL removes them.
 #[test]
 fn del_removes_what_a_failed_add_of_the_reference_left() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let before = ctx.snapshot();
     let ipam = overlay(
@@ -141,7 +133,8 @@ fn del_removes_what_a_failed_add_of_the_reference_left() {
         &json!({"routes": [{"dst": "10.9.0.0/16", "gw": "10.77.0.1"}]}),
     );
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": ipam}));
-    assert!(!go(&ctx, "ADD", &pod.attachment("eth0"), &conf).0);
+    let go = ctx.with_plugins(plugins(Origin::Reference));
+    assert!(!go.call("ADD", &pod.attachment("eth0"), &conf).success());
     assert!(try_link(&pod, "eth0").is_some(), "the reference leaves the interface");
     ctx.del(&pod.attachment("eth0"), &conf);
     assert!(try_link(&pod, "eth0").is_none() && ports(&ctx.node, "br0").is_empty());
@@ -152,7 +145,7 @@ fn del_removes_what_a_failed_add_of_the_reference_left() {
 /// document.
 #[test]
 fn own_namespace_is_refused_before_anything_is_created() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let before = ctx.snapshot();
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": host_local(&["10.1.0.0/24"])}));
     let own = Attachment::new("pod1", "/proc/self/ns/net", "eth0");

@@ -4,9 +4,10 @@
 
 mod common;
 
+use cni_lab::testing::{StubIpam, TestContext, VERSIONS, assert_unchanged, host_local, overlay, with_prev};
 use cni_lab::{Place as _, Pod};
 use cni_runner::Attachment;
-use common::{Stub, TestContext, assert_unchanged, config, host_local, overlay, with_prev};
+use common::{config, ours, with_stub};
 use serde_json::{Value, json};
 
 /// The attachments that the node masquerades, as `network/container/ifname`. Each rule is one line.
@@ -37,7 +38,7 @@ struct Full {
 
 /// Network `net` with `one` (eth0) and `two` (eth0, eth1), and network `other` with `one` (eth9).
 fn full() -> Full {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let (net, other) = (net("net", "10.1.0.0/24"), net("other", "10.2.0.0/24"));
     let (one, two) = (ctx.pod("one"), ctx.pod("two"));
     for (attachment, conf) in [
@@ -64,7 +65,7 @@ fn gc_keeps_valid_attachments() {
         let links = full.ctx.node.sh("ip -o link | wc -l").unwrap();
         full.ctx.succeed("GC", &Attachment::default(), &overlay(&full.net, &keys));
         assert_eq!(masqueraded(&full.ctx), ["net/two/eth0", "other/one/eth9"], "{keys}");
-        assert_eq!(full.ctx.reservations(), ["10.1.0.3", "fd00:1::3"], "{keys}");
+        assert_eq!(full.ctx.reservations("net"), ["10.1.0.3", "fd00:1::3"], "{keys}");
         assert_eq!(full.ctx.node.list_dir("/var/lib/cni/networks/other").unwrap().len(), 5);
         assert_eq!(full.ctx.node.sh("ip -o link | wc -l").unwrap(), links, "GC does not delete links");
         full.ctx.succeed("GC", &Attachment::default(), &overlay(&full.net, &keys));
@@ -82,7 +83,7 @@ fn gc_of_everything() {
         let full = full();
         full.ctx.succeed("GC", &Attachment::default(), &overlay(&full.net, &keys));
         assert_eq!(masqueraded(&full.ctx), ["other/one/eth9"], "{keys}");
-        assert!(full.ctx.reservations().is_empty(), "{keys}");
+        assert!(full.ctx.reservations("net").is_empty(), "{keys}");
     }
 }
 
@@ -97,8 +98,8 @@ fn gc_after_the_configuration_has_changed() {
 
 #[test]
 fn gc_calls_ipam_and_creates_nothing() {
-    let stub = Stub::new();
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::new();
+    let ctx = with_stub(&stub);
     let before = ctx.snapshot();
     let keys = json!({"ipMasq": true, "ipam": {"type": "stub"}, "cni.dev/valid-attachments": null});
     let conf = config("1.1.0", &keys);
@@ -114,9 +115,9 @@ fn gc_calls_ipam_and_creates_nothing() {
 
 #[test]
 fn ipam_error_is_reported_after_the_rules_are_removed() {
-    let stub = Stub::assigning("1.1.0", &["10.1.0.2/24"]);
+    let stub = StubIpam::assigning("1.1.0", &["10.1.0.2/24"]);
     stub.fail("GC", 130, "not today");
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let conf = config("1.1.0", &json!({"ipMasq": true, "ipam": {"type": "stub"}}));
     let pod = ctx.pod("pod1");
     ctx.add(&pod.attachment("eth0"), &conf);
@@ -141,8 +142,8 @@ fn gc_with_an_invalid_list() {
 
 #[test]
 fn gc_and_status_need_1_1_0() {
-    let ctx = TestContext::new();
-    for version in &common::VERSIONS[..6] {
+    let ctx = ours();
+    for version in &VERSIONS[..6] {
         for verb in ["GC", "STATUS"] {
             let failure = ctx.fail(verb, &Attachment::default(), &config(version, &json!({})));
             failure.expect(1, &format!("config version does not allow {verb}"));
@@ -152,8 +153,8 @@ fn gc_and_status_need_1_1_0() {
 
 #[test]
 fn status_succeeds_and_changes_nothing() {
-    let stub = Stub::new();
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::new();
+    let ctx = with_stub(&stub);
     let before = ctx.snapshot();
     for keys in [
         json!({}),
@@ -177,8 +178,8 @@ fn status_succeeds_and_changes_nothing() {
 
 #[test]
 fn status_fails_if_add_would_fail() {
-    let stub = Stub::new();
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::new();
+    let ctx = with_stub(&stub);
     let call = |keys: &Value| {
         let conf = overlay(&config("1.1.0", &json!({"ipam": {"type": "stub"}})), keys);
         ctx.fail("STATUS", &Attachment::default(), &conf)
@@ -200,7 +201,7 @@ fn status_fails_if_add_would_fail() {
 /// CRI-O polls STATUS every 0.5 s while a node starts.
 #[test]
 fn status_takes_less_than_50_ms() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = config("1.1.0", &json!({"isGateway": true, "ipMasq": true}));
     let mut exec = ctx.exec("STATUS", &Attachment::default(), &conf);
     exec.timeout = None;

@@ -4,11 +4,12 @@
 
 mod common;
 
+use cni_lab::testing::{
+    StubIpam, TestContext, assert_unchanged, host_local, overlay, ports, sysctl, with_prev,
+};
 use cni_lab::{Client, Place as _, TIMEOUT, eventually};
 use cni_runner::Attachment;
-use common::{
-    Stub, TestContext, assert_unchanged, config, host_local, overlay, sysctl, wait_for_dad, with_prev,
-};
+use common::{assert_only_shared_changed, config, ours, wait_for_dad, with_stub};
 use serde_json::{Value, json};
 
 const TABLE: &str = "inet cni_plugins_masquerade";
@@ -35,7 +36,7 @@ fn client_without_route(ctx: &TestContext, subnet: &str, family: &str) -> Client
 
 #[test]
 fn outside_sees_the_nodes_address() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let client = client_without_route(&ctx, "192.0.2.0/24", "-4");
     let client6 = client_without_route(&ctx, "2001:db8::/64", "-6");
     let (pod, plain) = (ctx.pod("pod1"), ctx.pod("plain"));
@@ -63,8 +64,8 @@ fn each_address_has_a_rule() {
         (&["fd00:1::2/64"], 1),
         (&["10.1.0.2/24", "10.1.0.3/24", "fd00:1::2/64"], 3),
     ] {
-        let stub = Stub::assigning("1.0.0", assigned);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", assigned);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let conf = conf(&json!({"ipam": {"type": "stub"}}));
         let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -78,7 +79,7 @@ fn each_address_has_a_rule() {
 /// Without `isGateway` the plugin does not enable forwarding.
 #[test]
 fn masquerading_does_not_enable_forwarding() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let keys = json!({"isDefaultGateway": false});
     ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf(&keys));
     assert_eq!(rules(&ctx, "pod1"), 2);
@@ -90,7 +91,7 @@ fn every_kind_of_del_removes_the_rules() {
     for kind in
         ["plain", "no namespace path", "namespace gone", "file in its place", "ipMasq off", "interface gone"]
     {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let (pod, other) = (ctx.pod("pod1"), ctx.pod("other"));
         let conf = conf(&json!({}));
         ctx.add(&other.attachment("eth0"), &conf);
@@ -116,15 +117,15 @@ fn every_kind_of_del_removes_the_rules() {
             _ => ctx.del(&attachment, &conf),
         }
         assert_eq!((rules(&ctx, "pod1"), rules(&ctx, "other")), (0, 2), "{kind}");
-        eventually(TIMEOUT, || common::ports(&ctx.node, "br0").len() == 1);
-        common::assert_only_shared_changed(&ctx, &before, kind);
+        eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1);
+        assert_only_shared_changed(&ctx, &before, kind);
     }
 }
 
 /// Each interface of a container has its own rules.
 #[test]
 fn other_interface_keeps_its_rules() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let conf = conf(&json!({}));
     ctx.add(&pod.attachment("eth0"), &conf);
@@ -138,7 +139,7 @@ fn other_interface_keeps_its_rules() {
 
 #[test]
 fn no_table_without_ip_masq() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     ctx.add(&pod.attachment("eth0"), &conf(&json!({"ipMasq": false})));
     assert_eq!(ctx.node.sh("nft list tables").unwrap(), "");
@@ -153,7 +154,7 @@ fn no_table_without_ip_masq() {
 
 #[test]
 fn the_backend_is_nftables() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let before = ctx.snapshot();
     let iptables = conf(&json!({"ipMasqBackend": "iptables"}));
@@ -170,7 +171,7 @@ fn the_backend_is_nftables() {
 /// A firewall may have flushed the base chain. The next ADD restores it for all attachments.
 #[test]
 fn next_add_restores_a_flushed_chain() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let client = client_without_route(&ctx, "192.0.2.0/24", "-4");
     let pod = ctx.pod("pod1");
     ctx.add(&pod.attachment("eth0"), &conf(&json!({})));

@@ -4,11 +4,12 @@
 
 mod common;
 
-use cni_lab::{Place as _, Snapshot};
-use common::{
-    Stub, TestContext, addresses, assert_layout, assert_unchanged, config, flags, host_local, link, mac,
-    overlay, ports, routes, sysctl, try_link, with_prev,
+use cni_lab::testing::{
+    StubIpam, addresses, assert_layout, assert_unchanged, flags, host_local, link, mac, overlay, ports,
+    routes, sysctl, try_link, with_prev,
 };
+use cni_lab::{Place as _, Snapshot};
+use common::{config, ours, with_stub};
 use serde_json::{Value, json};
 
 const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
@@ -19,7 +20,7 @@ fn port_of(result: &Value) -> &str {
 
 #[test]
 fn bridge_name_defaults_to_cni0() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     for (number, name) in [json!(null), json!("")].iter().enumerate() {
         let pod = ctx.pod(&format!("pod{number}"));
         let result = ctx.add(&pod.attachment("eth0"), &config("1.0.0", &json!({"bridge": name})));
@@ -33,7 +34,7 @@ fn bridge_name_defaults_to_cni0() {
 /// People and Go programs write configurations. Go's JSON decoder ignores the case of keys.
 #[test]
 fn keys_are_case_insensitive() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = json!({"CNIVersion": "1.0.0", "Name": "net", "Type": "bridge", "BRIDGE": "br7", "isgateway": true,
         "IPAM": {"Type": "host-local", "SubNet": "10.1.0.0/24"}, "HairPinMode": true});
     let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
@@ -50,8 +51,8 @@ fn is_gateway_adds_the_first_address_to_the_bridge() {
         (json!({"isDefaultGateway": true}), vec!["10.1.0.1/24"], ["1", "0"]),
         (json!({"isGateway": false, "isDefaultGateway": null}), vec![], ["0", "0"]),
     ] {
-        let stub = Stub::assigning("1.0.0", &["10.1.0.77/24"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.77/24"]);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let conf = overlay(&config("1.0.0", &keys), &json!({"ipam": {"type": "stub"}}));
         let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -68,11 +69,11 @@ fn is_gateway_adds_the_first_address_to_the_bridge() {
 
 #[test]
 fn ipams_gateway_takes_precedence() {
-    let stub = Stub::new();
+    let stub = StubIpam::new();
     stub.result(
         &json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.77/24", "gateway": "10.1.0.254"}]}),
     );
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
     let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -88,8 +89,8 @@ fn forwarding_is_enabled_for_assigned_families() {
         (&["fd00:1::2/64"], ["0", "1"]),
         (&["10.1.0.2/24", "fd00:1::2/64"], ["1", "1"]),
     ] {
-        let stub = Stub::assigning("1.0.0", assigned);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", assigned);
+        let ctx = with_stub(&stub);
         assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), ["0", "0"]);
         let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
         ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
@@ -102,8 +103,8 @@ fn conflicting_address_is_an_error_or_replaced() {
     for (existing, assigned, wanted) in
         [("10.1.0.9/24", "10.1.0.77/24", "10.1.0.1/24"), ("fd00:1::9/64", "fd00:1::77/64", "fd00:1::1/64")]
     {
-        let stub = Stub::assigning("1.0.0", &[assigned]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &[assigned]);
+        let ctx = with_stub(&stub);
         ctx.node.sh(&format!("ip link add br0 type bridge && ip addr add {existing} dev br0")).unwrap();
         let pod = ctx.pod("pod1");
         let keys = json!({"isGateway": true, "ipam": {"type": "stub"}});
@@ -120,8 +121,8 @@ fn conflicting_address_is_an_error_or_replaced() {
 #[test]
 fn addresses_without_conflict_stay() {
     for force in [false, true] {
-        let stub = Stub::assigning("1.0.0", &["10.1.0.77/24", "fd00:1::77/64"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.77/24", "fd00:1::77/64"]);
+        let ctx = with_stub(&stub);
         ctx.node
             .sh("ip link add br0 type bridge && ip addr add 10.2.0.9/24 dev br0 && ip addr add fd00:2::9/64 dev br0")
             .unwrap();
@@ -138,7 +139,7 @@ fn addresses_without_conflict_stay() {
 #[test]
 fn mtu_applies_to_both_ends_and_a_new_bridge() {
     for mtu in [1280, 9000, 65535] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pod = ctx.pod("pod1");
         let result = ctx.add(&pod.attachment("eth0"), &config("1.1.0", &json!({"mtu": mtu})));
         for (number, real) in
@@ -148,7 +149,7 @@ fn mtu_applies_to_both_ends_and_a_new_bridge() {
             assert_eq!(result["interfaces"][number]["mtu"], mtu, "{result}");
         }
     }
-    let ctx = TestContext::new();
+    let ctx = ours();
     ctx.node.sh("ip link add br0 type bridge").unwrap();
     ctx.node.sh("ip link set br0 mtu 4000 up").unwrap();
     let pod = ctx.pod("pod1");
@@ -159,7 +160,7 @@ fn mtu_applies_to_both_ends_and_a_new_bridge() {
 
 #[test]
 fn mtu_defaults_to_the_kernels() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     for (name, keys) in [("one", json!({})), ("two", json!({"mtu": 0})), ("three", json!({"mtu": null}))] {
         let pod = ctx.pod(name);
         ctx.add(&pod.attachment("eth0"), &config("1.0.0", &keys));
@@ -172,7 +173,7 @@ fn mtu_defaults_to_the_kernels() {
 #[test]
 fn hairpin_mode_applies_to_the_port() {
     for mode in [true, false] {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let result =
             ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({"hairpinMode": mode})));
         assert_eq!(link(&ctx.node, port_of(&result))["linkinfo"]["info_slave_data"]["hairpin"], mode);
@@ -181,7 +182,7 @@ fn hairpin_mode_applies_to_the_port() {
 
 #[test]
 fn promiscuous_mode_applies_to_new_and_existing_bridges() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let promiscuous = config("1.0.0", &json!({"promiscMode": true}));
     let plain = config("1.0.0", &json!({}));
     let is_promiscuous = || flags(&ctx.node, "br0").contains(&"PROMISC".to_owned());
@@ -193,14 +194,14 @@ fn promiscuous_mode_applies_to_new_and_existing_bridges() {
     ctx.add(&ctx.pod("pod3").attachment("eth0"), &plain);
     assert!(is_promiscuous());
 
-    let ctx = TestContext::new();
+    let ctx = ours();
     ctx.add(&ctx.pod("pod1").attachment("eth0"), &promiscuous);
     assert!(flags(&ctx.node, "br0").contains(&"PROMISC".to_owned()), "on a new bridge");
 }
 
 #[test]
 fn mac_precedence() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let args = "IgnoreUnknown=1;MAC=02:00:00:00:00:01";
     let cni = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
     let capability = json!({"runtimeConfig": {"mac": "02:00:00:00:00:03"}});
@@ -254,14 +255,14 @@ fn dns_of_the_configuration_replaces_ipams() {
         ),
     ] {
         for version in ["0.2.0", "0.4.0", "1.0.0", "1.1.0"] {
-            let stub = Stub::new();
+            let stub = StubIpam::new();
             let ips = match version {
                 "0.2.0" => json!({"ip4": {"ip": "10.1.0.2/24"}}),
                 "0.4.0" => json!({"ips": [{"version": "4", "address": "10.1.0.2/24"}]}),
                 _ => json!({"ips": [{"address": "10.1.0.2/24"}]}),
             };
             stub.result(&overlay(&ips, &json!({"cniVersion": version, "dns": ipam_dns})));
-            let ctx = TestContext::with_stub(&stub);
+            let ctx = with_stub(&stub);
             let conf = config(version, &json!({"dns": dns, "ipam": {"type": "stub"}}));
             let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
             assert_layout(version, &result);
@@ -272,7 +273,7 @@ fn dns_of_the_configuration_replaces_ipams() {
 
 #[test]
 fn no_ipam_in_all_spellings() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     for (number, ipam) in
         [json!(null), json!({}), json!({"type": ""}), json!({"type": null})].iter().enumerate()
     {
@@ -301,7 +302,7 @@ fn route_attributes_reach_the_kernel_in_every_version() {
         {"dst": "fd00:50::/32", "gw": "fd00:1::5", "priority": 78, "mtu": 1401, "table": 124},
         {"dst": "0.0.0.0/0", "priority": 300}]);
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        let stub = Stub::new();
+        let stub = StubIpam::new();
         let four = if version < "1.0.0" { json!({"version": "4"}) } else { json!({}) };
         let six = if version < "1.0.0" { json!({"version": "6"}) } else { json!({}) };
         let mut result = json!({"cniVersion": version, "routes": configured, "ips": [
@@ -316,7 +317,7 @@ fn route_attributes_reach_the_kernel_in_every_version() {
             result["routes"] = configured.as_array().unwrap().iter().map(bare).collect();
         }
         stub.result(&result);
-        let ctx = TestContext::with_stub(&stub);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("pod1");
         let conf =
             config(version, &json!({"isGateway": true, "ipam": {"type": "stub", "routes": configured}}));
@@ -353,8 +354,8 @@ fn route_attributes_reach_the_kernel_in_every_version() {
 /// Keys of the reference that this plugin does not support must be errors, not ignored.
 #[test]
 fn unsupported_keys_are_refused_before_anything_is_created() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
     for (key, value) in [
@@ -382,7 +383,7 @@ fn unsupported_keys_are_refused_before_anything_is_created() {
 
 #[test]
 fn values_that_disable_a_feature_are_accepted() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     let conf = config(
         "1.0.0",
@@ -398,7 +399,7 @@ fn values_that_disable_a_feature_are_accepted() {
 
 #[test]
 fn two_networks_share_a_bridge() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = |name: &str, subnet: &str| {
         config("1.0.0", &json!({"name": name, "isGateway": true, "ipam": host_local(&[subnet])}))
     };

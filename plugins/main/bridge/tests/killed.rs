@@ -5,12 +5,12 @@
 
 mod common;
 
-use cni_lab::{KillPoint, Place as _, Pod, Snapshot, TIMEOUT, eventually};
-use cni_runner::Attachment;
-use common::{
-    Stub, TestContext, assert_only_shared_changed, assert_unchanged, config, host_local, overlay, ports,
-    try_link,
+use cni_lab::testing::{
+    StubIpam, TestContext, assert_unchanged, host_local, overlay, ports, try_link, with_prev,
 };
+use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
+use cni_runner::Attachment;
+use common::{assert_only_shared_changed, config, ours, with_stub};
 use serde_json::{Value, json};
 
 fn conf() -> Value {
@@ -18,36 +18,33 @@ fn conf() -> Value {
     config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// The kill points of a call. Makes the call to find them.
-fn kill_points(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value) -> Vec<KillPoint> {
-    let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
-    KillPoint::all(&ctx.node, &exec).unwrap()
-}
-
-fn kill(ctx: &TestContext, verb: &str, pod: &Pod, conf: &Value, kill_point: &KillPoint) {
-    let exec = ctx.exec(verb, &pod.attachment("eth0"), conf);
-    kill_point.kill(&ctx.node, &exec).unwrap();
-}
-
 /// A node with everything shared in place, so that nothing at all may differ afterwards.
 fn ctx() -> (TestContext, Snapshot) {
-    let ctx = TestContext::new();
+    let ctx = ours();
     ctx.add(&ctx.pod("first").attachment("eth0"), &conf());
     let before = ctx.snapshot();
     (ctx, before)
+}
+
+/// Panics unless the pod of [`ctx`] is the only one left and the other one has no masquerading rule.
+fn assert_only_first_left(ctx: &TestContext, other: &str, what: &str) {
+    assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "{what}");
+    assert_eq!(ctx.reservations("net").len(), 2, "{what}");
+    let rules = ctx.node.sh("nft list ruleset").unwrap();
+    assert!(!rules.contains(other), "{what}\n{rules}");
 }
 
 #[test]
 fn del_cleans_up_after_a_killed_add() {
     let (ctx, before) = ctx();
     let measured = ctx.pod("measured");
-    let kill_points = kill_points(&ctx, "ADD", &measured, &conf());
+    let kill_points = ctx.kill_points("ADD", &measured.attachment("eth0"), &conf());
     ctx.del(&measured.attachment("eth0"), &conf());
     for (kill_point, is_pod_gone) in
         kill_points.iter().flat_map(|kill_point| [(kill_point, false), (kill_point, true)])
     {
         let pod = ctx.pod("killed");
-        kill(&ctx, "ADD", &pod, &conf(), kill_point);
+        ctx.kill(kill_point, "ADD", &pod.attachment("eth0"), &conf());
         let attachment = pod.attachment("eth0");
         if is_pod_gone {
             // Deleting the namespace deletes its links too.
@@ -58,10 +55,7 @@ fn del_cleans_up_after_a_killed_add() {
             assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
             pod.delete().unwrap();
         }
-        assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "killed {kill_point}");
-        assert_eq!(ctx.reservations().len(), 2, "killed {kill_point}");
-        let rules = ctx.node.sh("nft list ruleset").unwrap();
-        assert!(!rules.contains("killed"), "killed {kill_point}\n{rules}");
+        assert_only_first_left(&ctx, "killed", &format!("killed {kill_point}"));
     }
     assert_only_shared_changed(&ctx, &before, "killed ADDs");
 }
@@ -71,10 +65,10 @@ fn add_succeeds_after_a_killed_add_and_del() {
     let (ctx, _) = ctx();
     let pod = ctx.pod("again");
     let attachment = pod.attachment("eth0");
-    let kill_points = kill_points(&ctx, "ADD", &pod, &conf());
+    let kill_points = ctx.kill_points("ADD", &pod.attachment("eth0"), &conf());
     ctx.del(&attachment, &conf());
     for kill_point in kill_points {
-        kill(&ctx, "ADD", &pod, &conf(), &kill_point);
+        ctx.kill(&kill_point, "ADD", &pod.attachment("eth0"), &conf());
         ctx.del(&attachment, &conf());
         ctx.add(&attachment, &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1").unwrap();
@@ -86,15 +80,15 @@ fn add_succeeds_after_a_killed_add_and_del() {
 /// state.
 #[test]
 fn add_succeeds_after_a_killed_first_add() {
-    let measured = TestContext::new();
-    for kill_point in kill_points(&measured, "ADD", &measured.pod("first"), &conf()) {
-        let ctx = TestContext::new();
+    let measured = ours();
+    for kill_point in measured.kill_points("ADD", &measured.pod("first").attachment("eth0"), &conf()) {
+        let ctx = ours();
         let pod = ctx.pod("first");
-        kill(&ctx, "ADD", &pod, &conf(), &kill_point);
+        ctx.kill(&kill_point, "ADD", &pod.attachment("eth0"), &conf());
         ctx.del(&pod.attachment("eth0"), &conf());
         let result = ctx.add(&pod.attachment("eth0"), &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -6 -c 1 -W 2 fd00:1::1").unwrap();
-        ctx.check(&pod.attachment("eth0"), &common::with_prev(&conf(), &result));
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf(), &result));
     }
 }
 
@@ -103,13 +97,17 @@ fn del_succeeds_after_a_killed_del() {
     let (ctx, before) = ctx();
     let measured = ctx.pod("measured");
     ctx.add(&measured.attachment("eth0"), &conf());
-    for kill_point in kill_points(&ctx, "DEL", &measured, &conf()) {
+    for kill_point in ctx.kill_points("DEL", &measured.attachment("eth0"), &conf()) {
         let pod = ctx.pod("killed");
         ctx.add(&pod.attachment("eth0"), &conf());
-        kill(&ctx, "DEL", &pod, &conf(), &kill_point);
+        ctx.kill(&kill_point, "DEL", &pod.attachment("eth0"), &conf());
         ctx.del(&pod.attachment("eth0"), &conf());
         assert!(try_link(&pod, "eth0").is_none(), "killed {kill_point}");
-        assert_eq!((ports(&ctx.node, "br0").len(), ctx.reservations().len()), (1, 2), "killed {kill_point}");
+        assert_eq!(
+            (ports(&ctx.node, "br0").len(), ctx.reservations("net").len()),
+            (1, 2),
+            "killed {kill_point}"
+        );
         pod.delete().unwrap();
     }
     assert_only_shared_changed(&ctx, &before, "killed DELs");
@@ -122,20 +120,18 @@ fn gc_cleans_up_after_killed_add_and_del() {
     let valid = json!({"cniVersion": "1.1.0",
         "cni.dev/valid-attachments": [{"containerID": "first", "ifname": "eth0"}]});
     let measured = ctx.pod("measured");
-    for (verb, kill_points) in ["ADD", "DEL"].map(|verb| (verb, kill_points(&ctx, verb, &measured, &conf())))
+    for (verb, kill_points) in
+        ["ADD", "DEL"].map(|verb| (verb, ctx.kill_points(verb, &measured.attachment("eth0"), &conf())))
     {
         for kill_point in kill_points {
             let pod = ctx.pod("lost");
             if verb == "DEL" {
                 ctx.add(&pod.attachment("eth0"), &conf());
             }
-            kill(&ctx, verb, &pod, &conf(), &kill_point);
+            ctx.kill(&kill_point, verb, &pod.attachment("eth0"), &conf());
             pod.delete().unwrap();
             ctx.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
-            assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1), "{verb} killed {kill_point}");
-            assert_eq!(ctx.reservations().len(), 2, "{verb} killed {kill_point}");
-            let rules = ctx.node.sh("nft list ruleset").unwrap();
-            assert!(!rules.contains("lost"), "{verb} killed {kill_point}\n{rules}");
+            assert_only_first_left(&ctx, "lost", &format!("{verb} killed {kill_point}"));
         }
     }
     assert_only_shared_changed(&ctx, &before, "GC after killed calls");
@@ -145,8 +141,8 @@ fn gc_cleans_up_after_killed_add_and_del() {
 /// find all state.
 #[test]
 fn killed_while_ipam_runs() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
+    let ctx = with_stub(&stub);
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
     ctx.add(&ctx.pod("first").attachment("eth0"), &conf);
     let before = ctx.snapshot();
@@ -156,12 +152,12 @@ fn killed_while_ipam_runs() {
         "sleep 0.1; echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.3/24\"}]}'",
     );
     let pod = ctx.pod("slow");
-    let kill_points = kill_points(&ctx, "ADD", &pod, &conf);
+    let kill_points = ctx.kill_points("ADD", &pod.attachment("eth0"), &conf);
     ctx.del(&pod.attachment("eth0"), &conf);
     let mut orphans = 0;
     for kill_point in kill_points {
         stub.calls();
-        kill(&ctx, "ADD", &pod, &conf, &kill_point);
+        ctx.kill(&kill_point, "ADD", &pod.attachment("eth0"), &conf);
         orphans += usize::from(stub.calls() == ["ADD"]);
         ctx.del(&pod.attachment("eth0"), &conf);
         assert_eq!(stub.calls(), ["DEL"], "killed {kill_point}");

@@ -6,15 +6,11 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Barrier;
-use std::thread;
 
+use cni_lab::testing::{TestContext, addresses, at_once, flags, host_local, mac, overlay, ports, with_prev};
 use cni_lab::{Place as _, Pod};
 use cni_runner::{Exec, Output};
-use common::{
-    TestContext, addresses, assert_only_shared_changed, config, flags, host_local, mac, overlay, ports,
-    with_prev,
-};
+use common::{assert_only_shared_changed, config, ours};
 use serde_json::{Value, json};
 
 const PODS: usize = 16;
@@ -24,27 +20,13 @@ fn conf() -> Value {
     config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
 }
 
-/// Starts all calls at the same time. Returns their outcomes in order.
+/// Makes all calls at the same time; each must succeed.
 fn together(ctx: &TestContext, calls: &[Exec]) -> Vec<Output> {
-    let start = Barrier::new(calls.len());
-    let call = |exec: &Exec| {
-        ctx.node
-            .run(|| {
-                start.wait();
-                exec.run().unwrap()
-            })
-            .unwrap()
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = calls.iter().map(|exec| scope.spawn(|| call(exec))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
-fn assert_success(outputs: &[Output]) {
-    for output in outputs {
+    let outputs = at_once(&ctx.node, calls);
+    for output in &outputs {
         assert!(output.success(), "{}{}", output.stdout_text(), output.stderr_text());
     }
+    outputs
 }
 
 fn rules(ctx: &TestContext) -> usize {
@@ -58,7 +40,7 @@ fn rules(ctx: &TestContext) -> usize {
 
 #[test]
 fn sixteen_pods_add_and_del_concurrently() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let conf = conf();
     let pods: Vec<Pod> = (0..PODS).map(|n| ctx.pod(&format!("pod{n}"))).collect();
     let call = |verb: &str, pod: &Pod| ctx.exec(verb, &pod.attachment("eth0"), &conf);
@@ -75,7 +57,6 @@ fn sixteen_pods_add_and_del_concurrently() {
 
     let all_add: Vec<Exec> = pods.iter().map(|pod| call("ADD", pod)).collect();
     let added = together(&ctx, &all_add);
-    assert_success(&added);
     let results: Vec<Value> = added.iter().map(|output| output.document().unwrap()).collect();
     let distinct: BTreeSet<String> = pods.iter().flat_map(|pod| addresses(pod, "eth0")).collect();
     assert_eq!(distinct.len(), 2 * PODS, "IPAM assigned an address twice");
@@ -92,23 +73,23 @@ fn sixteen_pods_add_and_del_concurrently() {
     for _ in 0..2 {
         let (leaving, staying) = pods.split_at(PODS / 2);
         let away: Vec<Exec> = leaving.iter().map(|pod| call("DEL", pod)).collect();
-        assert_success(&together(&ctx, &away));
+        together(&ctx, &away);
         // Half of the pods are added while the other half is deleted.
         let coming = leaving.iter().map(|pod| call("ADD", pod));
         let mixed: Vec<Exec> =
             coming.zip(staying.iter().map(|pod| call("DEL", pod))).flat_map(|(a, b)| [a, b]).collect();
-        assert_success(&together(&ctx, &mixed));
+        together(&ctx, &mixed);
         assert_eq!((ports(&ctx.node, "br0").len(), rules(&ctx)), (PODS / 2, PODS + 1));
-        assert_eq!(ctx.reservations().len(), PODS);
+        assert_eq!(ctx.reservations("net").len(), PODS);
         let back: Vec<Exec> = staying.iter().map(|pod| call("ADD", pod)).collect();
-        assert_success(&together(&ctx, &back));
+        together(&ctx, &back);
         let distinct: BTreeSet<String> = pods.iter().flat_map(|pod| addresses(pod, "eth0")).collect();
         assert_eq!(distinct.len(), 2 * PODS, "IPAM assigned an address twice");
     }
 
     let all_del: Vec<Exec> = pods.iter().map(|pod| call("DEL", pod)).collect();
-    assert_success(&together(&ctx, &all_del));
-    assert!(ctx.reservations().is_empty() && ports(&ctx.node, "br0").is_empty());
+    together(&ctx, &all_del);
+    assert!(ctx.reservations("net").is_empty() && ports(&ctx.node, "br0").is_empty());
     assert_only_shared_changed(&ctx, &before, "sixteen pods");
 }
 
@@ -116,12 +97,11 @@ fn sixteen_pods_add_and_del_concurrently() {
 #[test]
 fn concurrent_first_adds() {
     for _ in 0..5 {
-        let ctx = TestContext::new();
+        let ctx = ours();
         let pods: Vec<Pod> = (0..8).map(|n| ctx.pod(&format!("pod{n}"))).collect();
         let calls: Vec<Exec> =
             pods.iter().map(|pod| ctx.exec("ADD", &pod.attachment("eth0"), &conf())).collect();
         let outputs = together(&ctx, &calls);
-        assert_success(&outputs);
         assert_eq!((ports(&ctx.node, "br0").len(), rules(&ctx)), (8, 16));
         let bridge = mac(&ctx.node, "br0");
         for (pod, output) in pods.iter().zip(&outputs) {
@@ -135,7 +115,7 @@ fn concurrent_first_adds() {
 /// The bridge exists without addresses, so all ADDs race to add the gateway addresses.
 #[test]
 fn concurrent_adds_of_the_gateway_addresses() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pods: Vec<Pod> = (0..PODS).map(|n| ctx.pod(&format!("pod{n}"))).collect();
     let calls = |verb: &str| -> Vec<Exec> {
         pods.iter().map(|pod| ctx.exec(verb, &pod.attachment("eth0"), &conf())).collect()
@@ -143,23 +123,23 @@ fn concurrent_adds_of_the_gateway_addresses() {
     ctx.node.sh("ip link add br0 type bridge && ip link set br0 up").unwrap();
     for _ in 0..5 {
         ctx.node.sh("ip address flush dev br0 scope global").unwrap();
-        assert_success(&together(&ctx, &calls("ADD")));
+        together(&ctx, &calls("ADD"));
         assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.1/24", "fd00:1::1/64"]);
-        assert_success(&together(&ctx, &calls("DEL")));
+        together(&ctx, &calls("DEL"));
     }
 }
 
 /// A runtime that restarts may repeat a DEL.
 #[test]
 fn concurrent_dels_of_one_attachment() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let pod = ctx.pod("pod1");
     ctx.add(&ctx.pod("other").attachment("eth0"), &conf());
     let before = ctx.snapshot();
     for _ in 0..5 {
         ctx.add(&pod.attachment("eth0"), &conf());
         let calls: Vec<Exec> = (0..6).map(|_| ctx.exec("DEL", &pod.attachment("eth0"), &conf())).collect();
-        assert_success(&together(&ctx, &calls));
+        together(&ctx, &calls);
         assert_only_shared_changed(&ctx, &before, "several DELs");
     }
 }
@@ -167,7 +147,7 @@ fn concurrent_dels_of_one_attachment() {
 /// containerd adds lo and a pod's networks concurrently in one namespace; this test adds eth0, eth1 and lo.
 #[test]
 fn concurrent_interfaces_of_one_pod() {
-    let ctx = TestContext::new();
+    let ctx = ours();
     let second = overlay(
         &conf(),
         &json!({"name": "second", "bridge": "br1", "isDefaultGateway": false, "isGateway": true,
@@ -178,7 +158,7 @@ fn concurrent_interfaces_of_one_pod() {
         let pod = ctx.pod(&format!("pod{round}"));
         let calls = |verb: &str| {
             let mut lo = ctx.exec(verb, &pod.attachment("lo"), &loopback);
-            lo.binary = ctx.bins.join("loopback");
+            lo.binary = ctx.plugins.path().join("loopback");
             [
                 lo,
                 ctx.exec(verb, &pod.attachment("eth0"), &conf()),
@@ -186,13 +166,12 @@ fn concurrent_interfaces_of_one_pod() {
             ]
         };
         let outputs = together(&ctx, &calls("ADD"));
-        assert_success(&outputs);
         assert!(flags(&pod, "lo").contains(&"UP".to_owned()));
         pod.sh("ping -c 1 -W 2 10.1.0.1 && ping -c 1 -W 2 10.2.0.1 && ping -6 -c 1 -W 2 fd00:2::1").unwrap();
         let first = outputs[1].document().unwrap();
         ctx.check(&pod.attachment("eth0"), &with_prev(&conf(), &first));
-        assert_success(&together(&ctx, &calls("DEL")));
+        together(&ctx, &calls("DEL"));
         assert!(ports(&ctx.node, "br0").is_empty() && ports(&ctx.node, "br1").is_empty());
     }
-    assert!(ctx.reservations().is_empty() && rules(&ctx) == 0);
+    assert!(ctx.reservations("net").is_empty() && rules(&ctx) == 0);
 }

@@ -4,11 +4,9 @@
 
 mod common;
 
+use cni_lab::testing::{StubIpam, addresses, assert_unchanged, overlay, ports, try_link, with_prev};
 use cni_lab::{Place as _, Snapshot};
-use common::{
-    Failure, SHARED, Stub, TestContext, addresses, assert_unchanged, config, overlay, ports, try_link,
-    with_prev,
-};
+use common::{SHARED, config, with_stub};
 use serde_json::{Value, json};
 
 /// A way to make ADD fail.
@@ -180,8 +178,8 @@ fn every_failure_leaves_everything_as_it_was() {
     for way in ways_to_fail() {
         let name = way.name;
         println!("{name}");
-        let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-        let ctx = TestContext::with_stub(&stub);
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.8/24"]);
+        let ctx = with_stub(&stub);
         let (first, second) = (ctx.pod("first"), ctx.pod("second"));
         let base = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
         let result = ctx.add(&first.attachment("eth0"), &base);
@@ -217,9 +215,9 @@ fn every_failure_leaves_everything_as_it_was() {
 fn failed_first_add_leaves_only_shared_objects() {
     for way in ways_to_fail() {
         println!("{}", way.name);
-        let stub = Stub::new();
+        let stub = StubIpam::new();
         stub.answer("ADD", &way.ipam);
-        let ctx = TestContext::with_stub(&stub);
+        let ctx = with_stub(&stub);
         let pod = ctx.pod("first");
         if way.name.contains("conflict") {
             ctx.node.sh("ip link add br0 type bridge && ip address add 10.1.0.1/24 dev br0").unwrap();
@@ -241,8 +239,8 @@ fn failed_first_add_leaves_only_shared_objects() {
 /// A runtime may repeat an ADD. IPAM must not get a DEL then: the first ADD's address is in use.
 #[test]
 fn second_add_changes_nothing() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.8/24"]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
     let result = ctx.add(&pod.attachment("eth0"), &conf);
@@ -266,11 +264,11 @@ fn second_add_changes_nothing() {
 /// it here.
 #[test]
 fn name_taken_between_check_and_creation() {
-    let stub = Stub::new();
+    let stub = StubIpam::new();
     let answer = result(&json!({"ips": [{"address": "10.1.0.9/24"}]}));
     let take = "nsenter --net=\"$CNI_NETNS\" ip link add eth0 type veth peer name other0 >/dev/null";
     stub.answer("ADD", &format!("{take}\n{answer}"));
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
     ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "container veth name (\"eth0\")");
@@ -282,8 +280,8 @@ fn name_taken_between_check_and_creation() {
 /// If the result cannot be written, no runtime knows of the attachment, so ADD must undo it.
 #[test]
 fn unwritable_result_undoes_add() {
-    let stub = Stub::assigning("1.0.0", &["10.1.0.8/24"]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("1.0.0", &["10.1.0.8/24"]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("1.0.0", &json!({"isGateway": true, "ipMasq": true, "ipam": {"type": "stub"}}));
     ctx.add(&ctx.pod("first").attachment("eth0"), &conf);
@@ -291,9 +289,9 @@ fn unwritable_result_undoes_add() {
     let before = ctx.snapshot();
     let script = format!(
         "CNI_COMMAND=ADD CNI_CONTAINERID=pod1 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/pod1 CNI_PATH={} \
-         {}/bridge >/dev/full <<'END'\n{conf}\nEND",
+         {} >/dev/full <<'END'\n{conf}\nEND",
         ctx.path,
-        ctx.bins.display()
+        ctx.plugin.display()
     );
     assert!(ctx.node.sh(&script).is_err());
     assert_eq!(stub.calls(), ["ADD", "DEL"]);
@@ -305,8 +303,8 @@ fn unwritable_result_undoes_add() {
 /// without address.
 #[test]
 fn empty_ipam_result_in_0_2_0() {
-    let stub = Stub::assigning("0.2.0", &[]);
-    let ctx = TestContext::with_stub(&stub);
+    let stub = StubIpam::assigning("0.2.0", &[]);
+    let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let conf = config("0.2.0", &json!({"ipam": {"type": "stub"}}));
     ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "missing IP config");
@@ -317,12 +315,11 @@ fn empty_ipam_result_in_0_2_0() {
 /// The error names the address and interface that failed, and the kernel's reason.
 #[test]
 fn error_names_the_step_and_the_reason() {
-    let stub = Stub::new();
+    let stub = StubIpam::new();
     stub.answer("ADD", &result(&json!({"ips": [{"address": "10.1.0.9/24"}, {"address": "10.1.0.9/24"}]})));
-    let ctx = TestContext::with_stub(&stub);
+    let ctx = with_stub(&stub);
     let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}}));
-    let output = ctx.call("ADD", &ctx.pod("pod1").attachment("eth0"), &conf);
-    let failure = Failure::of(&output);
+    let failure = ctx.fail("ADD", &ctx.pod("pod1").attachment("eth0"), &conf);
     failure.expect(999, "failed to add IP addr 10.1.0.9/24 to \"eth0\"");
     assert!(format!("{failure:?}").contains("exists"), "{failure:?}");
     assert!(addresses(&ctx.node, "br0").is_empty());

@@ -5,9 +5,11 @@
 
 mod common;
 
-use cni_lab::Place as _;
+use cni_lab::testing::{
+    Expect as _, VERSIONS, fail, is_up, run_command, stdin_file, succeed, succeed_silently,
+};
 use cni_runner::Exec;
-use common::{LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod};
+use common::{LOOPBACK, call, call_with, command, config, node_and_pod};
 use serde_json::{Value, json};
 
 #[test]
@@ -24,15 +26,15 @@ fn all_missing_variables_are_named() {
             // An unset variable and an empty one are equivalent.
             for exec in [call(verb, &pod).without(*name), call(verb, &pod).env(*name, "")] {
                 let error = fail(&node, &exec, 4);
-                assert_eq!(error["msg"], format!("required env variables [{name}] missing"), "{verb}");
+                assert_eq!(error.msg, format!("required env variables [{name}] missing"), "{verb}");
             }
         }
         let mut exec = call(verb, &pod);
         exec.absent = required.iter().map(|&name| name.to_owned()).collect();
         let want = format!("required env variables [{}] missing", required.join(","));
-        assert_eq!(fail(&node, &exec, 4)["msg"], want);
+        assert_eq!(fail(&node, &exec, 4).msg, want);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -56,14 +58,14 @@ fn malformed_variables() {
         for value in values {
             for verb in ["ADD", "CHECK", "DEL"] {
                 let error = fail(&node, &call(verb, &pod).env(name, *value), 4);
-                assert_eq!(error["msg"], msg, "{verb} {value:?}");
-                let details = error["details"].as_str().unwrap();
+                assert_eq!(error.msg, msg, "{verb} {value:?}");
+                let details = error.details.as_str();
                 assert!(details.contains(name) && details.contains(value), "{details}");
             }
         }
     }
-    assert!(fail(&node, &call("ADD", &pod).env("CNI_IFNAME", "a%d"), 4)["details"] == "CNI_IFNAME=a%d");
-    assert!(!is_up(&pod));
+    assert!(fail(&node, &call("ADD", &pod).env("CNI_IFNAME", "a%d"), 4).details == "CNI_IFNAME=a%d");
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -71,10 +73,10 @@ fn valid_names_at_the_limits() {
     let (node, pod) = node_and_pod();
     let long = "f".repeat(300);
     for id in ["a", "A0", "a-b_c.d", &long] {
-        common::succeed(&node, &call("ADD", &pod).env("CNI_CONTAINERID", id));
+        succeed(&node, &call("ADD", &pod).env("CNI_CONTAINERID", id));
     }
     for ifname in ["e", "0123456789abcde", "ééééééé", "-x"] {
-        common::succeed(&node, &call("ADD", &pod).env("CNI_IFNAME", ifname));
+        succeed(&node, &call("ADD", &pod).env("CNI_IFNAME", ifname));
     }
 }
 
@@ -82,12 +84,12 @@ fn valid_names_at_the_limits() {
 fn unknown_verbs() {
     let (node, pod) = node_and_pod();
     for verb in ["FOO", "add", "Add", "ADD ", "version"] {
-        assert_eq!(fail(&node, &call(verb, &pod), 4)["msg"], format!("unknown CNI_COMMAND: {verb}"));
+        assert_eq!(fail(&node, &call(verb, &pod), 4).msg, format!("unknown CNI_COMMAND: {verb}"));
         // An unknown verb requires no variables.
         let alone = Exec::new(LOOPBACK, verb).stdin(config("1.0.0").to_string());
         fail(&node, &alone, 4);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -100,17 +102,14 @@ fn undecodable_configurations() {
     {
         for verb in ["ADD", "CHECK", "DEL", "GC", "STATUS", "FOO"] {
             let error = fail(&node, &call(verb, &pod).stdin(stdin), 6);
-            assert!(
-                error["msg"].as_str().unwrap().starts_with("error unmarshall network config: "),
-                "{error}"
-            );
+            assert!(error.msg.starts_with("error unmarshall network config: "), "{error}");
         }
     }
     for wrong in [json!({ "cniVersion": 5, "name": "n" }), json!({ "cniVersion": "1.0.0", "name": 5 })] {
         fail(&node, &call_with("ADD", &pod, &wrong), 6);
         fail(&node, &call_with("DEL", &pod, &wrong), 6);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -124,18 +123,18 @@ fn network_names() {
                     config["cniVersion"] = json!(version);
                 }
                 let error = fail(&node, &call_with(verb, &pod, &config), 7);
-                assert_eq!(error["msg"], "missing network name");
+                assert_eq!(error.msg, "missing network name");
             }
             let config = json!({ "cniVersion": version, "name": "n/x" });
             let error = fail(&node, &call_with(verb, &pod, &config), 7);
-            assert_eq!(error["msg"], "invalid characters found in network name");
-            assert_eq!(error["details"], "n/x");
+            assert_eq!(error.msg, "invalid characters found in network name");
+            assert_eq!(error.details, "n/x");
         }
     }
     for name in ["-n", "_n", ".n", "n x", "ñ", "n\n"] {
         fail(&node, &call_with("ADD", &pod, &json!({ "cniVersion": "1.0.0", "name": name })), 7);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -145,8 +144,8 @@ fn unsupported_versions() {
     for version in ["1.2.0", "2.0.0", "0.5.0", "9.9.9", "1.0", "0.4", "v1.0.0", " 1.0.0", "foo"] {
         for verb in ["ADD", "DEL"] {
             let error = fail(&node, &call_with(verb, &pod, &config(version)), 1);
-            assert_eq!(error["msg"], "incompatible CNI versions");
-            assert_eq!(error["details"], format!("config is {version:?}, plugin supports {supported}"));
+            assert_eq!(error.msg, "incompatible CNI versions");
+            assert_eq!(error.details, format!("config is {version:?}, plugin supports {supported}"));
         }
         // CHECK, GC and STATUS compare versions, so one that is not numeric is a decoding error.
         let code = if version.split('.').all(|part| part.parse::<u32>().is_ok()) { 1 } else { 6 };
@@ -155,7 +154,7 @@ fn unsupported_versions() {
         }
     }
     fail(&node, &call_with("STATUS", &pod, &config("1.0.0.0")), 6);
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -165,8 +164,8 @@ fn verbs_need_their_version() {
         for (verb, since) in [("CHECK", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")] {
             if version < since {
                 let error = fail(&node, &call_with(verb, &pod, &config(version)), 1);
-                assert_eq!(error["msg"], format!("config version does not allow {verb}"));
-                assert_eq!(error["cniVersion"], version);
+                assert_eq!(error.msg, format!("config version does not allow {verb}"));
+                assert_eq!(error.version, version);
             }
         }
     }
@@ -179,11 +178,11 @@ fn error_has_the_configurations_version() {
     let (node, pod) = node_and_pod();
     for version in VERSIONS {
         let exec = call_with("ADD", &pod, &config(version)).env("CNI_NETNS", "/nowhere");
-        assert_eq!(fail(&node, &exec, 4)["cniVersion"], version);
+        assert_eq!(fail(&node, &exec, 4).version, version);
     }
-    assert_eq!(fail(&node, &call_with("ADD", &pod, &config("9.9.9")), 1)["cniVersion"], "1.1.0");
+    assert_eq!(fail(&node, &call_with("ADD", &pod, &config("9.9.9")), 1).version, "1.1.0");
     let unnamed = call_with("ADD", &pod, &json!({ "name": "n" })).env("CNI_NETNS", "/nowhere");
-    assert_eq!(fail(&node, &unnamed, 4)["cniVersion"], "0.1.0");
+    assert_eq!(fail(&node, &unnamed, 4).version, "0.1.0");
 }
 
 /// If a call has two errors, the first in this order is reported: the variables one by one (an invalid one
@@ -219,9 +218,9 @@ fn order_of_checks() {
     ];
     for (exec, code, msg) in table {
         let error = fail(&node, &exec, code);
-        assert!(error["msg"].as_str().unwrap().starts_with(msg), "{error} instead of {msg}");
+        assert!(error.msg.starts_with(msg), "{error} instead of {msg}");
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -232,13 +231,13 @@ fn prev_result_of_another_layout() {
     for verb in ["ADD", "CHECK"] {
         let error = fail(&node, &call_with(verb, &pod, &config), 7);
         assert_eq!(
-            error["msg"],
+            error.msg,
             "could not parse prevResult: result type supports [0.3.0 0.3.1 0.4.0] but unmarshalled CNIVersion is \"1.0.0\""
         );
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
     // DEL must clean up all the same.
-    common::succeed_silently(&node, &call_with("DEL", &pod, &config));
+    succeed_silently(&node, &call_with("DEL", &pod, &config));
 }
 
 #[test]
@@ -248,21 +247,9 @@ fn variables_that_are_not_utf_8() {
     let junk = std::ffi::OsStr::from_bytes(b"e\xff");
     for (name, code) in [("CNI_CONTAINERID", 4), ("CNI_IFNAME", 4), ("CNI_NETNS", 4), ("CNI_COMMAND", 4)] {
         let exec = call("ADD", &pod);
-        let dir = tempfile::tempdir().unwrap();
-        let stdin = dir.path().join("stdin");
-        std::fs::write(&stdin, &exec.stdin).unwrap();
-        let output = node.run(|| {
-            let stdin = std::fs::File::open(&stdin).unwrap();
-            common::command(&exec).env(name, junk).stdin(stdin).output().unwrap()
-        });
-        let output = output.unwrap();
-        let output = cni_runner::Output {
-            status: output.status,
-            stdout: output.stdout,
-            stderr: output.stderr,
-            wall: std::time::Duration::ZERO,
-        };
-        check_error(&output, code);
-        assert!(!is_up(&pod), "{name}");
+        let mut command = command(&exec);
+        let output = run_command(&node, command.env(name, junk).stdin(stdin_file(&exec)));
+        output.error().with_code(code);
+        assert!(!is_up(&pod, "lo"), "{name}");
     }
 }

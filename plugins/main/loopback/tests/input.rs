@@ -8,12 +8,13 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cni_lab::testing::{
+    Expect as _, VERSIONS, fail, in_place_of_the_plugin, is_up, run_command, stdin_file, succeed,
+    succeed_silently,
+};
 use cni_lab::{Node, Place as _};
 use cni_runner::{Exec, Output};
-use common::{
-    LOOPBACK, VERSIONS, call, call_with, check_error, config, fail, is_up, node_and_pod, run_in_pieces,
-    run_with_stdin, succeed, succeed_silently,
-};
+use common::{LOOPBACK, call, call_with, command, config, node_and_pod, run_in_pieces, run_with_stdin};
 use serde_json::{Value, json};
 
 #[test]
@@ -24,7 +25,7 @@ fn input_in_two_writes_with_a_pause() {
     let output =
         run_in_pieces(&node, &call("ADD", &pod), &[first, second], Duration::from_millis(200), false);
     assert_eq!(output.document().unwrap()["cniVersion"], "1.0.0", "{output:?}");
-    assert!(is_up(&pod));
+    assert!(is_up(&pod, "lo"));
 }
 
 #[test]
@@ -33,26 +34,15 @@ fn closed_or_unreadable_input() {
     for verb in ["ADD", "CHECK", "DEL", "GC", "STATUS"] {
         let exec = call(verb, &pod);
         let directory = run_with_stdin(&node, &exec, File::open("/").unwrap().into());
-        assert!(
-            check_error(&directory, 5)["msg"].as_str().unwrap().starts_with("error reading from stdin: ")
-        );
-        let output = node.run(|| {
-            let mut command = common::command_of("sh", &exec);
-            command.args(["-c", &format!("exec {LOOPBACK} <&-")]).output().unwrap()
-        });
-        let output = output.unwrap();
-        let closed = Output {
-            status: output.status,
-            stdout: output.stdout,
-            stderr: output.stderr,
-            wall: Duration::ZERO,
-        };
-        let error = check_error(&closed, 5);
-        assert!(error["msg"].as_str().unwrap().starts_with("error reading from stdin: "), "{error}");
+        assert!(directory.error().with_code(5).msg.starts_with("error reading from stdin: "));
+        let script = format!("exec {LOOPBACK} <&-");
+        let closed = run_command(&node, &mut in_place_of_the_plugin("sh", &["-c", &script], &exec));
+        let error = closed.error().with_code(5);
+        assert!(error.msg.starts_with("error reading from stdin: "), "{error}");
         // Open but empty input is a decoding error.
-        check_error(&run_with_stdin(&node, &exec, File::open("/dev/null").unwrap().into()), 6);
+        run_with_stdin(&node, &exec, File::open("/dev/null").unwrap().into()).error().with_code(6);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -195,44 +185,27 @@ fn without_a_verb_it_prints_name_and_versions() {
         assert_eq!(lines.next().unwrap(), format!("CNI protocol versions supported: {versions}"));
         assert_eq!(lines.next(), None);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
 fn unwritable_result_undoes_add() {
     let (node, pod) = node_and_pod();
     let exec = call("ADD", &pod);
-    let stdin = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(stdin.path(), &exec.stdin).unwrap();
-    let output = node.run(|| {
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        common::command(&exec).stdin(stdin.reopen().unwrap()).stdout(full).output().unwrap()
-    });
-    assert_eq!(output.unwrap().status.code(), Some(1));
-    assert!(!is_up(&pod));
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = run_command(&node, command(&exec).stdin(stdin_file(&exec)).stdout(full));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
 fn rest_of_the_environment_is_ignored() {
     let (node, pod) = node_and_pod();
-    let exec = call("ADD", &pod);
-    let stdin = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(stdin.path(), &exec.stdin).unwrap();
-    let output = node.run(|| {
-        let mut command = Command::new(LOOPBACK);
-        command.env_clear().current_dir("/").stdin(stdin.reopen().unwrap());
-        for (name, value) in [
-            ("CNI_COMMAND", "ADD"),
-            ("CNI_CONTAINERID", &exec.container_id),
-            ("CNI_NETNS", &exec.netns),
-            ("CNI_IFNAME", "eth0"),
-        ] {
-            command.env(name, value);
-        }
-        command.output().unwrap()
-    });
-    assert!(output.unwrap().status.success());
-    assert!(is_up(&pod));
+    let mut exec = call("ADD", &pod).without("CNI_ARGS").without("CNI_PATH");
+    exec.inherit = false;
+    let output = run_command(&node, exec.to_command().current_dir("/").stdin(stdin_file(&exec)));
+    assert!(output.success());
+    assert!(is_up(&pod, "lo"));
     // The specification requires CNI_PATH for GC, but not for DEL and STATUS.
     for verb in ["DEL", "STATUS"] {
         succeed_silently(&node, &call(verb, &pod).without("CNI_PATH"));

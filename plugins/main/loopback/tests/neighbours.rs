@@ -5,8 +5,9 @@ mod common;
 
 use std::thread;
 
+use cni_lab::testing::{VERSIONS, is_up, succeed, succeed_silently};
 use cni_lab::{Place as _, go_bin_dir};
-use common::{LOOPBACK, call, call_with, config, is_up, node_and_pod, succeed, succeed_silently};
+use common::{LOOPBACK, call, call_with, config, node_and_pod};
 use serde_json::json;
 
 #[test]
@@ -27,14 +28,14 @@ fn fifty_concurrent_adds_beside_a_bridge() {
         bridge_add.join().unwrap()
     });
     assert_eq!(result["ips"][0]["address"], "10.1.0.2/24");
-    assert!(is_up(&pod));
+    assert!(is_up(&pod, "lo"));
     pod.sh("ping -c 1 -W 5 10.1.0.1 && ping -c 1 -W 2 10.1.0.2 && ping -c 1 -W 2 ::1").unwrap();
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| succeed_silently(&node, &call("DEL", &pod)));
         }
     });
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
     pod.sh("ip link show eth0").unwrap();
 }
 
@@ -43,12 +44,12 @@ fn alternating_with_the_go_plugin() {
     let (node, pod) = node_and_pod();
     let go = go_bin_dir().unwrap().join("loopback");
     // Debian's 1.1.1 does not support specification 1.1.0.
-    for version in &common::VERSIONS[..6] {
+    for version in &VERSIONS[..6] {
         for (adder, deleter) in [(LOOPBACK.into(), go.clone()), (go.clone(), LOOPBACK.into())] {
             let mut add = call_with("ADD", &pod, &config(version));
             add.binary = adder;
             let result = succeed(&node, &add);
-            assert!(is_up(&pod));
+            assert!(is_up(&pod, "lo"));
             let mut chained = config(version);
             chained["prevResult"] = result;
             if *version >= "0.4.0" {
@@ -61,7 +62,7 @@ fn alternating_with_the_go_plugin() {
             let mut del = call_with("DEL", &pod, &chained);
             del.binary = deleter;
             succeed_silently(&node, &del);
-            assert!(!is_up(&pod), "{version}");
+            assert!(!is_up(&pod, "lo"), "{version}");
         }
     }
 }

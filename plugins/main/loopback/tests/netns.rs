@@ -3,8 +3,9 @@
 
 mod common;
 
+use cni_lab::testing::{fail, is_up, succeed, succeed_silently};
 use cni_lab::{Place as _, TIMEOUT, eventually};
-use common::{call, fail, is_up, node_and_pod, succeed, succeed_silently};
+use common::{call, call_with, config, node_and_pod};
 use serde_json::json;
 
 const OWN_NETNS: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
@@ -18,13 +19,13 @@ fn own_namespace_is_refused_before_anything_is_changed() {
     for own in ["/proc/self/ns/net", "/proc/thread-self/ns/net", pod.path().to_str().unwrap(), alias] {
         for verb in ["ADD", "CHECK", "DEL"] {
             let error = fail(&pod, &call(verb, &pod).env("CNI_NETNS", own), 8);
-            assert_eq!(error["msg"], OWN_NETNS);
-            assert!(!is_up(&pod), "{verb} {own}");
+            assert_eq!(error.msg, OWN_NETNS);
+            assert!(!is_up(&pod, "lo"), "{verb} {own}");
         }
     }
     pod.sh("ip link set lo up").unwrap();
     fail(&pod, &call("DEL", &pod), 8);
-    assert!(is_up(&pod), "DEL took lo of its own namespace down");
+    assert!(is_up(&pod, "lo"), "DEL took lo of its own namespace down");
     // An invalid configuration is reported first.
     fail(&pod, &call("ADD", &pod).stdin("{"), 6);
 }
@@ -35,14 +36,14 @@ fn cni_netns_override_allows_the_own_namespace() {
     for value in ["1", "true", "TRUE"] {
         let exec = |verb: &str| call(verb, &pod).env("CNI_NETNS_OVERRIDE", value);
         succeed(&pod, &exec("ADD"));
-        assert!(is_up(&pod));
+        assert!(is_up(&pod, "lo"));
         succeed_silently(&pod, &exec("DEL"));
-        assert!(!is_up(&pod));
+        assert!(!is_up(&pod, "lo"));
     }
     for value in ["", "0", "yes", "false"] {
         fail(&pod, &call("ADD", &pod).env("CNI_NETNS_OVERRIDE", value), 8);
     }
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -62,9 +63,9 @@ fn any_path_of_the_namespace_works_and_is_reported_unchanged() {
             result["interfaces"],
             json!([{ "name": "lo", "mac": "00:00:00:00:00:00", "sandbox": path }])
         );
-        assert!(is_up(&pod), "{path}");
+        assert!(is_up(&pod, "lo"), "{path}");
         succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", path));
-        assert!(!is_up(&pod), "{path}");
+        assert!(!is_up(&pod, "lo"), "{path}");
     }
     drop(sleeper);
     assert!(eventually(TIMEOUT, || !std::path::Path::new(&of_process).exists()));
@@ -88,12 +89,12 @@ fn missing_namespace_fails_add_and_check_but_not_del() {
         ("relative", "no such file or directory"),
     ] {
         for verb in ["ADD", "CHECK"] {
-            let mut config = common::config("1.1.0");
+            let mut config = config("1.1.0");
             config["prevResult"] = json!({ "cniVersion": "1.1.0" });
-            let exec = common::call_with(verb, &pod, &config).env("CNI_NETNS", path);
+            let exec = call_with(verb, &pod, &config).env("CNI_NETNS", path);
             let error = fail(&node, &exec, 4);
-            assert!(error["msg"].as_str().unwrap().contains(expected), "{error}");
-            assert_eq!(error["details"], format!("CNI_NETNS={path}"));
+            assert!(error.msg.contains(expected), "{error}");
+            assert_eq!(error.details, format!("CNI_NETNS={path}"));
         }
         for _ in 0..2 {
             succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", path));
@@ -101,7 +102,7 @@ fn missing_namespace_fails_add_and_check_but_not_del() {
     }
     assert_eq!(node.list_dir("/run").unwrap().iter().filter(|name| *name == "nothing").count(), 0);
     assert_eq!(node.read_file("/run/file").unwrap(), "precious\n");
-    assert!(!is_up(&pod));
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn other_kinds_of_namespaces_are_an_error() {
     for path in ["/proc/self/ns/mnt", "/proc/self/status"] {
         for verb in ["ADD", "DEL"] {
             let error = fail(&node, &call(verb, &pod).env("CNI_NETNS", path), 999);
-            assert!(error["msg"].as_str().unwrap().contains("network namespace"), "{error}");
+            assert!(error.msg.contains("network namespace"), "{error}");
         }
     }
 }

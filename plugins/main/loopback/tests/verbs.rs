@@ -4,7 +4,8 @@
 mod common;
 
 use cni_lab::Place as _;
-use common::{VERSIONS, call, call_with, config, fail, is_up, node_and_pod, succeed, succeed_silently};
+use cni_lab::testing::{VERSIONS, fail, is_up, succeed, succeed_silently};
+use common::{call, call_with, config, node_and_pod};
 use serde_json::{Value, json};
 
 /// The expected result of ADD for a pod with IPv6.
@@ -36,7 +37,7 @@ fn all_verbs_in_every_version() {
     for version in VERSIONS {
         let result = succeed(&node, &call_with("ADD", &pod, &config(version)));
         assert_eq!(result, expected_result(version));
-        assert!(is_up(&pod), "{version}");
+        assert!(is_up(&pod, "lo"), "{version}");
         pod.sh("ping -c 1 -W 2 127.0.0.1").unwrap();
 
         let chained = with_prev_result(version, &result);
@@ -53,12 +54,12 @@ fn all_verbs_in_every_version() {
             }
             succeed_silently(&node, &call_with("GC", &pod, &config(version)));
         }
-        assert!(is_up(&pod), "CHECK, STATUS and GC change nothing");
+        assert!(is_up(&pod, "lo"), "CHECK, STATUS and GC change nothing");
 
         // DEL with prevResult, without it, and repeated.
         for config in [&chained, &config(version), &config(version)] {
             succeed_silently(&node, &call_with("DEL", &pod, config));
-            assert!(!is_up(&pod), "{version}");
+            assert!(!is_up(&pod, "lo"), "{version}");
         }
     }
     let cni_version_absent = json!({ "name": "net" });
@@ -107,7 +108,7 @@ fn prev_result_is_passed_on() {
         assert_eq!(succeed(&node, &call_with("ADD", &pod, &with_prev_result(version, &prev))), want);
         prev["cniVersion"] = json!(version);
         assert_eq!(succeed(&node, &call_with("ADD", &pod, &with_prev_result(version, &prev))), want);
-        assert!(is_up(&pod));
+        assert!(is_up(&pod, "lo"));
         succeed_silently(&node, &call_with("DEL", &pod, &with_prev_result(version, &prev)));
     }
 }
@@ -117,7 +118,7 @@ fn check_detects_every_change() {
     let (node, pod) = node_and_pod();
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
         let error = fail(&node, &call_with("CHECK", &pod, &config(version)), 7);
-        assert_eq!(error["msg"], "Required prevResult missing");
+        assert_eq!(error.msg, "Required prevResult missing");
 
         let result = succeed(&node, &call_with("ADD", &pod, &config(version)));
         let check = call_with("CHECK", &pod, &with_prev_result(version, &result));
@@ -125,14 +126,14 @@ fn check_detects_every_change() {
             succeed_silently(&node, &check);
         }
         pod.sh("ip link set lo down").unwrap();
-        assert_eq!(fail(&node, &check, 999)["msg"], "loopback interface is down");
-        assert!(!is_up(&pod), "CHECK repairs nothing");
+        assert_eq!(fail(&node, &check, 999).msg, "loopback interface is down");
+        assert!(!is_up(&pod, "lo"), "CHECK repairs nothing");
         pod.sh("ip link set lo up").unwrap();
         succeed_silently(&node, &check);
 
         pod.sh("ip address del 127.0.0.1/8 dev lo").unwrap();
         let error = fail(&node, &check, 999);
-        assert_eq!(error["msg"], "loopback interface does not have address 127.0.0.1/8");
+        assert_eq!(error.msg, "loopback interface does not have address 127.0.0.1/8");
         pod.sh("ip address add 127.0.0.1/8 dev lo scope host").unwrap();
         succeed_silently(&node, &check);
         succeed_silently(&node, &call("DEL", &pod));
@@ -169,7 +170,7 @@ fn without_ipv6() {
             None => drop(want.as_object_mut().unwrap().remove("ip6")),
         }
         assert_eq!(succeed(&node, &call_with("ADD", &pod, &config(version))), want);
-        assert!(is_up(&pod));
+        assert!(is_up(&pod, "lo"));
         if version >= "0.4.0" {
             succeed_silently(&node, &call_with("CHECK", &pod, &with_prev_result(version, &want)));
         }
@@ -198,7 +199,7 @@ fn repeated_add_with_any_ifname() {
     for ifname in ["lo", "eth0", "eth0"] {
         assert_eq!(succeed(&node, &call("ADD", &pod).env("CNI_IFNAME", ifname)), expected_result("1.1.0"));
     }
-    assert!(is_up(&pod));
+    assert!(is_up(&pod, "lo"));
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn del_without_namespace() {
     succeed(&node, &call("ADD", &pod));
     succeed_silently(&node, &call("DEL", &pod).env("CNI_NETNS", ""));
     succeed_silently(&node, &call("DEL", &pod).without("CNI_NETNS"));
-    assert!(is_up(&pod), "DEL without CNI_NETNS does nothing");
+    assert!(is_up(&pod, "lo"), "DEL without CNI_NETNS does nothing");
     let never_added = node.pod("never").unwrap();
     succeed_silently(&node, &call("DEL", &never_added));
     // After a reboot, a plain file remains of the namespace's mount. Later that file is gone too.

@@ -3,11 +3,11 @@
 
 mod common;
 
-use cni_lab::Node;
 use cni_lab::Place as _;
+use cni_lab::testing::{Origin, succeed};
 use common::{
-    Bins, By, CONTAINERD, CRIO, attached, both, call, config, fail, filters, host_veth, ifbs, limits,
-    network, owner, qdiscs, shaped, snapshot, succeed,
+    CONTAINERD, CRIO, attached, both, config, context, filters, host_veth, ifbs, limits, network, owner,
+    qdiscs, shaped, snapshot,
 };
 use ferrule_bandwidth::add::execute;
 use ferrule_bandwidth::owner::{QdiscOrigin, alias, shared_name};
@@ -23,18 +23,17 @@ use serde_json::json;
 
 #[test]
 fn chain_limits_both_directions_and_leaves_nothing() {
-    for bridge in [By::Us, By::Go] {
-        let bins = Bins::new(bridge, By::Us);
+    for bridge in [Origin::Ours, Origin::Reference] {
         for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-            if (bridge, version) == (By::Go, "1.1.0") {
+            if (bridge, version) == (Origin::Reference, "1.1.0") {
                 continue; // Debian's bridge does not support 1.1.0
             }
-            let node = Node::new().unwrap();
-            let pod = node.pod("one").unwrap();
-            let before = snapshot(&node);
+            let ctx = context(bridge);
+            let pod = ctx.pod("one");
+            let before = snapshot(&ctx);
             let network = network(version, json!({}));
             let attachment = shaped(&pod, "eth0", both(100_000_000, CONTAINERD));
-            let runtime = bins.runtime(&node);
+            let runtime = ctx.runtime();
             let result = runtime.add(&network, &attachment).unwrap();
 
             let name = shared_name(&owner("one", "eth0"));
@@ -43,7 +42,7 @@ fn chain_limits_both_directions_and_leaves_nothing() {
             assert!(last.get("sandbox").is_none_or(|sandbox| sandbox == ""), "{last}");
             let veth = host_veth(&result);
             let link: Value =
-                serde_json::from_str(&node.sh(&format!("ip -j -d link show {name}")).unwrap()).unwrap();
+                serde_json::from_str(&ctx.node.sh(&format!("ip -j -d link show {name}")).unwrap()).unwrap();
             assert_eq!(
                 (&link[0]["linkinfo"]["info_kind"], &link[0]["address"]),
                 (&json!("ifb"), &last["mac"])
@@ -52,15 +51,15 @@ fn chain_limits_both_directions_and_leaves_nothing() {
             let alias = link[0]["ifalias"].as_str().unwrap();
             assert!(alias.starts_with("bandwidth network=pods container=one ifname=eth0 veth="), "{alias}");
             for link in [&veth, &name] {
-                let root = &qdiscs(&node, link)[0];
+                let root = &qdiscs(&ctx, link)[0];
                 assert_eq!(
                     (&root["kind"], &root["handle"], &root["root"]),
                     (&json!("tbf"), &json!("1:"), &json!(true))
                 );
                 assert_eq!(root["options"]["rate"], 12_500_000, "{root}");
             }
-            assert_eq!(qdiscs(&node, &veth)[1]["kind"], "ingress");
-            let filter = filters(&node, &veth);
+            assert_eq!(qdiscs(&ctx, &veth)[1]["kind"], "ingress");
+            let filter = filters(&ctx, &veth);
             for part in [
                 "pref 1 u32",
                 "fh 800::800",
@@ -75,17 +74,17 @@ fn chain_limits_both_directions_and_leaves_nothing() {
             }
             runtime.del(&network, &attachment).unwrap();
             runtime.del(&network, &attachment).unwrap();
-            assert_eq!(before.diff(&snapshot(&node)), "", "{bridge:?} {version}");
+            assert_eq!(before.diff(&snapshot(&ctx)), "", "{bridge:?} {version}");
         }
     }
 }
 
 #[test]
 fn only_requested_limits_are_set() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
     let veth = host_veth(&result);
-    let before = snapshot(&node);
+    let before = snapshot(&ctx);
     for (limits, expected) in [
         (limits((0, 0), (0, 0)), ""),
         (json!(null), ""),
@@ -93,58 +92,61 @@ fn only_requested_limits_are_set() {
         (limits((0, 0), (8_000_000, CRIO)), "ingress"),
     ] {
         let config = config("1.0.0", limits, Some(&result));
-        let output = succeed(&node, &call(By::Us, "ADD", &attachment, &config)).document().unwrap();
+        let output = ctx.add(&attachment, &config);
         let added =
             output["interfaces"].as_array().unwrap().len() - result["interfaces"].as_array().unwrap().len();
         assert_eq!(added, usize::from(expected == "ingress"));
-        let kinds = node.sh(&format!("tc qdisc show dev {veth} | grep -v noqueue | cut -d' ' -f2")).unwrap();
+        let kinds =
+            ctx.node.sh(&format!("tc qdisc show dev {veth} | grep -v noqueue | cut -d' ' -f2")).unwrap();
         assert_eq!(kinds.trim(), expected);
-        assert_eq!(ifbs(&node).len(), added);
-        succeed(&node, &call(By::Us, "DEL", &attachment, &config));
-        assert_eq!(before.diff(&snapshot(&node)), "", "{config}");
+        assert_eq!(ifbs(&ctx).len(), added);
+        ctx.del(&attachment, &config);
+        assert_eq!(before.diff(&snapshot(&ctx)), "", "{config}");
     }
 }
 
 #[test]
 fn second_add_leads_to_the_same_state() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
-    let add = call(By::Us, "ADD", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&result)));
-    let first = succeed(&node, &add).document().unwrap();
-    let state = snapshot(&node);
-    assert_eq!(succeed(&node, &add).document().unwrap(), first);
-    assert_eq!(state.diff(&snapshot(&node)), "");
+    let add = ctx.exec("ADD", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&result)));
+    let first = succeed(&ctx.node, &add);
+    let state = snapshot(&ctx);
+    assert_eq!(succeed(&ctx.node, &add), first);
+    assert_eq!(state.diff(&snapshot(&ctx)), "");
 
     // Other limits replace the first ones.
-    let other = call(By::Us, "ADD", &attachment, &config("1.0.0", both(80_000_000, CRIO), Some(&result)));
-    assert_eq!(succeed(&node, &other).document().unwrap(), first);
+    let other = ctx.exec("ADD", &attachment, &config("1.0.0", both(80_000_000, CRIO), Some(&result)));
+    assert_eq!(succeed(&ctx.node, &other), first);
     for link in [host_veth(&result), shared_name(&owner("one", "eth0"))] {
-        assert_eq!(qdiscs(&node, &link)[0]["options"]["rate"], 10_000_000);
+        assert_eq!(qdiscs(&ctx, &link)[0]["options"]["rate"], 10_000_000);
     }
 
     // ADD repairs: it replaces a filter that redirects to a deleted link, and sets up an IFB that is down.
     let veth = host_veth(&result);
-    node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap();
+    ctx.node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap();
     assert!(pod.sh("ping -c 1 -W 1 10.1.0.1").is_err(), "without its IFB the filter drops all packets");
-    succeed(&node, &add);
-    assert_eq!(state.diff(&snapshot(&node)), "");
-    node.sh(&format!(
-        "tc filter del dev {veth} ingress; ip link set {} down",
-        shared_name(&owner("one", "eth0"))
-    ))
-    .unwrap();
-    succeed(&node, &add);
-    assert_eq!(state.diff(&snapshot(&node)), "");
+    succeed(&ctx.node, &add);
+    assert_eq!(state.diff(&snapshot(&ctx)), "");
+    ctx.node
+        .sh(&format!(
+            "tc filter del dev {veth} ingress; ip link set {} down",
+            shared_name(&owner("one", "eth0"))
+        ))
+        .unwrap();
+    succeed(&ctx.node, &add);
+    assert_eq!(state.diff(&snapshot(&ctx)), "");
     pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
 }
 
 /// Each step of ADD is made to fail in the kernel. Every earlier step must be undone.
 #[test]
 fn failure_at_any_step_leaves_nothing() {
-    let (node, _pod, result) = attached("one");
+    let (ctx, _pod, result) = attached("one");
     let veth = host_veth(&result);
-    let before = snapshot(&node);
-    let found = node.run(|| Socket::route().unwrap().link(LinkId::Name(&veth)).unwrap().unwrap()).unwrap();
+    let before = snapshot(&ctx);
+    let found =
+        ctx.node.run(|| Socket::route().unwrap().link(LinkId::Name(&veth)).unwrap().unwrap()).unwrap();
     let tbf = Tbf { rate: 125_000, limit: 100_000, buffer: 1_000_000, burst: None };
     let broken = Tbf { buffer: 0, ..tbf };
     let egress = Egress {
@@ -161,7 +163,7 @@ fn failure_at_any_step_leaves_nothing() {
     };
     let plan = Plan { host: found.index, ingress: Some(Root::Create(tbf)), egress: Some(egress.clone()) };
     let with = |egress: Egress| Plan { egress: Some(egress), ..plan.clone() };
-    let execute = |plan: &Plan| node.run(|| execute(&mut Socket::route().unwrap(), plan)).unwrap();
+    let execute = |plan: &Plan| ctx.node.run(|| execute(&mut Socket::route().unwrap(), plan)).unwrap();
 
     for (what, plan) in [
         ("create qdisc", Plan { ingress: Some(Root::Create(broken)), ..plan.clone() }),
@@ -174,44 +176,44 @@ fn failure_at_any_step_leaves_nothing() {
     ] {
         let error = execute(&plan).unwrap_err().error;
         assert!(error.msg.starts_with(what), "{what}: {error}");
-        assert_eq!(before.diff(&snapshot(&node)), "", "{what}");
+        assert_eq!(before.diff(&snapshot(&ctx)), "", "{what}");
     }
 
     // The alias of an IFB that existed before is restored.
     let name = &egress.name;
-    node.sh(&format!("ip link add {name} type ifb && ip link set {name} up alias mine")).unwrap();
-    let ifb = node.run(|| Socket::route().unwrap().link(LinkId::Name(name)).unwrap().unwrap()).unwrap();
+    ctx.node.sh(&format!("ip link add {name} type ifb && ip link set {name} up alias mine")).unwrap();
+    let ifb = ctx.node.run(|| Socket::route().unwrap().link(LinkId::Name(name)).unwrap().unwrap()).unwrap();
     let taken = Egress { existing: Some(ifb.index), former_alias: ifb.alias, tbf: broken, ..egress.clone() };
     execute(&with(taken)).unwrap_err();
-    assert!(node.sh(&format!("ip link show {name}")).unwrap().contains("alias mine"));
-    node.sh(&format!("ip link del {name}")).unwrap();
-    assert_eq!(before.diff(&snapshot(&node)), "");
+    assert!(ctx.node.sh(&format!("ip link show {name}")).unwrap().contains("alias mine"));
+    ctx.node.sh(&format!("ip link del {name}")).unwrap();
+    assert_eq!(before.diff(&snapshot(&ctx)), "");
 
     // An ingress qdisc that another program created in the meantime is a race, and stays.
-    node.sh(&format!("tc qdisc add dev {veth} clsact")).unwrap();
-    let with_hook = snapshot(&node);
+    ctx.node.sh(&format!("tc qdisc add dev {veth} clsact")).unwrap();
+    let with_hook = snapshot(&ctx);
     let failed = execute(&plan).unwrap_err();
     assert!(failed.is_race && failed.error.msg.starts_with("create ingress qdisc"), "{failed:?}");
-    assert_eq!(with_hook.diff(&snapshot(&node)), "");
-    node.sh(&format!("tc qdisc del dev {veth} clsact")).unwrap();
+    assert_eq!(with_hook.diff(&snapshot(&ctx)), "");
+    ctx.node.sh(&format!("tc qdisc del dev {veth} clsact")).unwrap();
 
     // The former parameters are restored.
     execute(&Plan { egress: None, ..plan.clone() }).unwrap();
-    let shaped = snapshot(&node);
+    let shaped = snapshot(&ctx);
     let to = Tbf { rate: 250_000, ..tbf };
     let change =
         Plan { ingress: Some(Root::Change { to, from: tbf }), ..with(Egress { tbf: broken, ..egress }) };
     execute(&change).unwrap_err();
-    assert_eq!(shaped.diff(&snapshot(&node)), "");
+    assert_eq!(shaped.diff(&snapshot(&ctx)), "");
 }
 
 #[test]
 fn invalid_requests() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
-    let before = snapshot(&node);
+    let before = snapshot(&ctx);
     let error_of = |verb: &str, limits: Value, previous: Option<&Value>| {
-        fail(&node, &call(By::Us, verb, &attachment, &config("1.0.0", limits, previous)))
+        ctx.fail(verb, &attachment, &config("1.0.0", limits, previous))
     };
     let some = || both(10_000_000, CRIO);
     assert!(error_of("ADD", some(), None).contains("must be called as chained plugin"));
@@ -223,17 +225,17 @@ fn invalid_requests() {
     );
     assert!(error_of("ADD", limits((7, 8), (0, 0)), Some(&result)).contains("7 bit/s"));
     for version in ["0.1.0", "0.2.0", "2.0.0"] {
-        let error = fail(&node, &call(By::Us, "ADD", &attachment, &config(version, some(), None)));
+        let error = ctx.fail("ADD", &attachment, &config(version, some(), None));
         assert!(error.contains("incompatible CNI versions"), "{error}");
     }
-    assert_eq!(before.diff(&snapshot(&node)), "");
+    assert_eq!(before.diff(&snapshot(&ctx)), "");
 }
 
 /// 1 kbit/s is the minimum that Kubernetes allows. A frame takes twelve seconds, but the bucket holds one.
 #[test]
 fn slowest_container_can_still_send() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let config = config("1.0.0", both(1_000, CONTAINERD), Some(&result));
-    succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+    ctx.add(&pod.attachment("eth0"), &config);
     pod.sh("ping -c 1 -s 1400 -W 5 10.1.0.1").unwrap();
 }

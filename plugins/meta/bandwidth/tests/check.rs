@@ -4,12 +4,12 @@
 mod common;
 
 use cni_lab::Place as _;
-use common::{By, CRIO, attached, both, call, config, fail, host_veth, owner, succeed};
+use common::{CRIO, attached, both, config, host_veth, owner};
 use ferrule_bandwidth::owner::shared_name;
 
 #[test]
 fn every_loss_and_change_is_detected() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let attachment = pod.attachment("eth0");
     let (veth, ifb) = (host_veth(&result), shared_name(&owner("one", "eth0")));
     let add = config("1.0.0", both(10_000_000, CRIO), Some(&result));
@@ -59,13 +59,12 @@ fn every_loss_and_change_is_detected() {
             "has MAC address",
         ),
     ] {
-        let added = succeed(&node, &call(By::Us, "ADD", &attachment, &add)).document().unwrap();
-        let check =
-            call(By::Us, "CHECK", &attachment, &config("1.0.0", both(10_000_000, CRIO), Some(&added)));
-        succeed(&node, &check);
-        node.sh(&damage.replace("VETH", &veth).replace("IFB", &ifb)).unwrap();
-        let error = fail(&node, &check);
+        let added = ctx.add(&attachment, &add);
+        let checked = config("1.0.0", both(10_000_000, CRIO), Some(&added));
+        ctx.check(&attachment, &checked);
+        ctx.node.sh(&damage.replace("VETH", &veth).replace("IFB", &ifb)).unwrap();
+        let error = ctx.fail("CHECK", &attachment, &checked);
         assert!(error.contains(expected), "{damage}: {error}");
-        node.sh(&format!("ip link del ifb9 2>&-; tc qdisc del dev {veth} root 2>&-; tc qdisc del dev {veth} ingress 2>&-; ip link del {ifb} 2>&-; true")).unwrap();
+        ctx.node.sh(&format!("ip link del ifb9 2>&-; tc qdisc del dev {veth} root 2>&-; tc qdisc del dev {veth} ingress 2>&-; ip link del {ifb} 2>&-; true")).unwrap();
     }
 }

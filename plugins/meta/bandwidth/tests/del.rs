@@ -3,14 +3,15 @@
 
 mod common;
 
-use cni_lab::Node;
+use std::time::Duration;
+
 use cni_lab::Place as _;
 use cni_lab::Pod;
-use common::{By, CRIO, attached, both, call, config, host_veth, ifbs, owner, snapshot, succeed};
+use cni_lab::testing::{TestContext, succeed};
+use common::{CRIO, attached, both, config, host_veth, ifbs, owner, snapshot};
 use ferrule_bandwidth::owner::shared_name;
 use serde_json::Value;
 use serde_json::json;
-use std::time::Duration;
 
 #[test]
 fn del_in_every_state() {
@@ -19,15 +20,21 @@ fn del_in_every_state() {
     // Limits that ADD refuses, and a prevResult that cannot be decoded.
     let mut broken = config("1.0.0", json!({"ingressRate": 7}), None);
     broken["prevResult"] = json!("x");
-    type Prepare = fn(&Node, &Pod, &str);
+    type Prepare = fn(&TestContext, &Pod, &str);
     let states: [(&str, Prepare); 6] = [
         ("as made", |_, _, _| {}),
-        ("IFB gone", |node, _, _| {
-            drop(node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap())
+        ("IFB gone", |ctx, _, _| {
+            drop(ctx.node.sh(&format!("ip link del {}", shared_name(&owner("one", "eth0")))).unwrap())
         }),
-        ("filter gone", |node, _, veth| drop(node.sh(&format!("tc filter del dev {veth} ingress")).unwrap())),
-        ("ingress and root qdisc gone", |node, _, veth| {
-            drop(node.sh(&format!("tc qdisc del dev {veth} ingress; tc qdisc del dev {veth} root")).unwrap());
+        ("filter gone", |ctx, _, veth| {
+            drop(ctx.node.sh(&format!("tc filter del dev {veth} ingress")).unwrap())
+        }),
+        ("ingress and root qdisc gone", |ctx, _, veth| {
+            drop(
+                ctx.node
+                    .sh(&format!("tc qdisc del dev {veth} ingress; tc qdisc del dev {veth} root"))
+                    .unwrap(),
+            );
         }),
         ("interface gone", |_, pod, _| drop(pod.sh("ip link del eth0").unwrap())),
         ("namespace gone", |_, pod, _| pod.delete().unwrap()),
@@ -36,12 +43,12 @@ fn del_in_every_state() {
         for (given, with_netns) in
             [("all", true), ("all", false), ("bare", true), ("bare", false), ("broken", true)]
         {
-            let (node, pod, result) = attached("one");
-            let before = snapshot(&node);
+            let (ctx, pod, result) = attached("one");
+            let before = snapshot(&ctx);
             let veth = host_veth(&result);
-            let add = call(By::Us, "ADD", &pod.attachment("eth0"), &named(&result));
-            let added = succeed(&node, &add).document().unwrap();
-            prepare(&node, &pod, &veth);
+            let add = ctx.exec("ADD", &pod.attachment("eth0"), &named(&result));
+            let added = succeed(&ctx.node, &add);
+            prepare(&ctx, &pod, &veth);
             let config = match given {
                 "all" => named(&added),
                 "bare" => bare.clone(),
@@ -52,17 +59,17 @@ fn del_in_every_state() {
                 attachment.netns.clear();
             }
             for _ in 0..2 {
-                succeed(&node, &call(By::Us, "DEL", &attachment, &config));
+                ctx.del(&attachment, &config);
             }
             let input = format!("{state}, {given}, netns {with_netns}");
-            assert_eq!(ifbs(&node), Vec::<String>::new(), "{input}");
-            let is_there = node.sh(&format!("ip link show {veth}")).is_ok();
+            assert_eq!(ifbs(&ctx), Vec::<String>::new(), "{input}");
+            let is_there = ctx.node.sh(&format!("ip link show {veth}")).is_ok();
             // Without namespace and IFB, DEL cannot find the host's link. The kernel deletes the rest with
             // that link.
             let untraceable =
                 !with_netns && matches!(state, "IFB gone" | "filter gone" | "ingress and root qdisc gone");
             if is_there && !matches!(state, "namespace gone" | "interface gone") && !untraceable {
-                assert_eq!(before.diff(&snapshot(&node)), "", "{input}");
+                assert_eq!(before.diff(&snapshot(&ctx)), "", "{input}");
                 pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
             }
         }
@@ -73,20 +80,20 @@ fn del_in_every_state() {
 #[test]
 fn del_does_not_cut_off_a_running_container() {
     for with_netns in [true, false] {
-        let (node, pod, result) = attached("one");
+        let (ctx, pod, result) = attached("one");
         let config = config("1.0.0", both(1_000_000_000, CRIO), Some(&result));
         let mut attachment = pod.attachment("eth0");
         pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
         for _ in 0..5 {
             attachment.netns = pod.path().to_string_lossy().into_owned();
-            succeed(&node, &call(By::Us, "ADD", &attachment, &config));
+            ctx.add(&attachment, &config);
             if !with_netns {
                 attachment.netns.clear();
             }
             let report = std::thread::scope(|scope| {
                 let ping = scope.spawn(|| pod.sh("ping -q -i 0.002 -c 150 10.1.0.1").unwrap());
                 std::thread::sleep(Duration::from_millis(120));
-                succeed(&node, &call(By::Us, "DEL", &attachment, &config));
+                ctx.del(&attachment, &config);
                 ping.join().unwrap()
             });
             let received = report.split(" received").next().unwrap().rsplit(' ').next().unwrap();

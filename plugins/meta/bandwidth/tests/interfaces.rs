@@ -3,42 +3,41 @@
 
 mod common;
 
-use cni_lab::Node;
 use cni_lab::Place as _;
+use cni_lab::testing::Origin;
 use common::{
-    Bins, By, CONTAINERD, CRIO, attached, both, bridge_only, call, config, fail, host_veth, ifbs, network,
-    owner, qdiscs, shaped, snapshot, succeed,
+    CONTAINERD, CRIO, add_bridge, attached, both, config, context, host_veth, ifbs, network, owner, qdiscs,
+    shaped, snapshot,
 };
 use ferrule_bandwidth::owner::{own_name, shared_name};
 use serde_json::json;
 
 #[test]
 fn two_interfaces_of_one_container() {
-    for bridge in [By::Us, By::Go] {
+    for bridge in [Origin::Ours, Origin::Reference] {
         for first in ["eth0", "net1"] {
-            let node = Node::new().unwrap();
-            let pod = node.pod("one").unwrap();
-            let bins = Bins::new(bridge, By::Us);
-            let runtime = bins.runtime(&node);
+            let ctx = context(bridge);
+            let pod = ctx.pod("one");
+            let runtime = ctx.runtime();
             let network = network("1.0.0", json!({}));
             let second = if first == "eth0" { "net1" } else { "eth0" };
-            let before = snapshot(&node);
+            let before = snapshot(&ctx);
             let attachments =
                 [first, second].map(|ifname| shaped(&pod, ifname, both(10_000_000, CONTAINERD)));
             for attachment in &attachments {
                 runtime.add(&network, attachment).unwrap();
             }
-            let both_names = ifbs(&node);
+            let both_names = ifbs(&ctx);
             assert_eq!(both_names, [shared_name(&owner("one", first)), own_name(&owner("one", second))]);
             for attachment in &attachments {
                 runtime.check(&network, attachment).unwrap();
             }
             runtime.del(&network, &attachments[0]).unwrap();
             runtime.del(&network, &attachments[0]).unwrap();
-            assert_eq!(ifbs(&node), both_names[1..]);
+            assert_eq!(ifbs(&ctx), both_names[1..]);
             runtime.check(&network, &attachments[1]).unwrap();
             runtime.del(&network, &attachments[1]).unwrap();
-            assert_eq!(before.diff(&snapshot(&node)), "");
+            assert_eq!(before.diff(&snapshot(&ctx)), "");
         }
     }
 }
@@ -46,33 +45,32 @@ fn two_interfaces_of_one_container() {
 /// Both ADDs try the reference's IFB name; the loser of the race uses its own name.
 #[test]
 fn two_interfaces_concurrently() {
-    let (node, pod, result) = attached("one");
-    let bridge = Bins::new(By::Go, By::Us);
-    let second = bridge.runtime(&node).add(&bridge_only("1.0.0"), &pod.attachment("net1")).unwrap();
-    let before = snapshot(&node);
+    let (ctx, pod, result) = attached("one");
+    let second = add_bridge(&ctx, &pod, "net1");
+    let before = snapshot(&ctx);
     for _ in 0..20 {
         for verb in ["ADD", "DEL"] {
             std::thread::scope(|scope| {
                 for (ifname, result) in [("eth0", &result), ("net1", &second)] {
                     let config = config("1.0.0", both(10_000_000, CRIO), Some(result));
-                    let (node, attachment) = (&node, pod.attachment(ifname));
-                    scope.spawn(move || succeed(node, &call(By::Us, verb, &attachment, &config)));
+                    let exec = ctx.exec(verb, &pod.attachment(ifname), &config);
+                    let node = &ctx.node;
+                    scope.spawn(move || assert!(node.call(&exec).unwrap().success()));
                 }
             });
-            assert_eq!(ifbs(&node).len(), if verb == "ADD" { 2 } else { 0 });
+            assert_eq!(ifbs(&ctx).len(), if verb == "ADD" { 2 } else { 0 });
         }
     }
-    assert_eq!(before.diff(&snapshot(&node)), "");
+    assert_eq!(before.diff(&snapshot(&ctx)), "");
 }
 
 /// Network "ab" with container "c" and network "a" with container "bc": the reference gives both IFBs the
 /// same name.
 #[test]
 fn colliding_names_of_the_reference() {
-    let node = Node::new().unwrap();
-    let bins = Bins::new(By::Go, By::Us);
-    let runtime = bins.runtime(&node);
-    let (one, two) = (node.pod("c").unwrap(), node.pod("bc").unwrap());
+    let ctx = context(Origin::Reference);
+    let runtime = ctx.runtime();
+    let (one, two) = (ctx.pod("c"), ctx.pod("bc"));
     let mut networks = ["ab", "a"].map(|name| {
         let mut network = network("1.0.0", json!({}));
         network.name = name.to_owned();
@@ -82,11 +80,11 @@ fn colliding_names_of_the_reference() {
     networks[1].plugins[0]["ipam"]["subnet"] = json!("10.2.0.0/16");
     runtime.add(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
     runtime.add(&networks[1], &shaped(&two, "eth0", both(10_000_000, CRIO))).unwrap();
-    assert_eq!(ifbs(&node).len(), 2);
+    assert_eq!(ifbs(&ctx).len(), 2);
     runtime.del(&networks[1], &shaped(&two, "eth0", both(10_000_000, CRIO))).unwrap();
     runtime.check(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
     runtime.del(&networks[0], &shaped(&one, "eth0", both(10_000_000, CRIO))).unwrap();
-    assert_eq!(ifbs(&node), Vec::<String>::new());
+    assert_eq!(ifbs(&ctx), Vec::<String>::new());
 }
 
 /// The kernel tells the host's veth, even if the result reports no or wrong interfaces.
@@ -95,36 +93,34 @@ fn unreported_host_veth_is_found() {
     for interfaces in
         [json!([]), json!([{"name": "eth0", "sandbox": "/run/netns/one"}]), json!([{"name": "lo"}])]
     {
-        let (node, pod, result) = attached("one");
-        let before = snapshot(&node);
+        let (ctx, pod, result) = attached("one");
+        let before = snapshot(&ctx);
         let mut reported = result.clone();
         reported["interfaces"] = interfaces;
         let config = config("1.0.0", both(10_000_000, CRIO), Some(&reported));
-        let added =
-            succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config)).document().unwrap();
-        assert_eq!(qdiscs(&node, &host_veth(&result))[0]["kind"], "tbf");
+        let added = ctx.add(&pod.attachment("eth0"), &config);
+        assert_eq!(qdiscs(&ctx, &host_veth(&result))[0]["kind"], "tbf");
         let check = self::config("1.0.0", both(10_000_000, CRIO), Some(&added));
-        succeed(&node, &call(By::Us, "CHECK", &pod.attachment("eth0"), &check));
-        succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-        assert_eq!(before.diff(&snapshot(&node)), "");
+        ctx.check(&pod.attachment("eth0"), &check);
+        ctx.del(&pod.attachment("eth0"), &config);
+        assert_eq!(before.diff(&snapshot(&ctx)), "");
     }
 }
 
 #[test]
 fn container_without_a_peer_on_the_host_is_an_error() {
-    let node = Node::new().unwrap();
-    let (pod, other) = (node.pod("one").unwrap(), node.pod("other").unwrap());
-    node.sh("ip link add uplink type bridge && ip link set uplink up").unwrap();
+    let ctx = context(Origin::Reference);
+    let (pod, other) = (ctx.pod("one"), ctx.pod("other"));
+    ctx.node.sh("ip link add uplink type bridge && ip link set uplink up").unwrap();
     let result =
         json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/one"}]});
     let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
-    let before = snapshot(&node);
+    let before = snapshot(&ctx);
     let error_now = || {
-        let errors =
-            ["ADD", "CHECK"].map(|verb| fail(&node, &call(By::Us, verb, &pod.attachment("eth0"), &config)));
+        let errors = ["ADD", "CHECK"].map(|verb| ctx.fail(verb, &pod.attachment("eth0"), &config));
         assert_eq!(errors[0], errors[1]);
-        succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-        assert_eq!(before.diff(&snapshot(&node)), "");
+        ctx.del(&pod.attachment("eth0"), &config);
+        assert_eq!(before.diff(&snapshot(&ctx)), "");
         errors[0].clone()
     };
     let error = error_now();
@@ -151,14 +147,15 @@ fn container_without_a_peer_on_the_host_is_an_error() {
     let error = error_now();
     assert!(error.contains(&format!("veth peer with index {peer} is not in host ns")), "{error}");
     // The peer stays where it is; the host gets a veth with its index.
-    let third = node.pod("third").unwrap();
-    node.sh(&format!(
-        "ip link add decoy index {peer} type veth peer name eth0 netns {} || ip link show",
-        third.name()
-    ))
-    .unwrap();
-    let before = snapshot(&node);
-    let error = fail(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+    let third = ctx.pod("third");
+    ctx.node
+        .sh(&format!(
+            "ip link add decoy index {peer} type veth peer name eth0 netns {} || ip link show",
+            third.name()
+        ))
+        .unwrap();
+    let before = snapshot(&ctx);
+    let error = ctx.fail("ADD", &pod.attachment("eth0"), &config);
     assert!(error.contains("is not in host ns"), "{error}");
-    assert_eq!(before.diff(&snapshot(&node)), "");
+    assert_eq!(before.diff(&snapshot(&ctx)), "");
 }

@@ -4,7 +4,8 @@
 mod common;
 
 use cni_lab::Place as _;
-use common::{By, CRIO, attached, both, call, config, fail, filters, host_veth, owner, snapshot, succeed};
+use cni_lab::testing::succeed;
+use common::{CRIO, attached, both, config, filters, host_veth, owner, snapshot};
 use ferrule_bandwidth::owner::shared_name;
 
 /// In another program's ingress qdisc, with filters or without, our filter comes last, and DEL removes only
@@ -20,47 +21,48 @@ fn ingress_qdisc_of_another_program_is_shared() {
             format!("tc filter add dev VETH ingress pref 7 {filter}"),
             format!("tc filter add dev VETH ingress {filter}"),
         ] {
-            let (node, pod, result) = attached("one");
+            let (ctx, pod, result) = attached("one");
             let attachment = pod.attachment("eth0");
             let veth = host_veth(&result);
             // tc shows filters under the parent of the last request. Our plugin uses `ffff:` for an ingress
             // qdisc, so this filter must use it too.
             let at = if kind == "ingress" { "parent ffff:" } else { "ingress" };
             let prepare = prepare.replace("VETH ingress", &format!("{veth} {at}"));
-            node.sh(&format!("tc qdisc add dev {veth} {kind}; {prepare}")).unwrap();
-            let before = snapshot(&node);
+            ctx.node.sh(&format!("tc qdisc add dev {veth} {kind}; {prepare}")).unwrap();
+            let before = snapshot(&ctx);
             let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
-            let add = call(By::Us, "ADD", &attachment, &config);
-            let added = succeed(&node, &add).document().unwrap();
-            let after = snapshot(&node);
-            succeed(&node, &add);
-            assert_eq!(after.diff(&snapshot(&node)), "");
+            let add = ctx.exec("ADD", &attachment, &config);
+            let added = succeed(&ctx.node, &add);
+            let after = snapshot(&ctx);
+            succeed(&ctx.node, &add);
+            assert_eq!(after.diff(&snapshot(&ctx)), "");
             pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
             let passed =
-                node.sh(&format!("tc -s qdisc show dev {}", shared_name(&owner("one", "eth0")))).unwrap();
+                ctx.node.sh(&format!("tc -s qdisc show dev {}", shared_name(&owner("one", "eth0")))).unwrap();
             assert!(!passed.contains("Sent 0 bytes"), "nothing was sent through the IFB:\n{passed}");
-            let shown = filters(&node, &veth);
+            let shown = filters(&ctx, &veth);
             let (ours, bpf) = (shown.find("mirred").unwrap(), shown.find("bpf"));
             assert!(bpf.is_none_or(|bpf| bpf < ours), "{shown}");
 
             let check = self::config("1.0.0", both(10_000_000, CRIO), Some(&added));
-            succeed(&node, &call(By::Us, "CHECK", &attachment, &check));
-            succeed(&node, &call(By::Us, "DEL", &attachment, &check));
-            assert_eq!(before.diff(&snapshot(&node)), "", "{kind} {prepare}");
+            ctx.check(&attachment, &check);
+            ctx.del(&attachment, &check);
+            assert_eq!(before.diff(&snapshot(&ctx)), "", "{kind} {prepare}");
         }
     }
 }
 
 #[test]
 fn later_filter_of_another_program_keeps_the_qdisc() {
-    let (node, pod, result) = attached("one");
+    let (ctx, pod, result) = attached("one");
     let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
     let veth = host_veth(&result);
-    succeed(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
-    node.sh(&format!("tc filter add dev {veth} ingress pref 9 protocol ip u32 match u32 0 0 flowid 1:7"))
+    ctx.add(&pod.attachment("eth0"), &config);
+    ctx.node
+        .sh(&format!("tc filter add dev {veth} ingress pref 9 protocol ip u32 match u32 0 0 flowid 1:7"))
         .unwrap();
-    succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-    let remaining = filters(&node, &veth);
+    ctx.del(&pod.attachment("eth0"), &config);
+    let remaining = filters(&ctx, &veth);
     assert!(remaining.contains("1:7") && !remaining.contains("mirred"), "{remaining}");
     pod.sh("ping -c 1 -W 5 10.1.0.1").unwrap();
 }
@@ -72,16 +74,16 @@ fn root_qdisc_of_another_program_is_an_error() {
         ("handle 7: tbf rate 1mbit burst 10k limit 10k", "tbf 7:"),
         ("handle 1: pfifo", "pfifo 1:"),
     ] {
-        let (node, pod, result) = attached("one");
+        let (ctx, pod, result) = attached("one");
         let veth = host_veth(&result);
-        node.sh(&format!("tc qdisc add dev {veth} root {qdisc}")).unwrap();
-        let before = snapshot(&node);
+        ctx.node.sh(&format!("tc qdisc add dev {veth} root {qdisc}")).unwrap();
+        let before = snapshot(&ctx);
         let config = config("1.0.0", both(10_000_000, CRIO), Some(&result));
-        let error = fail(&node, &call(By::Us, "ADD", &pod.attachment("eth0"), &config));
+        let error = ctx.fail("ADD", &pod.attachment("eth0"), &config);
         assert!(error.contains("already has a root qdisc") && error.contains(&veth), "{error}");
         assert!(error.contains(named), "{error}");
-        assert_eq!(before.diff(&snapshot(&node)), "");
-        succeed(&node, &call(By::Us, "DEL", &pod.attachment("eth0"), &config));
-        assert_eq!(before.diff(&snapshot(&node)), "");
+        assert_eq!(before.diff(&snapshot(&ctx)), "");
+        ctx.del(&pod.attachment("eth0"), &config);
+        assert_eq!(before.diff(&snapshot(&ctx)), "");
     }
 }

@@ -10,8 +10,9 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cni_lab::{Background, Node, Place as _, Pod, TIMEOUT, eventually};
-use common::{Bins, By, CONTAINERD, CRIO, KUBELET, both, limits, network, shaped};
+use cni_lab::testing::{Origin, TestContext};
+use cni_lab::{Background, Place as _, Pod, TIMEOUT, eventually};
+use common::{CONTAINERD, CRIO, KUBELET, both, context, limits, network, plugins, shaped};
 use ferrule_bandwidth::config::{Limit, Numbers};
 use ferrule_bandwidth::shape::{self, Sizes};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ enum Direction {
 
 #[derive(Clone, Copy, Debug)]
 struct TestInput {
-    by: By,
+    by: Origin,
     rate: u64,
     burst: (&'static str, u64),
     direction: Direction,
@@ -55,11 +56,10 @@ struct Server {
 }
 
 impl Server {
-    fn new(node: &Node, name: &str, bins: &Bins, limits: Value) -> Server {
-        let pod = node.pod(name).unwrap();
+    fn new(ctx: &TestContext, name: &str, limits: Value) -> Server {
+        let pod = ctx.pod(name);
         pod.sh("ip link set lo up").unwrap();
-        let result =
-            bins.runtime(node).add(&network("1.0.0", json!({})), &shaped(&pod, "eth0", limits)).unwrap();
+        let result = ctx.runtime().add(&network("1.0.0", json!({})), &shaped(&pod, "eth0", limits)).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         let mut command = Command::new("iperf3");
         // With JSON output, so that clients can fetch the server's report.
@@ -74,9 +74,9 @@ impl Server {
 
     /// Runs an iperf3 client. Returns the receiver's intervals in seconds and bits on the link; empty if
     /// iperf3 fails or reports none.
-    fn iperf(&self, node: &Node, direction: Direction, seconds: u32, options: &str) -> Vec<(f64, f64)> {
+    fn iperf(&self, ctx: &TestContext, direction: Direction, seconds: u32, options: &str) -> Vec<(f64, f64)> {
         let reverse = if direction == Direction::FromPod { "-R" } else { "--get-server-output" };
-        let report = node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
+        let report = ctx.node.sh(&format!("iperf3 -J -c {} -t {seconds} {reverse} {options}", self.address));
         let report: Value = match report {
             Ok(report) => serde_json::from_str(&report).unwrap(),
             Err(error) => {
@@ -94,14 +94,14 @@ impl Server {
     }
 
     /// Measures once. `None` unless iperf3 reports the first second and a later one.
-    fn measure(&self, node: &Node, input: &TestInput, seconds: u32) -> Option<Measured> {
+    fn measure(&self, ctx: &TestContext, input: &TestInput, seconds: u32) -> Option<Measured> {
         // iperf3 counts whole blocks, and its default of 128 KiB takes a whole second at 1 Mbit/s.
         let options = if input.rate <= 10 * MBIT { "-l 4K" } else { "" };
         let count = (seconds - 1) * 10;
         let (intervals, ping) = std::thread::scope(|scope| {
-            let iperf = scope.spawn(|| self.iperf(node, input.direction, seconds, options));
+            let iperf = scope.spawn(|| self.iperf(ctx, input.direction, seconds, options));
             std::thread::sleep(Duration::from_millis(800));
-            let ping = node.sh(&format!("ping -q -i 0.1 -c {count} {} || true", self.address)).unwrap();
+            let ping = ctx.node.sh(&format!("ping -q -i 0.1 -c {count} {} || true", self.address)).unwrap();
             (iperf.join().unwrap(), ping)
         });
         let (first, rest) = intervals.split_first().filter(|(_, rest)| !rest.is_empty())?;
@@ -122,11 +122,11 @@ impl Server {
 }
 
 impl TestInput {
-    fn server(&self, node: &Node, number: usize, bins: &Bins) -> Server {
+    fn server(&self, ctx: &TestContext, number: usize) -> Server {
         let limit = (self.rate, self.burst.1);
         let limits =
             if self.direction == Direction::ToPod { limits(limit, (0, 0)) } else { limits((0, 0), limit) };
-        Server::new(node, &format!("pod{number}"), bins, limits)
+        Server::new(ctx, &format!("pod{number}"), limits)
     }
 
     /// The documented bounds: the excess over the rate in the first second as a share, and the longest delay
@@ -184,7 +184,7 @@ fn bursts(rate: u64) -> [(&'static str, u64); 5] {
 
 fn inputs(rates: &[u64], directions: &[Direction]) -> Vec<TestInput> {
     let inputs_of = |rate: u64, direction: Direction| {
-        bursts(rate).map(|burst| TestInput { by: By::Us, rate, burst, direction })
+        bursts(rate).map(|burst| TestInput { by: Origin::Ours, rate, burst, direction })
     };
     rates
         .iter()
@@ -207,16 +207,15 @@ fn check(input: &TestInput, measured: Option<Measured>) -> Vec<String> {
 
 /// Measures all inputs concurrently, then repeats those that failed one at a time.
 fn measure(inputs: &[TestInput], seconds: u32) {
-    let node = Node::new().unwrap();
-    let bins = Bins::new(By::Go, By::Us);
+    let ctx = context(Origin::Reference);
     let servers: Vec<Server> =
-        inputs.iter().zip(0..).map(|(input, number)| input.server(&node, number, &bins)).collect();
+        inputs.iter().zip(0..).map(|(input, number)| input.server(&ctx, number)).collect();
     let measured: Vec<Option<Measured>> = std::thread::scope(|scope| {
-        let node = &node;
+        let ctx = &ctx;
         let threads: Vec<_> = servers
             .iter()
             .zip(inputs)
-            .map(|(server, input)| scope.spawn(move || server.measure(node, input, seconds)))
+            .map(|(server, input)| scope.spawn(move || server.measure(ctx, input, seconds)))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -226,7 +225,7 @@ fn measure(inputs: &[TestInput], seconds: u32) {
             if !defects.is_empty() {
                 println!("    repeated, because of: {}", defects.join(", "));
                 std::thread::sleep(PAUSE);
-                defects = check(input, server.measure(&node, input, seconds.min(6)));
+                defects = check(input, server.measure(&ctx, input, seconds.min(6)));
             }
         }
         assert!(defects.is_empty(), "{input:?}: {}", defects.join(", "));
@@ -267,11 +266,11 @@ fn reference_misses_the_rate_where_known() {
         (10 * MBIT, ("minimum", 12_000)),
     ] {
         let mut delivered = Vec::new();
-        for by in [By::Go, By::Us] {
+        for by in [Origin::Reference, Origin::Ours] {
             let input = TestInput { by, rate, burst, direction: Direction::ToPod };
-            let node = Node::new().unwrap();
-            let server = input.server(&node, 0, &Bins::new(By::Go, by));
-            let measured = server.measure(&node, &input, 3).unwrap();
+            let ctx = TestContext::new(plugins(Origin::Reference, by));
+            let server = input.server(&ctx, 0);
+            let measured = server.measure(&ctx, &input, 3).unwrap();
             println!("{}", input.row(&measured));
             delivered.push(measured);
         }
@@ -287,14 +286,13 @@ fn reference_misses_the_rate_where_known() {
 #[test]
 fn unlimited_traffic_is_not_slowed() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let node = Node::new().unwrap();
-    let bins = Bins::new(By::Go, By::Us);
-    let free = Server::new(&node, "free", &bins, both(0, 0));
-    let to_limited = Server::new(&node, "to-limited", &bins, limits((100 * MBIT, CONTAINERD), (0, 0)));
-    let from_limited = Server::new(&node, "from-limited", &bins, limits((0, 0), (100 * MBIT, CONTAINERD)));
+    let ctx = context(Origin::Reference);
+    let free = Server::new(&ctx, "free", both(0, 0));
+    let to_limited = Server::new(&ctx, "to-limited", limits((100 * MBIT, CONTAINERD), (0, 0)));
+    let from_limited = Server::new(&ctx, "from-limited", limits((0, 0), (100 * MBIT, CONTAINERD)));
     // The best of four alternating seconds: other work on the machine can only slow a second down.
     let once = |server: &Server, direction: Direction| {
-        server.iperf(&node, direction, 1, "").first().map_or(0.0, |(time, bits)| bits / time / 1e9)
+        server.iperf(&ctx, direction, 1, "").first().map_or(0.0, |(time, bits)| bits / time / 1e9)
     };
     let compare = |one: &Server, other: &Server, direction: Direction| {
         let best = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
@@ -310,7 +308,7 @@ fn unlimited_traffic_is_not_slowed() {
         assert!(other > base / 2.0 && other > 1.0, "{what}: {other} of {base} Gbit/s");
     }
     let (beside, base) = std::thread::scope(|scope| {
-        let busy = scope.spawn(|| to_limited.iperf(&node, Direction::ToPod, 5, ""));
+        let busy = scope.spawn(|| to_limited.iperf(&ctx, Direction::ToPod, 5, ""));
         std::thread::sleep(Duration::from_millis(500));
         let beside = (0..4).map(|_| once(&free, Direction::ToPod)).fold(0.0, f64::max);
         busy.join().unwrap();

@@ -7,8 +7,9 @@ mod common;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use cni_lab::testing::serve;
 use cni_lab::{Place as _, TIMEOUT};
-use common::{World, fill, mapping, pods, serve};
+use common::{World, fill, mapping, pods};
 use serde_json::json;
 
 /// The maximum ratio of the two times.

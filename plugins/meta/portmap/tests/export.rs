@@ -7,7 +7,8 @@ mod common;
 use std::process::{Command, Output};
 
 use cni_lab::Place as _;
-use common::{Added, Bins, By, PORTMAP, World, ask, both, mapping, more, pods};
+use cni_lab::testing::{Origin, ask};
+use common::{Added, PORTMAP, World, both, mapping, more, plugins, pods};
 use serde_json::json;
 
 fn export(world: &World, arguments: &[&str]) -> Output {
@@ -102,15 +103,12 @@ fn export_to_iptables_and_del_by_the_reference() {
     assert_reachable(&world, &one, 8080);
     assert_reachable(&world, &two, 8081);
     // DEL by the reference.
-    let go = Bins::new(By::Go);
+    let go = world.with_plugins(plugins(Origin::Reference));
     let mut config = one.config();
     config["cniVersion"] = json!("1.0.0");
     config.as_object_mut().unwrap().remove("prevResult");
-    let exec = cni_runner::Exec::new(go.path().join("portmap"), "DEL")
-        .attachment(&one.attachment)
-        .stdin(config.to_string());
     assert!(world.listing().contains("CNI-DN-"));
-    assert!(world.node.call(&exec).unwrap().success());
+    go.del(&one.attachment, &config);
     assert!(!world.listing().contains("CNI-DN-"));
     two.del();
     assert_eq!(world.count(), 0);

@@ -5,8 +5,9 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
+use cni_lab::testing::{NO_ANSWER_WAIT, serve_at, udp_ask, udp_socket};
 use cni_lab::{Place as _, TIMEOUT};
-use common::{NO_ANSWER_WAIT, World, both, mapping, more, pods, serve_at, udp_ask, udp_socket};
+use common::{Added, World, both, mapping, more, pods};
 use ferrule_kernel::conntrack::{Filter, UDP, flows};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
@@ -49,7 +50,7 @@ fn packets_of_a_persistent_client_follow_the_host_port() {
         second.serve(53);
         assert_eq!(ask(), answer("second"));
         // A second ADD of the same mappings keeps the flow.
-        assert!(world.call("ADD", &second.attachment, &second.config()).success());
+        world.ctx.add(&second.attachment, &second.config());
         assert_eq!(tracked(&world, v6, 5353), 1);
     }
 }
@@ -109,16 +110,22 @@ fn other_flows_are_kept() {
     drop(socket);
 }
 
+/// A pod that serves a host port, and a client with a flow to it. A server on the node has the same port.
+fn pod_and_client<'w>(world: &'w World, name: &str) -> (Added<'w>, UdpSocket) {
+    keep_tracking(world);
+    let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
+    serve_at(&world.node, "node", to);
+    let pod = world.add(name, &pods(json!({})), &both(5353, 53));
+    pod.serve(53);
+    let client = udp_socket(&world.outside[0], to);
+    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), format!("{name} 192.0.2.2"));
+    (pod, client)
+}
+
 #[test]
 fn gc_deletes_the_flows_after_a_lost_del() {
     let world = World::new();
-    keep_tracking(&world);
-    let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
-    serve_at(&world.node, "node", to);
-    let lost = world.add("lost", &pods(json!({})), &both(5353, 53));
-    lost.serve(53);
-    let client = udp_socket(&world.outside[0], to);
-    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "lost 192.0.2.2");
+    let (_lost, client) = pod_and_client(&world, "lost");
     world.node.sh("rm -rf /var/lib/cni/results").unwrap();
     world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
     assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "node 192.0.2.2");
@@ -128,13 +135,7 @@ fn gc_deletes_the_flows_after_a_lost_del() {
 #[test]
 fn without_deletion_the_client_stays_on_the_old_flow() {
     let world = World::new();
-    keep_tracking(&world);
-    let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
-    serve_at(&world.node, "node", to);
-    let first = world.add("first", &pods(json!({})), &both(5353, 53));
-    first.serve(53);
-    let client = udp_socket(&world.outside[0], to);
-    assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "first 192.0.2.2");
+    let (first, client) = pod_and_client(&world, "first");
     world.nft("delete table inet cni_portmap");
     first.pod.sh("ip link set eth0 down").unwrap();
     assert!(udp_ask(&client, NO_ANSWER_WAIT).is_err());

@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::thread;
 
 use cni_lab::Place as _;
+use cni_lab::testing::iptables::{VARIANTS, saved, slow_nft, variant};
+use cni_lab::testing::{Origin, TestContext, ask, silent};
 use cni_runner::{Attachment, Network, ValidAttachment};
-use common::programs::{VARIANTS, runtime, saved, slow_nft, variant};
-use common::{By, World, ask, both, mapping, more, network_of, pods, silent};
+use common::{World, both, mapping, more, network_of, plugins, pods};
 use serde_json::{Value, json};
 
 fn assert_same(found: &str, wanted: &str, what: &str) {
@@ -58,62 +59,61 @@ fn rules_are_those_of_the_reference_byte_for_byte() {
             json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}),
             json!({"conditionsV4": ["!", "-s", "192.0.2.200/32"], "conditionsV6": ["!", "-d", "2001:db8::200"]}),
         ] {
-            let state = |by: By| {
+            let state = |by: Origin| {
                 let world = World::by(by);
                 for family in ["iptables", "ip6tables"] {
                     world.node.sh(&format!("{family}-{name} -t nat -N KUBE-MARK-MASQ")).unwrap();
                 }
-                let runtime = runtime(&world, &programs);
-                let network = versioned(keys.clone(), by == By::Us);
+                let ctx = world.with_programs(programs.path());
+                let runtime = ctx.runtime();
+                let network = versioned(keys.clone(), by == Origin::Ours);
                 for pod in ["cid-1", "cid-2"] {
-                    let pod = world.node.pod(pod).unwrap();
+                    let pod = world.pod(pod);
                     let mappings = if pod.name() == "cid-1" { mappings(name) } else { both(7000, 70) };
                     let attachment = pod.attachment("eth0").with_capability("portMappings", mappings);
                     runtime.add(&network, &attachment).unwrap();
                     // CHECK of Debian 12's reference looks for the rules of one family in the other's table.
-                    if by == By::Us {
+                    if by == Origin::Ours {
                         runtime.check(&network, &attachment).unwrap();
                     }
                 }
-                saved(&world, name)
+                saved(&world.node, name)
             };
-            assert_same(&state(By::Us), &state(By::Go), &format!("{name} {keys}"));
+            assert_same(&state(Origin::Ours), &state(Origin::Reference), &format!("{name} {keys}"));
         }
     }
+}
+
+/// Attaches a pod with one host port. Returns the network, the attachment and the result.
+fn attached(ctx: &TestContext) -> (Network, Attachment, Value) {
+    let network = versioned(json!({}), true);
+    let attachment = ctx.pod("one").attachment("eth0").with_capability("portMappings", both(8080, 80));
+    let result = ctx.runtime().add(&network, &attachment).unwrap();
+    (network, attachment, result)
 }
 
 #[test]
 fn second_add_replaces_the_containers_rules() {
     for name in VARIANTS {
-        let programs = variant(name);
-        let world = World::new();
-        let runtime = runtime(&world, &programs);
-        let network = versioned(json!({}), true);
-        let pod = world.node.pod("one").unwrap();
-        let attachment = pod.attachment("eth0").with_capability("portMappings", both(8080, 80));
-        let result = runtime.add(&network, &attachment).unwrap();
+        let (world, programs) = (World::new(), variant(name));
+        let ctx = world.with_programs(programs.path());
+        let (network, attachment, result) = attached(&ctx);
         let mut config = Value::Object(network.plugins[1].clone());
         config["name"] = json!("pmnet");
         config["cniVersion"] = json!("1.0.0");
         config["prevResult"] = result;
         config["runtimeConfig"] = json!({"portMappings": both(8090, 90)});
         config["prevResult"]["ips"][0]["address"] = json!("10.1.0.99/24");
-        let call = |verb: &str| {
-            let exec = cni_runner::Exec::new(world.bins.path().join("portmap"), verb)
-                .attachment(&attachment)
-                .env("PATH", programs.path().display().to_string())
-                .stdin(config.to_string());
-            world.node.call(&exec).unwrap()
-        };
+        let call = |verb: &str| ctx.call(verb, &attachment, &config);
         assert!(call("ADD").success());
-        let state = saved(&world, name);
+        let state = saved(&world.node, name);
         assert!(
             !state.contains("8080") && state.contains("10.1.0.99:90") && !state.contains("10.1.0.2:"),
             "{state}"
         );
         assert_eq!(state.matches("-j CNI-DN-").count(), 4, "{state}");
         assert!(call("ADD").success());
-        assert_eq!(saved(&world, name), state);
+        assert_eq!(saved(&world.node, name), state);
         assert!(call("CHECK").success());
         // Half of the rules are missing, as after a killed DEL.
         let half = format!(
@@ -123,7 +123,7 @@ fn second_add_replaces_the_containers_rules() {
         world.node.sh(&half).unwrap();
         assert!(!call("CHECK").success());
         assert!(call("ADD").success());
-        assert_same(&saved(&world, name), &state, name);
+        assert_same(&saved(&world.node, name), &state, name);
     }
 }
 
@@ -157,20 +157,17 @@ fn connections_with_iptables() {
     assert!(said.contains("externalSetMarkChain \"KUBE-MARK-MASQ\" does not exist"), "{said}");
     // DEL deletes all rules.
     server.del();
-    assert!(!saved(&world, "nft").contains("CNI-DN-"));
+    assert!(!saved(&world.node, "nft").contains("CNI-DN-"));
     assert!(silent(&world.outside[0], "tcp", SocketAddr::new(world.address(false), 8080)));
 }
 
 #[test]
 fn check_notices_more_changes_than_the_reference() {
     for name in VARIANTS {
-        let programs = variant(name);
-        let world = World::new();
-        let runtime = runtime(&world, &programs);
-        let network = versioned(json!({}), true);
-        let pod = world.node.pod("one").unwrap();
-        let attachment = pod.attachment("eth0").with_capability("portMappings", both(8080, 80));
-        runtime.add(&network, &attachment).unwrap();
+        let (world, programs) = (World::new(), variant(name));
+        let ctx = world.with_programs(programs.path());
+        let (network, attachment, _) = attached(&ctx);
+        let runtime = ctx.runtime();
         let whole = world.node.tool(&format!("iptables-{name}-save"), &["-t", "nat"]).unwrap();
         for change in [
             "-F CNI-HOSTPORT-MASQ",
@@ -200,20 +197,19 @@ fn check_notices_more_changes_than_the_reference() {
 fn check_del_and_gc_handle_iptables_rules_of_the_reference() {
     for name in VARIANTS {
         let programs = variant(name);
-        let world = World::by(By::Go);
-        let ours = common::Bins::new(By::Us);
-        let go = runtime(&world, &programs);
-        let mut us = world.node.runtime([ours.path()]);
-        us.runtime.env.push(("PATH".to_owned(), programs.path().display().to_string()));
+        let world = World::by(Origin::Reference);
+        let theirs = world.with_programs(programs.path());
+        let ours = theirs.with_plugins(plugins(Origin::Ours));
+        let (go, us) = (theirs.runtime(), ours.runtime());
         let network = network_of("pmnet", "cni0", 0, "1.0.0", json!({}));
         let attachment = |pod: &str| {
-            let pod = world.node.pod(pod).unwrap();
+            let pod = world.pod(pod);
             let mappings = if pod.name() == "one" { mappings(name) } else { both(7000, 70) };
             pod.attachment("eth0").with_capability("portMappings", mappings)
         };
         let (one, two) = (attachment("one"), attachment("two"));
         go.add(&network, &two).unwrap();
-        let before = saved(&world, name);
+        let before = saved(&world.node, name);
         go.add(&network, &one).unwrap();
         // Chains of the old layout, used before 2019.
         let old = one_chain(&world, name).replace("DN", "SN");
@@ -229,16 +225,16 @@ fn check_del_and_gc_handle_iptables_rules_of_the_reference() {
         // Our default backend is nftables, but CHECK finds the rules of iptables.
         assert!(!world.listing().contains("cni_portmap"));
         us.del(&network, &one).unwrap();
-        let after = saved(&world, name).replace("iptables :CNI-HOSTPORT-SNAT -\n", "");
+        let after = saved(&world.node, name).replace("iptables :CNI-HOSTPORT-SNAT -\n", "");
         assert_same(&after, &before, name);
         us.check(&network, &two).unwrap();
         let newest = network_of("pmnet", "cni0", 0, "1.1.0", json!({}));
         us.gc(&newest, Some(&[ValidAttachment::new("two", "eth0")])).unwrap();
-        assert!(saved(&world, name).contains("CNI-DN-"));
+        assert!(saved(&world.node, name).contains("CNI-DN-"));
         // As after a lost DEL: libcni has no cached results.
         world.node.sh("rm -rf /var/lib/cni/results").unwrap();
         us.gc(&newest, Some(&[])).unwrap();
-        assert!(!saved(&world, name).contains("CNI-DN-"), "{}", saved(&world, name));
+        assert!(!saved(&world.node, name).contains("CNI-DN-"), "{}", saved(&world.node, name));
     }
 }
 
@@ -338,13 +334,12 @@ fn eight_concurrent_dels_of_a_container_of_the_reference() {
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(move || {
-                    let output = world.call("DEL", &base.attachment, &base.config());
-                    assert!(output.success(), "{output:?}");
+                    world.del(&base.attachment, &base.config());
                 });
             }
         });
         assert!(!world.listing().contains("comment \"one"), "{}", world.listing());
-        assert!(!saved(world, "nft").contains("CNI-DN-"));
+        assert!(!saved(&world.node, "nft").contains("CNI-DN-"));
     }
 }
 
@@ -352,6 +347,7 @@ fn eight_concurrent_dels_of_a_container_of_the_reference() {
 fn sixteen_concurrent_adds_with_iptables() {
     for (name, programs) in [("nft", variant("nft")), ("nft", slow_nft()), ("legacy", variant("legacy"))] {
         let world = World::new();
+        let ctx = world.with_programs(programs.path());
         let base = world.add("base", &pods(json!({"backend": "iptables"})), &json!([]));
         let call = |verb: &'static str, number: u16| {
             let mut config = base.config();
@@ -359,11 +355,7 @@ fn sixteen_concurrent_adds_with_iptables() {
                 json!([{"address": format!("10.1.0.{}/24", number + 50), "interface": 2}]);
             config["runtimeConfig"]["portMappings"] = both(number + 8000, 80);
             let attachment = Attachment::new(format!("pod{number}"), base.attachment.netns.clone(), "eth0");
-            let exec = cni_runner::Exec::new(world.bins.path().join("portmap"), verb)
-                .attachment(&attachment)
-                .env("PATH", programs.path().display().to_string())
-                .stdin(config.to_string());
-            let output = world.node.call(&exec).unwrap();
+            let output = ctx.call(verb, &attachment, &config);
             assert!(output.success(), "{name} {verb} {number}: {}", String::from_utf8_lossy(&output.stdout));
         };
         thread::scope(|scope| {
@@ -372,7 +364,7 @@ fn sixteen_concurrent_adds_with_iptables() {
                 scope.spawn(move || call("ADD", number));
             }
         });
-        let state = saved(&world, name);
+        let state = saved(&world.node, name);
         assert_eq!(state.matches("-j CNI-DN-").count(), 32, "{state}");
         for jump in [
             "-A PREROUTING",
@@ -389,6 +381,6 @@ fn sixteen_concurrent_adds_with_iptables() {
                 scope.spawn(move || call("DEL", number));
             }
         });
-        assert!(!saved(&world, name).contains("CNI-DN-"));
+        assert!(!saved(&world.node, name).contains("CNI-DN-"));
     }
 }

@@ -6,11 +6,12 @@ mod common;
 
 use std::net::SocketAddr;
 
+use cni_lab::testing::iptables::{saved, variant};
+use cni_lab::testing::{self, TestContext, ask, serve_at};
 use cni_lab::{Place as _, kernel_module};
-use cni_runner::{Exec, Network};
+use cni_runner::Network;
 use common::ipvs::{Balancer, KubeProxy, NODE_PORT, cluster_ip};
-use common::programs::{runtime, saved, variant};
-use common::{Added, World, ask, mapping, more, pods, serve_at};
+use common::{Added, World, mapping, more, pods};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,13 +29,16 @@ struct Scene<'w> {
     world: &'w World,
     network: Network,
     variant: &'static str,
-    programs: TempDir,
+    ctx: TestContext,
+    _programs: TempDir,
 }
 
 impl<'w> Scene<'w> {
     fn new(world: &'w World, backend: &str, name: &'static str) -> Self {
         let network = pods(json!({"backend": backend}));
-        Scene { world, network, variant: name, programs: variant(name) }
+        let programs = variant(name);
+        let ctx = world.with_programs(programs.path());
+        Scene { world, network, variant: name, ctx, _programs: programs }
     }
 
     fn add(&self, name: &str, mappings: &Value) -> Added<'w> {
@@ -42,21 +46,15 @@ impl<'w> Scene<'w> {
     }
 
     fn add_to(&self, network: &Network, name: &str, mappings: &Value) -> Added<'w> {
-        let pod = self.world.node.pod(name).unwrap();
-        pod.sh("ip link set lo up").unwrap();
-        let attachment = pod.attachment("eth0").with_capability("portMappings", mappings.clone());
-        let result = runtime(self.world, &self.programs).add(network, &attachment).unwrap();
-        let addresses = common::addresses(&result);
-        Added { world: self.world, pod, attachment, network: network.clone(), addresses, result }
+        self.world.add_by(&self.ctx, name, network, mappings)
     }
 
     fn check(&self, added: &Added<'_>) -> Result<(), String> {
-        let runtime = runtime(self.world, &self.programs);
-        runtime.check(&added.network, &added.attachment).map_err(|error| error.to_string())
+        self.ctx.runtime().check(&added.network, &added.attachment).map_err(|error| error.to_string())
     }
 
     fn del(&self, added: &Added<'_>) {
-        runtime(self.world, &self.programs).del(&added.network, &added.attachment).unwrap();
+        self.ctx.runtime().del(&added.network, &added.attachment).unwrap();
     }
 
     /// A raw call of portmap for a pod.
@@ -65,11 +63,7 @@ impl<'w> Scene<'w> {
         // For GC.
         config["cni.dev/valid-attachments"] =
             json!([{"containerID": added.attachment.container_id, "ifname": added.attachment.ifname}]);
-        let exec = Exec::new(self.world.bins.path().join("portmap"), verb)
-            .attachment(&added.attachment)
-            .env("PATH", self.programs.path().display().to_string())
-            .stdin(config.to_string());
-        let output = self.world.node.call(&exec).unwrap();
+        let output = self.ctx.call(verb, &added.attachment, &config);
         assert!(output.success(), "{verb}: {}", output.stdout_text());
     }
 
@@ -104,10 +98,10 @@ fn services_come_first(server: &Added<'_>, neighbour: &Added<'_>, what: &str) {
                 assert!(is_right, "{what}: {name} asks {proto} {at} {port}: {answer:?}, not {who}");
             }
         };
-        ask("outside", &|proto, to| common::ask(&world.outside[usize::from(v6)], proto, to));
-        ask("node", &|proto, to| common::ask(&world.node, proto, to));
-        ask("server", &|proto, to| common::ask(&server.pod, proto, to));
-        ask("neighbour", &|proto, to| common::ask(&neighbour.pod, proto, to));
+        ask("outside", &|proto, to| testing::ask(&world.outside[usize::from(v6)], proto, to));
+        ask("node", &|proto, to| testing::ask(&world.node, proto, to));
+        ask("server", &|proto, to| testing::ask(&server.pod, proto, to));
+        ask("neighbour", &|proto, to| testing::ask(&neighbour.pod, proto, to));
     }
     let local = ask(&world.node, "tcp", "127.0.0.1:8080".parse().unwrap());
     assert!(local.is_ok_and(|answer| answer.starts_with("server ")), "{what}: 127.0.0.1");
@@ -169,7 +163,7 @@ fn beside_kube_proxy(backend: &str, variant: &'static str, has_ipvs: bool) {
         assert!(ask(&world.outside[0], "tcp", to).is_ok(), "{what}, without kube-proxy");
         assert_eq!(scene.check(&server), Ok(()), "{what}, without kube-proxy");
         scene.del(&server);
-        assert!(!saved(&world, variant).contains("FERRULE"), "{what}: {}", saved(&world, variant));
+        assert!(!saved(&world.node, variant).contains("FERRULE"), "{what}: {}", saved(&world.node, variant));
         assert!(!world.table().contains("ipvs"), "{what}: {}", world.table());
     }
 }

@@ -4,56 +4,56 @@
 
 mod common;
 
-use cni_lab::{KillPoint, Place as _};
-use cni_runner::{Attachment, Exec};
+use std::path::Path;
+
+use cni_lab::KillPoint;
+use cni_lab::testing::TestContext;
+use cni_lab::testing::iptables::{self, VARIANTS, saved, variant};
+use cni_runner::Attachment;
 use common::ipvs::{Balancer, KubeProxy};
-use common::programs::{self, VARIANTS, saved, variant};
 use common::{Added, World, both, pods};
 use serde_json::{Value, json};
 
 /// The configuration of containers that exist only for portmap, on a node with one real pod.
-struct TestContext<'w> {
+struct Scene<'w> {
+    ctx: TestContext,
     base: Added<'w>,
     config: Value,
-    path: String,
 }
 
-impl<'w> TestContext<'w> {
-    fn new(world: &'w World, keys: Value, path: &str) -> TestContext<'w> {
+impl<'w> Scene<'w> {
+    /// The plugin looks for programs only in this folder.
+    fn new(world: &'w World, keys: Value, programs: &Path) -> Scene<'w> {
         let base = world.add("base", &pods(keys), &json!([]));
         let mut config = base.config();
         config["runtimeConfig"]["portMappings"] = both(8080, 80);
         // Only GC reads this key.
         config["cni.dev/valid-attachments"] = json!([{"containerID": "other", "ifname": "eth0"}]);
-        TestContext { base, config, path: path.to_owned() }
+        Scene { ctx: world.with_programs(programs), base, config }
     }
 
-    fn exec(&self, verb: &str, container: &str) -> Exec {
-        let attachment = Attachment::new(container, self.base.attachment.netns.clone(), "eth0");
-        Exec::new(self.base.world.bins.path().join("portmap"), verb)
-            .attachment(&attachment)
-            .env("PATH", &self.path)
-            .stdin(self.config.to_string())
+    fn attachment(&self, container: &str) -> Attachment {
+        Attachment::new(container, self.base.attachment.netns.clone(), "eth0")
     }
 
     /// Makes a call that must succeed.
     fn call(&self, verb: &str, container: &str) {
-        let output = self.base.world.node.call(&self.exec(verb, container)).unwrap();
+        let output = self.ctx.call(verb, &self.attachment(container), &self.config);
         assert!(output.success(), "{verb} of {container}: {}", output.stdout_text());
     }
 
     /// Makes a call and returns its kill points.
     fn kill_points(&self, verb: &str, container: &str) -> Vec<KillPoint> {
-        KillPoint::all(&self.base.world.node, &self.exec(verb, container)).unwrap()
+        self.ctx.kill_points(verb, &self.attachment(container), &self.config)
     }
 
     fn kill(&self, verb: &str, container: &str, kill_point: &KillPoint) {
-        kill_point.kill(&self.base.world.node, &self.exec(verb, container)).unwrap();
+        self.ctx.kill(kill_point, verb, &self.attachment(container), &self.config);
     }
 
     /// The content of all tables.
     fn state(&self) -> String {
-        self.base.world.listing() + &saved(self.base.world, "legacy")
+        self.base.world.listing() + &saved(&self.ctx.node, "legacy")
     }
 }
 
@@ -61,9 +61,9 @@ impl<'w> TestContext<'w> {
 const REMOVALS: [Option<(&str, &str)>; 3] = [Some(("DEL", "killed")), Some(("GC", "")), None];
 
 /// Kills ADD and DEL of a container, on a node where another container has host ports. Only those stay.
-fn killed_on(keys: &Value, path: &str) {
+fn killed_on(keys: &Value, programs: &Path) {
     let world = World::new();
-    let mut test = TestContext::new(&world, keys.clone(), path);
+    let mut test = Scene::new(&world, keys.clone(), programs);
     test.call("ADD", "other");
     test.config["runtimeConfig"]["portMappings"] = both(8081, 80);
     let verbs = ["ADD", "DEL"].map(|verb| (verb, test.kill_points(verb, "measured")));
@@ -91,22 +91,22 @@ fn killed_on(keys: &Value, path: &str) {
 
 #[test]
 fn killed_with_nf_tables() {
-    killed_on(&json!({}), "/usr/sbin:/usr/bin:/sbin:/bin");
+    killed_on(&json!({}), Path::new("/usr/sbin"));
 }
 
 #[test]
 fn killed_with_iptables() {
     for name in VARIANTS {
         let programs = variant(name);
-        killed_on(&json!({"backend": "iptables"}), &programs.path().display().to_string());
+        killed_on(&json!({"backend": "iptables"}), programs.path());
     }
 }
 
 /// Kills the ADD that finds kube-proxy in IPVS mode for the first time, and the GC that finds it gone.
 fn killed_after_kube_proxy_started_or_stopped(variant: &'static str) {
     let world = World::new();
-    let programs = programs::variant(variant);
-    let mut test = TestContext::new(&world, json!({}), &programs.path().display().to_string());
+    let programs = iptables::variant(variant);
+    let mut test = Scene::new(&world, json!({}), programs.path());
     test.call("ADD", "other");
     test.config["runtimeConfig"]["portMappings"] = both(8081, 80);
     let proxy = KubeProxy { world: &world, variant, balancer: Balancer::Listeners };
@@ -151,11 +151,11 @@ fn killed_after_kube_proxy_started_or_stopped_with_iptables_legacy() {
 /// Kills the first ADD of a node, which creates the table.
 #[test]
 fn killed_first_add_of_a_node() {
-    const PATH: &str = "/usr/sbin:/usr/bin";
+    let programs = Path::new("/usr/sbin");
     let measured = World::new();
-    for kill_point in TestContext::new(&measured, json!({}), PATH).kill_points("ADD", "first") {
+    for kill_point in Scene::new(&measured, json!({}), programs).kill_points("ADD", "first") {
         let world = World::new();
-        let test = TestContext::new(&world, json!({}), PATH);
+        let test = Scene::new(&world, json!({}), programs);
         test.kill("ADD", "first", &kill_point);
         test.call("DEL", "first");
         assert_eq!(world.count(), 0, "killed {kill_point}");

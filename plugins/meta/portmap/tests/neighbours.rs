@@ -7,8 +7,9 @@ mod common;
 use std::net::SocketAddr;
 
 use cni_lab::Place as _;
+use cni_lab::testing::ask;
 use cni_runner::Network;
-use common::{World, ask, both, mapping, more, pods};
+use common::{World, both, mapping, more, pods};
 use serde_json::{Value, json};
 
 /// kube-proxy's iptables rules: Services come before other rules; marked packets are masqueraded.
@@ -183,7 +184,7 @@ fn host_ports_survive_changes_of_other_programs() {
     // `flush ruleset` deletes our table too. CHECK reports it, and the next ADD creates it again.
     world.nft("flush ruleset");
     assert!(server.check().is_err());
-    assert!(world.call("ADD", &server.attachment, &server.config()).success());
+    world.ctx.add(&server.attachment, &server.config());
     assert_eq!(server.check(), Ok(()));
 }
 

@@ -7,8 +7,9 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
 
+use cni_lab::testing::silent;
 use cni_lab::{Place, TIMEOUT, kernel_module};
-use common::{World, mapping, pods, silent};
+use common::{World, mapping, pods};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -5,9 +5,10 @@ mod common;
 
 use std::thread;
 
+use cni_lab::testing::{ask, silent};
 use cni_lab::{Place as _, Snapshot};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, ask, both, mapping, more, network_of, pods, silent};
+use common::{World, both, mapping, more, network_of, pods};
 use serde_json::{Value, json};
 
 const LISTED: &str = include_str!("listed.txt");
@@ -43,16 +44,14 @@ fn second_add_replaces_the_containers_host_ports() {
     config["prevResult"]["ips"][0]["address"] = json!("10.1.0.77/24");
     config["runtimeConfig"]["portMappings"] =
         json!([mapping("tcp", "", 8080, 81), mapping("tcp", "", 8090, 80)]);
-    let output = world.call("ADD", &one.attachment, &config);
-    assert!(output.success(), "{output:?}");
+    world.ctx.add(&one.attachment, &config);
     let table = world.table();
     assert_eq!(world.count(), 4, "{table}");
     assert_eq!(table.matches("10.1.0.77 . 81").count(), 1, "{table}");
     assert!(!table.contains("udp") && !table.contains(&format!("{} .", one.address(false))), "{table}");
-    assert!(world.call("CHECK", &one.attachment, &config).success());
+    world.check(&one.attachment, &config);
     // Another ADD of the same mappings changes nothing.
-    let output = world.call("ADD", &one.attachment, &config);
-    assert!(output.success(), "{output:?}");
+    world.ctx.add(&one.attachment, &config);
     assert_eq!(world.table(), table);
     one.del();
     assert_eq!(world.count(), 0);
@@ -64,7 +63,7 @@ fn port_of_another_container_is_refused_and_nothing_is_left() {
     let network = pods(json!({}));
     let holder = world.add("holder", &network, &tcp(8080, 80));
     let before = world.table();
-    let pod = world.node.pod("late").unwrap();
+    let pod = world.pod("late");
     let mappings = json!([mapping("tcp", "", 9090, 80), mapping("tcp", "0.0.0.0", 8080, 80)]);
     let late = pod.attachment("eth0").with_capability("portMappings", mappings);
     let error = world.runtime().add(&network, &late).unwrap_err().to_string();
@@ -105,8 +104,8 @@ fn port_of_a_gone_container_is_taken_over() {
     let mut config = next.config();
     config["prevResult"] = alive.result.clone();
     config["runtimeConfig"]["portMappings"] = tcp(9000, 80);
-    let heir = world.node.pod("heir").unwrap();
-    assert!(world.call("ADD", &heir.attachment("eth0"), &config).success());
+    let heir = world.pod("heir");
+    world.ctx.add(&heir.attachment("eth0"), &config);
     assert!(alive.check().unwrap_err().contains("is held by container heir"));
 }
 
@@ -174,8 +173,7 @@ fn concurrent_adds_and_dels() {
             for number in 1..=16 {
                 let (attachment, config) = (attachment(number), config(number));
                 scope.spawn(move || {
-                    let output = world.call("ADD", &attachment, &config);
-                    assert!(output.success(), "{output:?}");
+                    world.ctx.add(&attachment, &config);
                 });
             }
         });
@@ -186,11 +184,11 @@ fn concurrent_adds_and_dels() {
         thread::scope(|scope| {
             for _ in 0..8 {
                 let (attachment, config) = (attachment(1), config(1));
-                scope.spawn(move || assert!(world.call("DEL", &attachment, &config).success()));
+                scope.spawn(move || world.del(&attachment, &config));
             }
             for number in 17..=20 {
                 let (attachment, config) = (attachment(number), config(number));
-                scope.spawn(move || assert!(world.call("ADD", &attachment, &config).success()));
+                scope.spawn(move || world.ctx.add(&attachment, &config));
             }
         });
         assert_eq!(world.count(), 19 * 4);
@@ -230,8 +228,8 @@ fn del_succeeds_with_every_configuration() {
         // A second DEL, without host ports and without a namespace.
         let mut gone = added.attachment.clone();
         gone.netns = String::new();
-        assert!(world.call("DEL", &gone, &config).success());
-        assert!(world.call("ADD", &added.attachment, &good).success());
+        world.del(&gone, &config);
+        world.ctx.add(&added.attachment, &good);
     }
 }
 
@@ -243,7 +241,7 @@ fn without_mappings_nothing_is_created() {
         network.plugins.truncate(1);
         network
     };
-    let pod = world.node.pod("bare").unwrap();
+    let pod = world.pod("bare");
     world.runtime().add(&bridge, &pod.attachment("eth0")).unwrap();
     let before = Snapshot::take(&world.node).unwrap();
     for mappings in [json!([]), Value::Null] {
@@ -302,8 +300,7 @@ fn gc_keeps_valid_attachments_and_other_networks() {
     let mut config = alive.config();
     config.as_object_mut().unwrap().remove("prevResult");
     config["cni.dev/valid-attachments"] = json!([{"containerID": "alive", "ifname": "eth0"}]);
-    let output = world.call("GC", &Attachment::default(), &config);
-    assert!(output.success(), "{output:?}");
+    world.succeed("GC", &Attachment::default(), &config);
     assert!(dead.check().is_err());
     assert_eq!((alive.check(), other.check()), (Ok(()), Ok(())));
     world.runtime().gc(&pods(json!({})), Some(&[] as &[ValidAttachment])).unwrap();
@@ -348,7 +345,7 @@ fn conditions_apply_to_their_network_only() {
     world.nft("flush chain inet cni_portmap networks");
     assert!(picky.check().unwrap_err().contains("\"networks\""));
     // GC deletes the conditions of a network without host ports, and no others.
-    assert!(world.call("ADD", &picky.attachment, &picky.config()).success());
+    world.ctx.add(&picky.attachment, &picky.config());
     world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
     let table = world.table();
     assert!(!table.contains("pods: ") && !table.contains("chain network6"), "{table}");
@@ -438,15 +435,13 @@ fn invalid_mapping_is_an_error_and_nothing_is_created() {
         let mut config = base.config();
         config["runtimeConfig"]["portMappings"] = json!([mapping_ok(), mapping]);
         for verb in ["ADD", "CHECK"] {
-            let output = world.call(verb, &base.attachment, &config);
-            let error = output.document().unwrap();
-            assert_eq!(error["code"], code, "{error}");
-            assert!(error["msg"].as_str().unwrap().contains(words), "{error}");
+            let error = world.fail(verb, &base.attachment, &config).with_code(code);
+            assert!(error.msg.contains(words), "{error}");
         }
     }
     let mut config = base.config();
     config.as_object_mut().unwrap().remove("prevResult");
-    let said = |verb| world.call(verb, &base.attachment, &config).document().unwrap()["msg"].clone();
+    let said = |verb| world.fail(verb, &base.attachment, &config).msg;
     assert_eq!(said("ADD"), "must be called as chained plugin");
     assert_eq!(said("CHECK"), "Required prevResult missing");
     assert_eq!(world.table(), "");

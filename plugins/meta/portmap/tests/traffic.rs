@@ -8,8 +8,9 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
+use cni_lab::testing::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp};
 use cni_lab::{Place as _, TIMEOUT};
-use common::{World, ask, both, mapping, more, pods, serve, silent, tcp};
+use common::{World, both, mapping, more, pods};
 use serde_json::json;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -94,8 +95,8 @@ fn ipv6_loopback_is_refused_at_once_and_left_to_local_servers() {
         began.elapsed()
     });
     // Only the fastest of three counts, because other programs may load the machine.
-    assert!(refusals.min() < Some(common::NO_ANSWER_WAIT));
-    common::serve_at(&world.node, "daemon", to);
+    assert!(refusals.min() < Some(NO_ANSWER_WAIT));
+    serve_at(&world.node, "daemon", to);
     assert_eq!(ask(&world.node, "tcp", to), Ok("daemon ::1".to_owned()));
 }
 
@@ -202,7 +203,7 @@ fn route_localnet(world: &World, link: &str) -> String {
 fn pod_cannot_reach_servers_on_the_nodes_loopback_address() {
     let world = World::new();
     let server = world.add("server", &pods(json!({})), &json!([mapping("tcp", "", 8080, 80)]));
-    common::serve_at(&world.node, "secret", "127.0.0.1:9999".parse().unwrap());
+    serve_at(&world.node, "secret", "127.0.0.1:9999".parse().unwrap());
     let attack = "set -e
         sysctl -qw net.ipv4.conf.eth0.route_localnet=1 net.ipv4.conf.all.route_localnet=1
         ip route del local 127.0.0.0/8 table local 2>/dev/null || true

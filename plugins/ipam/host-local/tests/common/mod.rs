@@ -3,52 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 
+use cni_lab::go_bin_dir;
+use cni_lab::testing::{overlay, with_prev};
+use cni_runner::{Attachment, Exec, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub const OURS: &str = env!("CARGO_BIN_EXE_host-local");
 
-/// The reference's program in Debian's package. Tests that need it fail without it.
-pub const GO: &str = "/usr/lib/cni/host-local";
-
-/// The outcome of a run. Stdout must be empty or one JSON document.
-#[derive(Debug)]
-pub struct Outcome {
-    pub success: bool,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Outcome {
-    /// The result of a run, which must have succeeded.
-    pub fn result(&self) -> Value {
-        assert!(self.success, "{self:?}");
-        serde_json::from_str(&self.stdout).unwrap()
-    }
-
-    /// Panics unless the run succeeded with an empty stdout.
-    pub fn ok(&self) {
-        assert!(self.success && self.stdout.is_empty(), "{self:?}");
-    }
-
-    /// Code and message of a run, which must have failed with exactly one JSON document.
-    pub fn error(&self) -> (u64, String) {
-        assert!(!self.success, "{self:?}");
-        let value: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
-        (value["code"].as_u64().unwrap(), value["msg"].as_str().unwrap().to_owned())
-    }
-
-    /// The addresses of the result, without prefix lengths.
-    pub fn ips(&self) -> Vec<String> {
-        let result = self.result();
-        let list = result["ips"].as_array().unwrap_or_else(|| panic!("{self:?}"));
-        list.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
-    }
+/// The reference's program.
+pub fn go() -> &'static str {
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| go_bin_dir().unwrap().join("host-local").display().to_string());
+    &PROGRAM
 }
 
 /// A network with its store in a temporary directory.
@@ -89,39 +60,38 @@ impl Net {
         self.root().join("data/net")
     }
 
-    pub fn command(&self, program: &str, verb: &str, id: &str, ifname: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env_clear().env("CNI_COMMAND", verb).env("CNI_CONTAINERID", id).env("CNI_IFNAME", ifname);
-        command.env("CNI_NETNS", "/some/where").env("CNI_PATH", "/some/path");
-        command
+    /// A call with only the variables of CNI.
+    pub fn exec(&self, program: &str, verb: &str, id: &str, ifname: &str) -> Exec {
+        let attachment = Attachment::new(id, "/some/where", ifname);
+        let mut exec = Exec::new(program, verb).attachment(&attachment).path("/some/path");
+        exec.inherit = false;
+        exec.stdin(self.conf.to_string())
     }
 
-    pub fn add(&self, id: &str) -> Outcome {
+    pub fn add(&self, id: &str) -> Output {
         self.run("ADD", id)
     }
 
-    pub fn del(&self, id: &str) -> Outcome {
+    pub fn del(&self, id: &str) -> Output {
         self.run("DEL", id)
     }
 
-    pub fn run(&self, verb: &str, id: &str) -> Outcome {
-        run(self.command(OURS, verb, id, "eth0"), &self.conf)
+    pub fn run(&self, verb: &str, id: &str) -> Output {
+        self.exec(OURS, verb, id, "eth0").run().unwrap()
     }
 
     /// Calls CHECK with a prevResult of these addresses.
-    pub fn check(&self, program: &str, id: &str, ips: &[String]) -> Outcome {
+    pub fn check(&self, program: &str, id: &str, ips: &[String]) -> Output {
         let ips: Vec<Value> = ips.iter().map(|ip| json!({ "address": format!("{ip}/24") })).collect();
-        let mut conf = self.conf.clone();
-        conf["prevResult"] = json!({ "cniVersion": "1.0.0", "ips": ips });
-        run(self.command(program, "CHECK", id, "eth0"), &conf)
+        let conf = with_prev(&self.conf, &json!({ "cniVersion": "1.0.0", "ips": ips }));
+        run(self.exec(program, "CHECK", id, "eth0"), &conf)
     }
 
     /// Calls GC with these valid attachments.
-    pub fn gc(&self, valid: Value) -> Outcome {
-        let mut conf = self.conf.clone();
-        conf["cniVersion"] = "1.1.0".into();
-        conf["cni.dev/valid-attachments"] = valid;
-        run(self.command(OURS, "GC", "", ""), &conf)
+    pub fn gc(&self, valid: Value) -> Output {
+        let keys = json!({ "cniVersion": "1.1.0", "cni.dev/valid-attachments": valid });
+        let conf = overlay(&self.conf, &keys);
+        run(self.exec(OURS, "GC", "", ""), &conf)
     }
 
     /// Writes a file into the store.
@@ -150,29 +120,9 @@ impl Net {
     }
 }
 
-pub fn run(command: Command, conf: &Value) -> Outcome {
-    run_bytes(command, conf.to_string().as_bytes())
-}
-
-pub fn run_bytes(command: Command, conf: &[u8]) -> Outcome {
-    finish(start(command, conf))
-}
-
-pub fn start(mut command: Command, conf: &[u8]) -> Child {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // A program that is killed, or that does not read, may close the pipe early.
-    let _ = child.stdin.take().unwrap().write_all(conf);
-    child
-}
-
-pub fn finish(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        success: output.status.success(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+/// Makes a call with another configuration.
+pub fn run(exec: Exec, conf: &Value) -> Output {
+    exec.stdin(conf.to_string()).run().unwrap()
 }
 
 /// All files below `dir`: path, mode, and content or link target.
@@ -201,23 +151,4 @@ pub fn listing(dir: &Path) -> BTreeMap<PathBuf, (u32, String)> {
 pub fn age(path: &Path) {
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
-}
-
-/// Small pseudo-random numbers (xorshift64). A failed run can be repeated with its seed.
-pub struct Random(pub u64);
-
-impl Random {
-    /// Takes a new seed from the clock. The test prints it.
-    pub fn new() -> Self {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        Random(time.as_nanos() as u64 | 1)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % bound
-    }
 }

@@ -1,7 +1,8 @@
 //! The kernel's state, read with `ip` and from `/proc`.
 
-use cni_lab::Place;
 use serde_json::Value;
+
+use crate::Place;
 
 fn ip<P: Place>(place: &P, arguments: &str) -> Vec<Value> {
     let output = place.sh(&format!("ip -j {arguments}")).unwrap();
@@ -9,28 +10,33 @@ fn ip<P: Place>(place: &P, arguments: &str) -> Vec<Value> {
 }
 
 /// The link of this name with its details and addresses, as `ip -j` prints it; `None` if it does not exist.
-pub(crate) fn try_link<P: Place>(place: &P, name: &str) -> Option<Value> {
+pub fn try_link<P: Place>(place: &P, name: &str) -> Option<Value> {
     ip(place, "-d address show").into_iter().find(|link| link["ifname"] == name)
 }
 
 /// Like [`try_link`], but panics if the link does not exist.
-pub(crate) fn link<P: Place>(place: &P, name: &str) -> Value {
+pub fn link<P: Place>(place: &P, name: &str) -> Value {
     try_link(place, name).unwrap_or_else(|| panic!("there is no link {name}"))
 }
 
 /// The link's flags, as `ip` spells them.
-pub(crate) fn flags<P: Place>(place: &P, name: &str) -> Vec<String> {
+pub fn flags<P: Place>(place: &P, name: &str) -> Vec<String> {
     let link = link(place, name);
     link["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap().to_owned()).collect()
 }
 
+/// Whether the link is up.
+pub fn is_up<P: Place>(place: &P, name: &str) -> bool {
+    flags(place, name).iter().any(|flag| flag == "UP")
+}
+
 /// The link's MAC address.
-pub(crate) fn mac<P: Place>(place: &P, name: &str) -> String {
+pub fn mac<P: Place>(place: &P, name: &str) -> String {
     link(place, name)["address"].as_str().unwrap().to_owned()
 }
 
 /// The link's addresses without link-local ones, with prefix lengths, sorted.
-pub(crate) fn addresses<P: Place>(place: &P, name: &str) -> Vec<String> {
+pub fn addresses<P: Place>(place: &P, name: &str) -> Vec<String> {
     let link = link(place, name);
     let global = link["addr_info"].as_array().unwrap().iter().filter(|address| address["scope"] != "link");
     let mut global: Vec<String> = global
@@ -41,7 +47,7 @@ pub(crate) fn addresses<P: Place>(place: &P, name: &str) -> Vec<String> {
 }
 
 /// The names of the bridge's ports, sorted.
-pub(crate) fn ports<P: Place>(place: &P, bridge: &str) -> Vec<String> {
+pub fn ports<P: Place>(place: &P, bridge: &str) -> Vec<String> {
     let links = ip(place, "link show");
     let ports = links.iter().filter(|link| link["master"] == bridge);
     let mut names: Vec<String> = ports.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect();
@@ -50,7 +56,7 @@ pub(crate) fn ports<P: Place>(place: &P, bridge: &str) -> Vec<String> {
 }
 
 /// The routes that `ip route` shows with these arguments, such as `-6` or `table 100`.
-pub(crate) fn routes<P: Place>(place: &P, arguments: &str) -> Vec<Value> {
+pub fn routes<P: Place>(place: &P, arguments: &str) -> Vec<Value> {
     let (family, rest) = match arguments.strip_prefix("-6") {
         Some(rest) => ("-6", rest),
         None => ("-4", arguments),
@@ -59,6 +65,6 @@ pub(crate) fn routes<P: Place>(place: &P, arguments: &str) -> Vec<Value> {
 }
 
 /// The value of a sysctl below `/proc/sys/net`.
-pub(crate) fn sysctl<P: Place>(place: &P, name: &str) -> String {
+pub fn sysctl<P: Place>(place: &P, name: &str) -> String {
     place.read_file(format!("/proc/sys/net/{name}")).unwrap().trim().to_owned()
 }

@@ -8,29 +8,32 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A directory for CNI_PATH that contains the plugin `stub`.
-pub(crate) struct Stub {
+#[derive(Debug)]
+pub struct StubIpam {
     dir: TempDir,
 }
 
-impl Stub {
-    pub(crate) fn new() -> Stub {
+impl StubIpam {
+    /// A stub that succeeds and prints nothing.
+    #[allow(clippy::new_without_default, reason = "it makes a folder")]
+    pub fn new() -> StubIpam {
         let dir = TempDir::new().unwrap();
         // A symlink, not a copy: exec fails with ETXTBSY while another thread's fork still holds the copy
         // open for writing.
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/stub-ipam");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testing/stub-ipam");
         symlink(script, dir.path().join("stub")).unwrap();
-        Stub { dir }
+        StubIpam { dir }
     }
 
     /// A stub whose ADD assigns these addresses.
-    pub(crate) fn assigning(version: &str, addresses: &[&str]) -> Stub {
-        let stub = Stub::new();
+    pub fn assigning(version: &str, addresses: &[&str]) -> StubIpam {
+        let stub = StubIpam::new();
         stub.assign(version, addresses);
         stub
     }
 
     /// Makes ADD assign these addresses, in the version's result layout.
-    pub(crate) fn assign(&self, version: &str, addresses: &[&str]) {
+    pub fn assign(&self, version: &str, addresses: &[&str]) {
         let family = |address: &str| if address.contains(':') { "6" } else { "4" };
         let mut result = json!({"cniVersion": version});
         for address in addresses {
@@ -47,28 +50,28 @@ impl Stub {
     }
 
     /// Makes ADD print `result`.
-    pub(crate) fn result(&self, result: &Value) {
+    pub fn result(&self, result: &Value) {
         self.answer("ADD", &format!("cat <<'END'\n{result}\nEND"));
     }
 
     /// Sets the shell code that the stub runs for a verb. `$dir` is the stub's directory.
-    pub(crate) fn answer(&self, verb: &str, script: &str) {
+    pub fn answer(&self, verb: &str, script: &str) {
         fs::write(self.dir.path().join(format!("{verb}.answer")), script).unwrap();
     }
 
     /// Makes a verb fail with this error.
-    pub(crate) fn fail(&self, verb: &str, code: u32, msg: &str) {
+    pub fn fail(&self, verb: &str, code: u32, msg: &str) {
         let error = json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "by the test"});
         self.answer(verb, &format!("cat <<'END'\n{error}\nEND\nexit 1"));
     }
 
     /// The verbs called since the last `calls()`.
-    pub(crate) fn calls(&self) -> Vec<String> {
+    pub fn calls(&self) -> Vec<String> {
         self.lines("calls")
     }
 
     /// The lines that answers wrote to `$dir/notes` since the last `notes()`.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         self.lines("notes")
     }
 
@@ -80,17 +83,18 @@ impl Stub {
     }
 
     /// Standard input of the last call with this verb, unchanged.
-    pub(crate) fn stdin(&self, verb: &str) -> String {
+    pub fn stdin(&self, verb: &str) -> String {
         fs::read_to_string(self.dir.path().join(format!("{verb}.stdin"))).unwrap()
     }
 
     /// The variables `CNI_*` of the last call with this verb.
-    pub(crate) fn env(&self, verb: &str) -> Vec<String> {
+    pub fn env(&self, verb: &str) -> Vec<String> {
         let env = fs::read_to_string(self.dir.path().join(format!("{verb}.env"))).unwrap();
         env.lines().map(str::to_owned).collect()
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    /// The folder.
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 }

@@ -2,13 +2,24 @@
 
 use serde_json::Value;
 
-use super::is_per_family;
+/// All versions of the specification, oldest first.
+pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// Whether results of this version have `ip4` and `ip6` and no interfaces.
+pub fn is_per_family(version: &str) -> bool {
+    version < "0.3.0"
+}
+
+/// Whether this version has the verb CHECK.
+pub fn has_check(version: &str) -> bool {
+    version >= "0.4.0"
+}
 
 const DNS: [&str; 4] = ["nameservers", "domain", "search", "options"];
 
 /// Panics if the result does not have the version's layout: unknown members, missing ones, or inconsistent
 /// values.
-pub(crate) fn assert_layout(version: &str, result: &Value) {
+pub fn assert_layout(version: &str, result: &Value) {
     assert_eq!(result["cniVersion"], version, "{result}");
     if let Some(dns) = result.get("dns") {
         members(dns, &[], &DNS);

@@ -1,0 +1,55 @@
+//! Plugin calls under strace(1).
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context as _, bail};
+use cni_runner::Exec;
+
+use super::place::{TIMEOUT, eventually};
+
+/// Makes a call under strace in a process group of its own and waits until all processes of the group have
+/// ended.
+pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
+    let plugin = exec.to_command();
+    // An absolute path, because the call's PATH may not contain strace.
+    let mut command = Command::new("/usr/bin/strace");
+    command.arg("-qq").args(options).arg(plugin.get_program());
+    if !exec.inherit {
+        command.env_clear();
+    }
+    for (name, value) in plugin.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().context("start strace")?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // Fails with EPIPE if the plugin was killed before it read its input.
+        let _ = pipe.write_all(&exec.stdin);
+    }
+    if !eventually(TIMEOUT, || !matches!(child.try_wait(), Ok(None))) {
+        child.kill()?;
+        bail!("{} is still running after 30 seconds", exec.command);
+    }
+    let status = child.wait()?;
+    if !eventually(TIMEOUT, || !is_group_alive(child.id())) {
+        bail!("{} left a process running", exec.command);
+    }
+    Ok(status)
+}
+
+/// Whether the process group has a process that is not a zombie. proc_pid_stat(5): the fields after the name
+/// in parentheses are state, parent and process group.
+pub fn is_group_alive(group: u32) -> bool {
+    let group = group.to_string();
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(&group)
+    })
+}

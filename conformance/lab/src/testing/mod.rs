@@ -1,0 +1,33 @@
+//! What the tests of the plugins share. A failed expectation panics, so that a test is a list of calls and
+//! comparisons.
+//!
+//! - [`PluginDir`] is a folder for `CNI_PATH`; for each plugin it says whose program is there.
+//! - [`TestContext`] is a node with one plugin under test, and makes raw calls of it.
+//! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
+//! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants.
+//! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
+
+mod calls;
+mod command;
+mod config;
+mod context;
+pub mod iptables;
+mod layout;
+mod links;
+mod plugin_dir;
+mod random;
+mod servers;
+mod stub_ipam;
+mod trace;
+
+pub use calls::{ErrorObject, Expect, at_once, fail, ips_of, succeed, succeed_silently};
+pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
+pub use config::{host_local, network_config, overlay, with_prev};
+pub use context::{TestContext, assert_unchanged, require_root};
+pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
+pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
+pub use plugin_dir::{Origin, PluginDir};
+pub use random::Random;
+pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};
+pub use stub_ipam::StubIpam;
+pub use trace::Trace;

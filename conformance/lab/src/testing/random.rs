@@ -1,0 +1,26 @@
+//! Random numbers for tests that try many orders of calls.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Small pseudo-random numbers (xorshift64). The variable `FERRULE_SEED` repeats a run.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Takes the seed from the variable or from the clock, and prints it.
+    pub fn seeded() -> Random {
+        let given = std::env::var("FERRULE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let seed = given.unwrap_or_else(clock);
+        println!("FERRULE_SEED={seed}");
+        Random(seed | 1)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % end
+    }
+}
