@@ -135,8 +135,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         (
             ifb::create("bwp1", 1450),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
-               change_mask: LinkFlags(Up) }, attributes: [IfName("bwp1"), Mtu(1450), TxQueueLen(0),
-               LinkInfo([Kind(Ifb)])] })"#,
+               change_mask: LinkFlags(Up) }, attributes: [IfName("bwp1"), Mtu(1450), LinkInfo([Kind(Ifb)]),
+               TxQueueLen(0)] })"#,
         ),
         (
             ifb::set_up(3, 1450),
