@@ -5,17 +5,13 @@ mod common;
 
 use std::thread;
 
+use cni_lab::Snapshot;
 use cni_lab::testing::{ask, silent};
-use cni_lab::{Place as _, Snapshot};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, both, mapping, more, network_of, pods};
+use common::{World, both, mapping, more, network_of, over_tcp, pods};
 use serde_json::{Value, json};
 
 const LISTED: &str = include_str!("listed.txt");
-
-fn tcp(host: u16, container: u16) -> Value {
-    json!([mapping("tcp", "", host, container)])
-}
 
 #[test]
 fn listing_is_as_documented() {
@@ -54,101 +50,6 @@ fn second_add_replaces_the_containers_host_ports() {
     world.ctx.add(&one.attachment, &config);
     assert_eq!(world.table(), table);
     one.del();
-    assert_eq!(world.count(), 0);
-}
-
-#[test]
-fn port_of_another_container_is_refused_and_nothing_is_left() {
-    let world = World::new();
-    let network = pods(json!({}));
-    let holder = world.add("holder", &network, &tcp(8080, 80));
-    let before = world.table();
-    let pod = world.pod("late");
-    let mappings = json!([mapping("tcp", "", 9090, 80), mapping("tcp", "0.0.0.0", 8080, 80)]);
-    let late = pod.attachment("eth0").with_capability("portMappings", mappings);
-    let error = world.runtime().add(&network, &late).unwrap_err().to_string();
-    assert!(
-        error.contains(
-            "host port 8080/tcp (IPv4) is held by container holder (interface eth0 on network pods)"
-        ),
-        "{error}"
-    );
-    assert!(error.contains("code 11"), "{error}");
-    assert_eq!(world.table(), before);
-    // The same port with another protocol or another host address is free.
-    let other = json!([mapping("udp", "", 8080, 80), mapping("tcp", "192.0.2.1", 8080, 80)]);
-    let other = world.add("other", &network, &other);
-    holder.del();
-    other.del();
-    assert_eq!(world.count(), 0);
-}
-
-#[test]
-fn port_of_a_gone_container_is_taken_over() {
-    let world = World::new();
-    let network = pods(json!({}));
-    let gone = world.add("gone", &network, &both(8080, 80));
-    gone.pod.delete().unwrap();
-    let next = world.add("next", &network, &tcp(8080, 80));
-    next.serve(80);
-    let outside = &world.outside[0];
-    assert_eq!(ask(outside, "tcp", "192.0.2.1:8080".parse().unwrap()), Ok("next 192.0.2.2".to_owned()));
-    assert_eq!(next.check(), Ok(()));
-    // A late DEL removes only the host ports that were not taken over.
-    assert_eq!(world.count(), 4);
-    gone.del();
-    assert_eq!(world.count(), 2);
-    assert_eq!(next.check(), Ok(()));
-    // The holder is also gone if its network has assigned its address again, even if its namespace exists.
-    let alive = world.add("alive", &network, &tcp(9000, 80));
-    let mut config = next.config();
-    config["prevResult"] = alive.result.clone();
-    config["runtimeConfig"]["portMappings"] = tcp(9000, 80);
-    let heir = world.pod("heir");
-    world.ctx.add(&heir.attachment("eth0"), &config);
-    assert!(alive.check().unwrap_err().contains("is held by container heir"));
-}
-
-#[test]
-fn attachments_of_one_container_are_independent() {
-    let world = World::new();
-    let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
-    let again = world.node.sh("ip netns list").map(|_| first.pod.attachment("eth1")).unwrap();
-    let again = again.with_capability("portMappings", tcp(8081, 80));
-    world.runtime().add(&pods(json!({})), &again).unwrap();
-    let other = first.pod.attachment("eth2").with_capability("portMappings", tcp(8082, 80));
-    world.runtime().add(&more(json!({})), &other).unwrap();
-    assert_eq!(world.count(), 6);
-    first.del();
-    assert_eq!(world.count(), 4);
-    world.runtime().check(&pods(json!({})), &again).unwrap();
-    world.runtime().del(&more(json!({})), &other).unwrap();
-    assert_eq!(world.count(), 2);
-    world.runtime().check(&pods(json!({})), &again).unwrap();
-    world.runtime().del(&pods(json!({})), &again).unwrap();
-    assert_eq!(world.count(), 0);
-}
-
-/// containerd and nerdctl request all ports of a container on each of its networks.
-#[test]
-fn port_requested_on_two_networks_stays_with_the_first() {
-    let world = World::new();
-    let first = world.add("one", &pods(json!({})), &tcp(8080, 80));
-    let mappings = json!([tcp(8080, 80)[0], tcp(8081, 81)[0]]);
-    let second = first.pod.attachment("eth1").with_capability("portMappings", mappings);
-    world.runtime().add(&more(json!({})), &second).unwrap();
-    assert_eq!(world.count(), 4, "{}", world.table());
-    assert_eq!(first.check(), Ok(()));
-    world.runtime().check(&more(json!({})), &second).unwrap();
-    world.runtime().del(&more(json!({})), &second).unwrap();
-    assert_eq!((world.count(), first.check()), (2, Ok(())));
-    world.runtime().add(&more(json!({})), &second).unwrap();
-    first.del();
-    assert_eq!(world.count(), 2);
-    // The first port has no element now, and CHECK reports it.
-    let error = world.runtime().check(&more(json!({})), &second).unwrap_err().to_string();
-    assert!(error.contains("8080/tcp (IPv4) has no element in map \"dnat4\""), "{error}");
-    world.runtime().del(&more(json!({})), &second).unwrap();
     assert_eq!(world.count(), 0);
 }
 
@@ -212,7 +113,7 @@ fn del_succeeds_with_every_configuration() {
         mappings(json!([mapping("tcp", "", 0, 80)])),
         mappings(json!([mapping("icmp", "no address", 7000, 80), {"hostPort": 70000}])),
         mappings(json!("nonsense")),
-        mappings(tcp(8080, 80)),
+        mappings(over_tcp(8080, 80)),
         mappings(json!([mapping("tcp", "", 8080, 80), mapping("udp", "", 1, 80), mapping("tcp", "", 2, 80)])),
         mappings(json!([])),
         with("runtimeConfig", Value::Null),
@@ -314,8 +215,8 @@ fn gc_keeps_valid_attachments_and_other_networks() {
 fn conditions_apply_to_their_network_only() {
     let world = World::new();
     let not_outside = json!({"conditionsV4": ["ip saddr != { 192.0.2.2, 203.0.113.0/24 }"], "conditionsV6": ["iifname != \"out*\""]});
-    let strict = world.add("strict", &pods(not_outside), &tcp(8080, 80));
-    let free = world.add("free", &more(json!({})), &tcp(8081, 80));
+    let strict = world.add("strict", &pods(not_outside), &over_tcp(8080, 80));
+    let free = world.add("free", &more(json!({})), &over_tcp(8081, 80));
     // The same port with other conditions is free.
     let picky = network_of(
         "picky",
@@ -374,8 +275,8 @@ fn one_pod_with_1500_ports() {
 #[test]
 fn mark_bit_and_external_chain() {
     let world = World::new();
-    let bit = world.add("bit", &pods(json!({"markMasqBit": 7})), &tcp(8080, 80));
-    let named = world.add("named", &more(json!({"externalSetMarkChain": "MY-MARK"})), &tcp(8081, 80));
+    let bit = world.add("bit", &pods(json!({"markMasqBit": 7})), &over_tcp(8080, 80));
+    let named = world.add("named", &more(json!({"externalSetMarkChain": "MY-MARK"})), &over_tcp(8081, 80));
     for (added, mark) in [(&bit, "0x00000080"), (&named, "0x00004000")] {
         added.serve(80);
         let port = if mark == "0x00000080" { 8080 } else { 8081 };
@@ -387,7 +288,7 @@ fn mark_bit_and_external_chain() {
     }
     // After a flush, the next ADD adds the rules for all bits again.
     world.nft("flush chain inet cni_portmap postrouting");
-    world.add("third", &pods(json!({})), &tcp(8082, 80));
+    world.add("third", &pods(json!({})), &over_tcp(8082, 80));
     assert_eq!((bit.check(), named.check()), (Ok(()), Ok(())));
 }
 
@@ -399,7 +300,7 @@ fn all_spec_versions() {
     {
         let network = network_of(&format!("net{number}"), "cni0", 0, version, json!({}));
         let port = 8080 + u16::try_from(number).unwrap();
-        let added = world.add(&format!("pod{number}"), &network, &tcp(port, 80));
+        let added = world.add(&format!("pod{number}"), &network, &over_tcp(port, 80));
         assert_eq!(added.result["cniVersion"], version);
         assert!(world.table().contains(&format!("tcp . {port} comment \"net{number}/eth0/pod{number}\"")));
         if number >= 4 {

@@ -151,6 +151,11 @@ pub(crate) fn mapping(proto: &str, host_ip: &str, host: u16, container: u16) -> 
     json!({"hostPort": host, "containerPort": container, "protocol": proto, "hostIP": host_ip})
 }
 
+/// The mapping of a host port to a container port for TCP.
+pub(crate) fn over_tcp(host: u16, container: u16) -> Value {
+    json!([mapping("tcp", "", host, container)])
+}
+
 /// Mappings of a host port to a container port, for TCP and UDP.
 pub(crate) fn both(host: u16, container: u16) -> Value {
     json!([mapping("tcp", "", host, container), mapping("udp", "", host, container)])

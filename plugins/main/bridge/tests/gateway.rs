@@ -1,0 +1,105 @@
+//! The keys that make the bridge a gateway: its addresses, the routes of containers, and forwarding.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use cni_lab::Place as _;
+use cni_lab::testing::{StubIpam, addresses, overlay, routes, sysctl};
+use common::{config, with_stub};
+use serde_json::json;
+
+const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+
+#[test]
+fn is_gateway_adds_the_first_address_to_the_bridge() {
+    for (keys, expected, forwarding) in [
+        (json!({}), vec![], ["0", "0"]),
+        (json!({"isGateway": true}), vec!["10.1.0.1/24"], ["1", "0"]),
+        (json!({"isDefaultGateway": true}), vec!["10.1.0.1/24"], ["1", "0"]),
+        (json!({"isGateway": false, "isDefaultGateway": null}), vec![], ["0", "0"]),
+    ] {
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.77/24"]);
+        let ctx = with_stub(&stub);
+        let pod = ctx.pod("pod1");
+        let conf = overlay(&config("1.0.0", &keys), &json!({"ipam": {"type": "stub"}}));
+        let result = ctx.add(&pod.attachment("eth0"), &conf);
+        assert_eq!(addresses(&ctx.node, "br0"), expected, "{keys}");
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), forwarding, "{keys}");
+        let gateway = (!expected.is_empty()).then(|| json!("10.1.0.1"));
+        assert_eq!(result["ips"][0].get("gateway"), gateway.as_ref(), "{keys}");
+        // The gateway is always reported; a default route needs `isDefaultGateway`.
+        let has_default = !routes(&pod, "default").is_empty();
+        assert_eq!(has_default, keys["isDefaultGateway"] == true, "{keys}");
+        assert_eq!(result.get("routes").is_some(), has_default, "{keys}");
+    }
+}
+
+#[test]
+fn ipams_gateway_takes_precedence() {
+    let stub = StubIpam::new();
+    stub.result(
+        &json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.77/24", "gateway": "10.1.0.254"}]}),
+    );
+    let ctx = with_stub(&stub);
+    let pod = ctx.pod("pod1");
+    let conf = config("1.0.0", &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    assert_eq!(addresses(&ctx.node, "br0"), ["10.1.0.254/24"]);
+    assert_eq!(routes(&pod, "default")[0]["gateway"], "10.1.0.254");
+    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.254"}]));
+}
+
+#[test]
+fn forwarding_is_enabled_for_assigned_families() {
+    for (assigned, expected) in [
+        (&["10.1.0.2/24"][..], ["1", "0"]),
+        (&["fd00:1::2/64"], ["0", "1"]),
+        (&["10.1.0.2/24", "fd00:1::2/64"], ["1", "1"]),
+    ] {
+        let stub = StubIpam::assigning("1.0.0", assigned);
+        let ctx = with_stub(&stub);
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), ["0", "0"]);
+        let conf = config("1.0.0", &json!({"isGateway": true, "ipam": {"type": "stub"}}));
+        ctx.add(&ctx.pod("pod1").attachment("eth0"), &conf);
+        assert_eq!(FORWARDING.map(|name| sysctl(&ctx.node, name)), expected, "{assigned:?}");
+    }
+}
+
+#[test]
+fn conflicting_address_is_an_error_or_replaced() {
+    for (existing, assigned, wanted) in
+        [("10.1.0.9/24", "10.1.0.77/24", "10.1.0.1/24"), ("fd00:1::9/64", "fd00:1::77/64", "fd00:1::1/64")]
+    {
+        let stub = StubIpam::assigning("1.0.0", &[assigned]);
+        let ctx = with_stub(&stub);
+        ctx.node.sh(&format!("ip link add br0 type bridge && ip addr add {existing} dev br0")).unwrap();
+        let pod = ctx.pod("pod1");
+        let keys = json!({"isGateway": true, "ipam": {"type": "stub"}});
+        let conf = config("1.0.0", &keys);
+        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
+        failure.expect(999, &format!("\"br0\" already has an IP address different from {wanted}"));
+        assert_eq!(addresses(&ctx.node, "br0"), [existing]);
+        ctx.add(&pod.attachment("eth0"), &overlay(&conf, &json!({"forceAddress": true})));
+        assert_eq!(addresses(&ctx.node, "br0"), [wanted]);
+    }
+}
+
+/// Addresses of other networks and of other programs on a shared bridge stay.
+#[test]
+fn addresses_without_conflict_stay() {
+    for force in [false, true] {
+        let stub = StubIpam::assigning("1.0.0", &["10.1.0.77/24", "fd00:1::77/64"]);
+        let ctx = with_stub(&stub);
+        ctx.node
+            .sh("ip link add br0 type bridge && ip addr add 10.2.0.9/24 dev br0 && ip addr add fd00:2::9/64 dev br0")
+            .unwrap();
+        let keys = json!({"isGateway": true, "forceAddress": force, "ipam": {"type": "stub"}});
+        ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &keys));
+        assert_eq!(
+            addresses(&ctx.node, "br0"),
+            ["10.1.0.1/24", "10.2.0.9/24", "fd00:1::1/64", "fd00:2::9/64"],
+            "forceAddress {force}"
+        );
+    }
+}
