@@ -5,12 +5,8 @@ set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Files longer than 400 lines: tables of test cases, which read better in one piece.
-long_files=(
-    ./plugins/main/bridge/tests/attach.rs
-    ./plugins/main/bridge/tests/keys.rs
-    ./plugins/meta/portmap/tests/state.rs
-)
+# Files that may be longer than 400 lines: only tables.
+long_files=()
 
 # Files that may open files for writing, beside all of host-local.
 writers=(

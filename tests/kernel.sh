@@ -39,4 +39,4 @@ script+="
     echo ${suite@Q}
     ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || status=1
     exit \$status"
-./tests/guest.sh --timeout 600 bash -c "$script" 2>&1
+./tests/guest.sh --timeout 1500 bash -c "$script" 2>&1
