@@ -1,16 +1,18 @@
-//! Services of kube-proxy in IPVS mode, which come before host ports.
+//! Lets Services come before host ports when kube-proxy runs in IPVS mode.
 //!
-//! In this mode kube-proxy puts all Service addresses on the link [`LINK`], which makes them addresses of the node. So
-//! "the destination is local" holds for Services too, and no nf_tables expression tells on which link a local address is.
-//! kube-proxy decides in iptables' nat table: `KUBE-SERVICES` accepts packets to a Service, and marks packets to a
-//! NodePort with 0x4000. An accept ends only iptables' own chain, so ours at priority -99 still runs.
+//! In this mode kube-proxy puts all Service addresses on the link [`LINK`], which makes them addresses of the
+//! node. So a rule that tests for a local destination also matches packets to Services, and no nf_tables
+//! expression tells on which link a local address is. kube-proxy decides in iptables' nat table:
+//! `KUBE-SERVICES` accepts packets to a Service, and marks packets to a NodePort with 0x4000. An accept ends
+//! only iptables' own chain, so our chain at priority -99 still sees these packets.
 //!
-//! While the link exists, iptables therefore decides. the module `marking` appends a rule to PREROUTING and OUTPUT that sets a bit of
-//! the packet mark. A packet that `KUBE-SERVICES` accepts never reaches that rule. The [`Gate`] of our table then lets only
-//! packets with this bit use host ports, and clears it. Nothing is a list of addresses, so nothing grows stale: Services
-//! come first from the moment that kube-proxy writes their rules.
+//! While the link exists, iptables therefore decides. The module `marking` appends a rule to PREROUTING and
+//! OUTPUT that sets a bit of the packet mark. A packet that `KUBE-SERVICES` accepts never reaches that rule.
+//! The [`Gate`] of our table lets only packets with this bit use host ports, and clears the bit. No list of
+//! addresses is kept, so none can be out of date: Services come first as soon as kube-proxy has written their
+//! rules.
 //!
-//! A node without the link pays one `stat` of a file in `/proc/sys` on ADD and DEL.
+//! On a node without the link, ADD and DEL cost one `stat` of a file in `/proc/sys` more.
 
 mod marking;
 
@@ -30,33 +32,32 @@ use crate::nft::{self, Families, Gate, TableGate};
 const LINK: &str = "kube-ipvs0";
 /// The chain of kube-proxy in iptables' nat table.
 const KUBE_SERVICES: &str = "KUBE-SERVICES";
-/// The packet mark's bit, unless the configuration names another: free beside Kubernetes (14, 15), the reference's portmap
-/// (13), Cilium (8 to 11), Calico (16 to 31) and the AWS plugin (7).
+/// The default of `ipvsMarkBit`. Not used by Kubernetes (14, 15), the reference's portmap (13), Cilium (8 to
+/// 11), Calico (16 to 31) and the AWS plugin (7).
 pub const DEFAULT_BIT: u8 = 12;
-
-/// The bit if [`DEFAULT_BIT`] is the one of `markMasqBit`.
+/// The default if `markMasqBit` is [`DEFAULT_BIT`].
 pub const SECOND_BIT: u8 = 11;
 
-/// Whether kube-proxy runs in IPVS mode here, as far as its link tells.
+/// Whether Service addresses are local: the link of kube-proxy's IPVS mode exists.
 pub fn are_local() -> bool {
     sysctl::exists(&format!("net/ipv4/conf/{LINK}"))
 }
 
-/// Adapts the table, if there is one, and iptables' rules to what kube-proxy does now. Returns the gate that a table should
-/// have. An ADD says which bit of the mark it wants; without that, the bit of the present gate is kept.
+/// Adapts the table, if there is one, and the rules of iptables to the mode of kube-proxy. Returns the gate that
+/// a table must have. ADD passes its `ipvsMarkBit`; without one, the bit of the present gate stays.
 ///
 /// # Errors
-/// Code 999 if iptables' rules or the table can neither be read nor written.
+/// Code 999 if the rules of iptables or the table cannot be read or written.
 pub fn adapt(socket: &mut Socket, bit: Option<u8>) -> Result<Gate, CniError> {
     adapt_after(socket, bit, Look::Quick)
 }
 
-/// How closely to look at rules that have been written already.
+/// How to check rules that an earlier call has written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Counts those in nf_tables, and takes those in a legacy table for granted.
+    /// Counts the rules in nf_tables; assumes that rules in a legacy table are unchanged.
     Quick,
-    /// Compares all, which costs a process for each legacy table.
+    /// Compares all rules; starts a process for each legacy table.
     Close,
 }
 
@@ -78,8 +79,8 @@ fn adapt_after(socket: &mut Socket, bit: Option<u8>, look: Look) -> Result<Gate,
     Ok(wanted)
 }
 
-/// As [`adapt`], for GC: compares rules of iptables that stand already, and removes those that no gate needs, which a killed
-/// call may have left.
+/// As [`adapt`], for GC: also compares the rules that earlier calls have written to iptables, and removes them if
+/// no gate needs them. A killed call may have left them.
 ///
 /// # Errors
 /// As [`adapt`].
@@ -91,8 +92,8 @@ pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
     }
 }
 
-/// Clients of a Service may have UDP flows that a host port took while the gate was open for Services. Flows of clients of a
-/// host port are made anew by their next packet.
+/// Deletes the UDP flows of host ports. Before the switch, a host port may have taken flows of clients of a
+/// Service. The flows of its own clients are made again by their next packet.
 fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
     let mut host_ports = nft::host_ports(socket)?;
     host_ports.retain(|host_port| host_port.key.proto == Proto::Udp);
@@ -100,7 +101,7 @@ fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Has iptables mark packets in each family that kube-proxy serves. Returns the gate that waits for these marks.
+/// Makes iptables mark packets in each family that kube-proxy serves. Returns the gate that tests for the mark.
 fn behind_services(
     socket: &mut Socket,
     present: TableGate,
@@ -180,10 +181,10 @@ enum Variant {
     KnownLegacy,
 }
 
-/// Tells whether the table's gate, which is returned, is right for what kube-proxy does now.
+/// Checks that the table's gate fits the mode of kube-proxy. Returns the gate.
 ///
 /// # Errors
-/// Code 999 if host ports come before Services, or if iptables does not mark what the gate waits for.
+/// Code 999 if host ports come before Services, or if iptables does not set the mark that the gate tests for.
 pub fn check(socket: &mut Socket) -> Result<TableGate, CniError> {
     let gate = nft::gate(socket)?;
     let chains = Chains::look(socket)?;
