@@ -5,7 +5,7 @@ use cni_lab::{Node, Snapshot, TIMEOUT, eventually};
 /// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
 /// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
 /// last address and lock, and the runtime's own folders.
-const STAY: [&str; 24] = [
+const STAY: [&str; 25] = [
     "ip_forward",
     "nft table ",
     "nft chain ip POSTROUTING",
@@ -18,6 +18,7 @@ const STAY: [&str; 24] = [
     "nft chain inet KUBE-MARK-MASQ:",
     "nft chain inet guard",
     "nft chain inet hostports",
+    "nft chain inet local",
     "nft chain inet networks",
     "nft chain inet output",
     "nft chain inet prerouting",
