@@ -1,6 +1,6 @@
 //! Lets Services come before host ports when kube-proxy runs in IPVS mode.
 //!
-//! In this mode kube-proxy puts all Service addresses on the link [`LINK`], which makes them addresses of the
+//! In this mode kube-proxy puts all Service addresses on the link `kube-ipvs0`, which makes them addresses of the
 //! node. So a rule that tests for a local destination also matches packets to Services, and no nf_tables
 //! expression tells on which link a local address is. kube-proxy decides in iptables' nat table:
 //! `KUBE-SERVICES` accepts packets to a Service, and marks packets to a NodePort with 0x4000. An accept ends
