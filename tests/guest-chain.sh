@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit
 bin=$1
 network=ferrule-dual-stack node_v4=192.0.2.1 node_v6=2001:db8::1
 size=3000000 rate=6000000 burst=4294967295
-# Port 80 of the pod answers with the checksum of what it receives, port 81 sends the data.
+# Port 80 of the pod receives data and answers with their checksum, port 81 sends data.
 export CAP_ARGS="{\"bandwidth\": {\"ingressRate\": $rate, \"ingressBurst\": $burst, \"egressRate\": $rate, \"egressBurst\": $burst},
     \"portMappings\": [{\"hostPort\": 8080, \"containerPort\": 80, \"protocol\": \"tcp\"},
         {\"hostPort\": 8081, \"containerPort\": 81, \"protocol\": \"tcp\"}]}"

@@ -1,11 +1,11 @@
-//! Conditions of rules. Each one has the same expressions as the equivalent `nft` statement, so that
+//! Conditions of rules, and changes of the packet mark. Each one has the same expressions as the equivalent `nft` statement, so that
 //! `nft list ruleset` prints that statement.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::expr::{CmpOp, Expr, MetaKey, PayloadBase, Register};
+use super::expr::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, PayloadBase, Register};
 use crate::ip::{IpFamily, octets};
 
 /// Source or destination address.
@@ -61,6 +61,37 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     }
     exprs.push(Expr::Cmp { register: Register::R1, op, value });
     exprs
+}
+
+/// `fib daddr type local`: the destination is an address of this host.
+pub fn destination_is_local() -> [Expr; 2] {
+    [
+        Expr::FibType { flags: FIB_DADDR, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
+    ]
+}
+
+/// `meta mark & BIT == BIT`: the bit of the packet's mark is set.
+pub fn mark_bit_is_set(bit: u8) -> [Expr; 3] {
+    let mark = (1_u32 << bit).to_ne_bytes().to_vec();
+    [
+        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
+        Expr::Bitwise { register: Register::R1, mask: mark.clone(), xor: vec![0; 4] },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: mark },
+    ]
+}
+
+/// `meta mark set meta mark ^ BIT`: inverts the bit of the packet's mark.
+pub fn invert_mark_bit(bit: u8) -> [Expr; 3] {
+    [
+        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
+        Expr::Bitwise {
+            register: Register::R1,
+            mask: vec![0xff; 4],
+            xor: (1_u32 << bit).to_ne_bytes().to_vec(),
+        },
+        Expr::SetMeta { key: MetaKey::Mark, from: Register::R1 },
+    ]
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use std::path::Path;
 use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::matches::{End, address};
+use ferrule_kernel::nftables::matches::{End, address, destination_is_local};
 use ferrule_kernel::nftables::{
-    Batch, ChainType, CmpOp, Error, Expr, FIB_DADDR, Family, Hook, HookPoint, LOCAL, MetaKey, PayloadBase,
-    Policy, Register, Rule, Table, Verdict, all_chains, chains, rules,
+    Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy, Register,
+    Rule, Table, Verdict, all_chains, chains, rules,
 };
 
 use ferrule_kernel::retry::{Limit, retry};
@@ -281,11 +281,7 @@ pub fn create_missing(
             batch.add_rule(table, ALL, &[jump(HOSTPORTS)], None);
         }
     }
-    let local = [
-        Expr::FibType { flags: FIB_DADDR, to: Register::R1 },
-        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
-        jump(ALL),
-    ];
+    let local = [&destination_is_local()[..], &[jump(ALL)]].concat();
     for (name, point) in [("prerouting", HookPoint::Prerouting), ("output", HookPoint::Output)] {
         if is_missing(name) {
             batch.add_chain(table, name, hook(point, -100), None);

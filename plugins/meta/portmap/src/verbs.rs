@@ -100,12 +100,15 @@ fn add_to_nft(
 ) -> Result<Vec<HostPort>, CniError> {
     let (owner, netns) = (Attachment::from(call), call.sandbox.path());
     let adapt = |socket: &mut Socket| services::adapt(socket, Some(conf.services_bit));
-    // Without kube-proxy in IPVS mode, `add_only` notices a wrong gate.
-    let gate = if services::are_local() { adapt(socket)? } else { Gate::Local };
+    let is_ipvs = services::are_local();
+    let mut gate = if is_ipvs { adapt(socket)? } else { Gate::Local };
     if nft::add_only(socket, &owner, netns, plan, gate)? {
         return Ok(plan.host_ports.clone());
     }
-    let gate = adapt(socket)?;
+    // Outside of IPVS mode only `add_only` notices a gate that an earlier IPVS mode has left.
+    if !is_ipvs {
+        gate = adapt(socket)?;
+    }
     nft::replace(socket, &owner, netns, plan, conditions, gate)
 }
 

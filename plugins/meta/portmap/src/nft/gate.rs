@@ -12,14 +12,13 @@
 //! says the form, the families and the bit, so one lookup by name tells whether the table has the right gate.
 
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::nftables::matches::family;
-use ferrule_kernel::nftables::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, Register, Verdict};
+use ferrule_kernel::nftables::matches::{destination_is_local, family, invert_mark_bit, mark_bit_is_set};
+use ferrule_kernel::nftables::{Expr, Verdict};
 
 use crate::mark::DEFAULT_BIT;
 
-use super::layout::HOSTPORTS;
-
-const R1: Register = Register::R1;
+/// The chain that the gate jumps to.
+pub const HOSTPORTS: &str = "hostports";
 /// The name of the chain of [`Gate::Local`].
 const LOCAL_CHAIN: &str = "local";
 
@@ -97,7 +96,7 @@ impl TableGate {
         matches!(self, TableGate::Is(gate) if gate.is_after_services(family))
     }
 
-    /// This gate, or the one that a table without a gate should get outside of IPVS mode.
+    /// This gate; [`Gate::Local`] if there is none.
     pub(super) fn or_local(self) -> Gate {
         if let TableGate::Is(gate) = self { gate } else { Gate::Local }
     }
@@ -166,48 +165,22 @@ fn to_hostports() -> Expr {
     Expr::Verdict(Verdict::Jump(HOSTPORTS.to_owned()))
 }
 
-/// `fib daddr type local`
-fn to_local() -> [Expr; 2] {
-    [
-        Expr::FibType { flags: FIB_DADDR, to: R1 },
-        Expr::Cmp { register: R1, op: CmpOp::Eq, value: LOCAL.to_ne_bytes().to_vec() },
-    ]
-}
-
-/// `meta mark & BIT == BIT`
-fn is_marked(bit: u8) -> [Expr; 3] {
-    let mark = (1_u32 << bit).to_ne_bytes().to_vec();
-    [
-        Expr::Meta { key: MetaKey::Mark, to: R1 },
-        Expr::Bitwise { register: R1, mask: mark.clone(), xor: vec![0; 4] },
-        Expr::Cmp { register: R1, op: CmpOp::Eq, value: mark },
-    ]
-}
-
-/// `meta mark set meta mark ^ BIT`
-fn flip_mark(bit: u8) -> [Expr; 3] {
-    [
-        Expr::Meta { key: MetaKey::Mark, to: R1 },
-        Expr::Bitwise { register: R1, mask: vec![0xff; 4], xor: (1_u32 << bit).to_ne_bytes().to_vec() },
-        Expr::SetMeta { key: MetaKey::Mark, from: R1 },
-    ]
-}
-
 /// The rules of [`Gate::Local`], each behind the same condition.
 fn local(condition: &[Expr]) -> Vec<Vec<Expr>> {
     vec![
-        [condition, &is_marked(DEFAULT_BIT), &[Expr::Verdict(Verdict::Return)]].concat(),
-        [condition, &to_local(), &[to_hostports()]].concat(),
+        [condition, &mark_bit_is_set(DEFAULT_BIT), &[Expr::Verdict(Verdict::Return)]].concat(),
+        [condition, &destination_is_local(), &[to_hostports()]].concat(),
     ]
 }
 
 /// The rule of the base chains in tables that older versions made: they had no gates.
 pub(super) fn without_gate() -> Vec<Expr> {
-    [&to_local()[..], &[to_hostports()]].concat()
+    [&destination_is_local()[..], &[to_hostports()]].concat()
 }
 
 fn after_services(condition: &[Expr], bit: u8) -> Vec<Expr> {
-    [condition, &to_local(), &is_marked(bit), &flip_mark(bit), &[to_hostports()]].concat()
+    [condition, &destination_is_local(), &mark_bit_is_set(bit), &invert_mark_bit(bit), &[to_hostports()]]
+        .concat()
 }
 
 #[cfg(test)]
@@ -237,7 +210,7 @@ mod tests {
             let rules = gate.rules();
             let jumps: Vec<_> = rules.iter().filter(|rule| rule.last() == Some(&to_hostports())).collect();
             assert_eq!(jumps.len(), gate.jumps() as usize, "{gate:?}");
-            assert!(jumps.iter().all(|rule| rule.contains(&to_local()[0])), "{gate:?}");
+            assert!(jumps.iter().all(|rule| rule.contains(&destination_is_local()[0])), "{gate:?}");
         }
     }
 
@@ -246,7 +219,7 @@ mod tests {
         let gate = Gate::AfterServices { families: Families::Ip6, bit: 3 };
         assert!(gate.is_after_services(IpFamily::V6) && !gate.is_after_services(IpFamily::V4));
         let rules = gate.rules();
-        assert!(rules[0].starts_with(&family(IpFamily::V6)) && rules[0].contains(&is_marked(3)[2]));
+        assert!(rules[0].starts_with(&family(IpFamily::V6)) && rules[0].contains(&mark_bit_is_set(3)[2]));
         assert_eq!(rules[1..], local(&family(IpFamily::V4)));
     }
 }

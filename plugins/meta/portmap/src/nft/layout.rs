@@ -23,7 +23,7 @@
 //! cannot exempt our connections from masquerading.
 
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::nftables::matches::{End, address, family_of, invert_mark_bit, mark_bit_is_set};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
     Register, STATUS_DNAT, Table, Verdict,
@@ -34,7 +34,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::mark::{DEFAULT_BIT, Mark, Masquerade};
 use crate::plan::MapSet;
 
-use super::gate::Gate;
+use super::gate::{Gate, HOSTPORTS};
 use super::maps::map_set_rules;
 
 /// The table of this plugin.
@@ -45,8 +45,6 @@ pub const TABLE_COMMENT: &str = "Ferrule portmap: host ports of containers";
 pub const OWNERS: &str = "owners";
 /// The key type of [`OWNERS`]. A key is 15 hexadecimal digits, which fit into an interface name.
 pub const OWNERS_KEY: [DataType; 1] = [DataType::IfName];
-/// The chain with the rules of all host ports. The gate jumps to it.
-pub const HOSTPORTS: &str = "hostports";
 /// The chain that jumps to the chains of networks with conditions.
 pub const NETWORKS: &str = "networks";
 /// The base chain that drops packets to 127.0.0.0/8 from outside.
@@ -141,19 +139,13 @@ fn to(network: IpNetwork) -> Vec<Expr> {
 /// `ct status dnat meta mark & BIT == BIT meta mark set meta mark ^ BIT masquerade fully-random`
 pub fn masquerade(bit: u8) -> Vec<Expr> {
     let word = |number: u32| number.to_ne_bytes().to_vec();
-    let mark: u32 = 1 << bit;
-    vec![
+    let is_translated = [
         Expr::Ct { key: CtKey::Status, to: R1 },
         Expr::Bitwise { register: R1, mask: word(STATUS_DNAT), xor: word(0) },
         Expr::Cmp { register: R1, op: CmpOp::Neq, value: word(0) },
-        Expr::Meta { key: MetaKey::Mark, to: R1 },
-        Expr::Bitwise { register: R1, mask: word(mark), xor: word(0) },
-        Expr::Cmp { register: R1, op: CmpOp::Eq, value: word(mark) },
-        Expr::Meta { key: MetaKey::Mark, to: R1 },
-        Expr::Bitwise { register: R1, mask: word(u32::MAX), xor: word(mark) },
-        Expr::SetMeta { key: MetaKey::Mark, from: R1 },
-        Expr::Masquerade { flags: FULLY_RANDOM },
-    ]
+    ];
+    let masquerade = Expr::Masquerade { flags: FULLY_RANDOM };
+    [&is_translated[..], &mark_bit_is_set(bit), &invert_mark_bit(bit), &[masquerade]].concat()
 }
 
 /// The rule of a mark chain: `meta mark set meta mark | BIT`.
