@@ -43,6 +43,7 @@ mod attachment;
 pub mod delegate;
 mod dispatch;
 pub mod env;
+mod streams;
 
 pub use attachment::Attachment;
 pub use delegate::Delegate;
