@@ -79,7 +79,7 @@ fn traceless(test: &TestContext<'_>) -> TestResult {
     answer.ensure(changes.is_empty(), "no system call that changes something", changes.join("\n"))
 }
 
-/// Whether a line of strace is a change: opening for reading and starting threads and processes are none.
+/// Whether a line of strace is a change. To open for reading or to start a process changes nothing.
 fn is_change(line: &str) -> bool {
     let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
     let has_any = |flags: &[&str]| flags.iter().any(|flag| call.contains(flag));
