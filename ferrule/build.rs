@@ -4,9 +4,13 @@ use std::env;
 use std::path::Path;
 
 fn main() {
+    // cargo tells build scripts the configured linker, but does not run them again if it changes.
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
-    // cargo sets the variable only if a linker is configured. All other linkers are C compilers.
+    println!("cargo::rerun-if-changed=../.cargo/config.toml");
+    let target = env::var("TARGET").unwrap_or_default().to_uppercase().replace('-', "_");
+    println!("cargo::rerun-if-env-changed=CARGO_TARGET_{target}_LINKER");
+
+    // Without a configured linker it is a C compiler, as are all others.
     let linker = env::var("RUSTC_LINKER").unwrap_or_default();
     let name = Path::new(&linker).file_stem().unwrap_or_default().to_string_lossy();
     let prefix = if ["ld", "ld.lld", "lld", "rust-lld"].contains(&&*name) { "" } else { "-Wl," };
