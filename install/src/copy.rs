@@ -88,3 +88,25 @@ pub fn folder(path: &Path) -> io::Result<()> {
         outcome => outcome,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A capability of the file, as setcap(8) writes it: 20 bytes, version 2, CAP_NET_RAW permitted.
+    #[test]
+    fn an_exact_copy_has_the_attributes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
+        fs::write(&source, "content").unwrap();
+        let mut capability = [0; 20];
+        capability[..8].copy_from_slice(&[0, 0, 0, 2, 0, 32, 0, 0]);
+        let name = "security.capability";
+        fsetxattr(File::open(&source).unwrap(), name, &capability, XattrFlags::empty()).unwrap();
+        exact(&source, &copy).unwrap();
+        let mut value = [0; 64];
+        let length = fgetxattr(File::open(&copy).unwrap(), name, &mut value[..]).unwrap();
+        assert_eq!(value[..length], capability);
+        assert!(exact(&source, &copy).is_err());
+    }
+}

@@ -4,6 +4,8 @@ use std::fs::{self, File, TryLockError};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::sys::stat::{Mode, umask};
+
 use crate::console::note;
 use crate::failure::{Failure, Step};
 use crate::fingerprint::Fingerprint;
@@ -40,6 +42,8 @@ impl Session {
         signals: Signals,
         command: impl FnOnce(&mut Session) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        // The modes of new files do not depend on the user's settings.
+        umask(Mode::from_bits_truncate(0o022));
         let mut session = Session { folder, signals, lock: None, made: Vec::new(), is_in_flight: false };
         let mut outcome = command(&mut session);
         if session.lock.is_some() {
