@@ -43,7 +43,7 @@ dependencies_point_downwards() {
             "kernel":     [[], ["judge", "tests"]],
             "kit":        [["cni-common", "kernel"], ["judge", "tests"]],
             "plugin":     [["cni-common", "kernel", "kit"], ["judge", "tests"]],
-            "install":    [["kernel"], []],
+            "install":    [["cni-common", "kernel"], []],
             "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]

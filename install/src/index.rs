@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cni_common::spec::Json;
 use ferrule_kernel::lock::Lock;
-use serde_json::Value;
 
 use crate::console::note;
 
@@ -25,32 +25,21 @@ pub fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut dirs: BTreeSet<PathBuf> = more.iter().cloned().collect();
     dirs.insert(DATA_DIR.into());
     for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
-        if let Ok(text) = fs::read(entry.path())
-            && let Ok(config) = serde_json::from_slice(&text)
-        {
-            find(&config, &mut dirs);
-        }
+        let text = fs::read(entry.path()).unwrap_or_default();
+        let Ok(config) = Json::parse(&text) else { continue };
+        let plugins = config.get("plugins").and_then(|plugins| plugins.decode::<Vec<Json>>().ok());
+        dirs.extend(plugins.iter().flatten().chain([&config]).filter_map(data_dir));
     }
     dirs
 }
 
-/// Adds `dataDir` of every object whose `type` is host-local. Keys match as in Go: upper and lower case are
-/// equal.
-fn find(value: &Value, dirs: &mut BTreeSet<PathBuf>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| find(value, dirs)),
-        Value::Object(object) => {
-            let text = |key: &str| {
-                let found = object.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
-                found.and_then(|(_, value)| value.as_str())
-            };
-            if let (Some(PLUGIN), Some(dir)) = (text("type"), text("dataDir").filter(|dir| !dir.is_empty())) {
-                dirs.insert(dir.into());
-            }
-            object.values().for_each(|value| find(value, dirs));
-        }
-        _ => {}
-    }
+/// The folder that a plugin's configuration names.
+fn data_dir(plugin: &Json) -> Option<PathBuf> {
+    let ipam = plugin.get("ipam")?;
+    let text = |key| ipam.get(key)?.decode::<String>().ok();
+    text("dataDir")
+        .filter(|dir| !dir.is_empty() && text("type").as_deref() == Some(PLUGIN))
+        .map(PathBuf::from)
 }
 
 /// Removes the indexes in a folder of host-local. Returns whether there were any.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use cni_common::spec::Json;
 
 use crate::TOOL;
 use crate::failure::{Failure, Step};
@@ -140,9 +140,9 @@ fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
 }
 
 fn is_version_answer(answer: &str) -> bool {
-    let answer = serde_json::from_str::<Value>(answer).ok();
-    let versions = answer.as_ref().and_then(|answer| answer.get("supportedVersions")?.as_array());
-    versions.is_some_and(|versions| !versions.is_empty() && versions.iter().all(Value::is_string))
+    let answer = Json::parse(answer.as_bytes()).ok();
+    let versions = answer.and_then(|answer| answer.get("supportedVersions")?.decode::<Vec<String>>().ok());
+    versions.is_some_and(|versions| !versions.is_empty())
 }
 
 fn tool_version(answer: &str) -> Option<&str> {
