@@ -24,7 +24,7 @@ impl Failure {
         Failure { status: 2, message: Some(message.to_string()) }
     }
 
-    /// A signal ended the command. The exit status is the one that a shell reports.
+    /// A signal ended the command. The exit status is that of a shell.
     pub fn signal(signal: Signal) -> Self {
         Failure { status: 128 + signal as u8, message: None }
     }

@@ -1,4 +1,4 @@
-//! A folder on a private tmpfs, so that no disk has to sync, and calls of `ferrule`.
+//! A folder on a private tmpfs, because a disk would have to sync, and calls of `ferrule`.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};

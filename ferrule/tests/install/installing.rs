@@ -18,7 +18,7 @@ fn plugins(f: &Fixture) -> Vec<String> {
     listed.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// The program has one file on the disk, whatever the number of its names.
+/// However many names the program has, it is one file on the disk.
 #[test]
 fn installs_itself_as_links_of_one_file() {
     in_a_folder(|f| {
