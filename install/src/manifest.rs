@@ -124,7 +124,7 @@ impl Manifest {
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{HEADER}format {FORMAT}\n")?;
+        writeln!(f, "{HEADER}format {FORMAT}")?;
         for (name, Installed { original, ours }) in &self.plugins {
             writeln!(f, "plugin {name} {original} {} {}", ours.print, ours.version)?;
         }

@@ -71,6 +71,15 @@ fn failure(f: &Fixture) -> Option<String> {
     }
 }
 
+/// Ends the observers, also if the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_runtime_never_meets_a_gap() {
     in_a_folder(|f| {
@@ -88,6 +97,7 @@ fn a_runtime_never_meets_a_gap() {
                 None
             };
             let observers = [scope.spawn(observe), scope.spawn(observe)];
+            let stop = Stop(&is_over);
             let mut rounds = 0;
             while rounds < 25 || runs.load(Ordering::Relaxed) < 200 {
                 f.succeeds("install --from p2 --plugins loopback");
@@ -99,7 +109,7 @@ fn a_runtime_never_meets_a_gap() {
                     break;
                 }
             }
-            is_over.store(true, Ordering::Relaxed);
+            drop(stop);
             for observer in observers {
                 assert_eq!(observer.join().unwrap(), None, "after {rounds} rounds");
             }
@@ -116,9 +126,8 @@ fn the_observer_sees_the_gap_of_a_plain_copy() {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let observer = scope.spawn(|| {
-                let seen = std::iter::repeat_with(|| failure(f)).take(20_000).flatten().next();
-                is_over.store(true, Ordering::Relaxed);
-                seen
+                let _stop = Stop(&is_over);
+                std::iter::repeat_with(|| failure(f)).take(20_000).flatten().next()
             });
             let mut round = 0;
             while !is_over.load(Ordering::Relaxed) {

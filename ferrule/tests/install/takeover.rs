@@ -1,14 +1,14 @@
 //! Folders that were written by the script `install.sh` that Ferrule had before its command line. They are in
-//! `by-install.sh/`: `generate.sh` there says how they were made.
+//! `former-script/`: `generate.sh` there says how they were made.
 
 use std::fs;
 use std::path::Path;
 
 use crate::fixture::{ALL, Fixture, in_a_folder, snapshot};
 
-/// Copies a folder of the old script to BIN_DIR. The files from before Ferrule are then in `old`.
+/// Copies a folder of the former script to BIN_DIR. The files from before Ferrule are then in `old`.
 fn given(f: &Fixture, name: &str) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install/by-install.sh");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install/former-script");
     f.sh(&format!(
         "rm -rf bin old; cp -r {0}/{name} bin; cp -r {0}/old old; chmod -R go=rX bin old",
         source.display()
