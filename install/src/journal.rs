@@ -49,6 +49,11 @@ impl Journal {
         }
         Some(journal)
     }
+
+    /// Whether the changes are complete, if this is the fingerprint of the manifest.
+    pub fn is_complete(&self, manifest: &Fingerprint) -> bool {
+        self.commits.as_ref() == Some(manifest)
+    }
 }
 
 impl fmt::Display for Journal {
@@ -73,6 +78,7 @@ mod tests {
         let journal = Journal::parse(&text).unwrap();
         assert_eq!(journal.to_string(), text);
         assert_eq!(journal.swaps.len(), 2);
+        assert!(journal.is_complete(&sum) && !journal.is_complete(&Fingerprint::none()));
         for bad in ["swap ../x none none", "swap a none", "swap a none here", "unknown", "commits x"] {
             assert_eq!(Journal::parse(bad), None, "{bad}");
         }

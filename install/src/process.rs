@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -73,7 +74,12 @@ fn wait(child: &mut Child, end: Instant, signals: &Signals) -> Result<ExitStatus
 }
 
 fn anonymous_file() -> Result<File, Trouble> {
-    memfd_create("ferrule", MemfdFlags::CLOEXEC).map(File::from).map_err(|error| Trouble::Start(error.into()))
+    // A node may refuse files that could be executed. Kernels before 6.3 do not know the flag.
+    let file = match memfd_create("ferrule", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create("ferrule", MemfdFlags::CLOEXEC),
+        outcome => outcome,
+    };
+    file.map(File::from).map_err(|error| Trouble::Start(error.into()))
 }
 
 fn read(file: &mut File) -> Result<String, Trouble> {

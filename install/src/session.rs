@@ -111,7 +111,7 @@ impl Session {
     fn recover(&self) -> Result<(), Failure> {
         if let Some(journal) = self.folder.journal()? {
             let manifest = Fingerprint::of_path(&self.folder.path("manifest"))?;
-            if journal.commits == Some(manifest) {
+            if journal.is_complete(&manifest) {
                 self.folder.remove_journal()?;
             } else {
                 self.undo("an earlier run was interrupted; putting back what it had exchanged")?;

@@ -10,7 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::folder::Folder;
 use crate::host_ports::{self, HandOver, HostPorts};
 use crate::manifest::{Manifest, Ours};
-use crate::plan::{self, Back, Plan, Program};
+use crate::plan::{self, Back, Plan, Present, Program};
 use crate::program::Source;
 use crate::session::Session;
 use crate::signals::Signals;
@@ -32,7 +32,10 @@ pub fn install(request: &Request, contents: Contents<'_>) -> Result<Outcome, Fai
             session.lock(request.wait)?;
         }
         let folder = &session.folder;
-        let present = folder.present(programs.iter().map(|program| &program.name))?;
+        let mut present = folder.present(programs.iter().map(|program| &program.name))?;
+        if request.dry_run {
+            foresee_undo(folder, &mut present)?;
+        }
         let plan = plan::install(&folder.manifest()?, &programs, &present, request.would());
         plan.lines.iter().for_each(say);
         let shown = folder.bin.display().to_string();
@@ -48,6 +51,21 @@ pub fn install(request: &Request, contents: Contents<'_>) -> Result<Outcome, Fai
         }
         Ok(Outcome::Done)
     })
+}
+
+/// Changes `present` in a dry run to what it will be when an interrupted run has been undone.
+fn foresee_undo(folder: &Folder, present: &mut BTreeMap<String, Present>) -> Result<(), Failure> {
+    let Some(journal) = folder.journal()? else { return Ok(()) };
+    if journal.is_complete(&Fingerprint::of_path(&folder.path("manifest"))?) {
+        return Ok(());
+    }
+    note("an earlier run was interrupted; without --dry-run, the files that it exchanged are put back first");
+    for swap in journal.swaps {
+        if let Some(present) = present.get_mut(&swap.name).filter(|present| present.print == swap.after) {
+            present.print = swap.before;
+        }
+    }
+    Ok(())
 }
 
 /// The programs to install, by name. The tool comes along: it is needed for the way back.
@@ -166,7 +184,10 @@ fn go_back(request: &Request, back: Back) -> Result<Outcome, Failure> {
         }
         let names = plan::select(&manifest, back, wanted.as_ref())
             .map_err(|name| Failure::new(format!("{name}: there is nothing to take back in {shown}")))?;
-        let present = folder.present(manifest.plugins.keys())?;
+        let mut present = folder.present(manifest.plugins.keys())?;
+        if request.dry_run {
+            foresee_undo(folder, &mut present)?;
+        }
         let plan = plan::restore(&manifest, back, &names, &present, request.force, request.would());
         for name in &plan.left {
             note(format_args!(

@@ -57,6 +57,7 @@ fn an_interrupted_installation_is_taken_over() {
         f.has("v1", &["host-local", "loopback"]);
         assert!(f.bin.join(".ferrule/journal").exists() && f.bin.join(".ferrule-new").exists());
         f.ends(3, "status").says("An installation was interrupted");
+        f.succeeds("uninstall --dry-run").says("an earlier run was interrupted; without --dry-run");
         f.ends(0, "install --from v2 --plugins bridge,host-local,loopback").says("bridge: put back");
         f.has("v2", &ALL);
         f.has_no_leftovers();
