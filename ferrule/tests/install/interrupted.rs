@@ -66,13 +66,18 @@ fn answers_version(program: &Path, point: &KillPoint) {
     assert!(output.status.success(), "{point}: {} does not answer: {output:?}", program.display());
 }
 
+/// Installs v1. Returns what a runtime finds then.
+fn with_v1(f: &Fixture) -> String {
+    f.fake("bin", "old", &["bridge"]);
+    f.sh("cp -a bin old");
+    f.succeeds(FROM_V1);
+    visible(&f.bin)
+}
+
 #[test]
 fn a_killed_installation_can_be_run_again_or_taken_back() {
     in_a_folder(|f| {
-        f.fake("bin", "old", &["bridge"]);
-        f.sh("cp -a bin old");
-        f.succeeds(FROM_V1);
-        let was = visible(&f.bin);
+        let was = with_v1(f);
         let exec = call(f, PROGRAM.as_ref(), FROM_V2);
         at_each_step(f, &exec, |point| {
             point.kill(&Machine, &exec).unwrap();
@@ -122,9 +127,7 @@ fn a_killed_installation_of_the_program_itself_can_be_run_again() {
 #[test]
 fn a_killed_rollback_can_be_run_again() {
     in_a_folder(|f| {
-        f.fake("bin", "old", &["bridge"]);
-        f.succeeds(FROM_V1);
-        let was = visible(&f.bin);
+        let was = with_v1(f);
         f.succeeds(FROM_V2);
         let exec = call(f, PROGRAM.as_ref(), "rollback");
         at_each_step(f, &exec, |point| {
@@ -167,10 +170,7 @@ fn a_killed_uninstallation_can_be_run_again() {
 #[test]
 fn an_installation_that_fails_anywhere_is_all_or_nothing() {
     in_a_folder(|f| {
-        f.fake("bin", "old", &["bridge"]);
-        f.sh("cp -a bin old");
-        f.succeeds(FROM_V1);
-        let was = visible(&f.bin);
+        let was = with_v1(f);
         let exec = call(f, PROGRAM.as_ref(), FROM_V2);
         at_each_step(f, &exec, |point| {
             match point.fail(&Machine, &exec).unwrap().map(|status| status.code()) {
