@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::fixture::{Fixture, PROGRAM, in_a_folder};
 
-fn line(f: &Fixture, status: i32, name: &str) -> String {
+/// A plugin's line of `ferrule status`, without the name and with single spaces.
+#[track_caller]
+pub(crate) fn line(f: &Fixture, status: i32, name: &str) -> String {
     let said = f.ends(status, "status").stdout;
     let line = said.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
     line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")

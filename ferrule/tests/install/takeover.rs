@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::fixture::{ALL, Fixture, in_a_folder, snapshot};
+use crate::status::line;
 
 /// Copies a folder of the former script to BIN_DIR. The files from before Ferrule are then in `old`.
 fn given(f: &Fixture, name: &str) {
@@ -22,7 +23,8 @@ fn an_installation_is_taken_over() {
         given(f, "installed");
         let was = snapshot(&f.path("old"));
         f.has("v2", &ALL);
-        f.succeeds("status").says("bridge      installed  v2.0.0   file    v1.0.0");
+        assert_eq!(line(f, 0, "bridge"), "installed v2.0.0 file v1.0.0");
+        assert_eq!(line(f, 0, "loopback"), "installed v2.0.0 link v1.0.0");
         f.succeeds("install --from v2 --plugins bridge,host-local,loopback").says("Nothing to do");
         f.succeeds("rollback");
         f.has("v1", &ALL);
