@@ -1,9 +1,8 @@
 //! All plugins in one program, installed under the name of each. Under the name `ferrule` it is a command
 //! line, which installs them.
 //!
-//! One file with several hard links takes less space than several files, and `bridge` calls `host-local`
-//! without starting a process. A copy of the file under another name works too, but then `bridge` starts a
-//! process.
+//! One file with several hard links takes less space than several files. `bridge` recognises a link or a copy
+//! of the program, and calls `host-local` without starting a process.
 
 mod cli;
 
