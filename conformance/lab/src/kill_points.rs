@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +22,7 @@ use cni_runner::Exec;
 /// System calls that change something outside of the process, wait for another process, or end the process.
 /// The `?` tells strace to ignore the names that the architecture does not have.
 const NOTICED: &str = "?open,?openat,?write,?writev,?pwrite64,?ftruncate,?fsync,?fdatasync,?flock,?fsetxattr,?setxattr,\
-    ?utimensat,?fchmod,?chmod,?fchmodat,?link,?linkat,?symlink,?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,\
+    ?utimensat,?fchmod,?chmod,?fchmodat,?chown,?fchown,?lchown,?fchownat,?copy_file_range,?sendfile,?link,?linkat,?symlink,?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,\
     ?mkdir,?mkdirat,?rmdir,?connect,?sendto,?sendmsg,?setns,?unshare,?mount,?umount2,?ioctl,?fork,?vfork,?clone,?clone3,\
     ?poll,?ppoll,?wait4,?waitid,?exit_group";
 
@@ -68,6 +69,17 @@ impl KillPoint {
         ensure!(kill_points.len() > 5, "strace found only {kill_points:?} in {}", exec.command);
         spare.store(kill_points.len() / SPARE, Ordering::Relaxed);
         Ok(kill_points)
+    }
+
+    /// Makes the call and lets the system call at this point fail with EIO. Returns the exit status. The last system
+    /// call, which ends the process, cannot fail: `None`.
+    pub fn fail(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<Option<ExitStatus>> {
+        if self.name == "exit_group" {
+            return Ok(None);
+        }
+        let trace = format!("trace={}", self.name);
+        let inject = format!("inject={}:error=EIO:when={}", self.name, self.nth);
+        place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))?.map(Some)
     }
 
     /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its

@@ -16,7 +16,7 @@ pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
     let plugin = exec.to_command();
     // An absolute path, because the call's PATH may not contain strace.
     let mut command = Command::new("/usr/bin/strace");
-    command.arg("-qq").args(options).arg(plugin.get_program());
+    command.arg("-qq").args(options).arg(plugin.get_program()).args(plugin.get_args());
     if !exec.inherit {
         command.env_clear();
     }
