@@ -36,7 +36,7 @@ const DEFAULTS: [&str; 11] = [
 
 /// The flags and the fields of a request, as netlink-packet-route decodes them.
 fn decode(request: Message) -> String {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0)).unwrap();
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0).unwrap()).unwrap();
     assert_eq!(message.header.sequence_number, 7);
     let NetlinkPayload::InnerMessage(fields) = message.payload else { panic!("{message:?}") };
     let text = format!("{:#x} {fields:?}", message.header.flags);

@@ -7,8 +7,9 @@ use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::Socket;
 use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWADDR: u16 = 20;

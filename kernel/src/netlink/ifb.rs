@@ -3,13 +3,14 @@
 //! # References
 //! drivers/net/ifb.c.
 
+use super::error::Error;
 use super::link::{
     self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
     RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
 };
 use super::mac::Mac;
 use super::message::{F_DUMP, Message};
-use super::socket::{Answer, Error, Socket};
+use super::socket::{Answer, Socket};
 use nix::errno::Errno;
 
 const IFLA_TXQLEN: u16 = 13;

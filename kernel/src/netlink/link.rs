@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
+use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
-use super::socket::{Answer, Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -122,7 +123,7 @@ fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
 
 /// A request that looks up a link.
 pub fn get(id: LinkId<'_>) -> Message {
-    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS).one_answer()
 }
 
 /// A request that removes a link. With a veth the kernel also removes its peer.

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::Socket;
 use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
@@ -129,7 +130,7 @@ pub fn lookup(ip: IpAddr) -> Message {
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
     header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
-    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
+    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 
 /// A request for the routes of one family in one table.

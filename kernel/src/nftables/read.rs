@@ -80,7 +80,7 @@ pub(super) fn absent(error: &netlink::Error) -> bool {
 /// chain does not exist.
 pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<Option<Chain>>, Error> {
     let requests: Vec<Message> =
-        wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain)).collect();
+        wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain).one_answer()).collect();
     let answers = socket.requests(requests).into_iter().zip(wanted);
     answers
         .map(|(answer, (table, chain))| match answer {
@@ -219,7 +219,7 @@ mod tests {
     /// The rule that the kernel would return for these expressions.
     fn rule(exprs: &[Expr]) -> Rule {
         let read = |expr: &Expr| {
-            let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
+            let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
             read_expr(&bytes[16..])
         };
         Rule { expressions: exprs.iter().map(read).collect(), ..Rule::default() }
@@ -254,7 +254,7 @@ mod tests {
         let mut info = b"name: \"net\" id: \"one\"".to_vec();
         info.resize(256, 0);
         let data = Message::new(0, 0, &[]).attr_text(MATCH_NAME, "comment").attr(MATCH_INFO, &info);
-        let expr = RawExpr { name: "match".to_owned(), data: data.finish(0, 0)[16..].to_vec() };
+        let expr = RawExpr { name: "match".to_owned(), data: data.finish(0, 0).unwrap()[16..].to_vec() };
         let rule = Rule { expressions: vec![expr], ..Rule::default() };
         assert_eq!(rule.compat_comment().as_deref(), Some("name: \"net\" id: \"one\""));
     }
