@@ -24,4 +24,4 @@ pub use error::Error;
 pub use link::{Link, LinkId};
 pub use mac::Mac;
 pub use message::Message;
-pub use socket::{Answer, BatchError, Socket};
+pub use socket::{Answer, BatchError, Socket, may_be_done};

@@ -38,6 +38,11 @@ const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// The answer to a request: the bodies of the answering messages without netlink headers, or an error.
 pub type Answer = Result<Vec<Vec<u8>>, Error>;
 
+/// Whether the request has or may have changed something: it succeeded, or its answer is lost.
+pub fn may_be_done(answer: &Answer) -> bool {
+    answer.as_ref().map_or_else(Error::is_answer_lost, |_| true)
+}
+
 /// A netlink socket. It permanently belongs to the network namespace in which it was opened.
 pub struct Socket {
     socket: netlink_sys::Socket,

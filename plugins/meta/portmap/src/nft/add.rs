@@ -12,6 +12,7 @@ use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
+use super::remove::delete;
 use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
@@ -33,10 +34,19 @@ pub fn add_only(
     }
     let mut batch = Batch::new();
     change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
-    match batch.commit(socket) {
+    match batch.commit(socket).inspect_err(|error| undo_lost(socket, owner, error)) {
         // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
+    }
+}
+
+/// Removes the owner's host ports if the answer to the batch that adds them is lost.
+fn undo_lost(socket: &mut Socket, owner: &Attachment<'_>, error: &Error) {
+    if error.source.is_answer_lost()
+        && let Err(error) = delete(socket, owner, &[])
+    {
+        eprintln!("failed to undo the ADD: {error}");
     }
 }
 
@@ -112,7 +122,8 @@ fn replace_once(
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
     change::add(&mut batch, label, netns, &wanted);
-    Ok(batch.commit_at(socket, generation).map(|()| wanted))
+    let committed = batch.commit_at(socket, generation);
+    Ok(committed.inspect_err(|error| undo_lost(socket, owner, error)).map(|()| wanted))
 }
 
 /// Whether the container of an existing element is gone. True if the element's network has now assigned its
