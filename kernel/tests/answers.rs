@@ -51,8 +51,11 @@ fn every_request_has_its_own_answer() {
         assert_eq!(ask(vec![set_up(), lo()]), [Ok(0), Ok(1)]);
         assert_eq!(ask(vec![lo(), missing()]), [Ok(1), Err(Errno::ENODEV)]);
         assert_eq!(ask(vec![lo(), add_address()]), [Ok(1), Err(Errno::EEXIST)]);
+        // Changes and a lookup before a dump.
+        let dump = || addr::list(LO);
+        assert_eq!(ask(vec![missing(), set_up(), lo(), dump()]), [Err(Errno::ENODEV), Ok(0), Ok(1), Ok(3)]);
+        assert_eq!(ask(vec![dump()]), [Ok(3)]);
         assert_eq!(ask(Vec::new()), []);
-        assert_eq!(socket.addresses(LO).unwrap().len(), 3);
     });
 }
 

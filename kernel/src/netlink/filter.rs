@@ -5,7 +5,7 @@
 
 use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at};
-use super::socket::Socket;
+use super::socket::{Answer, Socket};
 use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
 
 const RTM_NEWTFILTER: u16 = 44;
@@ -114,11 +114,15 @@ pub fn list(link: u32, parent: u32) -> Message {
     Message::new(RTM_GETTFILTER, F_DUMP, &tcmsg(link, 0, parent, 0))
 }
 
+/// The filters in the answer to [`list`], in the order of the kernel. Empty if there is no qdisc for the parent.
+pub fn read(answer: Answer) -> Result<Vec<Filter>, Error> {
+    Ok(answer?.iter().map(|body| parse(body)).collect())
+}
+
 impl Socket {
     /// The filters of `parent` on `link` (an index), in the order of the kernel.
     pub fn filters(&mut self, link: u32, parent: u32) -> Result<Vec<Filter>, Error> {
-        let bodies = self.request(list(link, parent))?;
-        Ok(bodies.iter().map(|body| parse(body)).collect())
+        read(self.request(list(link, parent)))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The kernel handles all requests of a datagram in their order, before `send` returns, and answers each failed
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
-//! answer have succeeded.
+//! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
 use std::io;
 use std::time::Duration;
@@ -76,32 +76,43 @@ impl Socket {
 
     /// Sends one request, which may be a dump, and returns its answer.
     pub fn request(&mut self, message: Message) -> Answer {
-        if message.is_dump() {
-            return self.dump(message);
-        }
         let [answer] = self.request_each([message]);
         answer
     }
 
-    /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
-    /// kernel processes all requests, also those after a failed one.
+    /// Sends several requests in one datagram and returns their answers in the same order. Only the last one may be
+    /// a dump. The kernel processes all requests, also those after a failed one.
     ///
     /// If one of the requests cannot be encoded, none is sent, and all have its error.
     pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
-        let Some(last) = messages.len().checked_sub(1) else { return Vec::new() };
+        let dump = messages.last().filter(|last| last.is_dump()).cloned();
+        let (mut answers, mut is_interrupted) = self.requests_once(messages);
+        for _ in 1..DUMP_TRIES {
+            let (true, Some(dump), Some(last)) = (is_interrupted, &dump, answers.last_mut()) else { break };
+            let (mut again, is_interrupted_again) = self.requests_once(vec![dump.clone()]);
+            *last = again.pop().unwrap_or(Ok(Vec::new()));
+            is_interrupted = is_interrupted_again;
+        }
+        answers
+    }
+
+    /// As [`Socket::requests`]. Also returns whether objects changed during the dump.
+    fn requests_once(&mut self, messages: Vec<Message>) -> (Vec<Answer>, bool) {
         let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
-        let has_one_answer = messages[last].has_one_answer();
-        let is_end = |index, is_error| index == last && (is_error || has_one_answer);
+        let Some(last) = messages.last() else { return (answers, false) };
+        let (end, has_one_answer) = (messages.len() - 1, last.has_one_answer());
+        let acknowledged = (!has_one_answer && !last.is_dump()).then_some(end);
+        let is_end = |index, is_final| index == end && (is_final || has_one_answer);
         let outcome = self
-            .encode(messages, (!has_one_answer).then_some(last))
+            .encode(messages, acknowledged)
             .and_then(|(datagram, first)| self.exchange(&datagram, first, &mut answers, is_end));
-        if let Err(error) = outcome {
+        if let Err(error) = &outcome {
             // An error that has come is the answer to its own request.
             for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
                 *answer = Err(error.clone());
             }
         }
-        answers
+        (answers, outcome.unwrap_or(false))
     }
 
     /// As [`Socket::requests`], for a fixed number of requests.
@@ -133,7 +144,8 @@ impl Socket {
     }
 
     /// Sends a datagram of requests with sequence numbers from `first` on. Receives until `is_end` returns true for
-    /// the index of an answered request and whether the answer is an error or an acknowledgement.
+    /// the index of an answered request and whether the answer is an error, an acknowledgement or the end of a dump.
+    /// Returns whether objects changed during a dump.
     ///
     /// # Errors
     /// Those of the system calls. The kernel's errors go into `answers`, as the bodies do.
@@ -143,65 +155,32 @@ impl Socket {
         first: u32,
         answers: &mut [Answer],
         is_end: impl Fn(usize, bool) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.send(datagram)?;
-        let mut is_complete = false;
+        let (mut is_complete, mut is_interrupted) = (false, false);
         while !is_complete {
-            self.receive().map_err(Error::with_lost_answer)?;
+            if let Err(error) = self.receive() {
+                // The kernel starts no other dump on this socket before the end of a running one.
+                while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
+                return Err(error.with_lost_answer());
+            }
             for received in messages(&self.buffer) {
                 // Answers to earlier requests have other numbers.
                 let index = received.sequence.wrapping_sub(first) as usize;
                 let Some(answer) = answers.get_mut(index) else { continue };
-                let is_error = received.kind == ERROR;
-                if is_error {
+                is_interrupted |= received.flags & F_DUMP_INTERRUPTED != 0;
+                let is_final = matches!(received.kind, ERROR | DONE);
+                if is_final {
                     if let Some(error) = error::read(received.flags, received.body) {
                         *answer = Err(error);
                     }
                 } else if let Ok(bodies) = answer {
                     bodies.push(received.body.to_vec());
                 }
-                is_complete |= is_end(index, is_error);
+                is_complete |= is_end(index, is_final);
             }
         }
-        Ok(())
-    }
-
-    fn dump(&mut self, message: Message) -> Answer {
-        let mut tries = DUMP_TRIES;
-        loop {
-            let (bodies, interrupted) = self.dump_once(message.clone())?;
-            tries -= 1;
-            if !interrupted || tries == 0 {
-                return Ok(bodies);
-            }
-        }
-    }
-
-    fn dump_once(&mut self, message: Message) -> Result<(Vec<Vec<u8>>, bool), Error> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let datagram = message.finish(self.sequence, 0)?;
-        self.send(&datagram)?;
-        let mut bodies = Vec::new();
-        let mut interrupted = false;
-        loop {
-            if let Err(error) = self.receive() {
-                // The kernel starts no other dump on this socket before the end of this one.
-                while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
-                return Err(error);
-            }
-            for received in messages(&self.buffer).filter(|received| received.sequence == self.sequence) {
-                interrupted |= received.flags & F_DUMP_INTERRUPTED != 0;
-                match received.kind {
-                    ERROR | DONE => {
-                        return match error::read(received.flags, received.body) {
-                            Some(error) => Err(error),
-                            None => Ok((bodies, interrupted)),
-                        };
-                    }
-                    _ => bodies.push(received.body.to_vec()),
-                }
-            }
-        }
+        Ok(is_interrupted)
     }
 
     /// Sends a batch of nf_tables requests between BATCH_BEGIN and BATCH_END. The kernel applies all of them

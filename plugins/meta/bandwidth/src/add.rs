@@ -15,7 +15,7 @@ use ferrule_kit::steps::{Failed, Step, UndoStack};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
-use crate::state;
+use crate::state::{self, Filters};
 
 /// The attempts of ADD. Another process may create an IFB or an ingress qdisc after the state was read.
 const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
@@ -34,11 +34,12 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = socket::route()?;
+    let filters = if conf.egress.is_some() { Filters::IfPresent } else { Filters::Omit };
     let made = retry(
         ATTEMPTS,
         |failed: &Failed| failed.is_race,
         || {
-            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
             let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
             execute(&mut socket, &plan)
         },

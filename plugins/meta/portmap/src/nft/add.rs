@@ -2,7 +2,7 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, generation};
+use ferrule_kernel::nftables::{Batch, Error, Table, generation};
 
 use crate::owner;
 use crate::plan::{HostPort, Key, Plan};
@@ -17,8 +17,21 @@ use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
 
-/// Adds the plan's host ports with a batch that only adds. Returns false, and changes nothing, if the table
-/// is incomplete or has another gate, or if one of the host ports or the owner exists.
+/// Looks whether the table is complete and has this gate, and whether any of the chains `others` exists.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a lookup.
+pub fn look(
+    socket: &mut Socket,
+    plan: &Plan,
+    gate: Gate,
+    others: &[(Table<'_>, String)],
+) -> Result<(bool, bool), CniError> {
+    establish::look(socket, plan, gate, others).context(|| STEP)
+}
+
+/// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
+/// if a map of this network is missing, or if one of the host ports or the owner exists.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch for another reason.
@@ -27,11 +40,7 @@ pub fn add_only(
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
-    gate: Gate,
 ) -> Result<bool, CniError> {
-    if !establish::is_complete(socket, plan, gate).context(|| STEP)? {
-        return Ok(false);
-    }
     let mut batch = Batch::new();
     change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
     match batch.commit(socket).inspect_err(|error| undo_lost(socket, owner, error)) {
