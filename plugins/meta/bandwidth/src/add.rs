@@ -6,7 +6,7 @@
 
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context as _, Interface};
-use ferrule_kernel::netlink::link::{self, LinkId};
+use ferrule_kernel::netlink::link::{self, IFF_UP, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
 use ferrule_kernel::retry::{Limit, retry};
@@ -84,7 +84,7 @@ fn shape_host(host: u32, root: &Root) -> Step {
     }
 }
 
-/// Creates or sets up the IFB, and looks it up.
+/// Creates the IFB, or sets up an existing one, and looks it up.
 fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
     let ifb = match egress.existing {
@@ -94,7 +94,8 @@ fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     [ifb, Step::new("look up the ifb device", link::get(name))]
 }
 
-/// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, then adds the filter.
+/// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, sets the IFB up, then adds the filter. For a
+/// link that is up, the kernel would wait for an RCU grace period before it replaces the qdisc.
 fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
     let Egress { parent, tbf, .. } = egress;
     let alias = Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string()));
@@ -104,6 +105,7 @@ fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
         steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
     }
     steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
+    steps.push(Step::new("set up the ifb device", link::set_flags(ifb, IFF_UP, IFF_UP)));
     for (preference, handle) in &egress.stale {
         steps.push(Step::new(
             "remove a filter that redirects to a deleted link",
