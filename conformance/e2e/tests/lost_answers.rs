@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use cni_lab::{LostAnswer, Snapshot};
+use cni_lab::{LostAnswer, Place as _, Snapshot};
 use common::{Chain, PLUGINS};
 
 #[path = "common/chain.rs"]
@@ -15,6 +15,8 @@ const STAY: [&str; 2] = ["last_reserved_ip.", "ingress: index "];
 #[test]
 fn add_leaves_nothing_behind_after_a_lost_answer() {
     let chain = Chain::new(&["10.1.0.0/24", "fd00:1::/64"]);
+    // Tables of the reference make portmap look into them.
+    chain.node.sh("nft add table ip cni_hostport; nft add chain ip cni_hostport hostports").unwrap();
     // A failed loopback leaves `lo` up, which may have been up before.
     for (plugin, name) in PLUGINS.iter().enumerate().skip(1) {
         let attachment = chain.attachment(name, 8080);

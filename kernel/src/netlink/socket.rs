@@ -160,8 +160,7 @@ impl Socket {
         let (mut is_complete, mut is_interrupted) = (false, false);
         while !is_complete {
             if let Err(error) = self.receive() {
-                // The kernel starts no other dump on this socket before the end of a running one.
-                while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
+                self.drain();
                 return Err(error.with_lost_answer());
             }
             for received in messages(&self.buffer) {
@@ -233,6 +232,12 @@ impl Socket {
         }
     }
 
+    /// Throws away what the kernel still has to send. A dump ends only when it has been received, and until then the
+    /// kernel starts no other one on this socket (`EBUSY`).
+    fn drain(&mut self) {
+        while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
+    }
+
     /// Receives one datagram.
     ///
     /// # Errors
@@ -278,22 +283,43 @@ mod tests {
 
     use nix::sched::{CloneFlags, unshare};
 
+    use super::super::ifb;
     use super::*;
 
-    /// The kernel drops a batch with two BATCH_BEGIN without any answer. Needs root.
+    /// Runs `work` in a new network namespace. Needs root.
+    fn isolated<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let thread = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    }
+
+    /// The kernel drops a batch with two BATCH_BEGIN without any answer.
     #[test]
     fn a_missing_answer_is_an_error() {
-        let outcome = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let (error, waited) = isolated(|| {
             let begin = || Message::new(0x10, 0, &[0, 0, 0, 10]);
             let started = Instant::now();
             let error =
                 Socket::netfilter().unwrap().batch(begin(), vec![begin()], begin()).unwrap_err().error;
             (error, started.elapsed())
         });
-        let (error, waited) = outcome.join().unwrap();
         assert!(error.is_answer_lost() && waited >= NO_ANSWER_WAIT, "{error} after {waited:?}");
         let text = "the kernel's answer is lost: connection timed out (no answer within 1s)";
         assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn a_dump_that_is_not_received_keeps_others_out_until_it_is_drained() {
+        isolated(|| {
+            let mut socket = Socket::route().unwrap();
+            let list = ifb::list(None);
+            socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();
+            assert_eq!(socket.request(list.clone()).unwrap_err().errno, Errno::EBUSY);
+            socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();
+            socket.drain();
+            assert_eq!(socket.request(list).unwrap().len(), 1);
+        });
     }
 }
