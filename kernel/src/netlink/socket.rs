@@ -105,7 +105,7 @@ impl Socket {
         let is_end = |index, is_final| index == end && (is_final || has_one_answer);
         let outcome = self
             .encode(messages, acknowledged)
-            .and_then(|(datagram, first)| self.exchange(&datagram, first, &mut answers, is_end));
+            .and_then(|(datagram, first)| self.exchange(&datagram, first, &mut answers, &is_end));
         if let Err(error) = &outcome {
             // An error that has come is the answer to its own request.
             for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
@@ -154,7 +154,7 @@ impl Socket {
         datagram: &[u8],
         first: u32,
         answers: &mut [Answer],
-        is_end: impl Fn(usize, bool) -> bool,
+        is_end: &dyn Fn(usize, bool) -> bool,
     ) -> Result<bool, Error> {
         self.send(datagram)?;
         let (mut is_complete, mut is_interrupted) = (false, false);
@@ -204,7 +204,7 @@ impl Socket {
         let is_end = |index, _| index == 0 || index >= last;
         let (datagram, first) = self.encode(messages, Some(last)).map_err(of_batch)?;
         self.make_room(datagram.len());
-        self.exchange(&datagram, first, &mut answers, is_end).map_err(of_batch)?;
+        self.exchange(&datagram, first, &mut answers, &is_end).map_err(of_batch)?;
         for (index, answer) in answers.into_iter().enumerate() {
             if let Err(error) = answer {
                 let is_request = (1..=last).contains(&index);
