@@ -12,8 +12,9 @@ use ferrule_bridge::Bridge;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
+use ferrule_static::Static;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap];
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap, &Static];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS)
