@@ -13,8 +13,9 @@ use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
 use ferrule_static::Static;
+use ferrule_tuning::Tuning;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap, &Static];
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap, &Static, &Tuning];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS)

@@ -108,6 +108,14 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                0, 9])] })"#,
         ),
         (
+            link::set_mtu(3, 1400),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [Mtu(1400)] })"#,
+        ),
+        (
+            link::set_tx_queue_len(3, 77),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [TxQueueLen(77)] })"#,
+        ),
+        (
             NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..bridge }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up | Promisc),
                change_mask: LinkFlags(Up | Promisc) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0,

@@ -6,7 +6,7 @@ use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, nsid};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -132,6 +132,22 @@ fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> R
         }
     }
     failures.into_result()
+}
+
+/// The host's end of the container's veth `link`. `None` if its peer is not in the namespace of the socket.
+pub fn host_end(socket: &mut Socket, netns: &Netns, link: &Link) -> Result<Option<Link>, CniError> {
+    let Some(index) = link.peer else { return Ok(None) };
+    let lookup = || format!("look up the host's end of {:?}", link.name);
+    // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
+    let [host, id] = socket.request_each([link::get(LinkId::Index(index)), nsid::get(netns.as_fd())]);
+    let id = nsid::read(id).context(lookup)?;
+    Ok(link::read(host).context(lookup)?.filter(|host| is_host_end(host, link, id)))
+}
+
+/// Whether `host` is the peer of the container's veth. `netns` is the ID of the container's namespace in that of
+/// `host`.
+pub fn is_host_end(host: &Link, container: &Link, netns: Option<i32>) -> bool {
+    host.kind == KIND && host.peer == Some(container.index) && netns.is_some() && host.peer_netns == netns
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
@@ -48,6 +49,8 @@ const AF_BRIDGE: u8 = 7;
 pub const IFF_UP: u32 = 0x1;
 /// `IFF_PROMISC`
 pub const IFF_PROMISC: u32 = 0x100;
+/// `IFF_ALLMULTI`
+pub const IFF_ALLMULTI: u32 = 0x200;
 /// `IF_OPER_UP`
 pub const OPER_UP: u8 = 6;
 
@@ -73,7 +76,10 @@ pub struct Link {
     pub mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// `IFF_*`
+    /// The length of its transmit queue in packets.
+    pub tx_queue_len: u32,
+    /// `IFF_*`. Promiscuous and all-multicast mode are the configured ones: a packet socket, such as that of
+    /// tcpdump, does not set them.
     pub flags: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
@@ -101,6 +107,11 @@ impl Link {
     /// Whether promiscuous mode is on.
     pub fn is_promiscuous(&self) -> bool {
         self.flags & IFF_PROMISC != 0
+    }
+
+    /// Whether the link receives all multicast packets.
+    pub fn is_all_multicast(&self) -> bool {
+        self.flags & IFF_ALLMULTI != 0
     }
 }
 
@@ -138,6 +149,16 @@ pub fn set_flags(index: u32, flags: u32, mask: u32) -> Message {
 /// A request that sets the hardware address.
 pub fn set_mac(index: u32, mac: Mac) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
+}
+
+/// A request that sets the MTU in bytes.
+pub fn set_mtu(index: u32, mtu: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_MTU, mtu)
+}
+
+/// A request that sets the length of the transmit queue in packets.
+pub fn set_tx_queue_len(index: u32, len: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_TXQLEN, len)
 }
 
 /// A link to make.
@@ -222,6 +243,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_IFNAME => link.name = text(value),
             IFLA_ADDRESS => link.mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_MTU => link.mtu = u32_at(value, 0),
+            IFLA_TXQLEN => link.tx_queue_len = u32_at(value, 0),
             IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
             IFLA_MASTER => link.master = Some(u32_at(value, 0)),
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),

@@ -92,14 +92,8 @@ pub fn read(
     let requests = [link, root, ingress_qdisc, nsid::get(netns.as_fd()), shared, own];
     let [link, root, ingress_qdisc, nsid, shared, own] = socket.request_each(requests);
 
-    let is_peer = |link: &Link, number: Option<i32>| {
-        link.kind == veth::KIND
-            && link.peer == Some(container.index)
-            && number.is_some()
-            && link.peer_netns == number
-    };
     let number = nsid::read(nsid).context(|| "look up the number of the container's namespace")?;
-    let link = link::read(link).context(lookup)?.filter(|link| is_peer(link, number));
+    let link = link::read(link).context(lookup)?.filter(|link| veth::is_host_end(link, container, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
     let host = read_host(socket, link, root, ingress_qdisc, with_filters)?;
