@@ -125,7 +125,7 @@ impl Mixed {
         let (added_by, ips) = self.attached.remove(&pod).unwrap();
         let go_after_us = (added_by, main) == (Origin::Ours, Origin::Reference);
         let mut deleted = runtime.del(&self.network, &attachment);
-        if self.ip_masq() && go_after_us {
+        if self.masquerades_with_nftables() && go_after_us {
             // Go before 1.6 removes everything and then fails because its iptables chain does not exist. The
             // runtime's second DEL succeeds.
             let error = deleted.expect_err("Go 1.1.1 does not know the chain").to_string();
@@ -139,8 +139,9 @@ impl Mixed {
         deleted.unwrap_or_else(|error| panic!("DEL of pod{pod} by {who}: {error}"));
     }
 
-    fn ip_masq(&self) -> bool {
-        self.network.plugins[0]["ipMasq"] == true
+    fn masquerades_with_nftables(&self) -> bool {
+        let main = &self.network.plugins[0];
+        main["ipMasq"] == true && !main.contains_key("ipMasqBackend")
     }
 
     /// Expects that store, backup files and links match the attached pods, and that no address is used twice.
@@ -158,6 +159,10 @@ impl Mixed {
             assert_eq!(self.count("ls -A /run/cni/tuning"), self.attached.len());
         }
         assert_eq!(self.count("ip -o link show type veth"), self.attached.len());
+        assert_eq!(
+            self.count("ip -4 route show scope host"),
+            if self.has("ptp") { self.attached.len() } else { 0 }
+        );
     }
 
     fn count(&self, script: &str) -> usize {
@@ -201,4 +206,11 @@ fn mixed_calls_with_static_and_tuning() {
         "sysctl": {"net.core.somaxconn": "77", "net.ipv4.conf.all.arp_filter": "1"}});
     let bridge = bridge(false, &json!({"type": "static"}));
     two_hundred_steps(&["bridge", "static", "tuning"], &[bridge, tuning]);
+}
+
+/// Both make the same rules, so each removes the other's.
+#[test]
+fn mixed_calls_with_ptp() {
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables", "ipam": host_local()});
+    two_hundred_steps(&["ptp", "host-local"], &[ptp]);
 }

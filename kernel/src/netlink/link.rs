@@ -38,6 +38,10 @@ pub(super) const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_NETKIT_PEER_INFO: u16 = 1;
+const IFLA_NETKIT_MODE: u16 = 5;
+/// `NETKIT_L2`: the ends have MAC addresses, like those of a veth.
+const NETKIT_L2: u32 = 0;
 const IFLA_BRPORT_MODE: u16 = 4;
 
 /// `RTEXT_FILTER_SKIP_STATS`: omit the counters, which we do not read.
@@ -85,7 +89,7 @@ pub struct Link {
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
-    /// For a veth: the index of its peer, in the peer's namespace.
+    /// For a veth or a netkit: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
     /// If the peer is in another namespace: the ID of that namespace in this link's namespace, see
     /// [`super::nsid`].
@@ -215,9 +219,19 @@ impl NewLink<'_> {
 
 /// A request that makes a veth pair. `EEXIST` if either name is taken.
 pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
+    end.request_with(|info| info.nest(IFLA_INFO_DATA, |data| peer_info(data, VETH_INFO_PEER, peer)))
+}
+
+/// A request that makes a netkit pair with MAC addresses. `end` must be in the namespace of the socket. `EEXIST` if
+/// either name is taken, `EOPNOTSUPP` if the kernel has no netkit.
+pub fn new_netkit(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
+    let data = |data| peer_info(data, IFLA_NETKIT_PEER_INFO, peer).attr_u32(IFLA_NETKIT_MODE, NETKIT_L2);
+    end.request_with(|info| info.nest(IFLA_INFO_DATA, data))
+}
+
+fn peer_info(data: Message, kind: u16, peer: &NewLink<'_>) -> Message {
     let header = ifinfo(0, 0, peer.flags, peer.flags);
-    let peer = |data: Message| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message));
-    end.request_with(|info| info.nest(IFLA_INFO_DATA, peer))
+    data.nest_behind(kind, &header, |message| peer.attributes(message))
 }
 
 /// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the
