@@ -185,8 +185,7 @@ mod tests {
 
     #[test]
     fn sources_append_and_replace() {
-        let args =
-            "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.3.0.5/24, fd00::5/64;GATEWAY=10.2.0.1,10.3.0.1, fd00::1";
+        let args = "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.3.0.5/24, fd00::5/64;GATEWAY=10.2.0.1,10.3.0.9,10.3.0.1, fd00::1";
         let all = ["10.1.0.5/24 via 10.1.0.1", "10.2.0.5/24 via 10.2.0.1", "10.3.0.5/24 via 10.3.0.1"];
         let loaded = ips(&load(BASE, "", args).unwrap());
         assert_eq!(

@@ -6,7 +6,9 @@ mod common;
 
 use std::process::Command;
 
-use cni_lab::testing::{VERSIONS, assert_unchanged, has_check, is_per_family, link, network_config, overlay};
+use cni_lab::testing::{
+    VERSIONS, assert_unchanged, has_check, is_per_family, link, network_config, overlay, sysctl,
+};
 use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use common::{BACKUP, attached, config, eth0, state, veth};
@@ -91,23 +93,26 @@ fn a_failed_add_changes_nothing() {
     // The folder exists already.
     ctx.add(&eth0(&pod), &config("1.0.0", &json!({"txQLen": 5})));
     let (node, before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
-    let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1"});
+    let arp_filter = json!({"net.ipv4.conf.IFNAME.arp_filter": "1"});
     for (keys, text) in [
         (json!({"mac": "02:00:00:00:00:09", "mtu": 70000}), "set the MTU 70000 of \"eth0\""),
         (json!({"promisc": true, "allmulti": true, "mtu": 1}), "set the MTU 1 of \"eth0\""),
         (json!({"mtu": 1400, "dataDir": "/proc/no"}), "failed to save file /proc/no/pod1_eth0.json"),
     ] {
-        let conf = config("1.0.0", &overlay(&keys, &json!({"sysctl": sysctl})));
+        let conf = config("1.0.0", &overlay(&keys, &json!({"sysctl": arp_filter})));
         let error = ctx.fail("ADD", &eth0(&pod), &conf);
         assert!(error.contains(text), "{error}");
         assert_unchanged(&ctx.node, &node, text);
         assert_unchanged(&pod, &before, text);
+        assert_eq!(sysctl(&pod, "ipv4/conf/eth0/arp_filter"), "0", "{text}");
     }
-    let conf = config("1.0.0", &json!({"mtu": 1400, "sysctl": sysctl}));
+    let somaxconn = sysctl(&pod, "core/somaxconn");
+    let conf = config("1.0.0", &json!({"mtu": 1400, "sysctl": arp_filter}));
     let other = Attachment { ifname: "lo9".to_owned(), ..eth0(&pod) };
     let error = ctx.fail("ADD", &other, &overlay(&conf, &json!({"sysctl": {"net.core.somaxconn": "7"}})));
     assert!(error.contains("failed to get \"lo9\": Link not found"), "{error}");
     assert_unchanged(&pod, &before, "without the link");
+    assert_eq!(sysctl(&pod, "core/somaxconn"), somaxconn);
 }
 
 #[test]
