@@ -211,10 +211,8 @@ fn check_sets(
     }
     let mut sets: Vec<RangeSet> = Vec::with_capacity(specs.len());
     for (i, specs) in specs.iter().enumerate() {
-        let set = RangeSet::new(specs).map_err(|error| {
-            CniError::invalid_config(format!("invalid range set {i}: {}", error.msg))
-                .with_details(error.details)
-        })?;
+        let set = RangeSet::new(specs)
+            .map_err(|error| CniError::invalid_config(format!("invalid range set {i}: {error}")))?;
         sets.push(set);
     }
     refuse_several_of_a_family(conf, version, sets.iter().map(RangeSet::is_ipv4))?;
