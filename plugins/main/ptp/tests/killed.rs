@@ -21,8 +21,9 @@ fn del_cleans_up_after_killed_calls() {
         let before = snapshot(&ctx);
         let (pod, conf) = (ctx.pod("killed"), conf(backend));
         let attachment = pod.attachment("eth0");
-        if verb == "DEL" {
-            ctx.add(&attachment, &conf);
+        ctx.add(&attachment, &conf);
+        if verb == "ADD" {
+            ctx.del(&attachment, &conf);
         }
         let points = ctx.kill_points(verb, &attachment, &conf);
         ctx.del(&attachment, &conf);
@@ -44,6 +45,9 @@ fn gc_cleans_up_after_killed_adds() {
     let (ctx, conf) = (ours(), conf("nftables"));
     let before = snapshot(&ctx);
     let measured = ctx.pod("measured");
+    // The first ADD on a node makes more calls: it turns forwarding on and makes host-local's folder.
+    ctx.add(&measured.attachment("eth0"), &conf);
+    ctx.del(&measured.attachment("eth0"), &conf);
     let points = ctx.kill_points("ADD", &measured.attachment("eth0"), &conf);
     ctx.del(&measured.attachment("eth0"), &conf);
     for point in points {
