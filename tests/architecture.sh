@@ -13,6 +13,7 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
+    plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -89,9 +90,10 @@ only_host_local_and_installation_write_files() {
     grep -vf <(printf '^%s:\n' "${writers[@]}") <<<"$others" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
-    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results.
+    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results, and
+    # tuning the administrator's allowlist.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/etc/cni/tuning/allowlist.conf"' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

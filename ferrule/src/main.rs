@@ -14,8 +14,12 @@ use ferrule_bridge::Bridge;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
+use ferrule_ptp::Ptp;
+use ferrule_static::Static;
+use ferrule_tuning::Tuning;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap];
+const PLUGINS: &[&dyn Plugin] =
+    &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap, &Ptp, &Static, &Tuning];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS, || cli::main(PLUGINS))

@@ -23,7 +23,8 @@ pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(
     ipam::call(call.env, call.config, Verb::Check)?;
     let result = prev_result(call)?;
     let reported = reported(call, result)?;
-    let mut plan = Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), dns: None };
+    let mut plan =
+        Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), ..Plan::default() };
     restore_attributes(&mut plan.routes, &conf.ipam_routes);
     let mut container = Container::open(netns, call.ifname)?;
     // The index is not known yet, so all addresses of the container are listed.

@@ -24,6 +24,7 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
@@ -35,6 +36,7 @@ const RT_TABLE_UNSPEC: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
 const RTN_UNICAST: u8 = 1;
+const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
@@ -46,6 +48,10 @@ pub struct Route {
     pub dst: IpNetwork,
     /// Next hop.
     pub gw: Option<IpAddr>,
+    /// The preferred source address.
+    pub src: Option<IpAddr>,
+    /// The next hop is reachable through the link even if no route says so.
+    pub onlink: bool,
     /// Path MTU in bytes; 0 for the kernel's default.
     pub mtu: u32,
     /// Advertised MSS in bytes; 0 for the kernel's default.
@@ -69,12 +75,16 @@ pub fn add(oif: u32, route: &Route) -> Message {
     header[5] = RTPROT_BOOT;
     header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
     header[7] = RTN_UNICAST;
+    header[8..12].copy_from_slice(&(if route.onlink { RTNH_F_ONLINK } else { 0 }).to_ne_bytes());
     let mut message = Message::new(RTM_NEWROUTE, F_CREATE, &header)
         .attr(RTA_DST, &octets(route.dst.network()))
         .attr_u32(RTA_OIF, oif)
         .attr_u32(RTA_TABLE, table);
     if let Some(gw) = route.gw {
         message = message.attr(RTA_GATEWAY, &octets(gw));
+    }
+    if let Some(src) = route.src {
+        message = message.attr(RTA_PREFSRC, &octets(src));
     }
     if route.priority != 0 {
         message = message.attr_u32(RTA_PRIORITY, route.priority);

@@ -38,10 +38,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         sysctl::check_forwarding(&addresses)?;
     }
     if conf.ip_masq {
-        let missing = masquerade::check(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
-        if let Some(address) = missing.first() {
-            return Err(CniError::internal(format!("address {address} is not masqueraded")));
-        }
+        masquerade::ensure(&Attachment::from(call), &addresses)?;
     }
     Ok(())
 }

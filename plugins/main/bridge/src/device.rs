@@ -7,7 +7,6 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
-use ferrule_kernel::sysctl;
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -76,10 +75,8 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     }
     let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
     ferrule_kit::sysctl::ignore_router_advertisements(name);
-    // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
-    // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
-    // IPv6 has no such sysctl.
-    let _ = sysctl::write(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
+    // The bridge gets its link-local address with its first port.
+    ferrule_kit::sysctl::skip_duplicate_address_detection(name);
     Ok(bridge)
 }
 

@@ -109,14 +109,8 @@ pub fn read(
         std::array::from_fn(|_| answers.next().unwrap_or(Err(Errno::EPROTO.into())));
     let at_ingress = answers.next();
 
-    let is_peer = |link: &Link, number: Option<i32>| {
-        link.kind == veth::KIND
-            && link.peer == Some(container.index)
-            && number.is_some()
-            && link.peer_netns == number
-    };
     let number = nsid::read(nsid).context(|| "look up the number of the container's namespace")?;
-    let link = link::read(link).context(lookup)?.filter(|link| is_peer(link, number));
+    let link = link::read(link).context(lookup)?.filter(|link| veth::is_host_end(link, container, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
     let mut host = read_host(link, root, ingress_qdisc)?;
