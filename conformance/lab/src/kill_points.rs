@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -49,15 +48,11 @@ impl fmt::Display for KillPoint {
 impl KillPoint {
     /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
     pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
-        let log = tempfile::NamedTempFile::new()?;
-        let path = log.path().to_string_lossy();
-        let trace = format!("trace={NOTICED}");
-        let status = place.run(|| strace::run(exec, &["-e", "signal=none", "-e", &trace, "-o", &path]))??;
-        ensure!(status.success(), "{} failed under strace: {status}", exec.command);
+        let log = strace::record(place, exec, &["-e", &format!("trace={NOTICED}")])?;
         let spare = Arc::new(AtomicUsize::new(0));
         let mut counts = HashMap::new();
         let mut kill_points = Vec::new();
-        for line in fs::read_to_string(log.path())?.lines() {
+        for line in log.lines() {
             let (name, arguments) = line.split_once('(').with_context(|| format!("strace wrote {line:?}"))?;
             let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
             // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
@@ -120,6 +115,7 @@ impl KillPoint {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use crate::Machine;

@@ -32,12 +32,21 @@ use plan::TABLE;
 /// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates:
 /// finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing. DEL or
 /// GC removes all rules of the attachment, also those for addresses that it no longer has.
+///
+/// # Errors
+/// The kernel's error. The attachment then has no rules, even if the kernel's answer is lost.
 pub fn add(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    nft::add(socket, attachment, addresses).context(|| "add masquerade rules")
+    let added = nft::add(socket, attachment, addresses);
+    if added.as_ref().is_err_and(|error| error.source.is_answer_lost())
+        && let Err(error) = nft::delete(socket, attachment)
+    {
+        eprintln!("failed to undo the ADD: {error}");
+    }
+    added.context(|| "add masquerade rules")
 }
 
 /// Checks that the kernel supports nf_tables. Code 50 if it does not.
