@@ -63,6 +63,25 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     exprs
 }
 
+/// Whether these expressions match packets by this address, and nothing else. Also recognises the form of
+/// older versions of iptables-nft, which apply a mask to every network.
+pub fn is_address(exprs: &[Expr], end: End, op: CmpOp, network: IpNetwork) -> bool {
+    if exprs == address(end, op, network) {
+        return true;
+    }
+    let [Expr::Payload { base: PayloadBase::Network, offset, len, .. }, Expr::Bitwise { mask, xor, .. }, cmp] =
+        exprs
+    else {
+        return false;
+    };
+    let is_compared =
+        matches!(cmp, Expr::Cmp { op: is, value, .. } if *is == op && *value == octets(network.network()));
+    (*offset, *len) == end.position(IpFamily::of(network.ip()))
+        && *mask == octets(network.mask())
+        && xor.iter().all(|byte| *byte == 0)
+        && is_compared
+}
+
 /// `fib daddr type local`: the destination is an address of this host.
 pub fn destination_is_local() -> [Expr; 2] {
     [
@@ -129,6 +148,18 @@ mod tests {
         assert_eq!(destination("fd00::1/64"), [load(24, 8), cmp(Neq, &[0xfd, 0, 0, 0, 0, 0, 0, 0])]);
         assert_eq!(destination("ff00::/8"), [load(24, 1), cmp(Neq, &[0xff])]);
         assert_eq!(destination("fd00::/50").len(), 3);
+    }
+
+    #[test]
+    fn an_address_is_recognised_with_and_without_a_mask() {
+        let network: IpNetwork = "10.0.3.7/24".parse().unwrap();
+        let is = |exprs: &[Expr]| is_address(exprs, End::Destination, CmpOp::Eq, network);
+        let masked = [load(16, 4), mask(&[255, 255, 255, 0]), cmp(CmpOp::Eq, &[10, 0, 3, 0])];
+        assert!(is(&masked) && is(&[load(16, 3), cmp(CmpOp::Eq, &[10, 0, 3])]));
+        assert!(!is(&[load(12, 4), masked[1].clone(), masked[2].clone()]));
+        assert!(!is(&[load(16, 4), mask(&[255, 255, 0, 0]), masked[2].clone()]));
+        assert!(!is(&[masked[0].clone(), masked[1].clone(), cmp(CmpOp::Neq, &[10, 0, 3, 0])]));
+        assert!(!is(&masked[..2]) && !is(&[]));
     }
 
     #[test]

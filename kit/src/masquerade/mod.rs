@@ -1,23 +1,23 @@
 //! Masquerading: traffic from a container to outside its subnet gets the host's address as its source.
 //!
-//! The nftables state equals that of the reference's nftables backend byte for byte, so either plugin can
-//! continue the other's attachments; see [`plan`]. [`check`] accepts rules of the reference's *iptables*
-//! backend, [`delete`] and [`gc`] remove them, and [`add`] never makes them.
+//! [`Backend`] says where ADD puts the rules. Either state equals that of the reference byte for byte, so either
+//! plugin can continue the other's attachments; see [`plan`]. [`check`] accepts the rules of both backends, and
+//! [`delete`] and [`gc`] remove those of both, with any configuration.
 //!
 //! # Cost
 //!
-//! [`add`] checks whether the table exists (10 µs) and then adds rules with one more round trip. [`delete`]
+//! With nftables, [`add`] checks whether the table exists (10 µs) and then adds rules with one more round trip.
+//! With iptables it starts one process for each address family. [`delete`]
 //! lists one chain, deletes rules by handle, and looks for two iptables chains. It starts a process only if
 //! the kernel has a *legacy* iptables nat table.
 //!
 //! After a deletion the kernel waits for an RCU grace period (6 to 30 ms) when the process closes the socket.
 //! So DEL calls [`delete`] first, deletes its link on another socket, and closes the nf_tables socket last.
 
+mod backend;
 mod iptables;
 mod nft;
 pub mod plan;
-
-use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};
@@ -25,46 +25,59 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
 
+pub use backend::Backend;
 use plan::TABLE;
 
 /// Masquerades traffic from each address to outside its subnet.
 ///
-/// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates:
-/// finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing. DEL or
-/// GC removes all rules of the attachment, also those for addresses that it no longer has.
+/// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates to
+/// nftables: finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing.
+/// DEL or GC removes all rules of the attachment, also those for addresses that it no longer has.
 pub fn add(
     socket: &mut Socket,
+    backend: Backend,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    nft::add(socket, attachment, addresses).context(|| "add masquerade rules")
+    match backend {
+        Backend::Nftables => nft::add(socket, attachment, addresses).context(|| "add masquerade rules"),
+        Backend::Iptables => iptables::add(socket, attachment, addresses),
+    }
 }
 
-/// Checks that the kernel supports nf_tables. Code 50 if it does not.
-pub fn status() -> Result<(), CniError> {
-    let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
-    probed.map_err(|error| CniError::new(Code::NotAvailable, format!("ipMasq needs nf_tables: {error}")))
+/// Checks that the node can masquerade with this backend. Code 50 if it cannot.
+pub fn status(backend: Backend) -> Result<(), CniError> {
+    let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
+    match backend {
+        Backend::Nftables => {
+            let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
+            probed.map_err(|error| unavailable(format!("ipMasq needs nf_tables: {error}")))
+        }
+        Backend::Iptables => {
+            iptables::available().map_err(|error| unavailable(format!("ipMasqBackend iptables: {error}")))
+        }
+    }
 }
 
-/// Returns the addresses that neither our rules nor the reference's iptables rules masquerade.
+/// Returns the addresses that the rules of neither backend masquerade.
 pub fn check(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
-    let chain = plan::chain_of(attachment.network, attachment.container_id);
-    let without = |missing: Vec<IpNetwork>, sources: Vec<IpAddr>| -> Vec<IpNetwork> {
-        missing.into_iter().filter(|address| !sources.contains(&address.ip())).collect()
-    };
-    let mut missing =
-        without(addresses.to_vec(), nft::sources(socket, attachment).context(|| "list masquerade rules")?);
-    if !missing.is_empty() {
-        missing = without(missing, iptables::sources(socket, &chain)?);
+    let sources = nft::sources(socket, attachment).context(|| "list masquerade rules")?;
+    let mut missing = Vec::new();
+    for address in addresses.iter().filter(|address| !sources.contains(&address.ip())) {
+        let step = || "list masquerade rules of iptables-nft";
+        if !iptables::has(socket, attachment, address).context(step)? {
+            missing.push(*address);
+        }
     }
-    if !missing.is_empty() {
-        missing = without(missing, iptables::legacy_sources(&chain)?);
+    if missing.is_empty() {
+        return Ok(missing);
     }
-    Ok(missing)
+    let step = || "list masquerade rules of iptables-legacy";
+    iptables::missing_in_legacy(attachment, missing).context(step)
 }
 
 /// Removes all masquerading rules of the attachment, of either backend. Missing rules are success.

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
@@ -38,6 +39,14 @@ const MULTICAST_V6: Ipv6Network =
         Some(network) => network,
         None => unreachable!(),
     };
+
+/// The multicast addresses of a family, which are not masqueraded.
+pub fn multicast(family: IpFamily) -> IpNetwork {
+    match family {
+        IpFamily::V4 => MULTICAST_V4.into(),
+        IpFamily::V6 => MULTICAST_V6.into(),
+    }
+}
 
 /// The prefix that all comments of the attachment's rules share: hashes of network, and of ifname and
 /// container ID.
@@ -96,8 +105,8 @@ pub fn postrouting() -> [Vec<Expr>; POSTROUTING_RULES as usize] {
         exprs
     };
     [
-        unchanged(MULTICAST_V4.into()),
-        unchanged(MULTICAST_V6.into()),
+        unchanged(multicast(IpFamily::V4)),
+        unchanged(multicast(IpFamily::V6)),
         vec![Expr::Verdict(Verdict::Goto(CHECKS.to_owned()))],
     ]
 }

@@ -65,8 +65,8 @@ fn connect(
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
     let (port, bridge) = device::settle(host, port, bridge)?;
-    if conf.ip_masq {
-        masquerade::add(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
+    if let Some(backend) = conf.ip_masq {
+        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
     }
     Ok(plan.result(call, &[&bridge, &port], &end))
 }

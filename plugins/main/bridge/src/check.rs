@@ -24,7 +24,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         check::addresses(&mut host, "bridge", &bridge, &plan::gateways(&plan.ips))?;
         sysctl::check_forwarding(&addresses)?;
     }
-    if conf.ip_masq {
+    if conf.ip_masq.is_some() {
         let missing = masquerade::check(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
         if let Some(address) = missing.first() {
             return Err(CniError::internal(format!("address {address} is not masqueraded")));

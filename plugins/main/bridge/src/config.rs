@@ -3,6 +3,7 @@
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{CniError, Code, Json, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
+use ferrule_kit::masquerade::Backend;
 use serde::Deserialize;
 
 /// The bridge's name if the configuration has none.
@@ -19,8 +20,8 @@ pub struct Conf {
     pub is_default_gateway: bool,
     /// Replace a bridge address whose subnet overlaps a gateway's subnet.
     pub force_address: bool,
-    /// Masquerade traffic that leaves the container's subnet.
-    pub ip_masq: bool,
+    /// Masquerade traffic that leaves the container's subnet, with this backend.
+    pub ip_masq: Option<Backend>,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin: bool,
     /// Set the bridge to promiscuous mode.
@@ -37,10 +38,10 @@ struct Wire {
     is_default_gateway: bool,
     force_address: bool,
     ip_masq: bool,
+    ip_masq_backend: Option<String>,
     hairpin_mode: bool,
     promisc_mode: bool,
 
-    ip_masq_backend: Option<Json>,
     vlan: Option<Json>,
     vlan_trunk: Option<Json>,
     /// Decoded for its type alone: it changes what `vlan` and `vlanTrunk` do, and those are refused.
@@ -55,9 +56,8 @@ struct Wire {
 impl Wire {
     /// The reference's keys that this plugin does not support: name, configured value, and the value that
     /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 7] {
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 6] {
         [
-            ("ipMasqBackend", &self.ip_masq_backend, "\"nftables\""),
             ("vlan", &self.vlan, "0"),
             ("vlanTrunk", &self.vlan_trunk, "[]"),
             ("macspoofchk", &self.macspoofchk, "false"),
@@ -99,12 +99,13 @@ impl Conf {
         if wire.hairpin_mode && wire.promisc_mode {
             return Err(invalid("cannot set hairpin mode and promiscuous mode at the same time".to_owned()));
         }
+        let backend = Backend::parse(wire.ip_masq_backend.as_deref().unwrap_or_default())?;
         Ok(Conf {
             bridge: bridge.to_owned(),
             is_gateway: wire.is_gateway || wire.is_default_gateway,
             is_default_gateway: wire.is_default_gateway,
             force_address: wire.force_address,
-            ip_masq: wire.ip_masq,
+            ip_masq: wire.ip_masq.then_some(backend),
             hairpin: wire.hairpin_mode,
             promiscuous: wire.promisc_mode,
             link: link.check(cni_args)?,
@@ -141,7 +142,6 @@ mod tests {
             ("enabledad", "true"),
             ("disableContainerInterface", "true"),
             ("portIsolation", "true"),
-            ("ipMasqBackend", r#""iptables""#),
             ("vlan", r#""x""#),
             ("VLAN", "5"),
         ] {
@@ -172,6 +172,7 @@ mod tests {
                 "cannot set hairpin mode and promiscuous mode at the same time",
             ),
             (r#","mtu":67"#, "invalid mtu 67"),
+            (r#","ipMasqBackend":"x""#, "unknown ipmasq backend \"x\""),
         ] {
             let error = read(keys).unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig, "{keys}");

@@ -56,9 +56,7 @@ impl Plugin for Bridge {
         let conf = Conf::read(call.config, "")?;
         let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
         found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
-        if conf.ip_masq {
-            masquerade::status()?;
-        }
+        conf.ip_masq.map_or(Ok(()), masquerade::status)?;
         ipam::status(call)
     }
 }
