@@ -8,11 +8,11 @@ use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
-use ferrule_kit::steps::{Step, UndoStack};
+use ferrule_kit::steps::UndoStack;
 use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
-use crate::{device, plan};
+use crate::{device, plan, port};
 
 /// Attaches the container to the bridge.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -37,10 +37,7 @@ fn attach(
     let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
-    if conf.hairpin {
-        let hairpin = link::set_hairpin(port.index, true);
-        undo.run(&mut host, vec![Step::new(format!("set hairpin mode of {:?}", port.name), hairpin)])?;
-    }
+    undo.run(&mut host, port::setup(conf, &port))?;
     let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
     connected.inspect_err(|_| undo.undo(&mut host))
 }
@@ -65,6 +62,7 @@ fn connect(
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
     let (port, bridge) = device::settle(host, port, bridge)?;
+    port::check_isolation(&port, conf)?;
     if let Some(backend) = conf.ip_masq {
         masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
     }

@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::{check, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
-use crate::{device, plan};
+use crate::{device, plan, port};
 
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
@@ -65,17 +65,15 @@ fn check_port(
         else {
             continue;
         };
-        let (name, is, wanted) = (&port.name, port.hairpin, conf.hairpin);
         if container.peer != Some(port.index) {
             continue;
         }
+        let name = &port.name;
         check::ensure(port.master == Some(bridge.index), || {
             format!("{name:?} is not a port of bridge {:?}", bridge.name)
         })?;
         check::ensure(port.is_up(), || format!("bridge port {name:?} is down"))?;
-        check::ensure(is == wanted, || {
-            format!("bridge port {name:?} has hairpin mode {is}, configuration says {wanted}")
-        })?;
+        port::check(&port, conf)?;
         return check::mac("interface", &port, reported);
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))

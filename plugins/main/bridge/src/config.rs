@@ -24,6 +24,8 @@ pub struct Conf {
     pub ip_masq: Option<Backend>,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin: bool,
+    /// Isolation of the port: the bridge forwards no frame between two isolated ports.
+    pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
     pub promiscuous: bool,
     /// The keys that all interface plugins have. The MTU is that of the veth pair and of a new bridge.
@@ -41,6 +43,7 @@ struct Wire {
     ip_masq_backend: Option<String>,
     hairpin_mode: bool,
     promisc_mode: bool,
+    port_isolation: bool,
 
     vlan: Option<Json>,
     vlan_trunk: Option<Json>,
@@ -50,20 +53,18 @@ struct Wire {
     macspoofchk: Option<Json>,
     enabledad: Option<Json>,
     disable_container_interface: Option<Json>,
-    port_isolation: Option<Json>,
 }
 
 impl Wire {
     /// The reference's keys that this plugin does not support: name, configured value, and the value that
     /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 6] {
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 5] {
         [
             ("vlan", &self.vlan, "0"),
             ("vlanTrunk", &self.vlan_trunk, "[]"),
             ("macspoofchk", &self.macspoofchk, "false"),
             ("enabledad", &self.enabledad, "false"),
             ("disableContainerInterface", &self.disable_container_interface, "false"),
-            ("portIsolation", &self.port_isolation, "false"),
         ]
     }
 
@@ -107,6 +108,7 @@ impl Conf {
             force_address: wire.force_address,
             ip_masq: wire.ip_masq.then_some(backend),
             hairpin: wire.hairpin_mode,
+            port_isolation: wire.port_isolation,
             promiscuous: wire.promisc_mode,
             link: link.check(cni_args)?,
         })
@@ -141,7 +143,6 @@ mod tests {
             ("macspoofchk", "true"),
             ("enabledad", "true"),
             ("disableContainerInterface", "true"),
-            ("portIsolation", "true"),
             ("vlan", r#""x""#),
             ("VLAN", "5"),
         ] {

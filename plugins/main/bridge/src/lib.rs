@@ -2,7 +2,7 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
-//! bridge; `ferrule-kit` has the rest.
+//! bridge and [`port`] the container's port; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -12,6 +12,7 @@ pub mod config;
 pub mod del;
 pub mod device;
 pub mod plan;
+pub mod port;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Failures};
