@@ -29,6 +29,8 @@ const IFA_FLAGS: u16 = 8;
 pub const NODAD: u32 = 0x02;
 /// `IFA_F_DADFAILED`: duplicate address detection found another host with this address.
 pub const DAD_FAILED: u32 = 0x08;
+/// `IFA_F_TENTATIVE`: duplicate address detection has not ended, or has failed.
+pub const TENTATIVE: u32 = 0x40;
 
 /// An IP address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,10 +36,6 @@ pub(super) fn add(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    if addresses.is_empty() {
-        return Ok(());
-    }
-    let _lock = lock::iptables()?;
     let mut is_new = false;
     for family in IpFamily::ALL {
         let rules = rules::rules(attachment, family, addresses);
@@ -49,7 +45,7 @@ pub(super) fn add(
                 if is_new && let Err(error) = delete(socket, &rules.chain) {
                     eprintln!("failed to undo masquerade rules of a failed ADD: {error}");
                 }
-                return Err(error).context(|| "add masquerade rules with iptables");
+                return Err(error);
             }
         }
     }
@@ -57,21 +53,23 @@ pub(super) fn add(
 }
 
 /// Adds rules of one family, by one process unless the chain exists. Whether it has created the chain.
-fn restore(rules: &Rules) -> io::Result<bool> {
+fn restore(rules: &Rules) -> Result<bool, CniError> {
     if rules.is_empty() {
         return Ok(false);
     }
-    let programs = Programs::of_node(rules.family)?;
+    let step = || "add masquerade rules with iptables";
+    let programs = Programs::of_node(rules.family).context(step)?;
     match programs.restore(&rules.lines()) {
-        Ok(()) => return Ok(true),
         Err(error) if is_conflict(&error) => {}
-        Err(error) => return Err(error),
+        outcome => return outcome.map(|()| true).context(step),
     }
-    retry(ATTEMPTS, is_conflict, || {
+    // Another ADD of the container must not add the same rule between the look and the change.
+    let _lock = lock::iptables()?;
+    let outcome = retry(ATTEMPTS, is_conflict, || {
         let lines = rules.missing_lines(&Listing::parse(&programs.save()?));
         if lines.is_empty() { Ok(()) } else { programs.restore(&lines) }
-    })?;
-    Ok(false)
+    });
+    outcome.map(|()| false).context(step)
 }
 
 /// Whether the node has the programs of at least one family.

@@ -9,7 +9,7 @@ use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::UndoStack;
-use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
+use ferrule_kit::{address_wait, dad, ipam, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
 use crate::{device, plan, port};
@@ -19,6 +19,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = ipam::of_add(call)?;
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
+    (container.dad, container.keep_down) = (conf.dad, conf.container_down);
     veth::check_name(&mut container, &Attachment::from(call))?;
     ipam::add(ipam.as_ref(), call, |assigned| {
         attach(call, &conf, &mut container, plan::new(&conf, assigned)?)
@@ -61,7 +62,10 @@ fn connect(
         address_wait::wait(host, bridge.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
-    let (port, bridge) = device::settle(host, port, bridge)?;
+    if conf.dad {
+        dad::wait(&mut container.socket, &end, &addresses)?;
+    }
+    let (port, bridge) = device::settle(host, port, bridge, !conf.container_down)?;
     port::check_isolation(&port, conf)?;
     if let Some(backend) = conf.ip_masq {
         masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;

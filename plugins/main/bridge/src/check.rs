@@ -13,7 +13,8 @@ use crate::{device, plan, port};
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
-    let (container, plan) = check::container(call, veth::KIND, &conf.link)?;
+    let check_container = if conf.container_down { check::container_in_any_state } else { check::container };
+    let (container, plan) = check_container(call, veth::KIND, &conf.link)?;
     let result = check::prev_result(call)?;
     let addresses = plan.addresses();
 

@@ -24,6 +24,10 @@ pub struct Conf {
     pub ip_masq: Option<Backend>,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin: bool,
+    /// Duplicate address detection in the container.
+    pub dad: bool,
+    /// Leave the container's interface down.
+    pub container_down: bool,
     /// Isolation of the port: the bridge forwards no frame between two isolated ports.
     pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
@@ -44,6 +48,8 @@ struct Wire {
     hairpin_mode: bool,
     promisc_mode: bool,
     port_isolation: bool,
+    enabledad: bool,
+    disable_container_interface: bool,
 
     vlan: Option<Json>,
     vlan_trunk: Option<Json>,
@@ -51,20 +57,16 @@ struct Wire {
     #[serde(rename = "preserveDefaultVlan")]
     _preserve_default_vlan: bool,
     macspoofchk: Option<Json>,
-    enabledad: Option<Json>,
-    disable_container_interface: Option<Json>,
 }
 
 impl Wire {
     /// The reference's keys that this plugin does not support: name, configured value, and the value that
     /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 5] {
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 3] {
         [
             ("vlan", &self.vlan, "0"),
             ("vlanTrunk", &self.vlan_trunk, "[]"),
             ("macspoofchk", &self.macspoofchk, "false"),
-            ("enabledad", &self.enabledad, "false"),
-            ("disableContainerInterface", &self.disable_container_interface, "false"),
         ]
     }
 
@@ -100,6 +102,9 @@ impl Conf {
         if wire.hairpin_mode && wire.promisc_mode {
             return Err(invalid("cannot set hairpin mode and promiscuous mode at the same time".to_owned()));
         }
+        if wire.disable_container_interface && config.ipam_type()?.is_some() {
+            return Err(invalid("cannot use IPAM when DisableContainerInterface flag is set".to_owned()));
+        }
         let backend = Backend::parse(wire.ip_masq_backend.as_deref().unwrap_or_default())?;
         Ok(Conf {
             bridge: bridge.to_owned(),
@@ -108,6 +113,8 @@ impl Conf {
             force_address: wire.force_address,
             ip_masq: wire.ip_masq.then_some(backend),
             hairpin: wire.hairpin_mode,
+            dad: wire.enabledad,
+            container_down: wire.disable_container_interface,
             port_isolation: wire.port_isolation,
             promiscuous: wire.promisc_mode,
             link: link.check(cni_args)?,
@@ -141,8 +148,6 @@ mod tests {
             ("vlan", "100"),
             ("vlanTrunk", r#"[{"id":1}]"#),
             ("macspoofchk", "true"),
-            ("enabledad", "true"),
-            ("disableContainerInterface", "true"),
             ("vlan", r#""x""#),
             ("VLAN", "5"),
         ] {
@@ -173,6 +178,10 @@ mod tests {
                 "cannot set hairpin mode and promiscuous mode at the same time",
             ),
             (r#","mtu":67"#, "invalid mtu 67"),
+            (
+                r#","disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
+                "cannot use IPAM when DisableContainerInterface flag is set",
+            ),
             (r#","ipMasqBackend":"x""#, "unknown ipmasq backend \"x\""),
         ] {
             let error = read(keys).unwrap_err();

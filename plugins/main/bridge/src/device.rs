@@ -146,11 +146,17 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Waits until the port is operational. Returns the port and the bridge, read again.
+/// Waits until the port is operational, if it can be: it cannot if the container's interface is down. Returns the
+/// port and the bridge, read again.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
-pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
+pub fn settle(
+    socket: &mut Socket,
+    port: &Link,
+    bridge: &Link,
+    must_operate: bool,
+) -> Result<(Link, Link), CniError> {
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
     loop {
@@ -162,7 +168,7 @@ pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, 
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
             return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
-        if port_now.operstate == OPER_UP {
+        if port_now.operstate == OPER_UP || !must_operate {
             return Ok((port_now, bridge_now));
         }
         if Instant::now() >= end {

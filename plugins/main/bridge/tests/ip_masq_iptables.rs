@@ -11,8 +11,8 @@ use cni_lab::testing::iptables::{VARIANTS, saved, slow_nft, variant};
 use cni_lab::testing::{
     Origin, StubIpam, TestContext, Trace, assert_unchanged, at_once, host_local, overlay, ports, with_prev,
 };
-use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
-use cni_runner::{Attachment, Output};
+use cni_lab::{Place as _, Pod, Snapshot, TIMEOUT, eventually};
+use cni_runner::{Attachment, Exec, Output};
 use common::{config, ours, plugins, with_stub};
 use serde_json::{Value, json};
 
@@ -172,18 +172,21 @@ fn a_failed_family_undoes_the_other_one() {
     }
 }
 
-/// iptables-nft without a lock of ours: other processes change the ruleset after it has read it.
+/// Other processes change the ruleset after `iptables` has read it.
 #[test]
 fn concurrent_adds_make_each_rule_once() {
     let programs = slow_nft();
     let ctx = ours().with_programs(programs.path());
-    let pods: Vec<_> = (0..4).map(|number| ctx.pod(&format!("pod{number}"))).collect();
-    let ipv4 = conf(&json!({"ipam": host_local(&["10.1.0.0/24"])}));
-    let calls: Vec<_> = pods.iter().map(|pod| ctx.exec("ADD", &pod.attachment("eth0"), &ipv4)).collect();
-    assert!(at_once(&ctx.node, &calls).iter().all(Output::success));
+    let on = |subnet: &str| conf(&json!({"ipam": host_local(&[subnet])}));
+    let pods = ["one", "two", "three"].map(|name| ctx.pod(name));
+    let add = |pod: &Pod, name: &str, subnet: &str| ctx.exec("ADD", &pod.attachment(name), &on(subnet));
+    let at_once = |calls: &[Exec]| assert!(at_once(&ctx.node, calls).iter().all(Output::success));
+    at_once(&[0, 1, 2].map(|number| add(&pods[number], "eth0", "10.1.0.0/24")));
+    // The interfaces of one container share a chain.
+    at_once(&["eth1", "eth2", "eth3"].map(|name| add(&pods[0], name, "10.2.0.0/24")));
     let saved = saved(&ctx.node, "nft");
-    assert_eq!(saved.matches("-j MASQUERADE").count(), 4, "{saved}");
-    assert_eq!(saved.matches("-A POSTROUTING ").count(), 4, "{saved}");
+    let count = |text: &str| saved.matches(text).count();
+    assert_eq!((count("-j MASQUERADE"), count("-A POSTROUTING "), count("-j ACCEPT")), (3, 6, 4), "{saved}");
 }
 
 #[test]

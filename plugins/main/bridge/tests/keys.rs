@@ -270,8 +270,6 @@ fn unsupported_keys_are_refused_before_anything_is_created() {
         ("Vlan", json!(100)),
         ("vlanTrunk", json!([{"id": 5}])),
         ("macspoofchk", json!(true)),
-        ("enabledad", json!(true)),
-        ("disableContainerInterface", json!(true)),
     ] {
         let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}, key: value}));
         let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
