@@ -7,6 +7,12 @@ use ipnetwork::IpNetwork;
 
 use super::expr::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, PayloadBase, Register};
 use crate::ip::{IpFamily, octets};
+use crate::netlink::Mac;
+
+/// `IFNAMSIZ`: the size of an interface name with its terminating zeros.
+const INTERFACE_NAME: usize = 16;
+/// The offset of the source address in an Ethernet header.
+const SOURCE_MAC: u32 = 6;
 
 /// Source or destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +86,30 @@ pub fn is_address(exprs: &[Expr], end: End, op: CmpOp, network: IpNetwork) -> bo
         && *mask == octets(network.mask())
         && xor.iter().all(|byte| *byte == 0)
         && is_compared
+}
+
+/// `iifname NAME` or `iifname != NAME`: the packet arrived at the interface of this name.
+pub fn input_interface(op: CmpOp, name: &str) -> [Expr; 2] {
+    let mut value = name.as_bytes().to_vec();
+    value.resize(INTERFACE_NAME, 0);
+    [Expr::Meta { key: MetaKey::IifName, to: Register::R1 }, Expr::Cmp { register: Register::R1, op, value }]
+}
+
+/// The name in the first two expressions, if they are those of [`input_interface`] with [`CmpOp::Eq`].
+pub fn input_interface_of(exprs: &[Expr]) -> Option<String> {
+    let [Expr::Meta { key: MetaKey::IifName, .. }, Expr::Cmp { op: CmpOp::Eq, value, .. }, ..] = exprs else {
+        return None;
+    };
+    let name = value.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// `ether saddr MAC`: the frame's source address is this one. For tables of the bridge family.
+pub fn source_mac(mac: Mac) -> [Expr; 2] {
+    [
+        Expr::Payload { base: PayloadBase::Link, offset: SOURCE_MAC, len: 6, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: mac.0.to_vec() },
+    ]
 }
 
 /// `fib daddr type local`: the destination is an address of this host.

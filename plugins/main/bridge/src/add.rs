@@ -10,9 +10,10 @@ use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::UndoStack;
 use ferrule_kit::{address_wait, dad, ipam, masquerade, socket, sysctl, veth};
+use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, plan, port};
+use crate::{device, mac_spoof, plan, port};
 
 /// Attaches the container to the bridge.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -67,8 +68,32 @@ fn connect(
     }
     let (port, bridge) = device::settle(host, port, bridge, !conf.container_down)?;
     port::check_isolation(&port, conf)?;
-    if let Some(backend) = conf.ip_masq {
-        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
-    }
+    add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     Ok(plan.result(call, &[&bridge, &port], &end))
+}
+
+/// Adds the firewall rules of the attachment: all of them or none.
+fn add_rules(
+    conf: &Conf,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+    port: &Link,
+    container: &Link,
+) -> Result<(), CniError> {
+    if conf.ip_masq.is_none() && !conf.mac_spoof_check {
+        return Ok(());
+    }
+    let mut socket = socket::netfilter()?;
+    if conf.mac_spoof_check {
+        mac_spoof::add(&mut socket, attachment, &port.name, container.mac)?;
+    }
+    let masquerade = |backend| masquerade::add(&mut socket, backend, attachment, addresses);
+    let added = conf.ip_masq.map_or(Ok(()), masquerade);
+    added.inspect_err(|_| {
+        if conf.mac_spoof_check
+            && let Err(error) = mac_spoof::delete(&mut socket, attachment)
+        {
+            eprintln!("failed to undo a failed ADD: {error}");
+        }
+    })
 }

@@ -6,9 +6,10 @@ use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::{check, masquerade, socket, sysctl, veth};
+use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, plan, port};
+use crate::{device, mac_spoof, plan, port};
 
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
@@ -20,16 +21,32 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 
     let mut host = socket::route()?;
     let bridge = check_bridge(&mut host, &conf, result)?;
-    check_port(&mut host, &conf, result, &bridge, &container)?;
+    let port = check_port(&mut host, &conf, result, &bridge, &container)?;
     if conf.is_gateway {
         check::addresses(&mut host, "bridge", &bridge, &plan::gateways(&plan.ips))?;
         sysctl::check_forwarding(&addresses)?;
     }
-    if conf.ip_masq.is_some() {
-        let missing = masquerade::check(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
-        if let Some(address) = missing.first() {
-            return Err(CniError::internal(format!("address {address} is not masqueraded")));
-        }
+    check_rules(&conf, &Attachment::from(call), &addresses, &port, &container)
+}
+
+fn check_rules(
+    conf: &Conf,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+    port: &Link,
+    container: &Link,
+) -> Result<(), CniError> {
+    if conf.ip_masq.is_none() && !conf.mac_spoof_check {
+        return Ok(());
+    }
+    let mut socket = socket::netfilter()?;
+    if conf.mac_spoof_check {
+        mac_spoof::check(&mut socket, attachment, &port.name, container.mac)?;
+    }
+    if conf.ip_masq.is_some()
+        && let Some(address) = masquerade::check(&mut socket, attachment, addresses)?.first()
+    {
+        return Err(CniError::internal(format!("address {address} is not masqueraded")));
     }
     Ok(())
 }
@@ -51,14 +68,15 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
     Ok(bridge)
 }
 
-/// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up.
+/// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up. Returns
+/// it.
 fn check_port(
     socket: &mut Socket,
     conf: &Conf,
     result: &AddResult,
     bridge: &Link,
     container: &Link,
-) -> Result<(), CniError> {
+) -> Result<Link, CniError> {
     for reported in result.interfaces.iter().filter(|interface| interface.sandbox.is_empty()) {
         let link =
             socket.link(LinkId::Name(&reported.name)).context(|| format!("look up {:?}", reported.name))?;
@@ -75,7 +93,8 @@ fn check_port(
         })?;
         check::ensure(port.is_up(), || format!("bridge port {name:?} is down"))?;
         port::check(&port, conf)?;
-        return check::mac("interface", &port, reported);
+        check::mac("interface", &port, reported)?;
+        return Ok(port);
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))
 }

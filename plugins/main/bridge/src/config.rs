@@ -28,6 +28,8 @@ pub struct Conf {
     pub dad: bool,
     /// Leave the container's interface down.
     pub container_down: bool,
+    /// Drop frames from the container that do not have its MAC address.
+    pub mac_spoof_check: bool,
     /// Isolation of the port: the bridge forwards no frame between two isolated ports.
     pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
@@ -49,6 +51,7 @@ struct Wire {
     promisc_mode: bool,
     port_isolation: bool,
     enabledad: bool,
+    macspoofchk: bool,
     disable_container_interface: bool,
 
     vlan: Option<Json>,
@@ -56,18 +59,13 @@ struct Wire {
     /// Decoded for its type alone: it changes what `vlan` and `vlanTrunk` do, and those are refused.
     #[serde(rename = "preserveDefaultVlan")]
     _preserve_default_vlan: bool,
-    macspoofchk: Option<Json>,
 }
 
 impl Wire {
     /// The reference's keys that this plugin does not support: name, configured value, and the value that
     /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 3] {
-        [
-            ("vlan", &self.vlan, "0"),
-            ("vlanTrunk", &self.vlan_trunk, "[]"),
-            ("macspoofchk", &self.macspoofchk, "false"),
-        ]
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 2] {
+        [("vlan", &self.vlan, "0"), ("vlanTrunk", &self.vlan_trunk, "[]")]
     }
 
     fn refuse_unsupported(&self) -> Result<(), CniError> {
@@ -115,6 +113,7 @@ impl Conf {
             hairpin: wire.hairpin_mode,
             dad: wire.enabledad,
             container_down: wire.disable_container_interface,
+            mac_spoof_check: wire.macspoofchk,
             port_isolation: wire.port_isolation,
             promiscuous: wire.promisc_mode,
             link: link.check(cni_args)?,
@@ -144,13 +143,9 @@ mod tests {
 
     #[test]
     fn unsupported_keys_are_refused_by_name() {
-        for (key, value) in [
-            ("vlan", "100"),
-            ("vlanTrunk", r#"[{"id":1}]"#),
-            ("macspoofchk", "true"),
-            ("vlan", r#""x""#),
-            ("VLAN", "5"),
-        ] {
+        for (key, value) in
+            [("vlan", "100"), ("vlanTrunk", r#"[{"id":1}]"#), ("vlan", r#""x""#), ("VLAN", "5")]
+        {
             let error = read(&format!(r#","{key}":{value}"#)).unwrap_err();
             assert_eq!(error.code, Code::UnsupportedField, "{key}");
             let lowercase = error.msg.to_lowercase();

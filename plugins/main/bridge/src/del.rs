@@ -5,6 +5,8 @@ use cni_common::plugin::{Attachment, DelRequest, Verb};
 use cni_common::spec::{CniError, Failures};
 use ferrule_kit::{ipam, masquerade, socket, veth};
 
+use crate::mac_spoof;
+
 /// Detaches the container from the bridge.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
@@ -14,6 +16,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let mut netfilter = failures.keep(socket::netfilter());
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
+        failures.keep(mac_spoof::delete(netfilter, &attachment));
     }
     failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
     // After the link: IPAM may give the address to another container at once, so no link may still have it.

@@ -2,7 +2,7 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
-//! bridge and [`port`] the container's port; `ferrule-kit` has the rest.
+//! bridge, [`port`] the container's port, and [`mac_spoof`] the rules of `macspoofchk`; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -11,6 +11,7 @@ pub mod check;
 pub mod config;
 pub mod del;
 pub mod device;
+pub mod mac_spoof;
 pub mod plan;
 pub mod port;
 
@@ -40,24 +41,32 @@ impl Plugin for Bridge {
         del::del(call)
     }
 
-    /// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has
-    /// already removed their links with their namespaces.
+    /// Removes the firewall rules of attachments that are not valid, and calls IPAM GC. The kernel has already
+    /// removed their links with their namespaces.
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
         let mut failures = Failures::default();
-        let collected = socket::netfilter()
-            .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
-        failures.keep(collected);
+        if let Some(mut socket) = failures.keep(socket::netfilter()) {
+            let network = call.config.name();
+            failures.keep(masquerade::gc(&mut socket, network, call.valid));
+            failures.keep(
+                socket::route()
+                    .and_then(|mut host| mac_spoof::gc(&mut socket, &mut host, network, call.valid)),
+            );
+        }
         failures.keep(ipam::call(call.env, call.config, Verb::Gc));
         failures.into_result()
     }
 
     /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
-    /// kernel can masquerade, and that IPAM is ready.
+    /// kernel can have the firewall rules, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
         found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         conf.ip_masq.map_or(Ok(()), masquerade::status)?;
+        if conf.mac_spoof_check {
+            mac_spoof::status()?;
+        }
         ipam::status(call)
     }
 }

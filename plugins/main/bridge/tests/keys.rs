@@ -265,12 +265,7 @@ fn unsupported_keys_are_refused_before_anything_is_created() {
     let ctx = with_stub(&stub);
     let pod = ctx.pod("pod1");
     let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
-    for (key, value) in [
-        ("vlan", json!(100)),
-        ("Vlan", json!(100)),
-        ("vlanTrunk", json!([{"id": 5}])),
-        ("macspoofchk", json!(true)),
-    ] {
+    for (key, value) in [("vlan", json!(100)), ("Vlan", json!(100)), ("vlanTrunk", json!([{"id": 5}]))] {
         let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}, key: value}));
         let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
         assert_eq!(failure.code, 2, "{key}");
