@@ -112,6 +112,10 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                0, 9])] })"#,
         ),
         (
+            link::set_master(3, 5),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [Controller(5)] })"#,
+        ),
+        (
             NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..cni0 }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up | Promisc),
                change_mask: LinkFlags(Up | Promisc) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0,

@@ -139,6 +139,11 @@ pub fn set_mac(index: u32, mac: Mac) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
 }
 
+/// A request that makes the link with this index a port of `master`, also an index.
+pub fn set_master(index: u32, master: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_MASTER, master)
+}
+
 /// A link to make.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewLink<'a> {

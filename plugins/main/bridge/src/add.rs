@@ -7,13 +7,13 @@ use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kit::container::Container;
-use ferrule_kit::plan::Plan;
+use ferrule_kit::plan::{Plan, interface};
 use ferrule_kit::steps::UndoStack;
 use ferrule_kit::{address_wait, dad, ipam, masquerade, socket, sysctl, veth};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, mac_spoof, plan, port};
+use crate::{device, mac_spoof, plan, port, vlan_gateway};
 
 /// Attaches the container to the bridge.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -39,7 +39,7 @@ fn attach(
     let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
-    undo.run(&mut host, port::setup(conf, &port))?;
+    undo.run(&mut host, port::setup(conf, &bridge, &port))?;
     let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
     connected.inspect_err(|_| undo.undo(&mut host))
 }
@@ -56,11 +56,15 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
+    let mut vlan_gateway = None;
     if conf.is_gateway && !addresses.is_empty() {
-        let gateways = plan::gateways(&plan.ips);
-        device::ensure_gateways(host, bridge, &gateways, conf.force_address)?;
+        if conf.vlan.vlan != 0 {
+            vlan_gateway = Some(vlan_gateway::ensure_link(host, bridge, conf)?);
+        }
+        let (link, gateways) = (vlan_gateway.as_ref().unwrap_or(bridge), plan::gateways(&plan.ips));
+        device::ensure_gateways(host, link, &gateways, conf.force_address)?;
         sysctl::ensure_forwarding(&addresses)?;
-        address_wait::wait(host, bridge.index, &gateways);
+        address_wait::wait(host, link.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
     if conf.dad {
@@ -69,7 +73,9 @@ fn connect(
     let (port, bridge) = device::settle(host, port, bridge, !conf.container_down)?;
     port::check_isolation(&port, conf)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
-    Ok(plan.result(call, &[&bridge, &port], &end))
+    let mut result = plan.result(call, &[&bridge, &port], &end);
+    result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));
+    Ok(result)
 }
 
 /// Adds the firewall rules of the attachment: all of them or none.

@@ -9,7 +9,7 @@ use ferrule_kit::{check, masquerade, socket, sysctl, veth};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, mac_spoof, plan, port};
+use crate::{device, mac_spoof, plan, port, vlan_gateway};
 
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
@@ -22,8 +22,15 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let mut host = socket::route()?;
     let bridge = check_bridge(&mut host, &conf, result)?;
     let port = check_port(&mut host, &conf, result, &bridge, &container)?;
+    port::check_vlans(&mut host, &bridge, &port, &conf)?;
     if conf.is_gateway {
-        check::addresses(&mut host, "bridge", &bridge, &plan::gateways(&plan.ips))?;
+        let gateways = plan::gateways(&plan.ips);
+        if conf.vlan.vlan != 0 && !gateways.is_empty() {
+            let link = vlan_gateway::check(&mut host, &bridge, &conf)?;
+            check::addresses(&mut host, "gateway", &link, &gateways)?;
+        } else {
+            check::addresses(&mut host, "bridge", &bridge, &gateways)?;
+        }
         sysctl::check_forwarding(&addresses)?;
     }
     check_rules(&conf, &Attachment::from(call), &addresses, &port, &container)
@@ -65,6 +72,7 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
     check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
     })?;
+    conf.vlan.check_bridge(&bridge)?;
     Ok(bridge)
 }
 

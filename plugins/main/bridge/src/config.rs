@@ -1,10 +1,13 @@
 //! Decodes and checks the network configuration.
 
 use cni_common::spec::ident::check_ifname;
-use cni_common::spec::{CniError, Code, Json, NetConf};
+use cni_common::spec::{CniError, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
 use ferrule_kit::masquerade::Backend;
 use serde::Deserialize;
+
+use crate::vlan::{Trunk, VlanConf};
+use crate::vlan_gateway;
 
 /// The bridge's name if the configuration has none.
 const DEFAULT_BRIDGE: &str = "cni0";
@@ -34,6 +37,8 @@ pub struct Conf {
     pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
     pub promiscuous: bool,
+    /// The VLANs of the port.
+    pub vlan: VlanConf,
     /// The keys that all interface plugins have. The MTU is that of the veth pair and of a new bridge.
     pub link: LinkConf,
 }
@@ -53,46 +58,22 @@ struct Wire {
     enabledad: bool,
     macspoofchk: bool,
     disable_container_interface: bool,
-
-    vlan: Option<Json>,
-    vlan_trunk: Option<Json>,
-    /// Decoded for its type alone: it changes what `vlan` and `vlanTrunk` do, and those are refused.
-    #[serde(rename = "preserveDefaultVlan")]
-    _preserve_default_vlan: bool,
-}
-
-impl Wire {
-    /// The reference's keys that this plugin does not support: name, configured value, and the value that
-    /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 2] {
-        [("vlan", &self.vlan, "0"), ("vlanTrunk", &self.vlan_trunk, "[]")]
-    }
-
-    fn refuse_unsupported(&self) -> Result<(), CniError> {
-        for (key, value, off) in self.unsupported() {
-            let Some(value) = value else { continue };
-            let text = serde_json::to_string(value).unwrap_or_default();
-            if text != off && text != "\"\"" && text != "[]" {
-                let msg = format!("unsupported field {key:?} with value {text}");
-                return Err(CniError::new(Code::UnsupportedField, msg));
-            }
-        }
-        Ok(())
-    }
+    vlan: i64,
+    vlan_trunk: Trunk,
+    preserve_default_vlan: bool,
 }
 
 impl Conf {
     /// Reads the configuration and CNI_ARGS.
     ///
     /// # Errors
-    /// - Code 2: an unsupported key of the reference has a value that enables it.
     /// - Code 4: CNI_ARGS is invalid.
     /// - Code 6: the configuration cannot be decoded.
     /// - Code 7: a decoded value is invalid.
     pub fn read(config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let link: LinkKeys = config.decode()?;
-        wire.refuse_unsupported()?;
+        let vlan = VlanConf::new(wire.vlan, wire.vlan_trunk, wire.preserve_default_vlan)?;
         let invalid = CniError::invalid_config;
         let bridge = if wire.bridge.is_empty() { DEFAULT_BRIDGE } else { &wire.bridge };
         check_ifname(bridge)
@@ -103,10 +84,17 @@ impl Conf {
         if wire.disable_container_interface && config.ipam_type()?.is_some() {
             return Err(invalid("cannot use IPAM when DisableContainerInterface flag is set".to_owned()));
         }
+        let is_gateway = wire.is_gateway || wire.is_default_gateway;
+        if is_gateway && vlan.vlan != 0 && config.ipam_type()?.is_some() {
+            let name = vlan_gateway::name(bridge, vlan.vlan);
+            check_ifname(&name).map_err(|error| {
+                invalid(format!("gateway of the VLAN: {}", error.msg)).with_details(&name)
+            })?;
+        }
         let backend = Backend::parse(wire.ip_masq_backend.as_deref().unwrap_or_default())?;
         Ok(Conf {
             bridge: bridge.to_owned(),
-            is_gateway: wire.is_gateway || wire.is_default_gateway,
+            is_gateway,
             is_default_gateway: wire.is_default_gateway,
             force_address: wire.force_address,
             ip_masq: wire.ip_masq.then_some(backend),
@@ -116,6 +104,7 @@ impl Conf {
             mac_spoof_check: wire.macspoofchk,
             port_isolation: wire.port_isolation,
             promiscuous: wire.promisc_mode,
+            vlan,
             link: link.check(cni_args)?,
         })
     }
@@ -123,6 +112,8 @@ impl Conf {
 
 #[cfg(test)]
 mod tests {
+    use cni_common::spec::Code;
+
     use super::*;
 
     fn read(keys: &str) -> Result<Conf, CniError> {
@@ -142,28 +133,6 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_keys_are_refused_by_name() {
-        for (key, value) in
-            [("vlan", "100"), ("vlanTrunk", r#"[{"id":1}]"#), ("vlan", r#""x""#), ("VLAN", "5")]
-        {
-            let error = read(&format!(r#","{key}":{value}"#)).unwrap_err();
-            assert_eq!(error.code, Code::UnsupportedField, "{key}");
-            let lowercase = error.msg.to_lowercase();
-            assert!(lowercase.contains(&key.to_lowercase()) && error.msg.contains(value), "{}", error.msg);
-        }
-    }
-
-    #[test]
-    fn unsupported_keys_may_be_off() {
-        let off = r#","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
-            "disableContainerInterface":false,"portIsolation":null,"ipMasqBackend":"nftables""#;
-        assert!(read(off).is_ok());
-        assert!(read(r#","ipMasqBackend":"","vlanTrunk":null"#).is_ok());
-        // Without `vlan` it asks for nothing.
-        assert!(read(r#","preserveDefaultVlan":true"#).is_ok());
-    }
-
-    #[test]
     fn invalid_values() {
         for (keys, part) in [
             (r#","bridge":"a b""#, "bridge: interface name contains"),
@@ -176,6 +145,11 @@ mod tests {
             (
                 r#","disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
                 "cannot use IPAM when DisableContainerInterface flag is set",
+            ),
+            (r#","VLAN":4095"#, "invalid VLAN ID 4095"),
+            (
+                r#","bridge":"a-long-name","vlan":4000,"isGateway":true,"ipam":{"type":"x"}"#,
+                "gateway of the VLAN: interface name is too long",
             ),
             (r#","ipMasqBackend":"x""#, "unknown ipmasq backend \"x\""),
         ] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr, bridge};
 use ferrule_kernel::sysctl;
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
@@ -37,12 +37,13 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
 }
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
-/// MAC address if it has none.
+/// MAC address if it has none. A new bridge filters VLANs if the configuration has any.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let Some(mut bridge) = find(socket, name)? else {
         return create(socket, conf);
     };
+    conf.vlan.check_bridge(&bridge)?;
     let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
     let wanted = flags(conf);
@@ -66,14 +67,20 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let mac = Some(Mac::random().context(step)?);
     let (mtu, flags) = (conf.link.mtu, flags(conf));
     let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
-    let [made, found] = socket.request_each([bridge.request(), link::get(LinkId::Name(name))]);
-    // EEXIST: a concurrent ADD created the bridge first.
-    if let Err(error) = made
-        && error.errno != Errno::EEXIST
-    {
-        return Err(error).context(step);
+    let is_filtering = conf.vlan.needs_filtering;
+    let make = if is_filtering { bridge::new_filtering(&bridge) } else { bridge.request() };
+    let [made, found] = socket.request_each([make, link::get(LinkId::Name(name))]);
+    match made {
+        Ok(_) => {}
+        // A concurrent ADD created the bridge first.
+        Err(error) if error.errno == Errno::EEXIST => {}
+        Err(error) if error.errno == Errno::EOPNOTSUPP && is_filtering => {
+            return Err(conf.vlan.unsupported());
+        }
+        Err(error) => return Err(error).context(step),
     }
     let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
+    conf.vlan.check_bridge(&bridge)?;
     ferrule_kit::sysctl::ignore_router_advertisements(name);
     // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
     // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without

@@ -2,7 +2,8 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
-//! bridge, [`port`] the container's port, and [`mac_spoof`] the rules of `macspoofchk`; `ferrule-kit` has the rest.
+//! bridge, [`port`] the container's port with its
+//! [`vlan`]s, [`vlan_gateway`] the gateway of a VLAN, and [`mac_spoof`] the rules of `macspoofchk`; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -14,6 +15,8 @@ pub mod device;
 pub mod mac_spoof;
 pub mod plan;
 pub mod port;
+pub mod vlan;
+pub mod vlan_gateway;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Code, Failures};
@@ -62,7 +65,9 @@ impl Plugin for Bridge {
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
-        found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
+        let checked =
+            found.and_then(|bridge| bridge.map_or(Ok(()), |bridge| conf.vlan.check_bridge(&bridge)));
+        checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         conf.ip_masq.map_or(Ok(()), masquerade::status)?;
         if conf.mac_spoof_check {
             mac_spoof::status()?;
