@@ -38,6 +38,9 @@ pub fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Li
         None => steps.push(Step::new(failed(), link::set_master(port.index, bridge.index))),
         Some(master) => ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
     }
+    if !port.is_up() {
+        steps.push(Step::new(failed(), link::set_flags(port.index, IFF_UP, IFF_UP)));
+    }
     steps.extend(VlanConf::only(conf.vlan.vlan).steps(bridge, &port));
     UndoStack::default().run(socket, steps)?;
     Ok(gateway)
@@ -71,7 +74,8 @@ fn create(socket: &mut Socket, name: &str, conf: &Conf) -> Result<Link, CniError
     let step = || format!("failed to create vlan interface {name:?}");
     let port = format!("veth{}", sha512_hex(name, 8));
     let end = NewLink { kind: veth::KIND, mtu: conf.link.mtu, flags: IFF_UP, ..NewLink::default() };
-    let make = link::new_veth(&NewLink { name, ..end }, &NewLink { name: &port, ..end });
+    // The kernel cannot set the second end up in this request.
+    let make = link::new_veth(&NewLink { name, ..end }, &NewLink { name: &port, flags: 0, ..end });
     let [made, found] = socket.request_each([make, link::get(LinkId::Name(name))]);
     // EEXIST: a concurrent ADD made the pair first.
     if let Err(error) = made
