@@ -67,16 +67,21 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let mac = Some(Mac::random().context(step)?);
     let (mtu, flags) = (conf.link.mtu, flags(conf));
     let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
-    let is_filtering = conf.vlan.needs_filtering;
-    let make = if is_filtering { bridge::new_filtering(&bridge) } else { bridge.request() };
-    let [made, found] = socket.request_each([make, link::get(LinkId::Name(name))]);
+    let wants_filtering = conf.vlan.wants_filtering;
+    let mut make = |request| socket.request_each([request, link::get(LinkId::Name(name))]);
+    let [mut made, mut found] =
+        make(if wants_filtering { bridge::new_filtering(&bridge) } else { bridge.request() });
+    let lacks_filtering = wants_filtering && matches!(&made, Err(error) if error.errno == Errno::EOPNOTSUPP);
+    if lacks_filtering && conf.vlan.needs_filtering() {
+        return Err(conf.vlan.unsupported());
+    }
+    if lacks_filtering {
+        [made, found] = make(bridge.request());
+    }
     match made {
         Ok(_) => {}
         // A concurrent ADD created the bridge first.
         Err(error) if error.errno == Errno::EEXIST => {}
-        Err(error) if error.errno == Errno::EOPNOTSUPP && is_filtering => {
-            return Err(conf.vlan.unsupported());
-        }
         Err(error) => return Err(error).context(step),
     }
     let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;

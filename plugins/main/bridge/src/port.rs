@@ -30,7 +30,7 @@ pub fn check_isolation(port: &Link, conf: &Conf) -> Result<(), CniError> {
 
 /// Compares the port's VLANs with the configuration.
 pub fn check_vlans(socket: &mut Socket, bridge: &Link, port: &Link, conf: &Conf) -> Result<(), CniError> {
-    if !conf.vlan.needs_filtering {
+    if !conf.vlan.needs_filtering() {
         return Ok(());
     }
     let present = socket.vlans(port.index).context(|| format!("list the VLANs of {:?}", port.name))?;

@@ -33,8 +33,8 @@ pub type Trunk = Option<Vec<Option<Item>>>;
 pub struct VlanConf {
     /// `vlan`; 0 for none.
     pub vlan: u16,
-    /// Whether one of the keys is there, so that the bridge has to filter.
-    pub needs_filtering: bool,
+    /// Whether a new bridge filters: one of the keys is there, and be it an empty `vlanTrunk`.
+    pub wants_filtering: bool,
     /// The VLANs of the port, in ascending order. Exactly one is native: untagged frames belong to it.
     wanted: Vec<Vlans>,
     /// Leave the port in the bridge's default VLAN.
@@ -93,8 +93,8 @@ impl VlanConf {
         let invalid = || format!("invalid VLAN ID {vlan} (must be between 0 and {LAST})");
         let number = u16::try_from(vlan).ok().filter(|number| *number <= LAST);
         let vlan = number.ok_or_else(|| CniError::invalid_config(invalid()))?;
-        let needs_filtering = vlan != 0 || trunk.is_some();
-        if !needs_filtering {
+        let wants_filtering = vlan != 0 || trunk.is_some();
+        if !wants_filtering {
             return Ok(VlanConf::default());
         }
         let mut is_tagged = vec![false; usize::from(LAST) + 1];
@@ -110,18 +110,18 @@ impl VlanConf {
             number => is_tagged[usize::from(number)].then_some(0),
         };
         let numbers = (1..=LAST).filter_map(|number| Some((number, flags(number)?)));
-        Ok(VlanConf { vlan, needs_filtering, wanted: ranges(numbers), keep_default })
+        Ok(VlanConf { vlan, wants_filtering, wanted: ranges(numbers), keep_default })
     }
 
     /// A port that is only in this VLAN, as its native one.
     pub fn only(vlan: u16) -> VlanConf {
         let wanted = vec![Vlans { first: vlan, last: vlan, flags: PVID | UNTAGGED }];
-        VlanConf { vlan, needs_filtering: true, wanted, keep_default: false }
+        VlanConf { vlan, wants_filtering: true, wanted, keep_default: false }
     }
 
     /// The requests that put a port of the bridge into the VLANs. They may be repeated.
     pub fn steps(&self, bridge: &Link, port: &Link) -> Vec<Step> {
-        let Some(filtering) = bridge.vlan_filtering.filter(|_| !self.wanted.is_empty()) else {
+        let Some(filtering) = bridge.vlan_filtering.filter(|_| self.needs_filtering()) else {
             return Vec::new();
         };
         let (name, default) = (&port.name, filtering.default_pvid);
@@ -137,13 +137,18 @@ impl VlanConf {
         steps
     }
 
+    /// Whether the bridge has to filter, because the port is in VLANs of the configuration.
+    pub fn needs_filtering(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// Checks that the bridge filters, if the configuration needs it.
     ///
     /// # Errors
     /// Code 2 if the kernel was built without VLAN filtering. Code 999 if the bridge does not filter: other
     /// programs may use it, so ADD does not change that.
     pub fn check_bridge(&self, bridge: &Link) -> Result<(), CniError> {
-        if !self.needs_filtering {
+        if !self.needs_filtering() {
             return Ok(());
         }
         let name = &bridge.name;
@@ -180,7 +185,7 @@ impl VlanConf {
     /// Compares the VLANs of a port with the wanted ones. These are no errors: further tagged VLANs, which another
     /// program may have added, and the bridge's default VLAN, which the reference kept before 1.8.
     pub fn check_port(&self, bridge: &Link, port: &str, present: &[Vlans]) -> Result<(), CniError> {
-        if self.wanted.is_empty() {
+        if !self.needs_filtering() {
             return Ok(());
         }
         let flags_of = |number: u16| {
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bridge_filters_if_a_key_is_there() {
+    fn a_new_bridge_filters_if_a_key_is_there() {
         for (keys, expected) in [
             ("{}", false),
             (r#"{"vlan":0,"vlanTrunk":null,"preserveDefaultVlan":true}"#, false),
@@ -257,7 +262,7 @@ mod tests {
             (r#"{"vlanTrunk":[]}"#, true),
             (r#"{"vlanTrunk":[{}]}"#, true),
         ] {
-            assert_eq!(read(keys).unwrap().needs_filtering, expected, "{keys}");
+            assert_eq!(read(keys).unwrap().wants_filtering, expected, "{keys}");
         }
     }
 

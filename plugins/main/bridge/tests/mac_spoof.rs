@@ -57,6 +57,13 @@ fn layer_2_and_an_address_of_the_configuration() {
     ctx.add(&pod.attachment("eth0"), &conf(&keys));
     let chain = "nft list chain bridge nat cni-br-iface-one-eth0-mac";
     assert!(ctx.node.sh(chain).unwrap().contains("ether saddr 02:00:00:00:00:05 return comment"));
+    // Longer than a chain's name can be.
+    let before = ruleset(&ctx);
+    let long = Attachment { container_id: "x".repeat(300), ..ctx.pod("two").attachment("eth0") };
+    let result = ctx.add(&long, &conf(&keys));
+    ctx.check(&long, &with_prev(&conf(&keys), &result));
+    ctx.del(&long, &conf(&keys));
+    assert_eq!(ruleset(&ctx), before);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use cni_common::plugin::Attachment;
 use ferrule_kernel::netlink::Mac;
 use ferrule_kernel::nftables::matches::{input_interface, source_mac};
 use ferrule_kernel::nftables::{ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict};
+use ferrule_kit::hash::sha512_hex;
 
 /// The table. It is the table of `ebtables-nft` too.
 pub const TABLE: Table<'static> = Table::new(Family::Bridge, "nat");
@@ -28,6 +29,9 @@ pub const HOOK: Hook = Hook {
 /// The prefix of the names of all chains of attachments.
 const CHAIN: &str = "cni-br-iface-";
 
+/// The longest name of a chain in bytes: `NFT_NAME_MAXLEN` minus the terminating zero.
+const NAME_MAX: usize = 255;
+
 /// The chains of an attachment. The network is not part of their names, as with the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chains {
@@ -40,7 +44,13 @@ pub struct Chains {
 impl Chains {
     /// The chains of this attachment.
     pub fn of(attachment: &Attachment<'_>) -> Chains {
-        Chains::named(format!("{CHAIN}{}-{}", attachment.container_id, attachment.ifname))
+        let key = format!("{}-{}", attachment.container_id, attachment.ifname);
+        let chains = Chains::named(format!("{CHAIN}{key}"));
+        if chains.mac.len() <= NAME_MAX {
+            return chains;
+        }
+        // The reference's ADD fails with such a container ID.
+        Chains::named(format!("{CHAIN}{}", sha512_hex(&key, 64)))
     }
 
     /// The chains whose first one has this name. `None` for a chain of another program.
@@ -89,5 +99,9 @@ mod tests {
         assert_eq!(comment(&attachment), "macspoofchk-dummy-0-eth0");
         assert_eq!(Chains::from_name(&chains.interface), Some(chains));
         assert_eq!(Chains::from_name("libvirt-J-vnet0"), None);
+        let long =
+            |length: usize| Chains::of(&Attachment { container_id: &"x".repeat(length), ..attachment });
+        assert_eq!((long(233).mac.len(), long(234).mac.len()), (255, 81));
+        assert_ne!(long(234), long(235));
     }
 }
