@@ -12,20 +12,20 @@ Usage: ./build.sh [--profile NAME] [--arch ARCH]
        ./build.sh --list
 
 Builds the plugins as one program that needs no shared library, with a name (a
-hard link) for each plugin under plugins/, and the network runner cnirun. Prints
-one line on stdout: the absolute path of the folder that holds them. All else
-goes to stderr.
+hard link) for each plugin under plugins/ and the name ferrule for its command
+line, and the network runner cnirun. Prints one line on stdout: the absolute path
+of the folder that holds them. All else goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
-  --arch ARCH     amd64 or arm64 (default: this machine's); another one than this
-                  machine's is linked with the rust-lld of the toolchain
+  --arch ARCH     amd64 or arm64 (default: this machine's)
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
-The target is <machine>-unknown-linux-musl. Where it is neither installed nor to
-be had from rustup, it is <machine>-unknown-linux-gnu, linked statically, but only
-for this machine's architecture. CARGO_TARGET_DIR, RUSTFLAGS and
-CARGO_TARGET_<TARGET>_LINKER are honoured.
+The target is <machine>-unknown-linux-musl, linked with the rust-lld of the
+toolchain. Where it is neither installed nor to be had from rustup, it is
+<machine>-unknown-linux-gnu, linked statically, but only for this machine's
+architecture. CARGO_TARGET_DIR, RUSTFLAGS and CARGO_TARGET_<TARGET>_LINKER are
+honoured.
 END
 }
 
@@ -124,11 +124,12 @@ if ! has_target "$target"; then
     fi
 fi
 
-# The C compiler, which is the default linker, links only for this machine.
-if [ "$machine" != "$(uname -m)" ]; then
-    linker=CARGO_TARGET_${target^^}_LINKER
-    linker=${linker//-/_}
-    export "$linker=${!linker:-rust-lld}"
+# RUSTFLAGS would replace the flags of .cargo/config.toml; this variable adds to them.
+if [ -n "${RUSTFLAGS-}" ]; then
+    flags=CARGO_TARGET_${target^^}_RUSTFLAGS
+    flags=${flags//-/_}
+    export "$flags=${!flags-} $RUSTFLAGS"
+    unset RUSTFLAGS
 fi
 
 metadata=$(cargo metadata --no-deps --format-version 1)
@@ -153,8 +154,8 @@ cargo build --locked --profile "$profile" --target "$target" --package cni-runne
 check_static "$built/ferrule"
 check_static "$built/cnirun"
 
-# A folder with only the plugins and cnirun, to install or to use as CNI_PATH. Each name changes by one rename, because a
-# test may be running the old program.
+# A folder with only the plugins, ferrule and cnirun, to install or to use as CNI_PATH. Each name changes by one rename,
+# because a test may be running the old program.
 out=$built/cni
 mkdir -p "$out"
 publish() {
@@ -162,7 +163,7 @@ publish() {
     ln -f "$1" "$out/.new"
     mv -fT "$out/.new" "$out/$2"
 }
-for name in "${names[@]}"; do
+for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
 publish "$built/cnirun" cnirun

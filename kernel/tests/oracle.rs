@@ -38,7 +38,7 @@ const DEFAULTS: [&str; 11] = [
 
 /// The flags and the fields of a request, as netlink-packet-route decodes them.
 fn decode(request: Message) -> String {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0)).unwrap();
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0).unwrap()).unwrap();
     assert_eq!(message.header.sequence_number, 7);
     let NetlinkPayload::InnerMessage(fields) = message.payload else { panic!("{message:?}") };
     let text = format!("{:#x} {fields:?}", message.header.flags);
@@ -132,7 +132,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("veth1"), Mtu(1450), Controller(5),
                LinkInfo([Kind(Veth), Data(Veth(Peer(LinkMessage { header: LinkHeader { index: 0 },
-               attributes: [IfName("eth0"), Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS)] })))])]
+               attributes: [IfName("eth0"), Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS), NumTxQueues(1),
+               NumRxQueues(1)] })))]), NumTxQueues(1), NumRxQueues(1)]
                })"#,
         ),
         (
@@ -173,9 +174,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         ),
         (
             ifb::create("bwp1", 1450),
-            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
-               change_mask: LinkFlags(Up) }, attributes: [IfName("bwp1"), Mtu(1450), LinkInfo([Kind(Ifb)]),
-               TxQueueLen(0)] })"#,
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("bwp1"),
+               Mtu(1450), LinkInfo([Kind(Ifb)]), TxQueueLen(0)] })"#,
         ),
         (
             ifb::set_up(3, 1450),
@@ -292,8 +292,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         (
             qdisc::probe(3, "tbf"),
             r#"0x601 NewQueueDiscipline(TcMessage { header: TcHeader { index: 3, handle: TcHandle { major:
-               0, minor: 0 }, parent: TcHandle { major: 65535, minor: 65535 } }, attributes: [Kind("tbf")]
-               })"#,
+               0, minor: 0 }, parent: TcHandle { major: 65535, minor: 65535 } }, attributes: [Kind("tbf"),
+               Other(DefaultNla { kind: 13, value: [0, 0, 0, 0] })] })"#,
         ),
         (
             filter::redirect_all(3, filter::AT_INGRESS, 10, 4),

@@ -6,7 +6,7 @@ use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, may_be_done};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -44,7 +44,8 @@ fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use
 /// namespace and down. Returns the host's end.
 ///
 /// # Errors
-/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error.
+/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error. The
+/// pair then does not exist, even if the kernel's answer is lost.
 pub fn create(
     socket: &mut Socket,
     netns: &Netns,
@@ -60,21 +61,23 @@ pub fn create(
         let make = link::new_veth(&host_end, &container_end);
         let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
         let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
-        let found = link::read(found).context(failed)?;
-        match (made, found) {
-            (Ok(_), Some(end)) => {
+        let exists = matches!(&made, Err(error) if error.errno == Errno::EEXIST);
+        let may_be_made = may_be_done(&made);
+        let error = match (made, link::read(found)) {
+            (Ok(_), Ok(Some(end))) => {
                 ignore_router_advertisements(&end.name);
                 return Ok(end);
             }
-            // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
-            // yet.
-            (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
-            (Err(error), None) if error.errno == Errno::EEXIST => return Err(name_taken(ifname, &host.name)),
-            (Err(error), _) => return Err(error).context(failed),
-            (Ok(_), None) => {
-                return Err(CniError::internal(format!("{}: the new link disappeared", failed())));
-            }
+            // The host's name is taken: the kernel has not removed an earlier attachment's end yet.
+            (_, Ok(Some(_))) if exists => continue,
+            (_, Ok(None)) if exists => return Err(name_taken(ifname, &host.name)),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error).context(failed),
+            (Ok(_), Ok(None)) => Err(CniError::internal(format!("{}: the new link disappeared", failed()))),
+        };
+        if may_be_made && let Err(error) = delete_ends(socket, &[host]) {
+            eprintln!("failed to undo the ADD: {error}");
         }
+        return error;
     }
     Err(CniError::internal(format!(
         "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
@@ -119,14 +122,17 @@ fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> R
     let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
     let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
     ends.extend(reported.filter_map(|i| Some(HostEnd { name: i.name.clone(), mac: i.mac.parse().ok()? })));
-    let mut socket = socket::route()?;
+    delete_ends(&mut socket::route()?, &ends)
+}
+
+/// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
+/// and results also report the bridge.
+fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();
     for (end, answer) in ends.iter().zip(answers) {
         let step = || format!("remove {:?}", end.name);
         let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
-        // Compare kind and MAC address: another attachment may have got the name, and the result also reports
-        // the bridge.
         if link.kind == KIND && link.mac == end.mac {
             failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
         }

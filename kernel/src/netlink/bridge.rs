@@ -3,9 +3,10 @@
 //! # References
 //! linux/if_link.h, linux/if_bridge.h.
 
+use super::error::Error;
 use super::link::{IFLA_EXT_MASK, IFLA_INFO_DATA, NewLink, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, ifinfo};
 use super::message::{F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::Socket;
 
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_AF_SPEC: u16 = 26;
@@ -160,7 +161,7 @@ mod tests {
             Vlans { first: 4094, last: 4094, flags: UNTAGGED },
         ];
         // The answer has the layout of the request.
-        let body = &add_vlans(3, &wanted).finish(1, 0)[16..];
+        let body = &add_vlans(3, &wanted).finish(1, 0).unwrap()[16..];
         assert_eq!(parse_vlans(body), wanted);
         assert_eq!(parse_vlans(&[]), []);
     }
@@ -170,7 +171,7 @@ mod tests {
         let data = |with_pvid: bool| {
             let data = Message::new(0, 0, &[]).attr(IFLA_BR_VLAN_FILTERING, &[u8::from(with_pvid)]);
             let data = if with_pvid { data.attr(IFLA_BR_VLAN_DEFAULT_PVID, &[7, 0]) } else { data };
-            data.finish(1, 0)[16..].to_vec()
+            data.finish(1, 0).unwrap()[16..].to_vec()
         };
         assert_eq!(vlan_filtering(&data(false)), None);
         assert_eq!(vlan_filtering(&data(true)), Some(VlanFiltering { is_on: true, default_pvid: 7 }));

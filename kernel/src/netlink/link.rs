@@ -8,9 +8,10 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 
 use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
+use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
-use super::socket::{Answer, Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -31,6 +32,8 @@ pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
 const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
@@ -121,7 +124,7 @@ fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
 
 /// A request that looks up a link.
 pub fn get(id: LinkId<'_>) -> Message {
-    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS).one_answer()
 }
 
 /// A request that removes a link. With a veth the kernel also removes its peer.
@@ -197,10 +200,17 @@ impl NewLink<'_> {
 }
 
 /// A request that makes a veth pair. `EEXIST` if either name is taken.
+///
+/// Each end gets one queue for each direction. Without a number, Linux 5.17 and later allocate one for each possible
+/// CPU, and then disable all but one, which takes two RCU grace periods.
 pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
     let header = ifinfo(0, 0, peer.flags, peer.flags);
-    let peer = |data: Message| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message));
-    end.request_with(|info| info.nest(IFLA_INFO_DATA, peer))
+    let one_queue =
+        |message: Message| message.attr_u32(IFLA_NUM_TX_QUEUES, 1).attr_u32(IFLA_NUM_RX_QUEUES, 1);
+    let peer = |data: Message| {
+        data.nest_behind(VETH_INFO_PEER, &header, |message| one_queue(peer.attributes(message)))
+    };
+    one_queue(end.request_with(|info| info.nest(IFLA_INFO_DATA, peer)))
 }
 
 /// The link in the answer to [`get`]. `None` if it does not exist.

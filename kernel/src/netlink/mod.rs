@@ -9,6 +9,7 @@
 
 pub mod addr;
 pub mod bridge;
+mod error;
 pub mod filter;
 pub mod ifb;
 pub mod link;
@@ -20,7 +21,8 @@ pub mod route;
 mod socket;
 mod tc;
 
+pub use error::Error;
 pub use link::{Link, LinkId};
 pub use mac::Mac;
 pub use message::Message;
-pub use socket::{Answer, BatchError, Error, Socket};
+pub use socket::{Answer, BatchError, Socket, may_be_done};

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
@@ -129,7 +130,7 @@ pub fn lookup(ip: IpAddr) -> Message {
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
     header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
-    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
+    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 
 /// A request for the routes of one family in one table.
@@ -143,12 +144,7 @@ pub fn list(family: IpFamily, table: u32) -> Message {
 impl Socket {
     /// Looks up the route to an address. `None` if the address is unreachable.
     pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
-        let bodies = match self.request(lookup(ip)) {
-            Ok(bodies) => bodies,
-            Err(error) if is_unreachable(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        Ok(bodies.first().and_then(|body| parse_lookup(body)))
+        read(self.request(lookup(ip)))
     }
 
     /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
@@ -160,6 +156,15 @@ impl Socket {
             other => other?,
         };
         Ok(bodies.iter().filter_map(|body| parse(body)).filter(|entry| entry.table == table).collect())
+    }
+}
+
+/// The route in the answer to [`lookup`]. `None` if the address is unreachable.
+pub fn read(answer: Answer) -> Result<Option<RouteLookup>, Error> {
+    match answer {
+        Ok(bodies) => Ok(bodies.first().and_then(|body| parse_lookup(body))),
+        Err(error) if is_unreachable(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -33,16 +33,26 @@ use plan::TABLE;
 /// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates to
 /// nftables: finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing.
 /// DEL or GC removes all rules of the attachment, also those for addresses that it no longer has.
+///
+/// # Errors
+/// The kernel's error, or that of the program. The attachment then has no rules, even if the kernel's answer is
+/// lost.
 pub fn add(
     socket: &mut Socket,
     backend: Backend,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    match backend {
-        Backend::Nftables => nft::add(socket, attachment, addresses).context(|| "add masquerade rules"),
-        Backend::Iptables => iptables::add(socket, attachment, addresses),
+    let added = match backend {
+        Backend::Nftables => nft::add(socket, attachment, addresses),
+        Backend::Iptables => return iptables::add(socket, attachment, addresses),
+    };
+    if added.as_ref().is_err_and(|error| error.source.is_answer_lost())
+        && let Err(error) = nft::delete(socket, attachment)
+    {
+        eprintln!("failed to undo the ADD: {error}");
     }
+    added.context(|| "add masquerade rules")
 }
 
 /// Checks that the node can masquerade with this backend. Code 50 if it cannot.

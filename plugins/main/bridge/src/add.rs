@@ -56,22 +56,24 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
+    let (port, bridge, present) = device::settle(host, port, bridge, !conf.container_down)?;
+    port::check_isolation(&port, conf)?;
     let mut vlan_gateway = None;
     if conf.is_gateway && !addresses.is_empty() {
-        if conf.vlan.vlan != 0 {
-            vlan_gateway = Some(vlan_gateway::ensure_link(host, bridge, conf)?);
+        let gateways = plan::gateways(&plan.ips);
+        if conf.vlan.vlan == 0 {
+            device::ensure_gateways(host, &bridge, &present, &gateways, conf.force_address)?;
+        } else {
+            vlan_gateway = Some(vlan_gateway::ensure(host, &bridge, conf, &gateways)?);
         }
-        let (link, gateways) = (vlan_gateway.as_ref().unwrap_or(bridge), plan::gateways(&plan.ips));
-        device::ensure_gateways(host, link, &gateways, conf.force_address)?;
         sysctl::ensure_forwarding(&addresses)?;
+        let link = vlan_gateway.as_ref().unwrap_or(&bridge);
         address_wait::wait(host, link.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
     if conf.dad {
         dad::wait(&mut container.socket, &end, &addresses)?;
     }
-    let (port, bridge) = device::settle(host, port, bridge, !conf.container_down)?;
-    port::check_isolation(&port, conf)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     let mut result = plan.result(call, &[&bridge, &port], &end);
     result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));
@@ -90,11 +92,15 @@ fn add_rules(
         return Ok(());
     }
     let mut socket = socket::netfilter()?;
-    if conf.mac_spoof_check {
-        mac_spoof::add(&mut socket, attachment, &port.name, container.mac)?;
-    }
-    let masquerade = |backend| masquerade::add(&mut socket, backend, attachment, addresses);
-    let added = conf.ip_masq.map_or(Ok(()), masquerade);
+    let spoof = |socket: &mut Socket| match conf.mac_spoof_check {
+        true => mac_spoof::add(socket, attachment, &port.name, container.mac),
+        false => Ok(()),
+    };
+    let masquerade = |socket: &mut Socket| match conf.ip_masq {
+        Some(backend) => masquerade::add(socket, backend, attachment, addresses),
+        None => Ok(()),
+    };
+    let added = spoof(&mut socket).and_then(|()| masquerade(&mut socket));
     added.inspect_err(|_| {
         if conf.mac_spoof_check
             && let Err(error) = mac_spoof::delete(&mut socket, attachment)

@@ -3,8 +3,8 @@
 //! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
 use cni_common::plugin::{AddRequest, Attachment};
-use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use cni_common::spec::{CniError, Context, Interface};
+use ferrule_kernel::netlink::{Link, LinkId, link};
 use ferrule_kit::{check, masquerade, socket, sysctl, veth};
 use ipnetwork::IpNetwork;
 
@@ -20,20 +20,33 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let addresses = plan.addresses();
 
     let mut host = socket::route()?;
-    let bridge = check_bridge(&mut host, &conf, result)?;
-    let port = check_port(&mut host, &conf, result, &bridge, &container)?;
-    port::check_vlans(&mut host, &bridge, &port, &conf)?;
+    let on_host = || result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let requests = on_host().map(|interface| link::get(LinkId::Name(&interface.name))).collect();
+    let mut found = Vec::new();
+    for (interface, answer) in on_host().zip(host.requests(requests)) {
+        let link = match link::read(answer) {
+            Err(error) if interface.name == conf.bridge => {
+                return Err(error).context(|| format!("look up bridge {:?}", conf.bridge));
+            }
+            // Another plugin of the chain may report a name that no link can have.
+            found => found.unwrap_or_default(),
+        };
+        found.push((interface, link));
+    }
+    let bridge = check_bridge(&conf, &found)?;
+    let port = check_port(&conf, &found, bridge, &container)?;
+    port::check_vlans(&mut host, bridge, port, &conf)?;
     if conf.is_gateway {
         let gateways = plan::gateways(&plan.ips);
         if conf.vlan.vlan != 0 && !gateways.is_empty() {
-            let link = vlan_gateway::check(&mut host, &bridge, &conf)?;
+            let link = vlan_gateway::check(&mut host, bridge, &conf)?;
             check::addresses(&mut host, "gateway", &link, &gateways)?;
         } else {
-            check::addresses(&mut host, "bridge", &bridge, &gateways)?;
+            check::addresses(&mut host, "bridge", bridge, &gateways)?;
         }
         sysctl::check_forwarding(&addresses)?;
     }
-    check_rules(&conf, &Attachment::from(call), &addresses, &port, &container)
+    check_rules(&conf, &Attachment::from(call), &addresses, port, &container)
 }
 
 fn check_rules(
@@ -58,16 +71,16 @@ fn check_rules(
     Ok(())
 }
 
-fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<Link, CniError> {
+/// Checks the bridge among the host's interfaces of the result and their links.
+fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Result<&'l Link, CniError> {
     let name = conf.bridge.as_str();
-    let reported =
-        result.interfaces.iter().find(|interface| interface.name == name && interface.sandbox.is_empty());
-    let reported =
-        reported.ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
-    let bridge = socket.link(LinkId::Name(name)).context(|| format!("look up bridge {name:?}"))?;
-    let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
+    let (reported, bridge) = found
+        .iter()
+        .find(|(reported, _)| reported.name == name)
+        .ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
+    let bridge = bridge.as_ref().ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
     check::ensure(bridge.kind == device::KIND, || format!("{name:?} is not a bridge"))?;
-    check::mac("interface", &bridge, reported)?;
+    check::mac("interface", bridge, reported)?;
     check::ensure(bridge.is_up(), || format!("bridge {name:?} is down"))?;
     check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
@@ -78,20 +91,15 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
 
 /// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up. Returns
 /// it.
-fn check_port(
-    socket: &mut Socket,
+fn check_port<'l>(
     conf: &Conf,
-    result: &AddResult,
+    found: &'l [(&Interface, Option<Link>)],
     bridge: &Link,
     container: &Link,
-) -> Result<Link, CniError> {
-    for reported in result.interfaces.iter().filter(|interface| interface.sandbox.is_empty()) {
-        let link =
-            socket.link(LinkId::Name(&reported.name)).context(|| format!("look up {:?}", reported.name))?;
-        let Some(port) = link.filter(|link| link.kind == veth::KIND && link.peer == Some(container.index))
-        else {
-            continue;
-        };
+) -> Result<&'l Link, CniError> {
+    for (reported, link) in found {
+        let is_peer = |link: &&Link| link.kind == veth::KIND && link.peer == Some(container.index);
+        let Some(port) = link.as_ref().filter(is_peer) else { continue };
         if container.peer != Some(port.index) {
             continue;
         }
@@ -100,8 +108,8 @@ fn check_port(
             format!("{name:?} is not a port of bridge {:?}", bridge.name)
         })?;
         check::ensure(port.is_up(), || format!("bridge port {name:?} is down"))?;
-        port::check(&port, conf)?;
-        check::mac("interface", &port, reported)?;
+        port::check(port, conf)?;
+        check::mac("interface", port, reported)?;
         return Ok(port);
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))

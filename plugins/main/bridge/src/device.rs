@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr, bridge};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, bridge};
 use ferrule_kernel::sysctl;
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
@@ -103,7 +104,7 @@ fn flags(conf: &Conf) -> u32 {
 /// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
 /// would have no gateway for one or two seconds.
 ///
-/// An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
+/// `present` are the bridge's addresses. An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
 /// it is an error.
 ///
 /// # Errors
@@ -111,11 +112,11 @@ fn flags(conf: &Conf) -> u32 {
 pub fn ensure_gateways(
     socket: &mut Socket,
     bridge: &Link,
+    present: &[Address],
     gateways: &[IpNetwork],
     force: bool,
 ) -> Result<(), CniError> {
     let name = &bridge.name;
-    let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
     let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
     // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an
     // addition it means that the kernel refuses the address.
@@ -123,7 +124,7 @@ pub fn ensure_gateways(
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
     {
-        let conflicts = |address: &&addr::Address| {
+        let conflicts = |address: &&Address| {
             address.scope != SCOPE_LINK
                 && overlap(address.network, *gateway)
                 && !gateways.contains(&address.network)
@@ -159,7 +160,7 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
 }
 
 /// Waits until the port is operational, if it can be: it cannot if the container's interface is down. Returns the
-/// port and the bridge, read again.
+/// port and the bridge, read again, and the bridge's addresses.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
@@ -168,20 +169,23 @@ pub fn settle(
     port: &Link,
     bridge: &Link,
     must_operate: bool,
-) -> Result<(Link, Link), CniError> {
+) -> Result<(Link, Link, Vec<Address>), CniError> {
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
     loop {
         let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
-        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
-        let [port_now, bridge_now] = socket.request_each(requests);
+        let [port_now, bridge_now] = [port, bridge].map(|link| link::get(LinkId::Index(link.index)));
+        let requests = [port_now, bridge_now, addr::list(bridge.index)];
+        let [port_now, bridge_now, addresses] = socket.request_each(requests);
         let (port_now, bridge_now) =
             (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
             return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
         if port_now.operstate == OPER_UP || !must_operate {
-            return Ok((port_now, bridge_now));
+            let list = || format!("list the addresses of {:?}", bridge.name);
+            let addresses = addr::read(addresses, bridge.index).context(list)?;
+            return Ok((port_now, bridge_now, addresses));
         }
         if Instant::now() >= end {
             return Err(CniError::internal("bridge port in error state: down")

@@ -7,13 +7,15 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kernel::sysctl;
-use ferrule_kit::check::ensure;
+use ferrule_kit::check;
 use ferrule_kit::hash::sha512_hex;
 use ferrule_kit::steps::{Step, UndoStack};
 use ferrule_kit::veth;
+use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use crate::config::Conf;
+use crate::device;
 use crate::vlan::VlanConf;
 
 /// The name of the host's end of the pair.
@@ -21,11 +23,28 @@ pub fn name(bridge: &str, vlan: u16) -> String {
     format!("{bridge}.{vlan}")
 }
 
+/// The gateway's link with these addresses. Makes the pair if it does not exist.
+///
+/// # Errors
+/// A link of another kind has the name, or as [`device::ensure_gateways`].
+pub fn ensure(
+    socket: &mut Socket,
+    bridge: &Link,
+    conf: &Conf,
+    gateways: &[IpNetwork],
+) -> Result<Link, CniError> {
+    let link = ensure_link(socket, bridge, conf)?;
+    let present =
+        socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+    device::ensure_gateways(socket, &link, &present, gateways, conf.force_address)?;
+    Ok(link)
+}
+
 /// The gateway's link. Makes the pair if it does not exist, and completes it if an earlier ADD was killed.
 ///
 /// # Errors
 /// A link of another kind has the name, or the kernel's error.
-pub fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, CniError> {
+fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, CniError> {
     let name = name(&bridge.name, conf.vlan.vlan);
     let failed = || format!("failed to create vlan interface {name:?}");
     let gateway = match find(socket, &name)? {
@@ -36,7 +55,7 @@ pub fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Li
     let mut steps = Vec::new();
     match port.master {
         None => steps.push(Step::new(failed(), link::set_master(port.index, bridge.index))),
-        Some(master) => ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
+        Some(master) => check::ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
     }
     if !port.is_up() {
         steps.push(Step::new(failed(), link::set_flags(port.index, IFF_UP, IFF_UP)));
@@ -51,7 +70,7 @@ fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
     let found = socket.link(LinkId::Name(name)).context(|| format!("look up {name:?}"))?;
     if let Some(link) = &found {
         let is_pair = link.kind == veth::KIND && link.peer_netns.is_none();
-        ensure(is_pair, || format!("{name:?} already exists but is not the gateway of a VLAN"))?;
+        check::ensure(is_pair, || format!("{name:?} already exists but is not the gateway of a VLAN"))?;
     }
     Ok(found)
 }
@@ -99,8 +118,10 @@ pub fn check(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, Cn
     let gateway =
         gateway.ok_or_else(|| CniError::internal(format!("gateway {name:?} of the VLAN not found")))?;
     let port = port(socket, &gateway)?;
-    ensure(port.master == Some(bridge.index), || not_a_port(&port, &name, bridge))?;
-    ensure(gateway.is_up() && port.is_up(), || format!("{name:?} or its peer {:?} is down", port.name))?;
+    check::ensure(port.master == Some(bridge.index), || not_a_port(&port, &name, bridge))?;
+    check::ensure(gateway.is_up() && port.is_up(), || {
+        format!("{name:?} or its peer {:?} is down", port.name)
+    })?;
     let present = socket.vlans(port.index).context(|| format!("list the VLANs of {:?}", port.name))?;
     VlanConf::only(conf.vlan.vlan).check_port(bridge, &port.name, &present)?;
     Ok(gateway)

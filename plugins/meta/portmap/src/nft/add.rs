@@ -2,7 +2,7 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, generation};
+use ferrule_kernel::nftables::{Batch, Error, Table, generation};
 
 use crate::owner;
 use crate::plan::{HostPort, Key, Plan};
@@ -12,12 +12,27 @@ use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
+use super::owner_metadata::Sandbox;
+use super::remove::delete;
 use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
 
-/// Adds the plan's host ports with a batch that only adds. Returns false, and changes nothing, if the table
-/// is incomplete or has another gate, or if one of the host ports or the owner exists.
+/// Looks whether the table is complete and has this gate, and whether any of the chains `others` exists.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a lookup.
+pub fn look(
+    socket: &mut Socket,
+    plan: &Plan,
+    gate: Gate,
+    others: &[(Table<'_>, String)],
+) -> Result<(bool, bool), CniError> {
+    establish::look(socket, plan, gate, others).context(|| STEP)
+}
+
+/// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
+/// if a map of this network is missing, or if one of the host ports or the owner exists.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch for another reason.
@@ -26,17 +41,22 @@ pub fn add_only(
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
-    gate: Gate,
 ) -> Result<bool, CniError> {
-    if !establish::is_complete(socket, plan, gate).context(|| STEP)? {
-        return Ok(false);
-    }
     let mut batch = Batch::new();
     change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
-    match batch.commit(socket) {
+    match batch.commit(socket).inspect_err(|error| undo_lost(socket, owner, error)) {
         // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
+    }
+}
+
+/// Removes the owner's host ports if the answer to the batch that adds them is lost.
+fn undo_lost(socket: &mut Socket, owner: &Attachment<'_>, error: &Error) {
+    if error.source.is_answer_lost()
+        && let Err(error) = delete(socket, owner, &[])
+    {
+        eprintln!("failed to undo the ADD: {error}");
     }
 }
 
@@ -89,9 +109,10 @@ fn replace_once(
             continue;
         }
         let holder = owner::describe(&element.label);
-        if !is_stale(socket, owner, plan, &element)? {
+        let sandbox = sandbox_of(socket, owner, plan, &element)?;
+        if sandbox != Sandbox::Gone {
             if !owner::is_of(&element.label, owner.container_id) {
-                return Err(taken(&element));
+                return Err(taken(&element, sandbox));
             }
             eprintln!("host port {} stays with {holder}", element.key);
             wanted.retain(|host_port| host_port.key != element.key);
@@ -112,31 +133,40 @@ fn replace_once(
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
     change::add(&mut batch, label, netns, &wanted);
-    Ok(batch.commit_at(socket, generation).map(|()| wanted))
+    let committed = batch.commit_at(socket, generation);
+    Ok(committed.inspect_err(|error| undo_lost(socket, owner, error)).map(|()| wanted))
 }
 
-/// Whether the container of an existing element is gone. True if the element's network has now assigned its
+/// The state of the container of an existing element. Gone if the element's network has now assigned its
 /// target address to this container, if its owner is not in the set of owners, or if the owner's network
 /// namespace is gone.
-fn is_stale(
+fn sandbox_of(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     plan: &Plan,
     element: &DnatElement,
-) -> Result<bool, CniError> {
+) -> Result<Sandbox, CniError> {
     let is_our_address = plan.host_ports.iter().any(|ours| ours.target.ip() == element.target.ip());
     if is_our_address
         && owner::is_on(&element.label, owner.network)
         && !owner::is_of(&element.label, owner.container_id)
     {
-        return Ok(true);
+        return Ok(Sandbox::Gone);
     }
-    let holder = list::owner(socket, &element.label).context(|| STEP)?;
-    Ok(holder.is_none_or(|holder| holder.metadata.is_some_and(|metadata| owner_metadata::is_gone(&metadata))))
+    let Some(holder) = list::owner(socket, &element.label).context(|| STEP)? else {
+        return Ok(Sandbox::Gone);
+    };
+    Ok(holder.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
 }
 
-fn taken(element: &DnatElement) -> CniError {
+fn taken(element: &DnatElement, sandbox: Sandbox) -> CniError {
     let holder = owner::describe(&element.label);
+    let mut details = format!("the host port leads to {}", element.target);
+    if sandbox == Sandbox::Unknown {
+        details += "; this process cannot tell whether the container still exists, because another mount \
+                    namespace has its network namespace: if it is gone, DEL of it or GC of its network \
+                    frees the host port";
+    }
     CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", element.key))
-        .with_details(format!("the host port leads to {}", element.target))
+        .with_details(details)
 }
