@@ -29,7 +29,7 @@ fn state(address: &Address) -> State {
     }
 }
 
-/// Waits until the kernel has found that nobody else on the network has one of these addresses.
+/// Waits until the kernel has found that no other host on the network has one of these addresses.
 ///
 /// # Errors
 /// Another host has one of the addresses, or DAD has not ended after 5 s.

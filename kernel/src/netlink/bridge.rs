@@ -38,7 +38,7 @@ const RANGE_END: u16 = 1 << 4;
 pub struct VlanFiltering {
     /// Whether the bridge filters.
     pub is_on: bool,
-    /// The VLAN of which each new port becomes an untagged member; 0 for none.
+    /// The native VLAN of each new port; 0 for none.
     pub default_pvid: u16,
 }
 

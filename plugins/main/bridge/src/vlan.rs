@@ -33,7 +33,7 @@ pub type Trunk = Option<Vec<Option<Item>>>;
 pub struct VlanConf {
     /// `vlan`; 0 for none.
     pub vlan: u16,
-    /// Whether a new bridge filters: one of the keys is there, and be it an empty `vlanTrunk`.
+    /// Whether a new bridge filters: one of the keys is there. An empty `vlanTrunk` is enough.
     pub wants_filtering: bool,
     /// The VLANs of the port, in ascending order. Exactly one is native: untagged frames belong to it.
     wanted: Vec<Vlans>,

@@ -65,7 +65,7 @@ fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, 
     Ok(gateway)
 }
 
-/// The link of this name. `None` if there is none.
+/// The link of this name. `None` if it does not exist.
 fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
     let found = socket.link(LinkId::Name(name)).context(|| format!("look up {name:?}"))?;
     if let Some(link) = &found {

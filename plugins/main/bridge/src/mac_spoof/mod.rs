@@ -76,7 +76,7 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
     deleted.context(|| "remove rules against MAC spoofing")
 }
 
-/// Deletes two chains, and the rules that jump to the first one. One round trip if there are none.
+/// Deletes two chains, and the rules that jump to the first one. One round trip if they do not exist.
 fn delete_chains(socket: &mut Socket, own: &Chains) -> Result<(), Error> {
     let names = [own.interface.as_str(), own.mac.as_str()];
     let found = chains(socket, &names.map(|name| (TABLE, name)))?;
