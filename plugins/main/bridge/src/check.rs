@@ -85,7 +85,7 @@ fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Res
     check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
     })?;
-    conf.vlan.check_bridge(&bridge)?;
+    conf.vlan.check_bridge(bridge)?;
     Ok(bridge)
 }
 
