@@ -5,9 +5,13 @@
 mod common;
 
 use common::{isolated, ruleset};
-use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::netlink::Mac;
+use ferrule_kernel::nftables::matches::{
+    End, address, family_of, input_interface, input_interface_of, source_mac,
+};
 use ferrule_kernel::nftables::{
-    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, chains, probe, rules,
+    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Rule, Table, Verdict, chains, probe,
+    rules,
 };
 
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
@@ -68,6 +72,27 @@ fn nft_prints_the_rules_that_were_added() {
             found.iter().map(|chain| chain.map(|chain| chain.uses)).collect::<Vec<_>>(),
             [Some(8), None]
         );
+    });
+}
+
+#[test]
+fn nft_prints_the_rules_of_a_bridge_table() {
+    isolated(|socket| {
+        let table = Table::new(Family::Bridge, "test");
+        let mac = Mac([2, 0, 0, 0, 0x12, 0x34]);
+        let from_port = [input_interface(CmpOp::Eq, "veth1").as_slice(), &verdict(Verdict::Return)].concat();
+        let from_mac = [source_mac(mac).as_slice(), &verdict(Verdict::Drop)].concat();
+        let mut batch = Batch::new();
+        batch.add_table(table, None).add_chain(table, "c", None, None);
+        batch.add_rule(table, "c", &from_port, None).add_rule(table, "c", &from_mac, None);
+        batch.commit(socket).unwrap();
+        let listed = "table bridge test {\n\tchain c {\n\t\tiifname \"veth1\" return\n\
+            \t\tether saddr 02:00:00:00:12:34 drop\n\t}\n}\n";
+        assert_eq!(ruleset(), listed);
+        let read: Vec<_> = rules(socket, table, "c").unwrap().iter().filter_map(Rule::decode).collect();
+        assert_eq!(input_interface_of(&read[0]).as_deref(), Some("veth1"));
+        assert_eq!(input_interface_of(&read[1]), None);
+        assert_eq!(read, [from_port, from_mac]);
     });
 }
 

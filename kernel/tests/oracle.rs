@@ -4,7 +4,8 @@
 //!
 //! netlink-packet-route does not decode RTM_GETMULTICAST, so that request is missing here. Attributes that it
 //! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
-//! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the hairpin mode (attribute 4, `IFLA_BRPORT_MODE`).
+//! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the settings of a bridge port (attributes 4,
+//! `IFLA_BRPORT_MODE`, and 33, `IFLA_BRPORT_ISOLATED`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,10 +13,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
-use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, filter, ifb, link, nsid, qdisc, route};
+use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -56,9 +58,11 @@ fn another_implementation_decodes_the_same_fields() {
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
 fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let mac = Mac([2, 0, 0, 0, 0, 9]);
-    let bridge = NewLink { kind: "bridge", name: "cni0", mac: Some(mac), ..NewLink::default() };
+    let cni0 = NewLink { kind: "bridge", name: "cni0", mac: Some(mac), ..NewLink::default() };
     let veth = NewLink { kind: "veth", name: "veth1", mtu: 1450, ..NewLink::default() };
     let end = NewLink { name: "eth0", mac: Some(mac), netns: Some(netns.as_fd()), ..veth };
+    let vlans =
+        [Vlans { first: 100, last: 100, flags: PVID | UNTAGGED }, Vlans { first: 200, last: 4094, flags: 0 }];
     let tbf = Tbf { rate: 5_000_000_000, limit: 300_000, buffer: 1_000, burst: Some(6_400) };
     let v4 = Route {
         dst: "10.1.0.0/16".parse().unwrap(),
@@ -120,13 +124,17 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [TxQueueLen(77)] })"#,
         ),
         (
-            NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..bridge }.request(),
+            link::set_master(3, 5),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [Controller(5)] })"#,
+        ),
+        (
+            NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..cni0 }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up | Promisc),
                change_mask: LinkFlags(Up | Promisc) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0,
                9]), Mtu(1450), LinkInfo([Kind(Bridge)])] })"#,
         ),
         (
-            NewLink { flags: IFF_UP, ..bridge }.request(),
+            NewLink { flags: IFF_UP, ..cni0 }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
                LinkInfo([Kind(Bridge)])] })"#,
@@ -148,9 +156,40 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS)] }), Mode(L2)]))])] })"#,
         ),
         (
-            link::set_hairpin(3, true),
+            PortSettings { hairpin: Some(true), isolated: None }.request(3),
             r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
                attributes: [ProtoInfoBridge([Other(DefaultNla { kind: 4, value: [1] })])] })"#,
+        ),
+        (
+            PortSettings { hairpin: Some(false), isolated: Some(true) }.request(3),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
+               attributes: [ProtoInfoBridge([Other(DefaultNla { kind: 4, value: [0] }), Other(DefaultNla {
+               kind: 33, value: [1] })])] })"#,
+        ),
+        (
+            bridge::new_filtering(&NewLink { flags: IFF_UP, ..cni0 }),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
+               change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
+               LinkInfo([Kind(Bridge), Data(Bridge([VlanFiltering(true)]))])] })"#,
+        ),
+        (
+            bridge::add_vlans(3, &vlans),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
+               attributes: [AfSpecBridge([Flags(Controller), VlanInfo(BridgeVlanInfo { flags:
+               BridgeVlanInfoFlags(Pvid | Untagged), vid: 100 }), VlanInfo(BridgeVlanInfo { flags:
+               BridgeVlanInfoFlags(RangeBegin), vid: 200 }), VlanInfo(BridgeVlanInfo { flags:
+               BridgeVlanInfoFlags(RangeEnd), vid: 4094 })])] })"#,
+        ),
+        (
+            bridge::delete_vlans(3, &vlans[..1]),
+            r#"0x1 DelLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
+               attributes: [AfSpecBridge([Flags(Controller), VlanInfo(BridgeVlanInfo { flags:
+               BridgeVlanInfoFlags(Pvid | Untagged), vid: 100 })])] })"#,
+        ),
+        (
+            bridge::list_vlans(),
+            r#"0x301 GetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 0 },
+               attributes: [ExtMask([BrvlanCompressed])] })"#,
         ),
         (
             ifb::create("bwp1", 1450),

@@ -5,20 +5,38 @@ use std::os::unix::fs::MetadataExt;
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::netlink::addr::{self, Address};
+use ferrule_kernel::netlink::addr::{self, Address, DAD_FAILED};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
 use crate::container::Container;
-use crate::ipam;
 use crate::plan::Plan;
 use crate::route::restore_attributes;
+use crate::{dad, ipam};
 
 /// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, MAC address, state,
 /// addresses and routes. Returns the link, and what `prevResult` says that it has.
 pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
+    inspect(call, kind, conf, true)
+}
+
+/// As [`container`], for an interface that ADD has left down.
+pub fn container_in_any_state(
+    call: &AddRequest<'_>,
+    kind: &str,
+    conf: &LinkConf,
+) -> Result<(Link, Plan), CniError> {
+    inspect(call, kind, conf, false)
+}
+
+fn inspect(
+    call: &AddRequest<'_>,
+    kind: &str,
+    conf: &LinkConf,
+    must_be_up: bool,
+) -> Result<(Link, Plan), CniError> {
     let netns = call.sandbox.netns()?;
     ipam::call(call.env, call.config, Verb::Check)?;
     let result = prev_result(call)?;
@@ -31,8 +49,9 @@ pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(
     let requests = [link::get(LinkId::Name(call.ifname)), addr::list(0)];
     let [found, present] = container.socket.request_each(requests);
     let link = link(found, kind, reported)?;
-    let present =
-        addr::read(present, link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+    let ifname = &link.name;
+    ensure(!must_be_up || link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
+    let present = addr::read(present, link.index).context(|| format!("list the addresses of {ifname:?}"))?;
     has_addresses("interface", &link, &present, &plan.addresses())?;
     routes(&mut container.socket, &plan.routes)?;
     Ok((link, plan))
@@ -80,7 +99,6 @@ fn link(answer: Answer, kind: &str, reported: &Interface) -> Result<Link, CniErr
     let link = found.ok_or_else(missing)?;
     ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
     mac("interface", &link, reported)?;
-    ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
     Ok(link)
 }
 
@@ -113,8 +131,10 @@ fn has_addresses(
 ) -> Result<(), CniError> {
     let name = &link.name;
     addresses.iter().try_for_each(|wanted| {
-        let is_present = present.iter().any(|address| address.network == *wanted);
-        ensure(is_present, || format!("{what} {name:?} does not have address {wanted}"))
+        let found = present.iter().find(|address| address.network == *wanted);
+        let missing = || CniError::internal(format!("{what} {name:?} does not have address {wanted}"));
+        let is_duplicate = found.ok_or_else(missing)?.flags & DAD_FAILED != 0;
+        if is_duplicate { Err(dad::duplicate_of(name, *wanted)) } else { Ok(()) }
     })
 }
 

@@ -21,6 +21,10 @@ use crate::steps::{Step, UndoStack};
 pub struct Container<'a> {
     netns: &'a Netns,
     ifname: &'a str,
+    /// What duplicate address detection (DAD) does with new IPv6 addresses: it is off unless this is true.
+    pub dad: bool,
+    /// Leaves the interface down.
+    pub keep_down: bool,
     /// A route netlink socket in the container's namespace.
     pub socket: Socket,
 }
@@ -29,7 +33,7 @@ impl<'a> Container<'a> {
     /// Opens the netlink socket in the namespace.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
         let socket = socket::route_in(netns)?;
-        Ok(Container { netns, ifname, socket })
+        Ok(Container { netns, ifname, dad: false, keep_down: false, socket })
     }
 
     /// The interface, if it exists.
@@ -38,22 +42,27 @@ impl<'a> Container<'a> {
         found.context(|| format!("look up {:?} in the container", self.ifname))
     }
 
-    /// Configures the interface with this ifindex, sets it up, and reads it back.
+    /// Configures the interface with this ifindex, sets it up unless [`Container::keep_down`] says otherwise, and
+    /// reads it back.
     ///
     /// Addresses are added before the link is set up, so that the kernel announces them (`arp_notify`).
     /// Routes are added after that: their next hops are reachable through the link only once it is up.
     pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
-        let ifname = self.ifname;
+        let (ifname, dad) = (self.ifname, self.dad);
         let addresses = plan.addresses();
-        enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6)))?;
+        enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6), dad))?;
         let mut steps = Vec::new();
         for address in &addresses {
-            // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
-            let flags = addr::NODAD | if plan.point_to_point { addr::NO_PREFIX_ROUTE } else { 0 };
+            // Usually no duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
+            let without_dad = if dad { 0 } else { addr::NODAD };
+            let flags = without_dad | if plan.point_to_point { addr::NO_PREFIX_ROUTE } else { 0 };
             let add = addr::add(index, *address, flags);
             steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
-        steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
+        if !self.keep_down {
+            let up = link::set_flags(index, IFF_UP, IFF_UP);
+            steps.push(Step::new(format!("failed to set {ifname:?} up"), up));
+        }
         for route in through_gateways(&plan.ips).iter().filter(|_| plan.point_to_point) {
             let what = format!("failed to add route '{} dev {ifname}'", route.dst);
             steps.push(Step::new(what, route::add(index, route)));
@@ -80,9 +89,13 @@ fn is_neighbour(next_hop: IpAddr, ips: &[IpConfig]) -> bool {
 
 /// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 lacks the IPv6
 /// ones; that is an error only if there is an IPv6 address.
-fn set_sysctls(ifname: &str, has_ipv6: bool) -> Result<(), CniError> {
+fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool) -> Result<(), CniError> {
     let ipv6 = |link: &str, setting: &str| format!("net/ipv6/conf/{link}/{setting}");
-    let _ = sysctl::write(&ipv6(ifname, "accept_dad"), "0");
+    if dad {
+        // Enhanced DAD (RFC 7527) tells its own probes, which a bridge may send back, from another host's.
+        let _ = sysctl::write(&ipv6(ifname, "enhanced_dad"), "1");
+    }
+    let _ = sysctl::write(&ipv6(ifname, "accept_dad"), if dad { "1" } else { "0" });
     let _ = sysctl::write(&format!("net/ipv4/conf/{ifname}/arp_notify"), "1");
     if !has_ipv6 {
         return Ok(());

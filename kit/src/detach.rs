@@ -3,11 +3,16 @@
 
 use cni_common::plugin::{Attachment, DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Failures};
+use ferrule_kernel::netlink::Socket;
 
 use crate::{ipam, masquerade, socket, veth};
 
-/// Removes the masquerading rules and the pair, and calls IPAM DEL.
-pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+/// Removes the masquerading rules and the pair, and calls IPAM DEL. `delete_rules` deletes the plugin's other nf_tables
+/// rules of the attachment.
+pub fn del(
+    call: &DelRequest<'_>,
+    delete_rules: impl FnOnce(&mut Socket, &Attachment<'_>) -> Result<(), CniError>,
+) -> Result<(), CniError> {
     let attachment = Attachment::from(call);
     let mut failures = Failures::default();
     // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
@@ -15,6 +20,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let mut netfilter = failures.keep(socket::netfilter());
     if let Some(netfilter) = &mut netfilter {
         failures.keep(masquerade::delete(netfilter, &attachment));
+        failures.keep(delete_rules(netfilter, &attachment));
     }
     failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
     // After the link: IPAM may give the address to another container at once, so no link may still have it.
@@ -24,12 +30,17 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
 }
 
 /// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has already removed
-/// their links with their namespaces.
-pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+/// their links with their namespaces. `collect_rules` removes the plugin's other nf_tables rules on the network.
+pub fn gc(
+    call: &GcRequest<'_>,
+    collect_rules: impl FnOnce(&mut Socket, &str) -> Result<(), CniError>,
+) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let collected = socket::netfilter()
-        .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
-    failures.keep(collected);
+    if let Some(mut netfilter) = failures.keep(socket::netfilter()) {
+        let network = call.config.name();
+        failures.keep(masquerade::gc(&mut netfilter, network, call.valid));
+        failures.keep(collect_rules(&mut netfilter, network));
+    }
     failures.keep(ipam::call(call.env, call.config, Verb::Gc));
     failures.into_result()
 }

@@ -57,7 +57,8 @@ impl Plan {
     }
 }
 
-fn interface(link: &Link, sandbox: &str) -> Interface {
+/// The link as a result reports it; `sandbox` is empty for a link on the host.
+pub fn interface(link: &Link, sandbox: &str) -> Interface {
     Interface {
         name: link.name.clone(),
         mac: link.mac.to_string(),

@@ -14,6 +14,10 @@ fn row(plugin: &'static str, keys: Value, text: &str) -> Row {
     (plugin, keys, "1.0.0", text.to_owned())
 }
 
+fn trunk(item: Value, text: &str) -> Row {
+    row("bridge", json!({"vlanTrunk": [item]}), text)
+}
+
 fn bandwidth(keys: Value, text: &str) -> Row {
     row("bandwidth", keys, text)
 }
@@ -57,6 +61,18 @@ fn rows() -> Vec<Row> {
             "bridge",
             json!({"hairpinMode": true, "promiscMode": true}),
             "cannot set hairpin mode and promiscuous mode at the same time",
+        ),
+        row("bridge", json!({"vlan": 4095}), "invalid VLAN ID 4095 (must be between 0 and 4094)"),
+        trunk(json!({"minID": 0, "maxID": 9}), "incorrect trunk minID parameter"),
+        trunk(json!({"minID": 1, "maxID": 4095}), "incorrect trunk maxID parameter"),
+        trunk(json!({"id": 0}), "incorrect trunk id parameter"),
+        trunk(json!({"minID": 9, "maxID": 8}), "minID is greater than maxID in trunk parameter"),
+        trunk(json!({"maxID": 8}), "minID and maxID should be configured simultaneously, minID is missing"),
+        trunk(json!({"minID": 8}), "minID and maxID should be configured simultaneously, maxID is missing"),
+        row(
+            "bridge",
+            json!({"disableContainerInterface": true, "ipam": {"type": "host-local"}}),
+            "cannot use IPAM when DisableContainerInterface flag is set",
         ),
         bandwidth(json!({"ingressBurst": 123}), "if burst is set, rate must also be set"),
         bandwidth(json!({"egressRate": 0, "egressBurst": 123}), "if burst is set, rate must also be set"),

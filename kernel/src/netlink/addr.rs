@@ -30,6 +30,8 @@ const IFA_FLAGS: u16 = 8;
 pub const NODAD: u32 = 0x02;
 /// `IFA_F_DADFAILED`: duplicate address detection found another host with this address.
 pub const DAD_FAILED: u32 = 0x08;
+/// `IFA_F_TENTATIVE`: duplicate address detection has not ended, or has failed.
+pub const TENTATIVE: u32 = 0x40;
 
 /// `IFA_F_NOPREFIXROUTE`: add no route to the address's subnet. For IPv4 since Linux 4.16; older kernels ignore it.
 pub const NO_PREFIX_ROUTE: u32 = 0x200;

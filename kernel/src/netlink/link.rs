@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
+use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
 use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
@@ -14,9 +15,9 @@ use super::socket::{Answer, Socket};
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
+pub(super) const RTM_DELLINK: u16 = 17;
 pub(super) const RTM_GETLINK: u16 = 18;
-const RTM_SETLINK: u16 = 19;
+pub(super) const RTM_SETLINK: u16 = 19;
 
 /// Length of `struct ifinfomsg`.
 const IFINFO: usize = 16;
@@ -26,7 +27,6 @@ const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
-const IFLA_PROTINFO: u16 = 12;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
@@ -38,19 +38,16 @@ const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
+pub(super) const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_NETKIT_PEER_INFO: u16 = 1;
 const IFLA_NETKIT_MODE: u16 = 5;
 /// `NETKIT_L2`: the ends have MAC addresses, like those of a veth.
 const NETKIT_L2: u32 = 0;
-const IFLA_BRPORT_MODE: u16 = 4;
 
 /// `RTEXT_FILTER_SKIP_STATS`: omit the counters, which we do not read.
 pub(super) const SKIP_STATS: u32 = 1 << 3;
-/// `AF_BRIDGE`
-const AF_BRIDGE: u8 = 7;
 
 /// `IFF_UP`
 pub const IFF_UP: u32 = 0x1;
@@ -101,8 +98,10 @@ pub struct Link {
     pub alias: String,
     /// The largest GSO packet in bytes (`gso_max_size`); 0 if the kernel does not report it.
     pub gso_max: u32,
-    /// For a bridge port: whether hairpin mode is on.
-    pub hairpin: bool,
+    /// For a bridge port: its settings.
+    pub port: PortSettings,
+    /// For a bridge: its VLAN filtering; `None` if the kernel was built without it.
+    pub vlan_filtering: Option<VlanFiltering>,
 }
 
 impl Link {
@@ -168,6 +167,11 @@ pub fn set_tx_queue_len(index: u32, len: u32) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_TXQLEN, len)
 }
 
+/// A request that makes the link with this index a port of `master`, also an index.
+pub fn set_master(index: u32, master: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_MASTER, master)
+}
+
 /// A link to make.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewLink<'a> {
@@ -194,7 +198,7 @@ impl NewLink<'_> {
     }
 
     /// `data` adds the attributes of the kind (`IFLA_INFO_DATA`).
-    fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
+    pub(super) fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
         let header = ifinfo(0, 0, self.flags, self.flags);
         let message = self.attributes(Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &header));
         message.nest(IFLA_LINKINFO, |info| data(info.attr_text(IFLA_INFO_KIND, self.kind)))
@@ -246,13 +250,6 @@ fn peer_info(data: Message, kind: u16, peer: &NewLink<'_>, more: impl Fn(Message
     data.nest_behind(kind, &header, |message| more(peer.attributes(message)))
 }
 
-/// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the
-/// port from which it came.
-pub fn set_hairpin(port: u32, hairpin: bool) -> Message {
-    Message::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, port, 0, 0))
-        .nest(IFLA_PROTINFO, |info| info.attr(IFLA_BRPORT_MODE, &[u8::from(hairpin)]))
-}
-
 /// The link in the answer to [`get`]. `None` if it does not exist.
 pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
     match answer {
@@ -278,8 +275,10 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
-                let port = find_attr(value, IFLA_INFO_SLAVE_DATA).unwrap_or_default();
-                link.hairpin = find_attr(port, IFLA_BRPORT_MODE).is_some_and(|mode| mode.first() == Some(&1));
+                link.port =
+                    find_attr(value, IFLA_INFO_SLAVE_DATA).map(PortSettings::parse).unwrap_or_default();
+                let bridge = find_attr(value, IFLA_INFO_DATA).filter(|_| link.kind == "bridge");
+                link.vlan_filtering = bridge.and_then(vlan_filtering);
             }
             _ => {}
         }

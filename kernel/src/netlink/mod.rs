@@ -8,6 +8,7 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
+pub mod bridge;
 mod error;
 pub mod filter;
 pub mod ifb;

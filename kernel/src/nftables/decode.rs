@@ -36,7 +36,7 @@ fn one_of<T: Copy>(all: &[T], number: impl Fn(T) -> u32, wanted: u32) -> Option<
 const META_KEYS: [MetaKey; 5] =
     [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark];
 const CT_KEYS: [CtKey; 2] = [CtKey::Direction, CtKey::Status];
-const BASES: [PayloadBase; 2] = [PayloadBase::Network, PayloadBase::Transport];
+const BASES: [PayloadBase; 3] = [PayloadBase::Link, PayloadBase::Network, PayloadBase::Transport];
 const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
 
 impl RawExpr {

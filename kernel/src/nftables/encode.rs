@@ -133,6 +133,7 @@ impl PayloadBase {
     /// `enum nft_payload_bases`.
     pub(super) const fn number(self) -> u32 {
         match self {
+            PayloadBase::Link => 0,
             PayloadBase::Network => 1,
             PayloadBase::Transport => 2,
         }

@@ -59,6 +59,8 @@ pub const FULLY_RANDOM: u32 = 1 << 4;
 /// The header from whose start a `payload` expression counts its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadBase {
+    /// The Ethernet header.
+    Link,
     /// The IP header.
     Network,
     /// The TCP, UDP or SCTP header.

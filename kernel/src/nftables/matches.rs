@@ -7,6 +7,12 @@ use ipnetwork::IpNetwork;
 
 use super::expr::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, PayloadBase, Register};
 use crate::ip::{IpFamily, octets};
+use crate::netlink::Mac;
+
+/// `IFNAMSIZ`: the size of an interface name with its terminating zeros.
+const INTERFACE_NAME: usize = 16;
+/// The offset of the source address in an Ethernet header.
+const SOURCE_MAC: u32 = 6;
 
 /// Source or destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +67,49 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     }
     exprs.push(Expr::Cmp { register: Register::R1, op, value });
     exprs
+}
+
+/// Whether these expressions match packets by this address, and nothing else. Also recognises the form of
+/// older versions of iptables-nft, which apply a mask to every network.
+pub fn is_address(exprs: &[Expr], end: End, op: CmpOp, network: IpNetwork) -> bool {
+    if exprs == address(end, op, network) {
+        return true;
+    }
+    let [Expr::Payload { base: PayloadBase::Network, offset, len, .. }, Expr::Bitwise { mask, xor, .. }, cmp] =
+        exprs
+    else {
+        return false;
+    };
+    let is_compared =
+        matches!(cmp, Expr::Cmp { op: is, value, .. } if *is == op && *value == octets(network.network()));
+    (*offset, *len) == end.position(IpFamily::of(network.ip()))
+        && *mask == octets(network.mask())
+        && xor.iter().all(|byte| *byte == 0)
+        && is_compared
+}
+
+/// `iifname NAME` or `iifname != NAME`: the packet arrived at the interface of this name.
+pub fn input_interface(op: CmpOp, name: &str) -> [Expr; 2] {
+    let mut value = name.as_bytes().to_vec();
+    value.resize(INTERFACE_NAME, 0);
+    [Expr::Meta { key: MetaKey::IifName, to: Register::R1 }, Expr::Cmp { register: Register::R1, op, value }]
+}
+
+/// The name in the first two expressions, if they are those of [`input_interface`] with [`CmpOp::Eq`].
+pub fn input_interface_of(exprs: &[Expr]) -> Option<String> {
+    let [Expr::Meta { key: MetaKey::IifName, .. }, Expr::Cmp { op: CmpOp::Eq, value, .. }, ..] = exprs else {
+        return None;
+    };
+    let name = value.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// `ether saddr MAC`: the frame's source address is this one. For tables of the bridge family.
+pub fn source_mac(mac: Mac) -> [Expr; 2] {
+    [
+        Expr::Payload { base: PayloadBase::Link, offset: SOURCE_MAC, len: 6, to: Register::R1 },
+        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: mac.0.to_vec() },
+    ]
 }
 
 /// `fib daddr type local`: the destination is an address of this host.
@@ -129,6 +178,18 @@ mod tests {
         assert_eq!(destination("fd00::1/64"), [load(24, 8), cmp(Neq, &[0xfd, 0, 0, 0, 0, 0, 0, 0])]);
         assert_eq!(destination("ff00::/8"), [load(24, 1), cmp(Neq, &[0xff])]);
         assert_eq!(destination("fd00::/50").len(), 3);
+    }
+
+    #[test]
+    fn an_address_is_recognised_with_and_without_a_mask() {
+        let network: IpNetwork = "10.0.3.7/24".parse().unwrap();
+        let is = |exprs: &[Expr]| is_address(exprs, End::Destination, CmpOp::Eq, network);
+        let masked = [load(16, 4), mask(&[255, 255, 255, 0]), cmp(CmpOp::Eq, &[10, 0, 3, 0])];
+        assert!(is(&masked) && is(&[load(16, 3), cmp(CmpOp::Eq, &[10, 0, 3])]));
+        assert!(!is(&[load(12, 4), masked[1].clone(), masked[2].clone()]));
+        assert!(!is(&[load(16, 4), mask(&[255, 255, 0, 0]), masked[2].clone()]));
+        assert!(!is(&[masked[0].clone(), masked[1].clone(), cmp(CmpOp::Neq, &[10, 0, 3, 0])]));
+        assert!(!is(&masked[..2]) && !is(&[]));
     }
 
     #[test]

@@ -176,10 +176,24 @@ fn read_expr(element: &[u8]) -> RawExpr {
     }
 }
 
+impl RawExpr {
+    /// The name of the iptables match (`-m NAME`), if the expression carries one.
+    fn match_name(&self) -> Option<String> {
+        (self.name == "match").then(|| find_attr(&self.data, MATCH_NAME).map(text))?
+    }
+}
+
 impl Rule {
     /// The decoded expressions. `None` if the rule contains an expression that [`Expr`] does not model.
     pub fn decode(&self) -> Option<Vec<Expr>> {
         self.expressions.iter().map(RawExpr::decode).collect()
+    }
+
+    /// As [`Rule::decode`], without what does not change the rule's effect: counters, and comments of iptables.
+    pub fn effect(&self) -> Option<Vec<Expr>> {
+        let is_comment = |expr: &RawExpr| expr.match_name().is_some_and(|name| name == "comment");
+        let effective = self.expressions.iter().filter(|expr| expr.name != "counter" && !is_comment(expr));
+        effective.map(RawExpr::decode).collect()
     }
 
     /// Whether the rule has an expression with this name.
@@ -198,10 +212,7 @@ impl Rule {
 
     /// The text of `-m comment` in a rule of iptables-nft, which stores it as a `match` expression.
     pub fn compat_comment(&self) -> Option<String> {
-        let is_comment = |expr: &&RawExpr| {
-            expr.name == "match"
-                && find_attr(&expr.data, MATCH_NAME).is_some_and(|name| text(name) == "comment")
-        };
+        let is_comment = |expr: &&RawExpr| expr.match_name().is_some_and(|name| name == "comment");
         let expr = self.expressions.iter().find(is_comment)?;
         find_attr(&expr.data, MATCH_INFO).map(text)
     }
@@ -281,5 +292,6 @@ mod tests {
         let expr = RawExpr { name: "match".to_owned(), data: data.finish(0, 0).unwrap()[16..].to_vec() };
         let rule = Rule { expressions: vec![expr], ..Rule::default() };
         assert_eq!(rule.compat_comment().as_deref(), Some("name: \"net\" id: \"one\""));
+        assert_eq!(rule.effect(), Some(Vec::new()));
     }
 }

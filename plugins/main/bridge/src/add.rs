@@ -7,18 +7,20 @@ use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kit::container::Container;
-use ferrule_kit::plan::Plan;
-use ferrule_kit::steps::{Step, UndoStack};
-use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
+use ferrule_kit::plan::{Plan, interface};
+use ferrule_kit::steps::UndoStack;
+use ferrule_kit::{address_wait, dad, ipam, masquerade, socket, sysctl, veth};
+use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, plan};
+use crate::{device, mac_spoof, plan, port, vlan_gateway};
 
 /// Attaches the container to the bridge.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = ipam::of_add(call)?;
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
+    (container.dad, container.keep_down) = (conf.dad, conf.container_down);
     veth::check_name(&mut container, &Attachment::from(call))?;
     ipam::add(ipam.as_ref(), call, |assigned| {
         attach(call, &conf, &mut container, plan::new(&conf, assigned)?)
@@ -37,10 +39,7 @@ fn attach(
     let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
-    if conf.hairpin {
-        let hairpin = link::set_hairpin(port.index, true);
-        undo.run(&mut host, vec![Step::new(format!("set hairpin mode of {:?}", port.name), hairpin)])?;
-    }
+    undo.run(&mut host, port::setup(conf, &bridge, &port))?;
     let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
     connected.inspect_err(|_| undo.undo(&mut host))
 }
@@ -57,16 +56,56 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
-    let (port, bridge, present) = device::settle(host, port, bridge)?;
+    let (port, bridge, present) = device::settle(host, port, bridge, !conf.container_down)?;
+    port::check_isolation(&port, conf)?;
+    let mut vlan_gateway = None;
     if conf.is_gateway && !addresses.is_empty() {
         let gateways = plan::gateways(&plan.ips);
-        device::ensure_gateways(host, &bridge, &present, &gateways, conf.force_address)?;
+        if conf.vlan.vlan == 0 {
+            device::ensure_gateways(host, &bridge, &present, &gateways, conf.force_address)?;
+        } else {
+            vlan_gateway = Some(vlan_gateway::ensure(host, &bridge, conf, &gateways)?);
+        }
         sysctl::ensure_forwarding(&addresses)?;
-        address_wait::wait(host, bridge.index, &gateways);
+        let link = vlan_gateway.as_ref().unwrap_or(&bridge);
+        address_wait::wait(host, link.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
-    if conf.ip_masq {
-        masquerade::add(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
+    if conf.dad {
+        dad::wait(&mut container.socket, &end, &addresses)?;
     }
-    Ok(plan.result(call, &[&bridge, &port], &end))
+    add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
+    let mut result = plan.result(call, &[&bridge, &port], &end);
+    result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));
+    Ok(result)
+}
+
+/// Adds the firewall rules of the attachment: all of them or none.
+fn add_rules(
+    conf: &Conf,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+    port: &Link,
+    container: &Link,
+) -> Result<(), CniError> {
+    if conf.ip_masq.is_none() && !conf.mac_spoof_check {
+        return Ok(());
+    }
+    let mut socket = socket::netfilter()?;
+    let spoof = |socket: &mut Socket| match conf.mac_spoof_check {
+        true => mac_spoof::add(socket, attachment, &port.name, container.mac),
+        false => Ok(()),
+    };
+    let masquerade = |socket: &mut Socket| match conf.ip_masq {
+        Some(backend) => masquerade::add(socket, backend, attachment, addresses),
+        None => Ok(()),
+    };
+    let added = spoof(&mut socket).and_then(|()| masquerade(&mut socket));
+    added.inspect_err(|_| {
+        if conf.mac_spoof_check
+            && let Err(error) = mac_spoof::delete(&mut socket, attachment)
+        {
+            eprintln!("failed to undo a failed ADD: {error}");
+        }
+    })
 }

@@ -6,14 +6,16 @@ use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{CniError, Context, Interface};
 use ferrule_kernel::netlink::{Link, LinkId, link};
 use ferrule_kit::{check, masquerade, socket, sysctl, veth};
+use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::{device, plan};
+use crate::{device, mac_spoof, plan, port, vlan_gateway};
 
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
-    let (container, plan) = check::container(call, veth::KIND, &conf.link)?;
+    let check_container = if conf.container_down { check::container_in_any_state } else { check::container };
+    let (container, plan) = check_container(call, veth::KIND, &conf.link)?;
     let result = check::prev_result(call)?;
     let addresses = plan.addresses();
 
@@ -32,13 +34,37 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         found.push((interface, link));
     }
     let bridge = check_bridge(&conf, &found)?;
-    check_port(&conf, &found, bridge, &container)?;
+    let port = check_port(&conf, &found, bridge, &container)?;
+    port::check_vlans(&mut host, bridge, port, &conf)?;
     if conf.is_gateway {
-        check::addresses(&mut host, "bridge", bridge, &plan::gateways(&plan.ips))?;
+        let gateways = plan::gateways(&plan.ips);
+        if conf.vlan.vlan != 0 && !gateways.is_empty() {
+            let link = vlan_gateway::check(&mut host, bridge, &conf)?;
+            check::addresses(&mut host, "gateway", &link, &gateways)?;
+        } else {
+            check::addresses(&mut host, "bridge", bridge, &gateways)?;
+        }
         sysctl::check_forwarding(&addresses)?;
     }
-    if conf.ip_masq {
-        masquerade::ensure(&Attachment::from(call), &addresses)?;
+    check_rules(&conf, &Attachment::from(call), &addresses, port, &container)
+}
+
+fn check_rules(
+    conf: &Conf,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+    port: &Link,
+    container: &Link,
+) -> Result<(), CniError> {
+    if conf.ip_masq.is_none() && !conf.mac_spoof_check {
+        return Ok(());
+    }
+    let mut socket = socket::netfilter()?;
+    if conf.mac_spoof_check {
+        mac_spoof::check(&mut socket, attachment, &port.name, container.mac)?;
+    }
+    if conf.ip_masq.is_some() {
+        masquerade::ensure(&mut socket, attachment, addresses)?;
     }
     Ok(())
 }
@@ -57,31 +83,32 @@ fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Res
     check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
     })?;
+    conf.vlan.check_bridge(bridge)?;
     Ok(bridge)
 }
 
-/// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up.
-fn check_port(
+/// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up. Returns
+/// it.
+fn check_port<'l>(
     conf: &Conf,
-    found: &[(&Interface, Option<Link>)],
+    found: &'l [(&Interface, Option<Link>)],
     bridge: &Link,
     container: &Link,
-) -> Result<(), CniError> {
+) -> Result<&'l Link, CniError> {
     for (reported, link) in found {
         let is_peer = |link: &&Link| link.kind == veth::KIND && link.peer == Some(container.index);
         let Some(port) = link.as_ref().filter(is_peer) else { continue };
-        let (name, is, wanted) = (&port.name, port.hairpin, conf.hairpin);
         if container.peer != Some(port.index) {
             continue;
         }
+        let name = &port.name;
         check::ensure(port.master == Some(bridge.index), || {
             format!("{name:?} is not a port of bridge {:?}", bridge.name)
         })?;
         check::ensure(port.is_up(), || format!("bridge port {name:?} is down"))?;
-        check::ensure(is == wanted, || {
-            format!("bridge port {name:?} has hairpin mode {is}, configuration says {wanted}")
-        })?;
-        return check::mac("interface", port, reported);
+        port::check(port, conf)?;
+        check::mac("interface", port, reported)?;
+        return Ok(port);
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))
 }

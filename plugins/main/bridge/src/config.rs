@@ -1,9 +1,13 @@
 //! Decodes and checks the network configuration.
 
 use cni_common::spec::ident::check_ifname;
-use cni_common::spec::{CniError, Code, Json, NetConf};
+use cni_common::spec::{CniError, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
+use ferrule_kit::masquerade::Backend;
 use serde::Deserialize;
+
+use crate::vlan::{Trunk, VlanConf};
+use crate::vlan_gateway;
 
 /// The bridge's name if the configuration has none.
 const DEFAULT_BRIDGE: &str = "cni0";
@@ -19,12 +23,22 @@ pub struct Conf {
     pub is_default_gateway: bool,
     /// Replace a bridge address whose subnet overlaps a gateway's subnet.
     pub force_address: bool,
-    /// Masquerade traffic that leaves the container's subnet.
-    pub ip_masq: bool,
+    /// Masquerade traffic that leaves the container's subnet, with this backend.
+    pub ip_masq: Option<Backend>,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin: bool,
+    /// Duplicate address detection in the container.
+    pub dad: bool,
+    /// Leave the container's interface down.
+    pub container_down: bool,
+    /// Drop frames from the container that do not have its MAC address.
+    pub mac_spoof_check: bool,
+    /// Isolation of the port: the bridge forwards no frame between two isolated ports.
+    pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
     pub promiscuous: bool,
+    /// The VLANs of the port.
+    pub vlan: VlanConf,
     /// The keys that all interface plugins have. The MTU is that of the veth pair and of a new bridge.
     pub link: LinkConf,
 }
@@ -37,61 +51,29 @@ struct Wire {
     is_default_gateway: bool,
     force_address: bool,
     ip_masq: bool,
+    ip_masq_backend: Option<String>,
     hairpin_mode: bool,
     promisc_mode: bool,
-
-    ip_masq_backend: Option<Json>,
-    vlan: Option<Json>,
-    vlan_trunk: Option<Json>,
-    /// Decoded for its type alone: it changes what `vlan` and `vlanTrunk` do, and those are refused.
-    #[serde(rename = "preserveDefaultVlan")]
-    _preserve_default_vlan: bool,
-    macspoofchk: Option<Json>,
-    enabledad: Option<Json>,
-    disable_container_interface: Option<Json>,
-    port_isolation: Option<Json>,
-}
-
-impl Wire {
-    /// The reference's keys that this plugin does not support: name, configured value, and the value that
-    /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 7] {
-        [
-            ("ipMasqBackend", &self.ip_masq_backend, "\"nftables\""),
-            ("vlan", &self.vlan, "0"),
-            ("vlanTrunk", &self.vlan_trunk, "[]"),
-            ("macspoofchk", &self.macspoofchk, "false"),
-            ("enabledad", &self.enabledad, "false"),
-            ("disableContainerInterface", &self.disable_container_interface, "false"),
-            ("portIsolation", &self.port_isolation, "false"),
-        ]
-    }
-
-    fn refuse_unsupported(&self) -> Result<(), CniError> {
-        for (key, value, off) in self.unsupported() {
-            let Some(value) = value else { continue };
-            let text = serde_json::to_string(value).unwrap_or_default();
-            if text != off && text != "\"\"" && text != "[]" {
-                let msg = format!("unsupported field {key:?} with value {text}");
-                return Err(CniError::new(Code::UnsupportedField, msg));
-            }
-        }
-        Ok(())
-    }
+    port_isolation: bool,
+    enabledad: bool,
+    macspoofchk: bool,
+    disable_container_interface: bool,
+    vlan: i64,
+    vlan_trunk: Trunk,
+    preserve_default_vlan: bool,
 }
 
 impl Conf {
     /// Reads the configuration and CNI_ARGS.
     ///
     /// # Errors
-    /// - Code 2: an unsupported key of the reference has a value that enables it.
     /// - Code 4: CNI_ARGS is invalid.
     /// - Code 6: the configuration cannot be decoded.
     /// - Code 7: a decoded value is invalid.
     pub fn read(config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let link: LinkKeys = config.decode()?;
-        wire.refuse_unsupported()?;
+        let vlan = VlanConf::new(wire.vlan, wire.vlan_trunk, wire.preserve_default_vlan)?;
         let invalid = CniError::invalid_config;
         let bridge = if wire.bridge.is_empty() { DEFAULT_BRIDGE } else { &wire.bridge };
         check_ifname(bridge)
@@ -99,14 +81,30 @@ impl Conf {
         if wire.hairpin_mode && wire.promisc_mode {
             return Err(invalid("cannot set hairpin mode and promiscuous mode at the same time".to_owned()));
         }
+        if wire.disable_container_interface && config.ipam_type()?.is_some() {
+            return Err(invalid("cannot use IPAM when DisableContainerInterface flag is set".to_owned()));
+        }
+        let is_gateway = wire.is_gateway || wire.is_default_gateway;
+        if is_gateway && vlan.vlan != 0 && config.ipam_type()?.is_some() {
+            let name = vlan_gateway::name(bridge, vlan.vlan);
+            check_ifname(&name).map_err(|error| {
+                invalid(format!("gateway of the VLAN: {}", error.msg)).with_details(&name)
+            })?;
+        }
+        let backend = Backend::parse(wire.ip_masq_backend.as_deref().unwrap_or_default())?;
         Ok(Conf {
             bridge: bridge.to_owned(),
-            is_gateway: wire.is_gateway || wire.is_default_gateway,
+            is_gateway,
             is_default_gateway: wire.is_default_gateway,
             force_address: wire.force_address,
-            ip_masq: wire.ip_masq,
+            ip_masq: wire.ip_masq.then_some(backend),
             hairpin: wire.hairpin_mode,
+            dad: wire.enabledad,
+            container_down: wire.disable_container_interface,
+            mac_spoof_check: wire.macspoofchk,
+            port_isolation: wire.port_isolation,
             promiscuous: wire.promisc_mode,
+            vlan,
             link: link.check(cni_args)?,
         })
     }
@@ -114,6 +112,8 @@ impl Conf {
 
 #[cfg(test)]
 mod tests {
+    use cni_common::spec::Code;
+
     use super::*;
 
     fn read(keys: &str) -> Result<Conf, CniError> {
@@ -133,36 +133,6 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_keys_are_refused_by_name() {
-        for (key, value) in [
-            ("vlan", "100"),
-            ("vlanTrunk", r#"[{"id":1}]"#),
-            ("macspoofchk", "true"),
-            ("enabledad", "true"),
-            ("disableContainerInterface", "true"),
-            ("portIsolation", "true"),
-            ("ipMasqBackend", r#""iptables""#),
-            ("vlan", r#""x""#),
-            ("VLAN", "5"),
-        ] {
-            let error = read(&format!(r#","{key}":{value}"#)).unwrap_err();
-            assert_eq!(error.code, Code::UnsupportedField, "{key}");
-            let lowercase = error.msg.to_lowercase();
-            assert!(lowercase.contains(&key.to_lowercase()) && error.msg.contains(value), "{}", error.msg);
-        }
-    }
-
-    #[test]
-    fn unsupported_keys_may_be_off() {
-        let off = r#","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
-            "disableContainerInterface":false,"portIsolation":null,"ipMasqBackend":"nftables""#;
-        assert!(read(off).is_ok());
-        assert!(read(r#","ipMasqBackend":"","vlanTrunk":null"#).is_ok());
-        // Without `vlan` it asks for nothing.
-        assert!(read(r#","preserveDefaultVlan":true"#).is_ok());
-    }
-
-    #[test]
     fn invalid_values() {
         for (keys, part) in [
             (r#","bridge":"a b""#, "bridge: interface name contains"),
@@ -172,6 +142,16 @@ mod tests {
                 "cannot set hairpin mode and promiscuous mode at the same time",
             ),
             (r#","mtu":67"#, "invalid mtu 67"),
+            (
+                r#","disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
+                "cannot use IPAM when DisableContainerInterface flag is set",
+            ),
+            (r#","VLAN":4095"#, "invalid VLAN ID 4095"),
+            (
+                r#","bridge":"a-long-name","vlan":4000,"isGateway":true,"ipam":{"type":"x"}"#,
+                "gateway of the VLAN: interface name is too long",
+            ),
+            (r#","ipMasqBackend":"x""#, "unknown ipmasq backend \"x\""),
         ] {
             let error = read(keys).unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig, "{keys}");

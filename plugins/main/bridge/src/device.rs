@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, bridge};
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -37,12 +37,13 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
 }
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
-/// MAC address if it has none.
+/// MAC address if it has none. A new bridge filters VLANs if the configuration has any.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let Some(mut bridge) = find(socket, name)? else {
         return create(socket, conf);
     };
+    conf.vlan.check_bridge(&bridge)?;
     let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
     let wanted = flags(conf);
@@ -66,14 +67,25 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let mac = Some(Mac::random().context(step)?);
     let (mtu, flags) = (conf.link.mtu, flags(conf));
     let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
-    let [made, found] = socket.request_each([bridge.request(), link::get(LinkId::Name(name))]);
-    // EEXIST: a concurrent ADD created the bridge first.
-    if let Err(error) = made
-        && error.errno != Errno::EEXIST
-    {
-        return Err(error).context(step);
+    let wants_filtering = conf.vlan.wants_filtering;
+    let mut make = |request| socket.request_each([request, link::get(LinkId::Name(name))]);
+    let [mut made, mut found] =
+        make(if wants_filtering { bridge::new_filtering(&bridge) } else { bridge.request() });
+    let lacks_filtering = wants_filtering && matches!(&made, Err(error) if error.errno == Errno::EOPNOTSUPP);
+    if lacks_filtering && conf.vlan.needs_filtering() {
+        return Err(conf.vlan.unsupported());
+    }
+    if lacks_filtering {
+        [made, found] = make(bridge.request());
+    }
+    match made {
+        Ok(_) => {}
+        // A concurrent ADD created the bridge first.
+        Err(error) if error.errno == Errno::EEXIST => {}
+        Err(error) => return Err(error).context(step),
     }
     let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
+    conf.vlan.check_bridge(&bridge)?;
     ferrule_kit::sysctl::ignore_router_advertisements(name);
     // The bridge gets its link-local address with its first port.
     ferrule_kit::sysctl::skip_duplicate_address_detection(name);
@@ -144,7 +156,8 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Waits until the port is operational. Returns the port and the bridge, read again, and the bridge's addresses.
+/// Waits until the port is operational, if it can be: it cannot if the container's interface is down. Returns the
+/// port and the bridge, read again, and the bridge's addresses.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
@@ -152,6 +165,7 @@ pub fn settle(
     socket: &mut Socket,
     port: &Link,
     bridge: &Link,
+    must_operate: bool,
 ) -> Result<(Link, Link, Vec<Address>), CniError> {
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
@@ -165,7 +179,7 @@ pub fn settle(
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
             return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
-        if port_now.operstate == OPER_UP {
+        if port_now.operstate == OPER_UP || !must_operate {
             let list = || format!("list the addresses of {:?}", bridge.name);
             let addresses = addr::read(addresses, bridge.index).context(list)?;
             return Ok((port_now, bridge_now, addresses));

@@ -1,8 +1,9 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
-//! touches the kernel. [`add`] and [`check`] hold the steps of these verbs. [`device`] is the
-//! bridge; `ferrule-kit` has the rest.
+//! touches the kernel. [`add`] and [`check`] hold the steps of these verbs. [`device`] is the bridge, [`port`] the
+//! container's port with its [`vlan`]s, [`vlan_gateway`] the gateway of a VLAN, and [`mac_spoof`] the rules of
+//! `macspoofchk`; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -10,7 +11,11 @@ pub mod add;
 pub mod check;
 pub mod config;
 pub mod device;
+pub mod mac_spoof;
 pub mod plan;
+pub mod port;
+pub mod vlan;
+pub mod vlan_gateway;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code};
@@ -35,21 +40,26 @@ impl Plugin for Bridge {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        detach::del(call)
+        detach::del(call, mac_spoof::delete)
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        detach::gc(call)
+        detach::gc(call, |netfilter, network| {
+            mac_spoof::gc(netfilter, &mut socket::route()?, network, call.valid)
+        })
     }
 
     /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
-    /// kernel can masquerade, and that IPAM is ready.
+    /// kernel can have the firewall rules, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
         let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
-        found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
-        if conf.ip_masq {
-            masquerade::status()?;
+        let checked =
+            found.and_then(|bridge| bridge.map_or(Ok(()), |bridge| conf.vlan.check_bridge(&bridge)));
+        checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
+        conf.ip_masq.map_or(Ok(()), masquerade::status)?;
+        if conf.mac_spoof_check {
+            mac_spoof::status()?;
         }
         ipam::status(call)
     }

@@ -188,11 +188,14 @@ fn status_fails_if_add_would_fail() {
         let conf = overlay(&config("1.1.0", &json!({"ipam": {"type": "stub"}})), keys);
         ctx.fail("STATUS", &Attachment::default(), &conf)
     };
-    ctx.node.sh("ip link add notbr type veth peer name notbr-peer").unwrap();
+    ctx.node.sh("ip link add notbr type veth peer name notbr-peer && ip link add plain type bridge").unwrap();
     let before = ctx.snapshot();
     call(&json!({"bridge": "notbr"})).expect(50, "\"notbr\" already exists but is not a bridge");
     call(&json!({"mtu": -1})).expect(7, "invalid mtu -1");
-    call(&json!({"vlan": 5})).expect(2, "vlan");
+    call(&json!({"vlan": -1})).expect(7, "invalid VLAN ID -1");
+    // The bridge does not filter VLANs, and perhaps the kernel cannot.
+    call(&json!({"bridge": "plain", "vlan": 5})).expect(50, "VLAN");
+    call(&json!({"ipMasqBackend": "pf"})).expect(7, "unknown ipmasq backend");
     call(&json!({"ipam": {"type": "missing"}})).expect(50, "failed to find plugin \"missing\"");
     assert!(stub.calls().is_empty());
     stub.fail("STATUS", 50, "full up");

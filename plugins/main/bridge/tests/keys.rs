@@ -4,11 +4,11 @@
 
 mod common;
 
+use cni_lab::Place as _;
 use cni_lab::testing::{
-    StubIpam, addresses, assert_layout, assert_unchanged, flags, host_local, link, mac, overlay, ports,
-    routes, sysctl, try_link, with_prev,
+    StubIpam, addresses, assert_layout, flags, host_local, link, mac, overlay, ports, routes, sysctl,
+    try_link, with_prev,
 };
-use cni_lab::{Place as _, Snapshot};
 use common::{config, ours, with_stub};
 use serde_json::{Value, json};
 
@@ -256,35 +256,6 @@ fn route_attributes_reach_the_kernel_in_every_version() {
             failure.expect(999, "10.51.0.0/16");
         }
     }
-}
-
-/// Keys of the reference that this plugin does not support must be errors, not ignored.
-#[test]
-fn unsupported_keys_are_refused_before_anything_is_created() {
-    let stub = StubIpam::assigning("1.0.0", &["10.1.0.2/24"]);
-    let ctx = with_stub(&stub);
-    let pod = ctx.pod("pod1");
-    let (before, pod_before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
-    for (key, value) in [
-        ("vlan", json!(100)),
-        ("Vlan", json!(100)),
-        ("vlanTrunk", json!([{"id": 5}])),
-        ("macspoofchk", json!(true)),
-        ("enabledad", json!(true)),
-        ("disableContainerInterface", json!(true)),
-        ("portIsolation", json!(true)),
-        ("ipMasqBackend", json!("iptables")),
-    ] {
-        let conf = config("1.0.0", &json!({"ipam": {"type": "stub"}, key: value}));
-        let failure = ctx.fail("ADD", &pod.attachment("eth0"), &conf);
-        assert_eq!(failure.code, 2, "{key}");
-        // The specification requires the key and the value in the message.
-        assert!(failure.msg.to_lowercase().contains(&key.to_lowercase()), "{failure:?}");
-        assert!(failure.msg.contains(&value.to_string()), "{failure:?}");
-    }
-    assert_unchanged(&ctx.node, &before, "the node after refusals");
-    assert_unchanged(&pod, &pod_before, "the pod after refusals");
-    assert!(stub.calls().is_empty());
 }
 
 #[test]

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 fn conf() -> Value {
     let ipam = host_local(&["10.1.0.0/24", "fd00:1::/64"]);
-    config("1.0.0", &json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam}))
+    let keys = json!({"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "portIsolation": true,
+        "macspoofchk": true, "ipam": ipam});
+    config("1.0.0", &keys)
 }
 
 /// A node with everything shared in place, so that nothing at all may differ afterwards.
@@ -113,6 +115,34 @@ fn del_succeeds_after_a_killed_del() {
     assert_only_shared_changed(&ctx, &before, "killed DELs");
 }
 
+/// `iptables-restore` runs on after the plugin is killed. DEL, or GC without DEL, removes what it has added.
+#[test]
+fn rules_of_iptables_are_removed_after_a_killed_add() {
+    let conf = overlay(&conf(), &json!({"ipMasqBackend": "iptables"}));
+    let ctx = ours();
+    ctx.add(&ctx.pod("first").attachment("eth0"), &conf);
+    let before = ctx.snapshot();
+    let measured = ctx.pod("measured").attachment("eth0");
+    let kill_points = ctx.kill_points("ADD", &measured, &conf);
+    ctx.del(&measured, &conf);
+    let valid = json!({"cniVersion": "1.1.0",
+        "cni.dev/valid-attachments": [{"containerID": "first", "ifname": "eth0"}]});
+    for (number, kill_point) in kill_points.iter().enumerate() {
+        let pod = ctx.pod("killed");
+        ctx.kill(kill_point, "ADD", &pod.attachment("eth0"), &conf);
+        pod.delete().unwrap();
+        assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1));
+        if number % 2 == 0 {
+            ctx.del(&pod.attachment("eth0"), &conf);
+        } else {
+            ctx.succeed("GC", &Attachment::default(), &overlay(&conf, &valid));
+        }
+        let saved = ctx.node.sh("iptables-save -t nat; ip6tables-save -t nat").unwrap();
+        assert_eq!(saved.matches("-j MASQUERADE").count(), 2, "killed {kill_point}\n{saved}");
+    }
+    assert_only_shared_changed(&ctx, &before, "killed ADDs with iptables");
+}
+
 /// No DEL follows: the pod is deleted, and GC removes what the killed call left.
 #[test]
 fn gc_cleans_up_after_killed_add_and_del() {
@@ -130,6 +160,8 @@ fn gc_cleans_up_after_killed_add_and_del() {
             }
             ctx.kill(&kill_point, verb, &pod.attachment("eth0"), &conf());
             pod.delete().unwrap();
+            // GC keeps the rules of macspoofchk while their port exists.
+            assert!(eventually(TIMEOUT, || ports(&ctx.node, "br0").len() == 1));
             ctx.succeed("GC", &Attachment::default(), &overlay(&conf(), &valid));
             assert_only_first_left(&ctx, "lost", &format!("{verb} killed {kill_point}"));
         }

@@ -9,11 +9,11 @@ use std::sync::Barrier;
 use std::thread;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::ValidAttachment;
+use cni_common::spec::{CniError, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Rule, rules};
 use ferrule_kit::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
-use ferrule_kit::masquerade::{add, check, delete, gc};
+use ferrule_kit::masquerade::{self, Backend, check, delete, gc};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, isolated, run, succeeds};
@@ -58,6 +58,10 @@ const LISTED: &str = r#"table inet cni_plugins_masquerade {
 
 fn nets(texts: &[&str]) -> Vec<IpNetwork> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn add(socket: &mut Socket, of: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    masquerade::add(socket, Backend::Nftables, of, addresses)
 }
 
 fn socket() -> Socket {

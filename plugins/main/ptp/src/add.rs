@@ -68,7 +68,7 @@ fn connect(
     let addresses = plan.addresses();
     address_wait::wait(&mut container.socket, inside.index, &addresses);
     if let Some(backend) = conf.masquerade {
-        masquerade::add_by(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
     }
     Ok(plan.result(call, &[end], &inside))
 }

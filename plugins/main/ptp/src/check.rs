@@ -31,7 +31,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     }
     sysctl::check_forwarding(&addresses)?;
     if conf.masquerade.is_some() {
-        masquerade::ensure(&Attachment::from(call), &addresses)?;
+        masquerade::ensure(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
     }
     Ok(())
 }

@@ -34,19 +34,17 @@ impl Plugin for Ptp {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        detach::del(call)
+        detach::del(call, |_, _| Ok(()))
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        detach::gc(call)
+        detach::gc(call, |_, _| Ok(()))
     }
 
     /// Checks that the configuration is valid, that the node can masquerade, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        if let Some(backend) = conf.masquerade {
-            masquerade::status_of(backend)?;
-        }
+        conf.masquerade.map_or(Ok(()), masquerade::status)?;
         ipam::status(call)
     }
 }

@@ -23,7 +23,9 @@
 //! cannot exempt our connections from masquerading.
 
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::nftables::matches::{End, address, family_of, invert_mark_bit, mark_bit_is_set};
+use ferrule_kernel::nftables::matches::{
+    End, address, family_of, input_interface, invert_mark_bit, mark_bit_is_set,
+};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
     Register, STATUS_DNAT, Table, Verdict,
@@ -120,12 +122,7 @@ pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
             std::iter::once(DEFAULT_BIT).chain(others).map(masquerade).collect()
         }
         GUARD => {
-            let mut name = b"lo".to_vec();
-            name.resize(16, 0);
-            let not_lo = vec![
-                Expr::Meta { key: MetaKey::IifName, to: R1 },
-                Expr::Cmp { register: R1, op: CmpOp::Neq, value: name },
-            ];
+            let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
             vec![[not_lo, to(LOOPBACK_V4), verdict(Verdict::Drop)].concat()]
         }
         _ => Vec::new(),

@@ -1,0 +1,69 @@
+//! The settings of the container's port on the bridge.
+
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::bridge::PortSettings;
+use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kit::check;
+use ferrule_kit::steps::Step;
+
+use crate::config::Conf;
+
+/// The requests that set up a new port, whose settings are all off.
+pub fn setup(conf: &Conf, bridge: &Link, port: &Link) -> Vec<Step> {
+    let on = |is_on: bool| is_on.then_some(true);
+    let settings = PortSettings { hairpin: on(conf.hairpin), isolated: on(conf.port_isolation) };
+    let mut steps = conf.vlan.steps(bridge, port);
+    if settings != PortSettings::default() {
+        let step = format!("set hairpin mode and isolation of {:?}", port.name);
+        steps.push(Step::new(step, settings.request(port.index)));
+    }
+    steps
+}
+
+/// Checks that the port is isolated if the configuration says so. ADD needs this too: kernels before 4.18
+/// ignore the request.
+pub fn check_isolation(port: &Link, conf: &Conf) -> Result<(), CniError> {
+    check::ensure(!conf.port_isolation || port.port.isolated == Some(true), || {
+        format!("bridge port {:?} is not isolated, configuration says portIsolation", port.name)
+    })
+}
+
+/// Compares the port's VLANs with the configuration.
+pub fn check_vlans(socket: &mut Socket, bridge: &Link, port: &Link, conf: &Conf) -> Result<(), CniError> {
+    if !conf.vlan.needs_filtering() {
+        return Ok(());
+    }
+    let present = socket.vlans(port.index).context(|| format!("list the VLANs of {:?}", port.name))?;
+    conf.vlan.check_port(bridge, &port.name, &present)
+}
+
+/// Compares the port's settings with the configuration. The chained plugin `firewall` may have isolated it too.
+pub fn check(port: &Link, conf: &Conf) -> Result<(), CniError> {
+    let (name, is, wanted) = (&port.name, port.port.hairpin.unwrap_or_default(), conf.hairpin);
+    check::ensure(is == wanted, || {
+        format!("bridge port {name:?} has hairpin mode {is}, configuration says {wanted}")
+    })?;
+    check_isolation(port, conf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_without_settings_needs_no_request() {
+        let port = Link { index: 3, name: "veth1".to_owned(), ..Link::default() };
+        let requests = |conf: Conf| setup(&conf, &Link::default(), &port).len();
+        assert_eq!(requests(Conf::default()), 0);
+        assert_eq!(requests(Conf { hairpin: true, port_isolation: true, ..Conf::default() }), 1);
+    }
+
+    #[test]
+    fn another_plugin_may_isolate_the_port() {
+        let port = |isolated| Link { port: PortSettings { hairpin: None, isolated }, ..Link::default() };
+        let conf = Conf { port_isolation: true, ..Conf::default() };
+        assert!(check(&port(Some(true)), &conf).is_ok());
+        assert!(check(&port(Some(true)), &Conf::default()).is_ok());
+        assert!(check(&port(None), &conf).is_err() && check(&port(Some(false)), &conf).is_err());
+    }
+}
