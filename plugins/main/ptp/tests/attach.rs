@@ -273,5 +273,5 @@ fn status() {
     let iptables = config("1.1.0", &json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
     ctx.succeed("STATUS", &attachment, &iptables);
     let bare = ctx.with_programs(&ctx.plugins.path().join("none"));
-    bare.fail("STATUS", &attachment, &iptables).expect(50, "ipMasq needs iptables");
+    bare.fail("STATUS", &attachment, &iptables).expect(50, "ipMasqBackend iptables");
 }
