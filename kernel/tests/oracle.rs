@@ -4,7 +4,8 @@
 //!
 //! netlink-packet-route does not decode RTM_GETMULTICAST, so that request is missing here. Attributes that it
 //! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
-//! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the hairpin mode (attribute 4, `IFLA_BRPORT_MODE`).
+//! in attributes 1, 6 and 4 of linux/pkt_sched.h) the hairpin mode (attribute 4, `IFLA_BRPORT_MODE`)
+//! and the isolation of a bridge port (attribute 33, `IFLA_BRPORT_ISOLATED`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -131,6 +132,11 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             link::set_hairpin(3, true),
             r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
                attributes: [ProtoInfoBridge([Other(DefaultNla { kind: 4, value: [1] })])] })"#,
+        ),
+        (
+            link::set_isolated(3, true),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
+               attributes: [ProtoInfoBridge([Other(DefaultNla { kind: 33, value: [1] })])] })"#,
         ),
         (
             ifb::create("bwp1", 1450),

@@ -5,6 +5,20 @@ use std::path::Path;
 use cni_common::spec::{CniError, Code};
 use ferrule_kernel::lock::{Error, Lock};
 
+/// The file of [`iptables`].
+const IPTABLES: &str = "/run/ferrule-iptables.lock";
+
+/// The lock for creating chains and rules of iptables that all containers share. The caller takes it before it looks
+/// them up, and holds it until they exist. It is not the lock of `iptables`, which `iptables-legacy` takes itself.
+/// `iptables-nft` has no lock: if the ruleset changes after it has read it, it still flushes a chain that another process
+/// has created since, and adds each rule a second time.
+///
+/// # Errors
+/// As [`take`].
+pub fn iptables() -> Result<Lock, CniError> {
+    take(Path::new(IPTABLES), 0o600)
+}
+
 /// Locks the file at `path`, see [`Lock::take`].
 ///
 /// # Errors

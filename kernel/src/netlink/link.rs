@@ -38,6 +38,7 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_MODE: u16 = 4;
+const IFLA_BRPORT_ISOLATED: u16 = 33;
 
 /// `RTEXT_FILTER_SKIP_STATS`: omit the counters, which we do not read.
 pub(super) const SKIP_STATS: u32 = 1 << 3;
@@ -90,6 +91,8 @@ pub struct Link {
     pub gso_max: u32,
     /// For a bridge port: whether hairpin mode is on.
     pub hairpin: bool,
+    /// For a bridge port: whether it is isolated, see [`set_isolated`].
+    pub isolated: bool,
 }
 
 impl Link {
@@ -206,6 +209,12 @@ pub fn set_hairpin(port: u32, hairpin: bool) -> Message {
         .nest(IFLA_PROTINFO, |info| info.attr(IFLA_BRPORT_MODE, &[u8::from(hairpin)]))
 }
 
+/// A request that isolates a bridge port: the bridge then forwards no frame between it and another isolated port.
+pub fn set_isolated(port: u32, isolated: bool) -> Message {
+    Message::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, port, 0, 0))
+        .nest(IFLA_PROTINFO, |info| info.attr(IFLA_BRPORT_ISOLATED, &[u8::from(isolated)]))
+}
+
 /// The link in the answer to [`get`]. `None` if it does not exist.
 pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
     match answer {
@@ -231,7 +240,9 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_LINKINFO => {
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
                 let port = find_attr(value, IFLA_INFO_SLAVE_DATA).unwrap_or_default();
-                link.hairpin = find_attr(port, IFLA_BRPORT_MODE).is_some_and(|mode| mode.first() == Some(&1));
+                let is_on = |flag| find_attr(port, flag).is_some_and(|value| value.first() == Some(&1));
+                link.hairpin = is_on(IFLA_BRPORT_MODE);
+                link.isolated = is_on(IFLA_BRPORT_ISOLATED);
             }
             _ => {}
         }

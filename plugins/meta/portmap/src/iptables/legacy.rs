@@ -6,10 +6,11 @@ use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
 use ferrule_kernel::iptables::{Listing, Programs, is_conflict};
 use ferrule_kernel::retry::retry;
+use ferrule_kit::lock;
 use ipnetwork::IpNetwork;
 
 use super::rules::{Rules, Shared, chain_of, dead_chain, is_in, old_chain_of};
-use super::{ATTEMPTS, STEP, lock_shared, own_lines, rules_here, warn_missing_chain};
+use super::{ATTEMPTS, STEP, own_lines, rules_here, warn_missing_chain};
 use crate::config::Conf;
 use cni_common::plugin::Attachment;
 
@@ -25,7 +26,7 @@ pub(super) fn add(
     if programs.restore(&lines_without_listing(&rules_here(conf, owner, address, external))).is_ok() {
         return Ok(());
     }
-    let _lock = lock_shared()?;
+    let _lock = lock::iptables()?;
     let outcome = retry(ATTEMPTS, is_conflict, || {
         let listing = Listing::parse(&programs.save()?);
         let usable = external

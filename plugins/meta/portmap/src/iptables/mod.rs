@@ -9,7 +9,6 @@ mod legacy;
 pub mod rules;
 
 use std::io;
-use std::path::Path;
 
 use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
 use ferrule_kernel::ip::IpFamily;
@@ -30,9 +29,6 @@ use rules::{Rules, SETMARK, chain_of, compared_options, is_in, rules};
 
 const STEP: &str = "set up host ports with iptables";
 const CHECK_STEP: &str = "check host ports with iptables";
-/// The lock for creating shared chains and rules. It is not the lock of `iptables`, which `iptables-legacy`
-/// takes itself.
-const LOCK: &str = "/run/ferrule-iptables.lock";
 /// The attempts to add a container's rules of one family.
 const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the nat table" };
 
@@ -98,17 +94,10 @@ fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lo
     if look()?.is_empty() {
         return Ok((Vec::new(), None));
     }
-    let lock = lock_shared()?;
+    let lock = lock::iptables()?;
     let lines = look()?;
     let lock = Some(lock).filter(|_| !lines.is_empty());
     Ok((lines, lock))
-}
-
-/// The lock for creating missing shared chains and rules. The caller takes it before it looks them up again,
-/// and holds it until they exist. `iptables-nft` has no lock: if the ruleset changes after it has read it, it
-/// still flushes a chain that another process has created since, and adds each rule a second time.
-pub(crate) fn lock_shared() -> Result<Lock, CniError> {
-    lock::take(Path::new(LOCK), 0o600)
 }
 
 /// The `-A` lines of the container's own rules.

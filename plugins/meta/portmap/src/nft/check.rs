@@ -3,8 +3,8 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Expr;
+use ferrule_kit::owner;
 
-use crate::owner;
 use crate::plan::{HostPort, Key, Plan};
 use cni_common::plugin::Attachment;
 
@@ -65,12 +65,10 @@ pub fn check(
                 return Err(altered(&name));
             }
         }
-        if let Some(mark) = masquerading.mark() {
-            let bit = mark.value().trailing_zeros();
-            let wanted = u8::try_from(bit).map(masquerade).unwrap_or_default();
-            if !read(socket, POSTROUTING)?.contains(&Some(wanted)) {
-                return Err(altered(POSTROUTING));
-            }
+        if let Some(mark) = masquerading.mark()
+            && !read(socket, POSTROUTING)?.contains(&Some(masquerade(mark.number())))
+        {
+            return Err(altered(POSTROUTING));
         }
     }
     for network in conditions {

@@ -15,9 +15,9 @@ use ferrule_kernel::iptables::{Listing, Programs, Rule, legacy};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Expr, Verdict, chains, generation, rules, xt};
 use ferrule_kernel::retry::retry;
+use ferrule_kit::lock;
 
 use super::KUBE_SERVICES;
-use crate::iptables::lock_shared;
 use crate::mark;
 use crate::nft::ATTEMPTS;
 
@@ -91,7 +91,7 @@ pub(super) fn add_legacy(programs: &Programs, listing: &Listing, bit: u8) -> Res
     if is_in_listing(listing, bit) {
         return Ok(());
     }
-    let _lock = lock_shared()?;
+    let _lock = lock::iptables()?;
     let listing = Listing::parse(&programs.save().context(|| STEP)?);
     if is_in_listing(&listing, bit) {
         return Ok(());
