@@ -86,9 +86,10 @@ only_host_local_writes_files() {
     grep -vf <(printf '^%s:\n' "${writers[@]}" && echo '^plugins/ipam/host-local/') <<<"$code" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local writes files/' || true
-    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results.
+    # Absolute paths lead to /run or to the kernel's file systems, or name an object of D-Bus. portmap's GC reads the
+    # runtime's cache of results.
     grep -v '^plugins/ipam/host-local/' <<<"$code" | grep -E '"/[a-z]' |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use cni_common::plugin::{self, Plugin};
 use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
+use ferrule_firewall::Firewall;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
 
-const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &HostLocal, &Loopback, &Portmap];
+const PLUGINS: &[&dyn Plugin] = &[&Bandwidth, &Bridge, &Firewall, &HostLocal, &Loopback, &Portmap];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS)

@@ -63,6 +63,12 @@ pub fn address(end: End, op: CmpOp, network: IpNetwork) -> Vec<Expr> {
     exprs
 }
 
+/// Loads the source or destination address, to look it up in a set.
+pub fn read_address(end: End, family: IpFamily) -> Expr {
+    let (offset, len) = end.position(family);
+    Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }
+}
+
 /// `fib daddr type local`: the destination is an address of this host.
 pub fn destination_is_local() -> [Expr; 2] {
     [

@@ -237,6 +237,22 @@ impl Rule {
         self.expressions.iter().any(|expr| expr.name == "immediate" && expr.decode() == accept)
     }
 
+    /// Whether the rule drops or rejects every packet: it has no condition.
+    pub fn drops_everything(&self) -> bool {
+        let drops = |expr: &RawExpr| match expr.name.as_str() {
+            "immediate" => expr.decode() == Some(Expr::Verdict(Verdict::Drop)),
+            "reject" => true,
+            "target" => find_attr(&expr.data, MATCH_NAME).is_some_and(|name| text(name) == "REJECT"),
+            _ => false,
+        };
+        let has_condition = self.expressions.iter().any(|expr| match expr.name.as_str() {
+            "counter" | "immediate" | "reject" | "target" => false,
+            "match" => find_attr(&expr.data, MATCH_NAME).is_none_or(|name| text(name) != "comment"),
+            _ => true,
+        });
+        !has_condition && self.expressions.iter().any(drops)
+    }
+
     /// Whether the rule has this match of iptables (`-m NAME`).
     pub fn has_match(&self, name: &str) -> bool {
         let is_it =
