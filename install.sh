@@ -17,7 +17,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 # package is not installed, because it could replace that program.
 build_packages=(gcc libc6-dev)
 test_packages=(
-    busybox-static containerd:containerd containernetworking-plugins cpio curl iperf3 iproute2 ipset iptables iputils-ping
+    busybox-static containerd:containerd containernetworking-plugins cpio curl dbus firewalld iperf3 iproute2 ipset iptables iputils-ping
     ipvsadm jq kmod nftables podman:podman qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux xz-utils
 )
 

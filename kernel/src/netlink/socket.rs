@@ -75,6 +75,8 @@ pub struct Socket {
     socket: netlink_sys::Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    /// The protocol, `NETLINK_*`.
+    protocol: isize,
 }
 
 impl Socket {
@@ -97,7 +99,7 @@ impl Socket {
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) })
+        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM), protocol })
     }
 
     /// Sends one request, which may be a dump, and returns its answer.
@@ -154,6 +156,10 @@ impl Socket {
                 match error {
                     // BATCH_BEGIN and BATCH_END are not acknowledged; an error on either fails the batch.
                     Some(error) if answer.is_some() => return Err(error),
+                    // Netfilter answers only the first request of a process without CAP_NET_ADMIN.
+                    Some(error) if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM => {
+                        return Err(error);
+                    }
                     Some(error) => *answer = Some(Err(error)),
                     None => *answer = Some(Ok(std::mem::take(&mut bodies[index]))),
                 }
