@@ -5,7 +5,7 @@
 //!
 //! # Cost
 //!
-//! ADD looks up chains and elements by name and key, and commits one batch: three round trips, whatever else is in the
+//! ADD looks up chains and elements by name and key, and commits one batch: four round trips, whatever else is in the
 //! table. Only DEL without `prevResult`, and GC, list the sets.
 
 use cni_common::spec::{CniError, Context};
