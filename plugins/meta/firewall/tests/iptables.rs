@@ -8,7 +8,7 @@ use cni_lab::Place as _;
 use cni_lab::testing::iptables::{VARIANTS, variant};
 use cni_lab::testing::{Origin, overlay};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, network_of, plugins, saved, without_gate};
+use common::{World, network_of, plugins, saved, take_turns, without_gate};
 use serde_json::json;
 
 /// The filter tables after the same ADDs by the reference and by us.
@@ -191,5 +191,15 @@ fn sixteen_calls_at_once() {
         }
         assert!(!saved(&world, name).contains("10.1.0."), "{}", saved(&world, name));
         assert_eq!(world.set("others4"), "");
+    }
+}
+
+#[test]
+fn random_calls_of_both_plugins_leave_nothing() {
+    for name in VARIANTS {
+        let world = World::by(Origin::Reference);
+        let programs = variant(name);
+        let ctx = world.with_programs(programs.path());
+        take_turns(&world, &ctx, "iptables", || saved(&world, name).matches("-A CNI-FORWARD -s ").count());
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 
 use cni_lab::testing::{
-    Origin, PluginDir, TestContext, ask, host_local, ips_of, overlay, serve, silent, with_prev,
+    Origin, PluginDir, Random, TestContext, ask, host_local, ips_of, overlay, serve, silent, with_prev,
 };
 use cni_lab::{Client, Place as _, Pod};
 use cni_runner::{Attachment, Network};
@@ -192,4 +192,35 @@ pub(crate) fn more(keys: Value) -> Network {
 /// A host port 8080 that leads to port 80.
 pub(crate) fn host_port() -> Value {
     json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}])
+}
+
+/// The reference, whose node this is, and we take turns in random order: ADD by one, CHECK and DEL by the other. `opened` counts the
+/// addresses that are open.
+pub(crate) fn take_turns(world: &World, theirs: &TestContext, backend: &str, opened: impl Fn() -> usize) {
+    const PODS: usize = 4;
+    let ours = theirs.with_plugins(plugins(Origin::Ours));
+    let network = |version| network_of("pods", "cni0", 0, version, json!({"backend": backend}));
+    let attachments: Vec<Attachment> =
+        (0..PODS).map(|number| world.pod(&format!("pod{number}")).attachment("eth0")).collect();
+    let mut random = Random::seeded();
+    let mut attached = [false; PODS];
+    for step in 0..40 {
+        let number = random.below(PODS);
+        let runtime = [theirs, &ours][random.below(2)].runtime();
+        let (network, attachment) = (network("1.0.0"), &attachments[number]);
+        let (verb, outcome) = match (attached[number], random.below(2)) {
+            (false, _) => ("ADD", runtime.add(&network, attachment).map(drop)),
+            (true, 0) => ("CHECK", runtime.check(&network, attachment)),
+            (true, _) => ("DEL", runtime.del(&network, attachment)),
+        };
+        outcome.unwrap_or_else(|error| panic!("step {step}: {verb}: {error}"));
+        attached[number] = verb != "DEL";
+        assert_eq!(opened(), 2 * attached.iter().filter(|is| **is).count(), "step {step}: {verb}");
+    }
+    for attachment in &attachments {
+        ours.runtime().del(&network("1.0.0"), attachment).unwrap();
+    }
+    assert_eq!(opened(), 0);
+    ours.runtime().gc(&network("1.1.0"), Some(&[])).unwrap();
+    assert_eq!(["others4", "others6"].map(|set| world.set(set)), [const { String::new() }; 2]);
 }
