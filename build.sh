@@ -17,15 +17,15 @@ one line on stdout: the absolute path of the folder that holds them. All else
 goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
-  --arch ARCH     amd64 or arm64 (default: this machine's); another one than this
-                  machine's is linked with the rust-lld of the toolchain
+  --arch ARCH     amd64 or arm64 (default: this machine's)
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
-The target is <machine>-unknown-linux-musl. Where it is neither installed nor to
-be had from rustup, it is <machine>-unknown-linux-gnu, linked statically, but only
-for this machine's architecture. CARGO_TARGET_DIR, RUSTFLAGS and
-CARGO_TARGET_<TARGET>_LINKER are honoured.
+The target is <machine>-unknown-linux-musl, linked with the rust-lld of the
+toolchain. Where it is neither installed nor to be had from rustup, it is
+<machine>-unknown-linux-gnu, linked statically, but only for this machine's
+architecture. CARGO_TARGET_DIR, RUSTFLAGS and CARGO_TARGET_<TARGET>_LINKER are
+honoured.
 END
 }
 
@@ -124,11 +124,12 @@ if ! has_target "$target"; then
     fi
 fi
 
-# The C compiler, which is the default linker, links only for this machine.
-if [ "$machine" != "$(uname -m)" ]; then
-    linker=CARGO_TARGET_${target^^}_LINKER
-    linker=${linker//-/_}
-    export "$linker=${!linker:-rust-lld}"
+# RUSTFLAGS would replace the flags of .cargo/config.toml; this variable adds to them.
+if [ -n "${RUSTFLAGS-}" ]; then
+    flags=CARGO_TARGET_${target^^}_RUSTFLAGS
+    flags=${flags//-/_}
+    export "$flags=${!flags-} $RUSTFLAGS"
+    unset RUSTFLAGS
 fi
 
 metadata=$(cargo metadata --no-deps --format-version 1)

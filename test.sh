@@ -37,7 +37,8 @@ Steps, all of them by default, always in this order:
   demo      examples/demo.sh, if it is there
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
-running. The last line is "N passed, N failed": tests of unit, kernel and install, and
+running. At the end come the measurements and test cases that were repeated because the
+first attempt failed, and the kill points that a test missed. The last line is "N passed, N failed": tests of unit, kernel and install, and
 one for every other step that failed. The exit status is 0 only if none failed.
 END
 }
@@ -45,7 +46,7 @@ END
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0
+passed=0 failed=0 remarks=()
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -63,7 +64,11 @@ step() {
 }
 
 end() {
+    local repeated
+    repeated=$(printf '%s\n' "${remarks[@]}" | grep -c '^repeated: ') || true
     say
+    say "$repeated measurements repeated, $((${#remarks[@]} - repeated)) kill points missed"
+    [ ${#remarks[@]} -eq 0 ] || printf '  %s\n' "${remarks[@]}"
     say "$passed passed, $failed failed"
     [ "$failed" -eq 0 ] || exit 1
     exit 0
@@ -81,6 +86,7 @@ tests() {
         } n++ }
         /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
         END { print p + 0, f + 0, n + 0 }' "$log")
+    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK \(repeated\|missed kill point\): .*' "$log" | cut -d ' ' -f 2-)
     passed=$((passed + more_passed)) failed=$((failed + more_failed))
     if [ "$count" -eq 0 ]; then
         say "test.sh: no test has reported a result"

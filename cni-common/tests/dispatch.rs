@@ -23,9 +23,13 @@ fn main() -> ExitCode {
         Ok(role) => return plugin::run(&Role(role.to_owned())),
         Err(_) => {}
     }
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("a_panic_is_an_error_object", a_panic_is_an_error_object),
         ("a_result_without_a_layout_is_followed_by_del", a_result_without_a_layout_is_followed_by_del),
+        (
+            "a_result_that_cannot_be_written_is_followed_by_del",
+            a_result_that_cannot_be_written_is_followed_by_del,
+        ),
         ("del_in_its_own_namespace_runs_without_it", del_in_its_own_namespace_runs_without_it),
         ("add_and_check_refuse_the_plugins_own_namespace", add_and_check_refuse_the_plugins_own_namespace),
         ("a_plugin_that_supports_few_versions", a_plugin_that_supports_few_versions),
@@ -115,11 +119,22 @@ impl Plugin for Old {
 }
 
 fn run(dir: &Path, role: &str, verb: &str, version: &str, env: &[(&str, &str)]) -> Output {
+    run_into(Stdio::piped(), dir, role, verb, version, env)
+}
+
+fn run_into(
+    stdout: Stdio,
+    dir: &Path,
+    role: &str,
+    verb: &str,
+    version: &str,
+    env: &[(&str, &str)],
+) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("ROLE", role).env("CALLS", dir.join("calls")).env("CNI_COMMAND", verb);
     command.env("CNI_CONTAINERID", "c").env("CNI_IFNAME", "eth0").env("CNI_PATH", dir);
     command.env("CNI_NETNS", "/nowhere").envs(env.iter().copied());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let config = json!({ "cniVersion": version, "name": "n", "ipam": { "type": "ipam" } });
     let _ = child.stdin.take().unwrap().write_all(config.to_string().as_bytes());
@@ -163,6 +178,16 @@ fn a_result_without_a_layout_is_followed_by_del(dir: &Path) {
     assert_eq!(error(&output)["msg"], "cannot convert: no valid IP addresses");
     assert!(String::from_utf8_lossy(&output.stderr).contains("could not clean up"));
     assert!(run(dir, "layer2", "ADD", "0.3.0", &[]).status.success());
+}
+
+/// Standard output is full, or open for reading only. std's stdout reports no error in the second case.
+fn a_result_that_cannot_be_written_is_followed_by_del(dir: &Path) {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    for stdout in [full, fs::File::open("/dev/null").unwrap()] {
+        let output = run_into(stdout.into(), dir, "layer2", "ADD", "1.0.0", &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(calls(dir), ["ADD", "DEL"]);
+    }
 }
 
 fn del_in_its_own_namespace_runs_without_it(dir: &Path) {

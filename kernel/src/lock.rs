@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -78,13 +78,18 @@ fn open(path: &Path, mode: u32) -> io::Result<File> {
 /// flock(2) has no time-out, so a separate thread blocks in it. Polling with `LOCK_NB` would lose the lock to
 /// processes that block. After a time-out the thread runs until the process exits.
 fn wait(file: File) -> io::Result<Option<File>> {
-    let (sender, receiver) = mpsc::channel();
+    let outcome = Arc::new((Mutex::new(None), Condvar::new()));
+    let shared = Arc::clone(&outcome);
     thread::Builder::new().spawn(move || {
-        let outcome = file.lock().map(|()| file);
-        // If the receiver has timed out, the send fails and drops the file, which releases the lock.
-        let _ = sender.send(outcome);
+        let locked = file.lock().map(|()| file);
+        let (slot, changed) = &*shared;
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
+        changed.notify_one();
     })?;
-    receiver.recv_timeout(TIMEOUT).map_or(Ok(None), |outcome| outcome.map(Some))
+    let (slot, changed) = &*outcome;
+    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = changed.wait_timeout_while(slot, TIMEOUT, |locked| locked.is_none());
+    waited.unwrap_or_else(PoisonError::into_inner).0.take().transpose()
 }
 
 /// Names the process that holds the lock on the file with this ID.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, setns};
 
 /// The network namespace of the calling thread; `/proc/self` would be that of the main thread.
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -26,15 +26,6 @@ pub fn enter<T>(netns: impl AsFd, work: impl FnOnce() -> T) -> io::Result<T> {
     let outcome = work();
     setns(&own, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
     Ok(outcome)
-}
-
-/// Moves the calling thread into a new network namespace, which contains only `lo`. The namespace ends with the
-/// last thread and socket in it.
-///
-/// # Errors
-/// The kernel refused: missing privileges, or too many namespaces.
-pub fn move_to_new() -> io::Result<()> {
-    Ok(unshare(CloneFlags::CLONE_NEWNET)?)
 }
 
 /// The number of a namespace's file descriptor, for netlink attributes such as `IFLA_NET_NS_FD`.

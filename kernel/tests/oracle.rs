@@ -259,8 +259,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         (
             qdisc::probe(3, "tbf"),
             r#"0x601 NewQueueDiscipline(TcMessage { header: TcHeader { index: 3, handle: TcHandle { major:
-               0, minor: 0 }, parent: TcHandle { major: 65535, minor: 65535 } }, attributes: [Kind("tbf")]
-               })"#,
+               0, minor: 0 }, parent: TcHandle { major: 65535, minor: 65535 } }, attributes: [Kind("tbf"),
+               Other(DefaultNla { kind: 13, value: [0, 0, 0, 0] })] })"#,
         ),
         (
             filter::redirect_all(3, filter::AT_INGRESS, 10, 4),

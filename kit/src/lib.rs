@@ -20,3 +20,8 @@ pub mod socket;
 pub mod steps;
 pub mod sysctl;
 pub mod veth;
+
+/// The allocator of every program that uses this crate: the plugins and their tests. That of musl makes a system
+/// call for nearly each block above 2 KiB, and a page fault for each size of block.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

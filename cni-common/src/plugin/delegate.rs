@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use super::Plugin;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
+use super::own_program::is_own_program;
 use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
@@ -26,7 +26,7 @@ const PIPE_CAPACITY: usize = 4096;
 /// configuration.
 ///
 /// A delegate runs as a child process. If the file in CNI_PATH is the executable of this process under
-/// another name (a link), the delegate is a plugin of this program and runs as a function call.
+/// another name (a link or a copy), the delegate is a plugin of this program and runs as a function call.
 pub struct Delegate<'a> {
     program: PathBuf,
     sibling: Option<&'static dyn Plugin>,
@@ -65,7 +65,8 @@ impl<'a> Delegate<'a> {
             if let Ok(meta) = fs::metadata(&program)
                 && meta.is_file()
             {
-                return Ok(Delegate { program, sibling: sibling(name, &meta, env), env, config });
+                let sibling = sibling(name, &program, &meta, env);
+                return Ok(Delegate { program, sibling, env, config });
             }
         }
         Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
@@ -153,11 +154,10 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// The plugin `name` of this program, if `found` is this program's executable.
-fn sibling(name: &str, found: &fs::Metadata, env: &Environment) -> Option<&'static dyn Plugin> {
+/// The plugin `name` of this program, if the file is this program's executable.
+fn sibling(name: &str, file: &Path, found: &fs::Metadata, env: &Environment) -> Option<&'static dyn Plugin> {
     let plugin = env.siblings.iter().find(|plugin| plugin.name() == name)?;
-    let own = fs::metadata("/proc/self/exe").ok()?;
-    ((found.dev(), found.ino()) == (own.dev(), own.ino())).then_some(*plugin)
+    is_own_program(file, found).then_some(*plugin)
 }
 
 /// Writes the input to the child and reads its output until the child exits. An input that may exceed the

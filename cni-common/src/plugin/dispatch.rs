@@ -1,22 +1,18 @@
 //! Dispatch: reads the request, calls the plugin's verb, prints one JSON document and exits with status 0 or
 //! 1.
 
-use std::io::{self, Read, Write};
 use std::panic;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{fstat, makedev};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::env::{Environment, Verb};
+use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
 use crate::netns::{self, Netns, NetnsError};
-use crate::spec::{AddResult, CniError, Code, Failures, Json, NetConf, SpecVersion};
+use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
 /// How long VERSION waits for input from a caller that does not close standard input.
 const VERSION_TIMEOUT: Duration = Duration::from_millis(100);
@@ -32,16 +28,17 @@ pub fn run(plugin: &dyn Plugin) -> ExitCode {
 ///
 /// [`Delegate`]: super::Delegate
 pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
-    let started_as = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
-    let name = started_as.file_name().unwrap_or_default();
-    match plugins.iter().find(|plugin| name == plugin.name()) {
+    let started_as = std::env::args_os().next().unwrap_or_default();
+    // Not Path::file_name, which is several pages of code.
+    let name = started_as.as_encoded_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    match plugins.iter().find(|plugin| name == plugin.name().as_bytes()) {
         Some(plugin) => start(*plugin, plugins),
         None => {
             let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
             let names = names.join(", ");
             let msg = format!(
                 "no plugin {:?} in this program; install it under one of these names: {names}",
-                name.display()
+                String::from_utf8_lossy(name)
             );
             eprintln!("{msg}");
             let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
@@ -101,8 +98,7 @@ fn print_json(value: &Value) -> Result<(), CniError> {
         |error: &dyn std::fmt::Display| CniError::new(Code::Io, format!("error writing to stdout: {error}"));
     serde::Serialize::serialize(value, &mut serializer).map_err(|error| failed(&error))?;
     text.push(b'\n');
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&text).and_then(|()| stdout.flush()).map_err(|error| failed(&error))
+    write_answer(&text).map_err(|error| failed(&error))
 }
 
 fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -> Result<(), CniError> {
@@ -113,7 +109,9 @@ fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -
     if let Some(verb) = verb {
         env.validate(verb)?;
     }
-    let config = NetConf::parse(read_stdin()?)?;
+    let request = read_request()
+        .map_err(|error| CniError::new(Code::Io, format!("error reading from stdin: {error}")))?;
+    let config = NetConf::parse(request)?;
     if let Some(known) = SpecVersion::parse(config.version_text()) {
         *version = known;
     }
@@ -153,27 +151,6 @@ pub(super) fn perform(
         Verb::Version => Ok(()),
     }
     .map(|()| None)
-}
-
-fn read_stdin() -> Result<Vec<u8>, CniError> {
-    let mut bytes = Vec::with_capacity(4096);
-    let failed = |why: &dyn std::fmt::Display| {
-        Err(CniError::new(Code::Io, format!("error reading from stdin: {why}")))
-    };
-    match io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(0) if stdin_was_closed() => failed(&"stdin is closed or /dev/null"),
-        Ok(_) => Ok(bytes),
-        Err(error) => failed(&error),
-    }
-}
-
-/// Whether standard input was closed when the program started. In this case Rust's runtime opens `/dev/null`
-/// with `O_RDWR`. A caller that redirects from `/dev/null` opens it with `O_RDONLY`.
-fn stdin_was_closed() -> bool {
-    let stdin = io::stdin();
-    let is_null = fstat(&stdin).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
-    let flags = fcntl(&stdin, FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
-    is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
 /// Checks that the plugin supports the configuration's version and that this version allows the verb.
@@ -286,7 +263,7 @@ fn version_answer(plugin: &dyn Plugin) -> Value {
         cni_version: String,
     }
     let supported = plugin.spec_versions();
-    let request = read_version_request().and_then(|json| json.decode::<Request>().ok());
+    let request = read_document_within(VERSION_TIMEOUT).and_then(|json| json.decode::<Request>().ok());
     let version = request
         .filter(|request| !request.cni_version.is_empty())
         .and_then(|request| SpecVersion::parse(&request.cni_version))
@@ -294,30 +271,4 @@ fn version_answer(plugin: &dyn Plugin) -> Value {
         .or(supported.last().copied())
         .unwrap_or(SpecVersion::NEWEST);
     serde_json::json!({ "cniVersion": version.as_str(), "supportedVersions": version_texts(supported) })
-}
-
-/// Reads the request of VERSION from standard input. Callers may send nothing or malformed JSON, and may keep
-/// the pipe open. So reading ends after one complete document, at end of file, or after [`VERSION_TIMEOUT`].
-fn read_version_request() -> Option<Json> {
-    let stdin = io::stdin();
-    let end = Instant::now() + VERSION_TIMEOUT;
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 1024];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
-            Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
-            // Endless input is always ready, so poll never times out.
-            Ok(_) if left.is_zero() => return None,
-            Ok(_) => {}
-        }
-        match nix::unistd::read(&stdin, &mut chunk) {
-            Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
-            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
-        }
-        if let Ok(json) = Json::parse(&bytes) {
-            return Some(json);
-        }
-    }
 }

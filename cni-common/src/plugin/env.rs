@@ -80,8 +80,9 @@ impl Environment {
     /// Reads the variables with `var`. Bytes that are not UTF-8 become U+FFFD, which the validation of names
     /// rejects.
     pub fn read(var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let lossy = |value: OsString| value.to_string_lossy().into_owned();
         let text =
-            |name: &str| var(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
+            |name: &str| var(name).map(|value| value.into_string().unwrap_or_else(lossy)).unwrap_or_default();
         Environment {
             command: text("CNI_COMMAND"),
             container_id: text("CNI_CONTAINERID"),

@@ -43,6 +43,8 @@ mod attachment;
 pub mod delegate;
 mod dispatch;
 pub mod env;
+mod own_program;
+mod streams;
 
 pub use attachment::Attachment;
 pub use delegate::Delegate;

@@ -1,5 +1,5 @@
-//! Ferrule as one program with several names: installed as links, bridge runs host-local within its own
-//! process; installed as copies, it starts one process, with the same result.
+//! Ferrule as one program with several names. Installed as links or as copies, bridge runs host-local within
+//! its own process. Any other file named host-local is started as a process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ fn started(ctx: &TestContext, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
 }
 
 #[test]
-fn links_start_no_process_and_copies_start_one() {
+fn links_and_copies_start_no_process() {
     let copies = TempDir::new().unwrap();
     for name in ["bridge", "host-local"] {
         fs::copy(bin_dir().unwrap().join(name), copies.path().join(name)).unwrap();
@@ -35,11 +35,22 @@ fn links_start_no_process_and_copies_start_one() {
     let (processes, mut linked) = started(&ctx, &pod, &bin_dir().unwrap());
     assert_eq!(processes, [0; 6]);
     let (processes, mut copied) = started(&ctx, &pod, copies.path());
+    assert_eq!(processes, [0; 6]);
+
+    // A host-local with the same size and another build ID is another program.
+    let file = copies.path().join("host-local");
+    let mut other_build = fs::read(&file).unwrap();
+    let note = other_build.windows(4).position(|bytes| bytes == b"GNU\0").unwrap();
+    other_build[note + 4] ^= 1;
+    fs::write(&file, other_build).unwrap();
+    let (processes, mut other) = started(&ctx, &pod, copies.path());
     assert_eq!(processes, [1; 6]);
+
     // Round robin changes the address, and the kernel chooses the hardware address.
-    for result in [&mut linked, &mut copied] {
+    for result in [&mut linked, &mut copied, &mut other] {
         result["ips"][0]["address"] = Value::Null;
         result["interfaces"][2]["mac"] = Value::Null;
     }
     assert_eq!(linked, copied);
+    assert_eq!(linked, other);
 }

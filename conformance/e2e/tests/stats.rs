@@ -5,7 +5,7 @@ mod stats;
 
 use std::time::Duration;
 
-use stats::{Series, geometric_mean};
+use stats::{Counts, Series, geometric_mean};
 
 fn series(milliseconds: impl IntoIterator<Item = u64>) -> Series {
     let mut series = Series::default();
@@ -20,6 +20,10 @@ fn percentiles_are_values_that_occurred() {
     assert_eq!(series([9, 1, 3, 5, 1000]).median(), Some(5.0));
     assert_eq!(series((1..=20).rev()).p95(), Some(19.0));
     assert_eq!(series(1..=30).p95(), Some(29.0));
+    let mut counts = Counts::default();
+    assert_eq!(counts.median(), None);
+    [9, 1, 3, 5].into_iter().for_each(|count| counts.push(count));
+    assert_eq!(counts.median(), Some(3));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 
 use super::place::Place;
-use super::strace;
+use super::{remarks, strace};
 use cni_runner::Exec;
 
 /// System calls that change something outside of the process, wait for another process, or end the process.
@@ -71,9 +71,20 @@ impl KillPoint {
     }
 
     /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its
-    /// end; that is an error for more than a third of a call's points. When this returns, all processes that
+    /// end and the closing lines of `./test.sh` name the point; that is an error for more than a third of a
+    /// call's points. When this returns, all processes that
     /// the plugin had started have ended; a real runtime takes longer until its next call.
     pub fn kill(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<()> {
+        self.kill_or_say(place, exec, remarks::missed)
+    }
+
+    /// [`KillPoint::kill`], with a function for the remark about a missed point.
+    fn kill_or_say(
+        &self,
+        place: &impl Place,
+        exec: &Exec,
+        missed: impl FnOnce(String),
+    ) -> anyhow::Result<()> {
         let trace = format!("trace={}", self.name);
         let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
         let status = place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))??;
@@ -81,6 +92,8 @@ impl KillPoint {
         if status.signal() == Some(Signal::SIGKILL as i32) {
             return Ok(());
         }
+        let plugin = exec.binary.file_name().unwrap_or_default().to_string_lossy();
+        missed(format!("{plugin} {}, {self}: {status}", exec.command));
         let spared =
             self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         ensure!(
@@ -89,5 +102,38 @@ impl KillPoint {
             exec.command
         );
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use crate::Machine;
+
+    use super::*;
+
+    #[test]
+    fn missed_kill_points_are_named_and_more_than_a_third_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let exec = Exec::new(folder.path().join("steps"), "ADD");
+        let write = |steps: &str| {
+            fs::write(&exec.binary, format!("#!/bin/sh\nfor step in {steps}; do : > /dev/null; done\n"))
+                .unwrap();
+            fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        write("1 2 3 4 5 6 7 8");
+        let kill_points = KillPoint::all(&Machine, &exec).unwrap();
+        // A call that opens one file less misses this kill point.
+        let last = kill_points.iter().rfind(|kill_point| kill_point.name == "openat").unwrap();
+        write("1 2 3 4 5 6 7");
+        let mut missed = Vec::new();
+        for kill_point in &kill_points {
+            kill_point.kill_or_say(&Machine, &exec, |remark| missed.push(remark)).unwrap();
+        }
+        assert_eq!(missed, [format!("steps ADD, {last}: exit status: 0")]);
+        write("");
+        assert!(kill_points.iter().any(|point| point.kill_or_say(&Machine, &exec, drop).is_err()));
     }
 }

@@ -44,6 +44,7 @@ mod node;
 mod node_runtime;
 mod place;
 mod pod;
+mod remarks;
 mod snapshot;
 mod strace;
 #[allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation ends the test")]
@@ -59,5 +60,6 @@ pub use node::Node;
 pub use node_runtime::NodeRuntime;
 pub use place::{Machine, Place, TIMEOUT, eventually};
 pub use pod::Pod;
+pub use remarks::repeated;
 pub use snapshot::Snapshot;
 pub use strace::is_group_alive;

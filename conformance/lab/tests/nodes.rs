@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use cni_lab::{KillPoint, Node, Place as _, Snapshot, TIMEOUT, bin_dir, eventually, go_bin_dir};
 use cni_runner::{Exec, Network};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 fn bridge() -> Value {
@@ -251,10 +253,37 @@ fn a_plugin_is_killed_at_all_of_its_kill_points() {
         (0..=6).map(|n| [&steps[..n], &steps[6..]].concat().into_iter().map(str::to_owned).collect()),
     );
     assert_eq!(seen, expected);
-    // Another program does not reach these kill points.
-    let kill_points = KillPoint::all(&node, &exec).unwrap();
-    install("#!/bin/sh\n", &exec.binary).unwrap();
-    assert!(kill_points.iter().any(|kill_point| kill_point.kill(&node, &exec).is_err()));
+}
+
+/// Removing a folder removes what is mounted on it, in every mount namespace.
+#[test]
+fn a_node_does_not_depend_on_the_machines_folder_for_cni() {
+    thread::spawn(|| {
+        // Stands for the machine: a mount namespace with a /var/lib of its own.
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        mount(Some("tmpfs"), "/var/lib", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        fs::create_dir("/var/lib/other").unwrap();
+        for exists_at_first in [true, false] {
+            if exists_at_first {
+                fs::create_dir("/var/lib/cni").unwrap();
+            }
+            let node = Node::new().unwrap();
+            node.write_file("/var/lib/cni/file", "text").unwrap();
+            if exists_at_first {
+                fs::remove_dir("/var/lib/cni").unwrap();
+            }
+            assert_eq!(node.read_file("/var/lib/cni/file").unwrap(), "text");
+            fs::write("/var/lib/other/file", "the machine's").unwrap();
+            assert_eq!(node.read_file("/var/lib/other/file").unwrap(), "the machine's");
+            let inner = node.run(Node::new).unwrap().unwrap();
+            assert_eq!(inner.read_file("/var/lib/other/file").unwrap(), "the machine's");
+            assert!(!fs::exists("/var/lib/cni").unwrap());
+        }
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]

@@ -220,6 +220,13 @@ impl Plan {
             if failed_alone.contains(plugin) {
                 continue;
             }
+            let TestRun { plugin: _, entry: _, test_case, version } = end.run;
+            cni_lab::repeated(format_args!(
+                "{plugin} {} {version}: {} after {:.1?}",
+                test_case.id(),
+                end.verdict.word(),
+                end.time
+            ));
             let start = Instant::now();
             end.verdict = self.judge(end.run);
             end.time += start.elapsed();

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -24,19 +25,24 @@ fn suite(command: &str, args: &[&str]) -> Output {
     Command::new(command).args(args).current_dir(&folder).output().unwrap()
 }
 
-/// Judges a folder, one at a time: the suite repeats late failures alone, so no other run may load the
-/// machine.
+/// Judges a folder. Passes the remarks on, which `./test.sh` counts.
 fn judged(dir: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    let (status, report, said) = judged_saying(dir, more);
+    let _ = std::io::stderr().write_all(said.as_bytes());
+    (status, report)
+}
+
+/// Judges a folder, one at a time: the suite repeats late failures alone, so no other run may load the
+/// machine. Returns standard error too.
+fn judged_saying(dir: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut args = vec!["run", "--bin-dir", dir.to_str().unwrap(), "--format", "json"];
     args.extend(more);
     let output = suite(COMMAND, &args);
-    let said = String::from_utf8_lossy(&output.stderr);
-    (
-        output.status.code(),
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")),
-    )
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output.status.code(), report, said)
 }
 
 /// Our plugins, judged once for all tests.
@@ -124,10 +130,12 @@ fn a_late_failure_is_repeated_alone() {
             "[ $CNI_COMMAND = DEL ] && mkdir \"$0.log\" 2>/dev/null && sleep 3 && exit 1",
             "loopback",
         );
-        let (_, report) =
-            judged(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
+        let (_, report, said) =
+            judged_saying(folder.path(), &["--plugin", "loopback", "--filter", "DEL-01/", "--jobs", jobs]);
         let not_passed = not_passed(&report, &["fail", "warn"]);
         assert_eq!(not_passed.len(), failures, "--jobs {jobs}: {not_passed:#?}");
+        let remarks = said.matches("REMARK repeated: loopback DEL-01/").count();
+        assert_eq!(remarks, 1 - failures, "--jobs {jobs}: {said}");
     }
 }
 

@@ -14,6 +14,7 @@ const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 
+const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
@@ -117,10 +118,12 @@ pub fn create_ingress(link: u32) -> Message {
         .nest(TCA_OPTIONS, |options| options)
 }
 
-/// A request for a root qdisc of this kind without options. It always fails for kinds that need options, such
-/// as tbf; [`is_unknown_kind`] of the answer tells whether the kernel supports the kind.
+/// A request for a root qdisc of this kind with an invalid filter block. Since Linux 4.17 it fails before the
+/// kernel makes a qdisc; [`is_unknown_kind`] of the answer tells whether the kernel supports the kind.
 pub fn probe(link: u32, kind: &str) -> Message {
-    Message::new(RTM_NEWQDISC, F_CREATE | F_EXCL, &tcmsg(link, 0, ROOT, 0)).attr_text(TCA_KIND, kind)
+    Message::new(RTM_NEWQDISC, F_CREATE | F_EXCL, &tcmsg(link, 0, ROOT, 0))
+        .attr_text(TCA_KIND, kind)
+        .attr_u32(TCA_INGRESS_BLOCK, 0)
 }
 
 /// Whether the answer to a probe means that the kernel does not have the kind of qdisc, filter or action and

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,6 +12,9 @@ use crate::side::Side;
 const ALL: &[&str] = &["VERSION", "ADD", "CHECK", "DEL"];
 const VERBS: &[&str] = &["ADD", "CHECK", "DEL"];
 const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
+
+/// See [`Case::life`].
+const LIFE: Duration = Duration::from_millis(150);
 
 /// One plugin of a case.
 #[derive(Clone, Copy)]
@@ -39,6 +43,9 @@ pub(crate) struct Case {
     pub(crate) host_ports: u16,
     /// Whether the pod's `lo` is up, as after ADD of the loopback plugin.
     pub(crate) lo_is_up: bool,
+    /// How long the pods live before each DEL. An ADD leaves work to the kernel (RCU callbacks), and DEL would
+    /// wait for it. Pods live for seconds at least.
+    pub(crate) life: Duration,
     /// Whether to measure in the same rounds how long the kernel takes to remove such a veth pair.
     pub(crate) beside_kernel: bool,
 }
@@ -53,6 +60,7 @@ impl Case {
             reservations: 0,
             host_ports: 0,
             lo_is_up: true,
+            life: Duration::ZERO,
             beside_kernel: false,
         }
     }
@@ -79,7 +87,8 @@ const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
 
 /// All cases.
 pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
-    let bridged = |name: &str, steps| Case { delegates: &["host-local"], ..Case::new(name, steps) };
+    let bridged =
+        |name: &str, steps| Case { delegates: &["host-local"], life: LIFE, ..Case::new(name, steps) };
     let mut cases = vec![Case {
         verbs: ALL,
         lo_is_up: false,
@@ -120,7 +129,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         ),
         bridged("chain", chain(sides)),
     ]);
-    // The name lists the plugins, which depend on what both sides have.
+    // The name lists the plugins, which depend on what all sides have.
     if let Some(chain) = cases.last_mut() {
         let programs = chain.steps.iter().flat_map(|step| match step.program {
             "bridge" => ["bridge", "host-local"].as_slice(),
@@ -131,7 +140,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
     cases
 }
 
-/// A usual list: bridge, and portmap and bandwidth if both sides have them.
+/// A usual list: bridge, and portmap and bandwidth if all sides have them.
 fn chain(sides: &[Side]) -> Vec<Step> {
     let wanted = [measured("bridge", masquerading_bridge), PORTMAP, measured("bandwidth", bandwidth)];
     let everywhere = |program: &str| sides.iter().all(|side| Path::new(&side.dir).join(program).is_file());

@@ -1,4 +1,4 @@
-//! Wall time and CPU time of one call.
+//! Wall time, CPU time and page faults of one call.
 
 use std::time::Duration;
 
@@ -7,27 +7,31 @@ use cni_runner::{Exec, Output};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-/// The time of one call or the sum of several.
+/// The cost of one call.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Time {
+pub(crate) struct Cost {
     /// From just before the start to just after the end.
     pub(crate) wall: Duration,
     /// User and system time of the plugin and of all descendants that it waited for.
     pub(crate) cpu: Duration,
+    /// Page faults of the same processes that read nothing from a disk.
+    pub(crate) faults: u64,
 }
 
-/// Runs a call. No other child of this process may end during it, because the CPU time is that of all
-/// children.
-pub(crate) fn time(exec: &Exec) -> anyhow::Result<(Output, Time)> {
-    let before = cpu_of_children()?;
+/// Runs a call. No other child of this process may end during it, because CPU time and page faults are those
+/// of all children.
+pub(crate) fn measure(exec: &Exec) -> anyhow::Result<(Output, Cost)> {
+    let before = of_children()?;
     let output = exec.run()?;
-    let cpu = cpu_of_children()?.saturating_sub(before);
-    let wall = output.wall;
-    Ok((output, Time { wall, cpu }))
+    let after = of_children()?;
+    let (wall, cpu) = (output.wall, after.0.saturating_sub(before.0));
+    Ok((output, Cost { wall, cpu, faults: after.1.saturating_sub(before.1) }))
 }
 
-fn cpu_of_children() -> anyhow::Result<Duration> {
+/// CPU time and page faults.
+fn of_children() -> anyhow::Result<(Duration, u64)> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
     let spent: TimeVal = usage.user_time() + usage.system_time();
-    Ok(Duration::from_micros(u64::try_from(spent.num_microseconds())?))
+    let spent = Duration::from_micros(u64::try_from(spent.num_microseconds())?);
+    Ok((spent, u64::try_from(usage.minor_page_faults())?))
 }

@@ -2,16 +2,44 @@
 
 use std::fmt::Write as _;
 
-use crate::runner::{Outcome, Row};
+use crate::runner::{Figures, Outcome, Row};
 use crate::side::Side;
 use crate::stats::{Series, geometric_mean};
 
-const HEAD: [&str; 13] = [
-    "case", "verb", "ours ms", "p95", "Go ms", "p95", "Go/ours", "CPU ms", "Go", "Go/ours", "RSS MB", "Go",
-    "Go/ours",
-];
+/// Ours is the first side.
+const OURS: usize = 0;
+const REFERENCE: usize = 1;
+const BASELINE: usize = 2;
+
+const COLUMNS: usize = 15;
 /// The number of text columns, which come before the columns of numbers.
 const WORDS: usize = 2;
+
+type Cells = [String; COLUMNS];
+
+/// The head of a table that compares ours with another side.
+fn head(other: &str) -> Cells {
+    let ratio = format!("{other}/ours");
+    let milliseconds = format!("{other} ms");
+    [
+        "case",
+        "verb",
+        "ours ms",
+        "p95",
+        &milliseconds,
+        "p95",
+        &ratio,
+        "CPU ms",
+        other,
+        &ratio,
+        "RSS MB",
+        other,
+        &ratio,
+        "faults",
+        other,
+    ]
+    .map(str::to_owned)
+}
 
 /// All results.
 #[derive(Default)]
@@ -39,45 +67,56 @@ impl Report {
     }
 
     /// The whole report.
-    pub(crate) fn render(&self, sides: &[Side; 2], iterations: u32, markdown: bool) -> String {
-        let [ours, reference] = sides;
-        let (ours, reference) = (ours.dir.display(), reference.dir.display());
-        let mut text =
-            format!("ours: {ours}, Go: {reference}; {iterations} calls each, in turns; medians\n\n");
-        let mut table = vec![HEAD.map(str::to_owned)];
-        for outcome in &self.outcomes {
-            table.extend(outcome.rows.iter().map(|row| cells(&outcome.case, row)));
-            if outcome.kernel.median().is_some() {
-                table.push(kernel_cells(&outcome.kernel));
-            }
+    pub(crate) fn render(&self, sides: &[Side], iterations: u32, markdown: bool) -> String {
+        let names = ["ours", "Go", "before"];
+        let folders: Vec<String> =
+            sides.iter().zip(names).map(|(side, name)| format!("{name}: {}", side.dir.display())).collect();
+        let mut text = format!("{}; {iterations} calls each, in turns; medians\n\n", folders.join(", "));
+        for (other, name) in names.iter().enumerate().take(sides.len()).skip(REFERENCE) {
+            let table = self.table(other, name);
+            text += &if markdown { as_markdown(&table) } else { as_text(&table) };
+            text.push('\n');
         }
-        text += &if markdown { as_markdown(&table) } else { as_text(&table) };
-        text.push('\n');
-        for line in self.summary().iter().chain(&self.notes).chain(&self.failures) {
+        let changes = (sides.len() > BASELINE).then(|| self.ratios("before", BASELINE)).flatten();
+        let lines = self.summary().into_iter().chain(changes);
+        for line in lines.chain(self.notes.clone()).chain(self.failures.clone()) {
             let _ = writeln!(text, "{}{line}", if markdown { "- " } else { "" });
         }
         text
     }
 
-    fn summary(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let rows: Vec<&Row> = self.outcomes.iter().flat_map(|outcome| &outcome.rows).collect();
-        let rows: Vec<&Row> = rows.into_iter().filter(|row| matches!(row.verb, "ADD" | "CHECK")).collect();
-        let ratios = |value: fn(&Row) -> Option<f64>| rows.iter().filter_map(|row| value(row)).collect();
-        let columns = [("wall", wall_ratio as fn(&Row) -> _), ("CPU", cpu_ratio), ("RSS", memory_ratio)];
-        let columns: Vec<String> =
-            columns.into_iter().filter_map(|(name, value)| spread(name, ratios(value))).collect();
-        if !columns.is_empty() {
-            let columns = columns.join(", ");
-            lines.push(format!(
-                "Go/ours in the {} rows of ADD and CHECK, geometric mean: {columns}",
-                rows.len()
-            ));
+    fn table(&self, other: usize, name: &str) -> Vec<Cells> {
+        let mut table = vec![head(name)];
+        for outcome in &self.outcomes {
+            for row in &outcome.rows {
+                table.push(cells(&outcome.case, row, other));
+                table.extend(empty_cells(&row.empty));
+            }
+            table.extend(kernel_cells(&outcome.kernel));
         }
+        table
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.ratios("Go", REFERENCE).into_iter().collect();
         for outcome in &self.outcomes {
             lines.extend(beside_kernel(outcome));
+            lines.extend(outcome.rows.iter().filter_map(|row| beside_empty(&outcome.case, row)));
         }
         lines
+    }
+
+    fn ratios(&self, name: &str, other: usize) -> Option<String> {
+        let rows: Vec<&Row> = self.outcomes.iter().flat_map(|outcome| &outcome.rows).collect();
+        let rows: Vec<&Row> = rows.into_iter().filter(|row| matches!(row.verb, "ADD" | "CHECK")).collect();
+        let ratios =
+            |value: fn(&Row, usize) -> Option<f64>| rows.iter().filter_map(|row| value(row, other)).collect();
+        let columns =
+            [("wall", wall_ratio as fn(&Row, usize) -> _), ("CPU", cpu_ratio), ("RSS", memory_ratio)];
+        let columns: Vec<String> =
+            columns.into_iter().filter_map(|(name, value)| spread(name, ratios(value))).collect();
+        let means = format!("{name}/ours in the {} rows of ADD and CHECK, geometric mean: ", rows.len());
+        (!columns.is_empty()).then(|| means + &columns.join(", "))
     }
 }
 
@@ -92,27 +131,38 @@ fn spread(name: &str, mut ratios: Vec<f64>) -> Option<String> {
 fn beside_kernel(outcome: &Outcome) -> Option<String> {
     let kernel = outcome.kernel.median()?;
     let del = outcome.rows.iter().find(|row| row.verb == "DEL")?;
-    let [ours, reference] = &del.figures;
-    let (ours, reference) = (ours.wall.median()? / kernel, reference.wall.median()? / kernel);
-    let case = &outcome.case;
+    let [ours, reference] = [OURS, REFERENCE].map(|side| Some(wall(del, side)? / kernel));
+    let (ours, reference, case) = (ours?, reference?, &outcome.case);
     Some(format!(
         "{case}, DEL beside the kernel's removal of the links: ours {ours:.2} times, Go {reference:.2} times"
     ))
 }
 
-fn wall_ratio(row: &Row) -> Option<f64> {
-    let [ours, reference] = &row.figures;
-    ratio(reference.wall.median()?, ours.wall.median()?)
+fn beside_empty(case: &str, row: &Row) -> Option<String> {
+    let empty = row.empty.wall.median()?;
+    let [ours, reference] = [OURS, REFERENCE].map(|side| Some(wall(row, side)? / empty));
+    let (verb, ours, reference) = (row.verb, ours?, reference?);
+    Some(format!(
+        "{case}, {verb} beside a static Rust program with an empty main: ours {ours:.2} times, Go {reference:.2} times"
+    ))
 }
 
-fn cpu_ratio(row: &Row) -> Option<f64> {
-    let [ours, reference] = &row.figures;
-    ratio(reference.cpu.median()?, ours.cpu.median()?)
+fn wall(row: &Row, side: usize) -> Option<f64> {
+    row.figures.get(side)?.wall.median()
 }
 
-fn memory_ratio(row: &Row) -> Option<f64> {
-    let [ours, reference] = &row.figures;
-    ratio(megabytes(reference.memory), megabytes(ours.memory))
+fn wall_ratio(row: &Row, other: usize) -> Option<f64> {
+    ratio(wall(row, other)?, wall(row, OURS)?)
+}
+
+fn cpu_ratio(row: &Row, other: usize) -> Option<f64> {
+    let cpu = |side: usize| row.figures.get(side)?.cpu.median();
+    ratio(cpu(other)?, cpu(OURS)?)
+}
+
+fn memory_ratio(row: &Row, other: usize) -> Option<f64> {
+    let memory = |side: usize| Some(megabytes(row.figures.get(side)?.memory));
+    ratio(memory(other)?, memory(OURS)?)
 }
 
 fn ratio(reference: f64, ours: f64) -> Option<f64> {
@@ -124,31 +174,56 @@ fn megabytes(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-fn cells(case: &str, row: &Row) -> [String; HEAD.len()] {
-    let [ours, reference] = &row.figures;
+fn cells(case: &str, row: &Row, other: usize) -> Cells {
+    let wall = |side: usize| row.figures.get(side).map(|figures| &figures.wall);
+    let median = |side: usize| number(wall(side).and_then(Series::median));
+    let p95 = |side: usize| number(wall(side).and_then(Series::p95));
+    let cpu = |side: usize| number(row.figures.get(side).and_then(|figures| figures.cpu.median()));
+    let memory = |side: usize| {
+        row.figures.get(side).map(|figures| format!("{:.1}", megabytes(figures.memory))).unwrap_or_default()
+    };
+    let faults = |side: usize| row.figures.get(side).map(fault_count).unwrap_or_default();
     [
         case.to_owned(),
         row.verb.to_owned(),
-        number(ours.wall.median()),
-        number(ours.wall.p95()),
-        number(reference.wall.median()),
-        number(reference.wall.p95()),
-        times(wall_ratio(row)),
-        number(ours.cpu.median()),
-        number(reference.cpu.median()),
-        times(cpu_ratio(row)),
-        format!("{:.1}", megabytes(ours.memory)),
-        format!("{:.1}", megabytes(reference.memory)),
-        times(memory_ratio(row)),
+        median(OURS),
+        p95(OURS),
+        median(other),
+        p95(other),
+        times(wall_ratio(row, other)),
+        cpu(OURS),
+        cpu(other),
+        times(cpu_ratio(row, other)),
+        memory(OURS),
+        memory(other),
+        times(memory_ratio(row, other)),
+        faults(OURS),
+        faults(other),
     ]
 }
 
-fn kernel_cells(kernel: &Series) -> [String; HEAD.len()] {
-    let mut cells = [const { String::new() }; HEAD.len()];
-    cells[0] = "kernel: remove veth".to_owned();
-    cells[2] = number(kernel.median());
-    cells[3] = number(kernel.p95());
-    cells
+fn fault_count(figures: &Figures) -> String {
+    figures.faults.median().map(|count| count.to_string()).unwrap_or_default()
+}
+
+/// A row for something that is no side, in the columns of ours.
+fn other_cells(name: &str, wall: &Series) -> Option<Cells> {
+    let mut cells = [const { String::new() }; COLUMNS];
+    cells[0] = name.to_owned();
+    cells[2] = number(Some(wall.median()?));
+    cells[3] = number(wall.p95());
+    Some(cells)
+}
+
+fn kernel_cells(kernel: &Series) -> Option<Cells> {
+    other_cells("kernel: remove veth", kernel)
+}
+
+fn empty_cells(empty: &Figures) -> Option<Cells> {
+    let mut cells = other_cells("an empty static program", &empty.wall)?;
+    cells[7] = number(empty.cpu.median());
+    cells[13] = fault_count(empty);
+    Some(cells)
 }
 
 fn number(milliseconds: Option<f64>) -> String {
@@ -156,12 +231,14 @@ fn number(milliseconds: Option<f64>) -> String {
 }
 
 fn times(ratio: Option<f64>) -> String {
-    ratio.map(|ratio| format!("{ratio:.1}")).unwrap_or_default()
+    ratio
+        .map(|ratio| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") })
+        .unwrap_or_default()
 }
 
-fn as_text(table: &[[String; HEAD.len()]]) -> String {
+fn as_text(table: &[Cells]) -> String {
     let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
     let mut text = String::new();
     for row in table {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
@@ -177,12 +254,12 @@ fn as_text(table: &[[String; HEAD.len()]]) -> String {
     text
 }
 
-fn as_markdown(table: &[[String; HEAD.len()]]) -> String {
+fn as_markdown(table: &[Cells]) -> String {
     let mut text = String::new();
     for (position, row) in table.iter().enumerate() {
         let _ = writeln!(text, "| {} |", row.join(" | "));
         if position == 0 {
-            text += &format!("|{}{}\n", "---|".repeat(WORDS), "---:|".repeat(HEAD.len() - WORDS));
+            text += &format!("|{}{}\n", "---|".repeat(WORDS), "---:|".repeat(COLUMNS - WORDS));
         }
     }
     text

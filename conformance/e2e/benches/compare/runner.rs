@@ -1,7 +1,8 @@
-//! Runs one case: both sides on one node, in alternating calls.
+//! Runs one case: all sides on one node, in alternating calls.
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Context as _, ensure};
 use cni_lab::{Node, Place as _};
@@ -10,11 +11,12 @@ use serde_json::json;
 
 use crate::cases::Case;
 use crate::chain::Chain;
+use crate::empty::Empty;
 use crate::kernel::{self, Links};
 use crate::memory;
-use crate::process::{self, Time};
+use crate::process::{self, Cost};
 use crate::side::Side;
-use crate::stats::Series;
+use crate::stats::{Counts, Series};
 
 /// Rounds that are not counted. The first fills the page cache, makes the bridge and iptables chains and
 /// loads modules.
@@ -24,7 +26,9 @@ const MEMORY_ROUNDS: u32 = 2;
 
 /// Runs the cases.
 pub(crate) struct Runner<'a> {
-    pub(crate) sides: &'a [Side; 2],
+    /// Ours first.
+    pub(crate) sides: &'a [Side],
+    pub(crate) empty: Option<&'a Empty>,
     pub(crate) iterations: u32,
 }
 
@@ -32,7 +36,9 @@ pub(crate) struct Runner<'a> {
 pub(crate) struct Row {
     pub(crate) verb: &'static str,
     /// One entry per side.
-    pub(crate) figures: [Figures; 2],
+    pub(crate) figures: Vec<Figures>,
+    /// The empty program, called beside VERSION.
+    pub(crate) empty: Figures,
 }
 
 /// The figures of one verb on one side.
@@ -40,6 +46,7 @@ pub(crate) struct Row {
 pub(crate) struct Figures {
     pub(crate) wall: Series,
     pub(crate) cpu: Series,
+    pub(crate) faults: Counts,
     /// Peak resident memory in KiB.
     pub(crate) memory: u64,
 }
@@ -81,8 +88,8 @@ impl Runner<'_> {
     /// its iptables backend, whose rules equal the reference's; the reference itself would take minutes.
     fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
         const EACH: u16 = 10;
-        let [ours, _] = self.sides;
-        let backend = if side.number == ours.number { "nftables" } else { "iptables" };
+        let Some(ours) = self.sides.first() else { return Ok(()) };
+        let backend = if side.is_ferrule { "nftables" } else { "iptables" };
         for container in 0..count / EACH {
             let first = u16::from(side.number) * 10_000 + container * EACH;
             let ports = (first..first + EACH)
@@ -106,16 +113,28 @@ impl Runner<'_> {
         chains: &mut [Chain<'_>],
         mut links: Option<Links>,
     ) -> anyhow::Result<Outcome> {
-        let rows = case.verbs.iter().map(|verb| Row { verb, figures: Default::default() });
+        let figures = || self.sides.iter().map(|_| Figures::default()).collect();
+        let rows = case.verbs.iter().map(|verb| Row { verb, figures: figures(), empty: Figures::default() });
         let mut outcome =
             Outcome { case: case.name.clone(), rows: rows.collect(), kernel: Series::default() };
         for round in 0..WARM_UP + self.iterations {
             let counts = round >= WARM_UP;
             for row in &mut outcome.rows {
-                for index in order(round) {
-                    let times = chains[index].call(row.verb, process::time)?;
+                for index in order(round, self.sides.len()) {
+                    if row.verb == "DEL" {
+                        thread::sleep(case.life);
+                    }
+                    let costs = chains[index].call(row.verb, process::measure)?;
                     if counts {
-                        row.figures[index].record(&times);
+                        row.figures[index].record(&costs);
+                    }
+                }
+                if let (Some(empty), "VERSION") = (self.empty, row.verb) {
+                    let exec = Exec::new(empty.program(), row.verb);
+                    let (output, cost) = process::measure(&exec)?;
+                    ensure!(output.success(), "the empty program: {}", output.status);
+                    if counts {
+                        row.empty.record(&[cost]);
                     }
                 }
             }
@@ -128,7 +147,7 @@ impl Runner<'_> {
         }
         for round in 0..MEMORY_ROUNDS {
             for row in &mut outcome.rows {
-                for index in order(round) {
+                for index in order(round, self.sides.len()) {
                     let peaks = chains[index].call(row.verb, memory::peak)?;
                     let figures = &mut row.figures[index];
                     figures.memory = peaks.into_iter().fold(figures.memory, u64::max);
@@ -139,16 +158,18 @@ impl Runner<'_> {
     }
 }
 
-/// The order of the sides alternates: work that a call leaves to the kernel delays the next call.
-fn order(round: u32) -> [usize; 2] {
-    if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+/// The order of the sides rotates: work that a call leaves to the kernel delays the next call.
+fn order(round: u32, sides: usize) -> impl Iterator<Item = usize> {
+    let first = round as usize % sides;
+    (first..sides).chain(0..first)
 }
 
 impl Figures {
     /// Adds one round; for a chain the sum of its plugins.
-    fn record(&mut self, times: &[Time]) {
-        self.wall.push(times.iter().map(|time| time.wall).sum());
-        self.cpu.push(times.iter().map(|time| time.cpu).sum());
+    fn record(&mut self, costs: &[Cost]) {
+        self.wall.push(costs.iter().map(|cost| cost.wall).sum());
+        self.cpu.push(costs.iter().map(|cost| cost.cpu).sum());
+        self.faults.push(costs.iter().map(|cost| cost.faults).sum());
     }
 }
 

@@ -1,21 +1,23 @@
-//! One of the two plugin folders, with the names and addresses that its plugins use on the node.
+//! One of the plugin folders, with the names and addresses that its plugins use on the node.
 
 use std::path::PathBuf;
 
-/// A plugin folder and its names on the node. The names of both sides have the same length, so that both get
+/// A plugin folder and its names on the node. The names of all sides have the same length, so that all get
 /// configurations of the same size.
 pub(crate) struct Side {
     /// A name of four letters.
     pub(crate) name: &'static str,
-    /// 1 or 2.
+    /// From 1 to 3.
     pub(crate) number: u8,
+    /// Whether the plugins are Ferrule's and not the reference's.
+    pub(crate) is_ferrule: bool,
     /// The folder of the plugins.
     pub(crate) dir: PathBuf,
 }
 
 impl Side {
-    pub(crate) fn new(name: &'static str, number: u8, dir: PathBuf) -> Side {
-        Side { name, number, dir }
+    pub(crate) fn new(name: &'static str, number: u8, is_ferrule: bool, dir: PathBuf) -> Side {
+        Side { name, number, is_ferrule, dir }
     }
 
     /// The name of the network and of the pod; also the container ID.

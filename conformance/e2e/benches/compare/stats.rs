@@ -21,13 +21,32 @@ impl Series {
         self.percentile(95)
     }
 
-    /// The smallest value that is not smaller than this percentage of all values.
     fn percentile(&self, percent: usize) -> Option<f64> {
-        let mut sorted = self.0.clone();
-        sorted.sort();
-        let rank = (sorted.len() * percent).div_ceil(100);
-        sorted.get(rank.checked_sub(1)?).map(|taken| taken.as_secs_f64() * 1e3)
+        percentile(&self.0, percent).map(|taken| taken.as_secs_f64() * 1e3)
     }
+}
+
+/// Counts of the same call.
+#[derive(Debug, Default)]
+pub(crate) struct Counts(Vec<u64>);
+
+impl Counts {
+    pub(crate) fn push(&mut self, count: u64) {
+        self.0.push(count);
+    }
+
+    /// The median; `None` without values.
+    pub(crate) fn median(&self) -> Option<u64> {
+        percentile(&self.0, 50)
+    }
+}
+
+/// The smallest value that is not smaller than this percentage of all values.
+fn percentile<T: Ord + Copy>(values: &[T], percent: usize) -> Option<T> {
+    let mut sorted = values.to_vec();
+    sorted.sort();
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
 }
 
 /// The geometric mean, which suits ratios; `None` without values.

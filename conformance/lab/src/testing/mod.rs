@@ -6,6 +6,7 @@
 //! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
 //! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants, [`Firewalld`] a
 //!   firewalld with a bus of its own.
+//! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
@@ -16,6 +17,7 @@ mod firewalld;
 pub mod iptables;
 mod layout;
 mod links;
+mod measure;
 mod plugin_dir;
 mod random;
 mod servers;
@@ -29,6 +31,7 @@ pub use context::{TestContext, assert_unchanged, require_root};
 pub use firewalld::Firewalld;
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
+pub use measure::measure;
 pub use plugin_dir::{Origin, PluginDir};
 pub use random::Random;
 pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Place, TIMEOUT};
+use crate::{Place, TIMEOUT, repeated};
 
 /// How long a client waits if no answer is expected. If an answer is expected, it waits [`TIMEOUT`].
 pub const NO_ANSWER_WAIT: Duration = Duration::from_millis(400);
@@ -73,9 +73,12 @@ pub fn udp_ask(socket: &UdpSocket, timeout: Duration) -> io::Result<String> {
     socket.set_read_timeout(Some(timeout / 2))?;
     let mut buffer = [0; 64];
     let mut outcome = Err(io::ErrorKind::TimedOut.into());
-    for _ in 0..2 {
+    for attempt in 1..=2 {
         outcome = socket.send(b"?").and_then(|_| socket.recv(&mut buffer));
         if outcome.is_ok() {
+            if attempt > 1 {
+                repeated("a UDP request without an answer");
+            }
             break;
         }
     }

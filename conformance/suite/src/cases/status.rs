@@ -1,5 +1,6 @@
 //! Test cases of STATUS.
 
+use std::fs;
 use std::time::Duration;
 
 use super::tools::node_in_use;
@@ -34,6 +35,7 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("STA-06", "everything-works-although-status-has-failed", INTERFACE, works_anyway)
         .delegating(),
     TestCase::new("STA-07", "nothing-is-changed", PLUGINS, harmless),
+    TestCase::new("STA-07", "nothing-is-made-in-passing", PLUGINS, traceless),
     TestCase::new("STA-07", "quick", PLUGINS, quick),
 ];
 
@@ -52,6 +54,42 @@ fn harmless(test: &TestContext<'_>) -> TestResult {
     answer.ok()?;
     let diff = before.diff(&test.snapshot()?);
     answer.ensure(diff.is_empty(), "no change on the node", diff)
+}
+
+/// A system call of these can change something, if it succeeds. The `?` tells strace to ignore the names that
+/// the architecture does not have.
+const CHANGES: &str = "?open,?openat,?openat2,?creat,?mkdir,?mkdirat,?rmdir,?mknod,?mknodat,?link,?linkat,?symlink,\
+    ?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,?chmod,?fchmod,?fchmodat,?fchmodat2,?chown,?lchown,\
+    ?fchown,?fchownat,?truncate,?ftruncate,?utimensat,?setxattr,?lsetxattr,?fsetxattr,?mount,?umount2,?move_mount,\
+    ?unshare,?clone,?clone3";
+
+/// Objects that STATUS makes and removes again are not in a snapshot, so this looks at the system calls.
+fn traceless(test: &TestContext<'_>) -> TestResult {
+    crate::kernel::tools(&["strace"])?;
+    node_in_use(test)?;
+    let log = test.dir().join("strace.log");
+    let script =
+        format!("exec strace -f -z -qq -e signal=none -e trace={CHANGES} -o {} @PLUGIN@", log.display());
+    let answer = test.call("STATUS").through_script(&script).run()?;
+    answer.ok()?;
+    let log = fs::read_to_string(log)?;
+    // The stub of the IPAM plugin writes to the context's folder.
+    let own = test.dir().to_string_lossy();
+    let changes: Vec<&str> = log.lines().filter(|line| is_change(line) && !line.contains(&*own)).collect();
+    answer.ensure(changes.is_empty(), "no system call that changes something", changes.join("\n"))
+}
+
+/// Whether a line of strace is a change. To open for reading or to start a process changes nothing.
+fn is_change(line: &str) -> bool {
+    let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+    let has_any = |flags: &[&str]| flags.iter().any(|flag| call.contains(flag));
+    if call.starts_with("open") {
+        has_any(&["O_CREAT", "O_TMPFILE", "O_TRUNC", "O_WRONLY", "O_RDWR"]) && !call.contains("\"/dev/")
+    } else if call.starts_with("clone") || call.starts_with("unshare") {
+        has_any(&["CLONE_NEW"])
+    } else {
+        true
+    }
 }
 
 fn ready_in_use(test: &TestContext<'_>) -> TestResult {

@@ -211,10 +211,8 @@ fn check_sets(
     }
     let mut sets: Vec<RangeSet> = Vec::with_capacity(specs.len());
     for (i, specs) in specs.iter().enumerate() {
-        let set = RangeSet::new(specs).map_err(|error| {
-            CniError::invalid_config(format!("invalid range set {i}: {}", error.msg))
-                .with_details(error.details)
-        })?;
+        let set = RangeSet::new(specs)
+            .map_err(|error| CniError::invalid_config(format!("invalid range set {i}: {error}")))?;
         sets.push(set);
     }
     let has_several = |v4: bool| sets.iter().filter(|set| set.is_ipv4() == v4).count() > 1;

@@ -1,5 +1,7 @@
 //! DEL and GC: release addresses.
 
+use std::collections::BTreeSet;
+
 use cni_common::spec::{CniError, Failures, ValidAttachment};
 
 use super::ledger::{Reservation, Reservations};
@@ -33,18 +35,29 @@ pub fn collect(
     reservations: &mut Reservations<'_>,
     valid: &[ValidAttachment],
 ) -> Result<(), CniError> {
+    let alive = Alive::new(valid);
     let stale: Vec<Reservation> =
-        reservations.all()?.iter().filter(|(_, holder)| is_stale(holder, valid)).cloned().collect();
+        reservations.all()?.iter().filter(|(_, holder)| !alive.may_hold(holder)).cloned().collect();
     remove(store, reservations, stale)
 }
 
-fn is_stale(holder: &Holder, valid: &[ValidAttachment]) -> bool {
-    match holder {
-        Holder::Attachment { container_id, ifname } => {
-            !valid.iter().any(|one| one.container_id == *container_id && one.ifname == *ifname)
+/// The attachments that still exist, sorted: a node may have thousands of both attachments and reservations.
+struct Alive<'a>(BTreeSet<(&'a str, &'a str)>);
+
+impl<'a> Alive<'a> {
+    fn new(valid: &'a [ValidAttachment]) -> Self {
+        Alive(valid.iter().map(|one| (&*one.container_id, &*one.ifname)).collect())
+    }
+
+    fn may_hold(&self, holder: &Holder) -> bool {
+        match holder {
+            Holder::Attachment { container_id, ifname } => self.0.contains(&(&**container_id, &**ifname)),
+            Holder::Container(container_id) => {
+                let mut from_container = self.0.range((&**container_id, "")..);
+                from_container.next().is_some_and(|(first, _)| first == container_id)
+            }
+            Holder::Empty | Holder::Foreign => true,
         }
-        Holder::Container(container_id) => !valid.iter().any(|one| one.container_id == *container_id),
-        Holder::Empty | Holder::Foreign => false,
     }
 }
 
@@ -76,11 +89,13 @@ mod tests {
             ("a", false),
             ("b", true),
             ("", false),
+            ("A\r\neth0", true),
+            ("aa", true),
             ("kept for the printer", false),
         ] {
-            assert_eq!(is_stale(&Holder::parse(content.as_bytes()), &valid), stale, "{content:?}");
             let parsed = Holder::parse(content.as_bytes());
-            assert_eq!(is_stale(&parsed, &[]), parsed.key().is_some(), "{content:?}");
+            assert_eq!(Alive::new(&valid).may_hold(&parsed), !stale, "{content:?}");
+            assert_eq!(Alive::new(&[]).may_hold(&parsed), parsed.key().is_none(), "{content:?}");
         }
     }
 }

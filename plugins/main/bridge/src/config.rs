@@ -43,7 +43,9 @@ struct Wire {
     ip_masq_backend: Option<Json>,
     vlan: Option<Json>,
     vlan_trunk: Option<Json>,
-    preserve_default_vlan: Option<Json>,
+    /// Decoded for its type alone: it changes what `vlan` and `vlanTrunk` do, and those are refused.
+    #[serde(rename = "preserveDefaultVlan")]
+    _preserve_default_vlan: bool,
     macspoofchk: Option<Json>,
     enabledad: Option<Json>,
     disable_container_interface: Option<Json>,
@@ -53,12 +55,11 @@ struct Wire {
 impl Wire {
     /// The reference's keys that this plugin does not support: name, configured value, and the value that
     /// disables the feature. Absence, `null`, `""` and `[]` disable it too.
-    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 8] {
+    fn unsupported(&self) -> [(&'static str, &Option<Json>, &'static str); 7] {
         [
             ("ipMasqBackend", &self.ip_masq_backend, "\"nftables\""),
             ("vlan", &self.vlan, "0"),
             ("vlanTrunk", &self.vlan_trunk, "[]"),
-            ("preserveDefaultVlan", &self.preserve_default_vlan, "false"),
             ("macspoofchk", &self.macspoofchk, "false"),
             ("enabledad", &self.enabledad, "false"),
             ("disableContainerInterface", &self.disable_container_interface, "false"),
@@ -136,7 +137,6 @@ mod tests {
         for (key, value) in [
             ("vlan", "100"),
             ("vlanTrunk", r#"[{"id":1}]"#),
-            ("preserveDefaultVlan", "true"),
             ("macspoofchk", "true"),
             ("enabledad", "true"),
             ("disableContainerInterface", "true"),
@@ -158,6 +158,8 @@ mod tests {
             "disableContainerInterface":false,"portIsolation":null,"ipMasqBackend":"nftables""#;
         assert!(read(off).is_ok());
         assert!(read(r#","ipMasqBackend":"","vlanTrunk":null"#).is_ok());
+        // Without `vlan` it asks for nothing.
+        assert!(read(r#","preserveDefaultVlan":true"#).is_ok());
     }
 
     #[test]

@@ -269,7 +269,6 @@ fn unsupported_keys_are_refused_before_anything_is_created() {
         ("vlan", json!(100)),
         ("Vlan", json!(100)),
         ("vlanTrunk", json!([{"id": 5}])),
-        ("preserveDefaultVlan", json!(true)),
         ("macspoofchk", json!(true)),
         ("enabledad", json!(true)),
         ("disableContainerInterface", json!(true)),
@@ -294,7 +293,7 @@ fn values_that_disable_a_feature_are_accepted() {
     let pod = ctx.pod("pod1");
     let conf = config(
         "1.0.0",
-        &json!({"vlan": 0, "vlanTrunk": [], "preserveDefaultVlan": false, "macspoofchk": false, "enabledad": false,
+        &json!({"vlan": 0, "vlanTrunk": [], "preserveDefaultVlan": true, "macspoofchk": false, "enabledad": false,
             "disableContainerInterface": false, "portIsolation": null, "ipMasqBackend": "", "zzz": {"a": [1]},
             "capabilities": {"mac": true}, "cni.dev/zzz": 1, "args": {"labels": {"a": "b"}, "cni": {"zzz": 1}},
             "runtimeConfig": null, "dns": null, "prevResult": null}),

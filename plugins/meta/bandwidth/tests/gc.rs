@@ -102,6 +102,7 @@ fn status_names_what_the_kernel_lacks() {
     assert_eq!(lacks(KINDS), Vec::<String>::new());
     assert_eq!(lacks(Kinds { link: "ferrule", ..KINDS }), ["ferrule (CONFIG_IFB)"]);
     assert_eq!(lacks(Kinds { qdisc: "ferrule", ..KINDS }), ["ferrule (CONFIG_NET_SCH_TBF)"]);
+    assert_eq!(lacks(Kinds { hook: "ferrule", ..KINDS }), ["ferrule (CONFIG_NET_SCH_INGRESS)"]);
     assert_eq!(lacks(Kinds { action: "ferrule", ..KINDS }), ["ferrule (CONFIG_NET_ACT_MIRRED)"]);
     assert_unchanged(&ctx.node, &before, "STATUS");
 }

@@ -7,7 +7,7 @@ mod common;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use cni_lab::testing::serve;
+use cni_lab::testing::{measure, serve};
 use cni_lab::{Place as _, TIMEOUT};
 use common::{World, fill, mapping, pods};
 use serde_json::json;
@@ -56,14 +56,7 @@ fn connection_time_does_not_grow_with_10000_mappings() {
         }
         of_many.as_secs_f64() / of_few.as_secs_f64()
     };
-    // Other load on the machine may slow down one side once. A real difference recurs each time.
-    let mut maps = f64::INFINITY;
-    for _ in 0..5 {
-        maps = maps.min(ratio(&few, &many));
-        if maps <= MOST {
-            break;
-        }
-    }
+    let maps = measure("connection time by maps", 5, |maps| *maps <= MOST, || ratio(&few, &many));
     // The reference's linear rules must exceed the limit, otherwise the measurement would prove nothing.
     let linear = World::new();
     let behind = linear.add("behind", &pods(json!({})), &json!([]));

@@ -3,8 +3,14 @@
 
 mod common;
 
-use cni_lab::Place as _;
-use cni_lab::testing::ask;
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use cni_lab::testing::{Expect as _, ask, in_place_of_the_plugin, run_command_with};
+use cni_lab::{Place as _, TIMEOUT, eventually};
+use cni_runner::Attachment;
 use common::{World, both, mapping, more, over_tcp, pods};
 use serde_json::json;
 
@@ -58,6 +64,60 @@ fn port_of_a_gone_container_is_taken_over() {
     let heir = world.pod("heir");
     world.ctx.add(&heir.attachment("eth0"), &config);
     assert!(alive.check().unwrap_err().contains("is held by container heir"));
+}
+
+/// Two runtimes on one node have different `/run` folders, so neither sees the other's namespaces.
+#[test]
+fn port_of_a_container_of_a_runtime_with_other_mounts_is_refused() {
+    let world = World::new();
+    let holder = world.add("holder", &pods(json!({})), &over_tcp(8080, 80));
+    holder.serve(80);
+    let mut other = Command::new("unshare");
+    let set_up = "mount -t tmpfs tmpfs /run && ip netns add late && ip netns add later && exec sleep 600";
+    other.args(["--mount", "sh", "-c", set_up]);
+    let mut other = world.node.spawn(other).unwrap();
+    let pid = other.child().id();
+    let name = format!("/proc/{pid}/comm");
+    assert!(eventually(TIMEOUT, || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")));
+    let call = |verb: &str, container: &str, address: &str, port: u16| {
+        let mut config = holder.config();
+        config["name"] = json!("others");
+        config["prevResult"]["ips"] = json!([{"address": address, "interface": 2}]);
+        config["runtimeConfig"]["portMappings"] = over_tcp(port, 80);
+        let attachment = Attachment::new(container, format!("/run/netns/{container}"), "eth0");
+        let exec = world.ctx.exec(verb, &attachment, &config);
+        let plugin = exec.binary.to_string_lossy();
+        let args = [&format!("--mount=/proc/{pid}/ns/mnt"), "--", &*plugin];
+        let mut command = in_place_of_the_plugin("nsenter", &args, &exec);
+        run_command_with(&world.node, &mut command, |child| {
+            child.stdin.take().unwrap().write_all(&exec.stdin).unwrap();
+        })
+    };
+
+    let table = world.table();
+    let error = call("ADD", "late", "10.1.0.200/24", 8080).error();
+    error.expect(11, "host port 8080/tcp (IPv4) is held by container holder");
+    error.expect(11, "DEL of it or GC of its network frees the host port");
+    assert_eq!(world.table(), table);
+    let to = SocketAddr::new(world.address(false), 8080);
+    assert_eq!(ask(&world.outside[0], "tcp", to), Ok(format!("holder {}", world.outside[0].address())));
+
+    // Among its own containers that runtime takes over as before, but the first runtime does not.
+    call("ADD", "late", "10.1.0.200/24", 8081).result();
+    let pod = world.pod("first");
+    let ask_for = pod.attachment("eth0").with_capability("portMappings", over_tcp(8081, 80));
+    let refused = || {
+        let error = world.runtime().add(&pods(json!({})), &ask_for).unwrap_err().to_string();
+        assert!(error.contains("is held by container late"), "{error}");
+        world.runtime().del(&pods(json!({})), &ask_for).unwrap();
+    };
+    refused();
+    world.node.sh(&format!("nsenter --mount=/proc/{pid}/ns/mnt ip netns delete late")).unwrap();
+    refused();
+    call("ADD", "later", "10.1.0.201/24", 8081).result();
+    // DEL needs no mounts.
+    call("DEL", "later", "10.1.0.201/24", 8081).ok();
+    world.runtime().add(&pods(json!({})), &ask_for).unwrap();
 }
 
 #[test]

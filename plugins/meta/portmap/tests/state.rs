@@ -318,7 +318,7 @@ fn invalid_mapping_is_an_error_and_nothing_is_created() {
     let world = World::new();
     let base = world.add("base", &pods(json!({})), &json!([]));
     for (mapping, code, words) in [
-        (mapping("tcp", "", 0, 80), 7, "Invalid host port number: 0 (portMappings[1]: "),
+        (mapping("tcp", "", 0, 80), 7, "Invalid host port number: 0"),
         (
             json!({"hostPort": 65536, "containerPort": 80, "protocol": "tcp"}),
             7,

@@ -103,4 +103,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("bandwidth", "writes-at-status", "STA-07/nothing-is-changed", |call| {
         beforehand(&call, "STATUS", "ip link add status0 type veth peer name status1")
     }),
+    mutant("loopback", "makes-a-namespace-at-status", "STA-07/nothing-is-made-in-passing", |call| {
+        beforehand(&call, "STATUS", "unshare --net true")
+    }),
+    mutant("host-local", "tries-its-folder-at-status", "STA-07/nothing-is-made-in-passing", |call| {
+        beforehand(&call, "STATUS", "touch /var/lib/cni/try && rm /var/lib/cni/try")
+    }),
 ];

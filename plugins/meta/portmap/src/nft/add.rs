@@ -12,6 +12,7 @@ use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
+use super::owner_metadata::Sandbox;
 use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
@@ -89,9 +90,10 @@ fn replace_once(
             continue;
         }
         let holder = owner::describe(&element.label);
-        if !is_stale(socket, owner, plan, &element)? {
+        let sandbox = sandbox_of(socket, owner, plan, &element)?;
+        if sandbox != Sandbox::Gone {
             if !owner::is_of(&element.label, owner.container_id) {
-                return Err(taken(&element));
+                return Err(taken(&element, sandbox));
             }
             eprintln!("host port {} stays with {holder}", element.key);
             wanted.retain(|host_port| host_port.key != element.key);
@@ -115,28 +117,36 @@ fn replace_once(
     Ok(batch.commit_at(socket, generation).map(|()| wanted))
 }
 
-/// Whether the container of an existing element is gone. True if the element's network has now assigned its
+/// The state of the container of an existing element. Gone if the element's network has now assigned its
 /// target address to this container, if its owner is not in the set of owners, or if the owner's network
 /// namespace is gone.
-fn is_stale(
+fn sandbox_of(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     plan: &Plan,
     element: &DnatElement,
-) -> Result<bool, CniError> {
+) -> Result<Sandbox, CniError> {
     let is_our_address = plan.host_ports.iter().any(|ours| ours.target.ip() == element.target.ip());
     if is_our_address
         && owner::is_on(&element.label, owner.network)
         && !owner::is_of(&element.label, owner.container_id)
     {
-        return Ok(true);
+        return Ok(Sandbox::Gone);
     }
-    let holder = list::owner(socket, &element.label).context(|| STEP)?;
-    Ok(holder.is_none_or(|holder| holder.metadata.is_some_and(|metadata| owner_metadata::is_gone(&metadata))))
+    let Some(holder) = list::owner(socket, &element.label).context(|| STEP)? else {
+        return Ok(Sandbox::Gone);
+    };
+    Ok(holder.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
 }
 
-fn taken(element: &DnatElement) -> CniError {
+fn taken(element: &DnatElement, sandbox: Sandbox) -> CniError {
     let holder = owner::describe(&element.label);
+    let mut details = format!("the host port leads to {}", element.target);
+    if sandbox == Sandbox::Unknown {
+        details += "; this process cannot tell whether the container still exists, because another mount \
+                    namespace has its network namespace: if it is gone, DEL of it or GC of its network \
+                    frees the host port";
+    }
     CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", element.key))
-        .with_details(format!("the host port leads to {}", element.target))
+        .with_details(details)
 }

@@ -1,0 +1,18 @@
+//! Gives the program a build ID, by which it recognises copies of itself.
+
+use std::env;
+use std::path::Path;
+
+fn main() {
+    // cargo tells build scripts the configured linker, but does not run them again if it changes.
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../.cargo/config.toml");
+    let target = env::var("TARGET").unwrap_or_default().to_uppercase().replace('-', "_");
+    println!("cargo::rerun-if-env-changed=CARGO_TARGET_{target}_LINKER");
+
+    // Without a configured linker it is a C compiler, as are all others.
+    let linker = env::var("RUSTC_LINKER").unwrap_or_default();
+    let name = Path::new(&linker).file_stem().unwrap_or_default().to_string_lossy();
+    let prefix = if ["ld", "ld.lld", "lld", "rust-lld"].contains(&&*name) { "" } else { "-Wl," };
+    println!("cargo::rustc-link-arg-bins={prefix}--build-id=sha1");
+}
