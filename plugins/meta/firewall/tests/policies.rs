@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 
 use cni_lab::Place as _;
-use cni_lab::testing::overlay;
+use cni_lab::testing::{Firewalld, overlay};
 use cni_runner::Attachment;
 use common::{World, expect, host_port, network_of, saved};
 use serde_json::json;
@@ -16,6 +16,7 @@ fn separate(backend: &str, policy: &str, bridge_nf: bool) {
     let what = format!("{backend}, {policy}, bridge-nf {bridge_nf}");
     let world = World::new();
     world.set_bridge_nf(bridge_nf);
+    let _firewalld = (backend == "firewalld").then(|| Firewalld::start(&world.node));
     let network = |name: &str, number: u8, policy: &str| {
         network_of(name, name, number, "1.1.0", json!({"backend": backend, "ingressPolicy": policy}))
     };
@@ -48,7 +49,8 @@ fn separate(backend: &str, policy: &str, bridge_nf: bool) {
             &format!("{what}: host port from an open bridge"),
         );
         let direct = SocketAddr::new(far2.address(node.is_ipv6()), 80);
-        expect(outside, direct, policy != "strict", &format!("{what}: inbound"));
+        let is_open = policy != "strict" && backend != "firewalld";
+        expect(outside, direct, is_open, &format!("{what}: inbound"));
     }
     for added in all {
         added.del();
@@ -57,20 +59,26 @@ fn separate(backend: &str, policy: &str, bridge_nf: bool) {
 
 #[test]
 fn policies_with_nftables() {
-    for policy in ["same-bridge", "isolated", "strict"] {
-        for bridge_nf in [false, true] {
-            separate("nftables", policy, bridge_nf);
-        }
+    for (policy, bridge_nf) in
+        [("same-bridge", true), ("isolated", false), ("isolated", true), ("strict", false)]
+    {
+        separate("nftables", policy, bridge_nf);
     }
 }
 
 #[test]
 fn policies_with_iptables() {
-    for policy in ["same-bridge", "isolated", "strict"] {
-        for bridge_nf in [false, true] {
-            separate("iptables", policy, bridge_nf);
-        }
+    for (policy, bridge_nf) in
+        [("same-bridge", true), ("isolated", false), ("isolated", true), ("strict", false)]
+    {
+        separate("iptables", policy, bridge_nf);
     }
+}
+
+#[test]
+fn policies_with_firewalld() {
+    separate("firewalld", "isolated", false);
+    separate("firewalld", "strict", true);
 }
 
 /// The policy of a bridge follows the configuration of its own network. Another network does not weaken it.
@@ -125,6 +133,13 @@ fn a_policy_needs_a_bridge_and_changes_nothing_without_one() {
         config["prevResult"]["ips"] = json!([]);
         world.ctx.add(&one.attachment, &config);
     }
+    // A + at the end is a wildcard of iptables.
+    world.node.sh("ip link add br+ type bridge").unwrap();
+    let mut config = overlay(&one.config(), &json!({"ingressPolicy": "same-bridge", "backend": "iptables"}));
+    config["prevResult"]["interfaces"] = json!([{"name": "br+"}]);
+    config["prevResult"]["ips"] = json!([{"address": "10.1.0.9/24"}]);
+    let attachment = Attachment::new("wild", one.attachment.netns.clone(), "eth0");
+    assert!(world.fail("ADD", &attachment, &config).msg.contains("wildcard"));
     assert_eq!(world.table(), before);
     assert!(!saved(&world, "nft").contains("CNI-"));
 }

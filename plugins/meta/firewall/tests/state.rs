@@ -232,3 +232,40 @@ fn sixteen_calls_at_once_on_a_new_node() {
     }
     assert_eq!(world.set("pods4"), "");
 }
+
+/// Nomad names the plugin twice, the second time with a backend that does not exist.
+#[test]
+fn a_chain_may_name_the_plugin_twice() {
+    let world = World::new();
+    world.node.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP").unwrap();
+    for second in ["ip6tables", "nftables"] {
+        let mut network = pods(json!({"backend": "iptables", "iptablesAdminChainName": "NOMAD-ADMIN"}));
+        let again = json!({"type": "firewall", "backend": second});
+        network.plugins.push(again.as_object().unwrap().clone());
+        let one = world.add(&format!("one{second}"), &network);
+        one.serve(80);
+        let two = world.add(&format!("two{second}"), &network);
+        two.expect(&one, true, second);
+        assert_eq!((one.check(), two.check()), (Ok(()), Ok(())), "{second}");
+        one.del();
+        two.del();
+        assert!(!(world.table() + &saved(&world, "nft")).contains("10.1.0."), "{second}");
+    }
+}
+
+#[test]
+fn status_says_which_backend_is_missing() {
+    let world = World::new();
+    let empty = tempfile::tempdir().unwrap();
+    let ctx = world.with_programs(empty.path());
+    for (backend, words) in
+        [("iptables", "iptables-restore is not on the PATH"), ("firewalld", "connect to unix:path=/run/dbus")]
+    {
+        let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "firewall", "backend": backend});
+        ctx.fail("STATUS", &Attachment::default(), &config).expect(50, words);
+    }
+    for backend in ["nftables", ""] {
+        let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "firewall", "backend": backend});
+        ctx.succeed("STATUS", &Attachment::default(), &config);
+    }
+}

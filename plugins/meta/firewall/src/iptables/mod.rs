@@ -72,6 +72,10 @@ fn wanted<'a>(conf: &'a Conf, plan: &'a Plan, addresses: &'a [IpAddr]) -> Wanted
 /// # Errors
 /// Code 999 with the output of the failed program; code 11 if another process keeps the lock.
 pub fn add(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
+    if let Some((bridge, policy)) = plan.bridge.as_ref().filter(|(bridge, _)| bridge.ends_with('+')) {
+        let why = "iptables takes the + at the end of its name for a wildcard";
+        return Err(CniError::internal(format!("ingressPolicy {policy} of bridge {bridge:?}: {why}")));
+    }
     for family in plan.families() {
         let step = || format!("add the rules of {family} iptables");
         let programs = programs(family).context(step)?;
