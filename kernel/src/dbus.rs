@@ -230,7 +230,7 @@ impl Numbers {
         if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 
-    /// The text at the start of a body; empty if there is none.
+    /// The text at the start of a body; empty if the body has no text.
     fn text(&self, body: &[u8]) -> String {
         let text = body.get(4..).and_then(|text| text.get(..self.at(body, 0) as usize));
         String::from_utf8_lossy(text.unwrap_or_default()).into_owned()

@@ -51,7 +51,7 @@ impl Firewalld {
         self.bus.child().id()
     }
 
-    /// Runs `firewall-cmd`, and returns what it prints.
+    /// Runs `firewall-cmd`, and returns its output.
     pub fn cmd(&self, arguments: &str) -> String {
         self.node.sh(&format!("firewall-cmd {arguments}")).unwrap().trim().to_owned()
     }

@@ -15,7 +15,7 @@ const BUILT_IN_CHAINS: [&str; 5] = ["INPUT", "FORWARD", "OUTPUT", "PREROUTING", 
 /// The requested backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// The node decides. Any word that is none of the others has this meaning, as in the reference.
+    /// The node decides. Every other word has this meaning, as in the reference.
     #[default]
     Automatic,
     /// Our own table.
@@ -34,7 +34,7 @@ pub enum Policy {
     Open,
     /// Those of the same bridge, and those of bridges without a policy.
     SameBridge,
-    /// As `SameBridge`, but none of the same bridge.
+    /// As `SameBridge`, without those of the same bridge.
     Isolated,
     /// Only those of the same bridge. Everybody else reaches host ports, and gets replies.
     Strict,

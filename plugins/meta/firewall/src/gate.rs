@@ -130,7 +130,7 @@ fn is_in(listing: &Listing, bit: u8) -> bool {
 /// Checks the gate in iptables-nft: its rule, the jump, and that no rule before the jump drops everything.
 ///
 /// # Errors
-/// Code 999 with what is missing.
+/// Code 999 with the missing rule.
 pub fn check(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<(), CniError> {
     let step = || format!("list the rules of {family} iptables");
     let found = rules(socket, filter_table(family), CHAIN).context(step)?;
@@ -154,7 +154,7 @@ pub fn check(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<(), CniEr
 /// Checks the gate in iptables-legacy, which costs a process.
 ///
 /// # Errors
-/// Code 999 with what is missing.
+/// Code 999 with the missing rule.
 pub fn check_legacy(programs: &Programs, family: IpFamily, bit: u8) -> Result<(), CniError> {
     let listing = programs.list().context(|| format!("list the rules of {family} iptables-legacy"))?;
     ensure(is_in(&listing, bit), || {

@@ -18,7 +18,7 @@ pub struct Plan {
     pub network: String,
     /// The container's addresses, without duplicates.
     pub addresses: Vec<IpAddr>,
-    /// The names of the links on the host, one of which may be the bridge.
+    /// The names of the links on the host. One of them may be the bridge.
     pub host_links: Vec<String>,
     /// The bridge and its policy; `None` for the policy `open`.
     pub bridge: Option<(String, Policy)>,

@@ -113,7 +113,7 @@ fn a_policy_can_be_changed() {
     assert_eq!(sets(), [false; 4]);
 }
 
-/// The reference guards the first interface of the result, whatever it is: with macvlan the uplink of the node.
+/// The reference guards the first interface of the result: with macvlan the uplink of the node.
 #[test]
 fn a_policy_needs_a_bridge_and_changes_nothing_without_one() {
     let world = World::new();

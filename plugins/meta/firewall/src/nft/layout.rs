@@ -14,7 +14,7 @@
 //! chain unmark           filter, hook forward, priority 300: clears the mark
 //! ```
 //!
-//! A verdict "accept" ends only its own base chain, so this table cannot open another one. It marks what it would accept, and
+//! A verdict "accept" ends only its own base chain, so this table cannot open another one. It marks packets, and
 //! the rule of the gate accepts marked packets in iptables' chain `FORWARD`. The mark exists only within the hook.
 //!
 //! nf_tables cannot compare two registers, hence the set `self`. The sets have names of links, not indexes, so that a bridge

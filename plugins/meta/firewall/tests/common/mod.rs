@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 
 use cni_lab::testing::{
-    Origin, PluginDir, Random, TestContext, ask, host_local, ips_of, overlay, serve, silent, with_prev,
+    Origin, PluginDir, Random, TestContext, ask, host_local, ips_of, iptables, overlay, serve, silent,
+    with_prev,
 };
 use cni_lab::{Client, Place as _, Pod};
 use cni_runner::{Attachment, Network};
@@ -94,15 +95,7 @@ impl World {
 
 /// The filter tables of both families in one variant of iptables, without comments and counters.
 pub(crate) fn saved(world: &World, variant: &str) -> String {
-    let mut all = String::new();
-    for family in ["iptables", "ip6tables"] {
-        let text = world.node.tool(&format!("{family}-{variant}-save"), &["-t", "filter"]).unwrap();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let counts = line.find(" [").filter(|_| line.starts_with(':')).unwrap_or(line.len());
-            all += &format!("{family} {}\n", &line[..counts]);
-        }
-    }
-    all
+    iptables::saved_table(&world.node, variant, "filter")
 }
 
 /// The lines without those of the gate, which the reference does not have.
