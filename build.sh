@@ -12,9 +12,9 @@ Usage: ./build.sh [--profile NAME] [--arch ARCH]
        ./build.sh --list
 
 Builds the plugins as one program that needs no shared library, with a name (a
-hard link) for each plugin under plugins/, and the network runner cnirun. Prints
-one line on stdout: the absolute path of the folder that holds them. All else
-goes to stderr.
+hard link) for each plugin under plugins/ and the name ferrule for its command
+line, and the network runner cnirun. Prints one line on stdout: the absolute path
+of the folder that holds them. All else goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
   --arch ARCH     amd64 or arm64 (default: this machine's)
@@ -154,8 +154,8 @@ cargo build --locked --profile "$profile" --target "$target" --package cni-runne
 check_static "$built/ferrule"
 check_static "$built/cnirun"
 
-# A folder with only the plugins and cnirun, to install or to use as CNI_PATH. Each name changes by one rename, because a
-# test may be running the old program.
+# A folder with only the plugins, ferrule and cnirun, to install or to use as CNI_PATH. Each name changes by one rename,
+# because a test may be running the old program.
 out=$built/cni
 mkdir -p "$out"
 publish() {
@@ -163,7 +163,7 @@ publish() {
     ln -f "$1" "$out/.new"
     mv -fT "$out/.new" "$out/$2"
 }
-for name in "${names[@]}"; do
+for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
 publish "$built/cnirun" cnirun

@@ -8,11 +8,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Files that may be longer than 400 lines: only tables.
 long_files=()
 
-# Files that may open files for writing, beside all of host-local.
+# Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
+    plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -21,7 +22,7 @@ find_files() { find . \( -name target -o -name .git \) -prune -o -type f -name "
 # The code of the programs, as FILE:LINE:TEXT, without comments and test modules.
 code() {
     # shellcheck disable=SC2016 # for awk to expand
-    find cni-common/src kernel/src kit/src plugins/*/*/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
+    find cni-common/src kernel/src kit/src plugins/*/*/src install/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
         FNR == 1 { in_test = 0; attribute = 0 }
         attribute && /^mod / { in_test = 1 }
         { attribute = /^#\[cfg\(test\)\]/ }
@@ -43,7 +44,8 @@ dependencies_point_downwards() {
             "kernel":     [[], ["judge", "tests"]],
             "kit":        [["cni-common", "kernel"], ["judge", "tests"]],
             "plugin":     [["cni-common", "kernel", "kit"], ["judge", "tests"]],
-            "ferrule":    [["cni-common", "kernel", "kit", "plugin"], ["judge", "tests"]],
+            "install":    [["cni-common", "kernel"], []],
+            "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]
         } as $allowed
@@ -82,14 +84,16 @@ cni_common_knows_no_netlink() {
         sed 's/^/cni-common\/Cargo.toml: depends on /' || true
 }
 
-only_host_local_writes_files() {
-    grep -vf <(printf '^%s:\n' "${writers[@]}" && echo '^plugins/ipam/host-local/') <<<"$code" |
+only_host_local_and_installation_write_files() {
+    local others
+    others=$(grep -vE '^(plugins/ipam/host-local|install)/' <<<"$code")
+    grep -vf <(printf '^%s:\n' "${writers[@]}") <<<"$others" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
-        sed 's/$/   <- only host-local writes files/' || true
-    # Absolute paths lead to /run or to the kernel's file systems, or name an object of D-Bus. portmap's GC reads the
-    # runtime's cache of results.
-    grep -v '^plugins/ipam/host-local/' <<<"$code" | grep -E '"/[a-z]' |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/org/' |
+        sed 's/$/   <- only host-local and the installation write files/' || true
+    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results, and
+    # tuning the administrator's allowlist. /org names objects of D-Bus.
+    grep -E '"/[a-z]' <<<"$others" |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/etc/cni/tuning/allowlist.conf"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 
@@ -131,7 +135,7 @@ code=$(code)
 
 violations=0
 for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
-    only_host_local_writes_files files_are_short links_resolve; do
+    only_host_local_and_installation_write_files files_are_short links_resolve; do
     found=$("$rule")
     [ -n "$found" ] || continue
     violations=$((violations + $(wc -l <<<"$found")))

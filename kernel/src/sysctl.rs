@@ -1,8 +1,11 @@
 //! Sysctls under `/proc/sys/net`. They belong to the network namespace of the calling thread.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::PathBuf;
+
+/// [`read`] reads a value with fewer bytes at once. A number has at most 21.
+const USUAL_SIZE: usize = 64;
 
 /// The file of a sysctl. `name` has slashes as separators, as in `net/ipv4/ip_forward`, because interface
 /// names may contain dots.
@@ -18,7 +21,15 @@ pub fn exists(name: &str) -> bool {
 
 /// Reads a sysctl. The value has no trailing newline.
 pub fn read(name: &str) -> io::Result<String> {
-    fs::read_to_string(path(name)).map(|value| value.trim_end().to_owned())
+    let path = path(name);
+    // The kernel returns the whole value at the first read, if it fits.
+    let mut value = [0; USUAL_SIZE];
+    let len = File::open(&path)?.read(&mut value)?;
+    let text = match value.get(..len).and_then(|value| str::from_utf8(value).ok()) {
+        Some(text) if len < USUAL_SIZE => text.to_owned(),
+        _ => fs::read_to_string(path)?,
+    };
+    Ok(text.trim_end().to_owned())
 }
 
 /// Sets a sysctl.

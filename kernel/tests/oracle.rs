@@ -37,7 +37,7 @@ const DEFAULTS: [&str; 11] = [
 
 /// The flags and the fields of a request, as netlink-packet-route decodes them.
 fn decode(request: Message) -> String {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0)).unwrap();
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&request.finish(7, 0).unwrap()).unwrap();
     assert_eq!(message.header.sequence_number, 7);
     let NetlinkPayload::InnerMessage(fields) = message.payload else { panic!("{message:?}") };
     let text = format!("{:#x} {fields:?}", message.header.flags);
@@ -64,6 +64,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let v4 = Route {
         dst: "10.1.0.0/16".parse().unwrap(),
         gw: Some([10, 0, 0, 1].into()),
+        src: Some([10, 0, 0, 2].into()),
+        onlink: false,
         mtu: 1400,
         advmss: 1360,
         priority: 50,
@@ -73,6 +75,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let v6 = Route {
         dst: "::/0".parse().unwrap(),
         gw: None,
+        src: None,
+        onlink: true,
         mtu: 0,
         advmss: 0,
         priority: 0,
@@ -109,6 +113,14 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                0, 9])] })"#,
         ),
         (
+            link::set_mtu(3, 1400),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [Mtu(1400)] })"#,
+        ),
+        (
+            link::set_tx_queue_len(3, 77),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [TxQueueLen(77)] })"#,
+        ),
+        (
             NewLink { mtu: 1450, flags: IFF_UP | IFF_PROMISC, ..bridge }.request(),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up | Promisc),
                change_mask: LinkFlags(Up | Promisc) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0,
@@ -125,8 +137,16 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("veth1"), Mtu(1450), Controller(5),
                LinkInfo([Kind(Veth), Data(Veth(Peer(LinkMessage { header: LinkHeader { index: 0 },
-               attributes: [IfName("eth0"), Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS)] })))])]
+               attributes: [IfName("eth0"), Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS), NumTxQueues(1),
+               NumRxQueues(1)] })))]), NumTxQueues(1), NumRxQueues(1)]
                })"#,
+        ),
+        (
+            link::new_netkit(&NewLink { kind: "netkit", flags: IFF_UP, ..veth }, &end),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
+               change_mask: LinkFlags(Up) }, attributes: [IfName("veth1"), Mtu(1450), LinkInfo([Kind(Netkit),
+               Data(Netkit([Peer(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("eth0"),
+               Address([2, 0, 0, 0, 0, 9]), Mtu(1450), NetNsFd(NETNS)] }), Mode(L2)]))])] })"#,
         ),
         (
             link::set_hairpin(3, true),
@@ -140,9 +160,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         ),
         (
             ifb::create("bwp1", 1450),
-            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
-               change_mask: LinkFlags(Up) }, attributes: [IfName("bwp1"), Mtu(1450), LinkInfo([Kind(Ifb)]),
-               TxQueueLen(0)] })"#,
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("bwp1"),
+               Mtu(1450), LinkInfo([Kind(Ifb)]), TxQueueLen(0)] })"#,
         ),
         (
             ifb::set_up(3, 1450),
@@ -197,13 +216,14 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             route::add(3, &v4),
             r#"0x401 NewRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 16, table: 0, protocol: Boot, kind: Unicast }, attributes:
-               [Destination(Inet(10.1.0.0)), Oif(3), Table(1000), Gateway(Inet(10.0.0.1)), Priority(50),
-               Metrics([Mtu(1400), Advmss(1360)])] })"#,
+               [Destination(Inet(10.1.0.0)), Oif(3), Table(1000), Gateway(Inet(10.0.0.1)),
+               PrefSource(Inet(10.0.0.2)), Priority(50), Metrics([Mtu(1400), Advmss(1360)])] })"#,
         ),
         (
             route::add(3, &v6),
             r#"0x401 NewRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
-               destination_prefix_length: 0, table: 254, protocol: Boot, scope: Link, kind: Unicast },
+               destination_prefix_length: 0, table: 254, protocol: Boot, scope: Link, kind: Unicast, flags:
+               RouteFlags(Onlink) },
                attributes: [Destination(Inet6(::)), Oif(3), Table(254)] })"#,
         ),
         (

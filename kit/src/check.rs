@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
-use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
@@ -22,11 +23,17 @@ pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(
     ipam::call(call.env, call.config, Verb::Check)?;
     let result = prev_result(call)?;
     let reported = reported(call, result)?;
-    let mut plan = Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), dns: None };
+    let mut plan =
+        Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), ..Plan::default() };
     restore_attributes(&mut plan.routes, &conf.ipam_routes);
     let mut container = Container::open(netns, call.ifname)?;
-    let link = link(&mut container, kind, reported)?;
-    addresses(&mut container.socket, "interface", &link, &plan.addresses())?;
+    // The index is not known yet, so all addresses of the container are listed.
+    let requests = [link::get(LinkId::Name(call.ifname)), addr::list(0)];
+    let [found, present] = container.socket.request_each(requests);
+    let link = link(found, kind, reported)?;
+    let present =
+        addr::read(present, link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+    has_addresses("interface", &link, &present, &plan.addresses())?;
     routes(&mut container.socket, &plan.routes)?;
     Ok((link, plan))
 }
@@ -66,10 +73,11 @@ fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
     result.ips.iter().filter(is_own).cloned().collect()
 }
 
-fn link(container: &mut Container<'_>, kind: &str, reported: &Interface) -> Result<Link, CniError> {
+fn link(answer: Answer, kind: &str, reported: &Interface) -> Result<Link, CniError> {
     let ifname = &reported.name;
     let missing = || CniError::internal(format!("interface {ifname:?} not found in the container"));
-    let link = container.interface()?.ok_or_else(missing)?;
+    let found = link::read(answer).context(|| format!("look up {ifname:?} in the container"))?;
+    let link = found.ok_or_else(missing)?;
     ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
     mac("interface", &link, reported)?;
     ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
@@ -91,8 +99,19 @@ pub fn addresses(
     link: &Link,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
+    let present =
+        socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+    has_addresses(what, link, &present, addresses)
+}
+
+/// Checks that these addresses of the link include the wanted ones. `what` names the link in the error.
+fn has_addresses(
+    what: &str,
+    link: &Link,
+    present: &[Address],
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
     let name = &link.name;
-    let present = socket.addresses(link.index).context(|| format!("list the addresses of {name:?}"))?;
     addresses.iter().try_for_each(|wanted| {
         let is_present = present.iter().any(|address| address.network == *wanted);
         ensure(is_present, || format!("{what} {name:?} does not have address {wanted}"))

@@ -1,16 +1,19 @@
 //! The container's interface: sysctls, addresses and routes.
 
+use std::net::IpAddr;
+
 use cni_common::netns::Netns;
-use cni_common::spec::{CniError, Context};
+use cni_common::spec::{CniError, Context, IpConfig};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{Link, Socket, addr, route};
+use ferrule_kernel::netlink::route::{self, Route};
+use ferrule_kernel::netlink::{Link, Socket, addr};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 
 use crate::netns::enter;
 use crate::plan::Plan;
-use crate::route::{installed, of_result};
+use crate::route::{installed, of_result, through_gateways};
 use crate::socket;
 use crate::steps::{Step, UndoStack};
 
@@ -46,16 +49,20 @@ impl<'a> Container<'a> {
         let mut steps = Vec::new();
         for address in &addresses {
             // No duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
-            let add = addr::add(index, *address, addr::NODAD);
+            let flags = addr::NODAD | if plan.point_to_point { addr::NO_PREFIX_ROUTE } else { 0 };
+            let add = addr::add(index, *address, flags);
             steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
         }
         steps.push(Step::new(format!("failed to set {ifname:?} up"), link::set_flags(index, IFF_UP, IFF_UP)));
+        for route in through_gateways(&plan.ips).iter().filter(|_| plan.point_to_point) {
+            let what = format!("failed to add route '{} dev {ifname}'", route.dst);
+            steps.push(Step::new(what, route::add(index, route)));
+        }
         for route in &installed(&plan.routes, &plan.ips) {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-            steps.push(Step::new(
-                format!("failed to add route '{}{via} dev {ifname}'", route.dst),
-                route::add(index, &of_result(route)),
-            ));
+            let what = format!("failed to add route '{}{via} dev {ifname}'", route.dst);
+            let onlink = plan.point_to_point && route.gw.is_some_and(|gw| is_neighbour(gw, &plan.ips));
+            steps.push(Step::new(what, route::add(index, &Route { onlink, ..of_result(route) })));
         }
         steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
         // Removing the link undoes all of these.
@@ -63,6 +70,12 @@ impl<'a> Container<'a> {
         let missing = || CniError::internal(format!("interface {ifname:?} disappeared from the container"));
         link::read(Ok(found)).context(|| "read the container's interface")?.ok_or_else(missing)
     }
+}
+
+/// Whether the next hop is in the subnet of an address without being its gateway. Without a route to that subnet the kernel
+/// would refuse it.
+fn is_neighbour(next_hop: IpAddr, ips: &[IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.contains(next_hop)) && !ips.iter().any(|ip| ip.gateway == Some(next_hop))
 }
 
 /// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 lacks the IPv6

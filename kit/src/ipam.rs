@@ -1,8 +1,8 @@
-//! Calls of the IPAM plugin, for networks that may have none.
+//! Calls of the IPAM plugin, for networks that may have none; and a check that the IPAM plugins share.
 
 use cni_common::plugin::{AddRequest, Delegate, Environment, StatusRequest, Verb};
 use cni_common::spec::version::Layout;
-use cni_common::spec::{AddResult, CniError, Code, NetConf};
+use cni_common::spec::{AddResult, CniError, Code, NetConf, SpecVersion};
 
 /// The IPAM plugin of an ADD. `None` if the network has no IPAM.
 ///
@@ -43,4 +43,23 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
         _ => error,
     })?;
     ipam.map_or(Ok(()), |ipam| ipam.call(Verb::Status))
+}
+
+/// Checks that a result of this version can carry the addresses: before 0.3.0 one of each family. `is_ipv4` has
+/// the family of each address.
+///
+/// # Errors
+/// Code 7 with the reference's text.
+pub fn refuse_several_of_a_family(
+    config: &NetConf,
+    version: SpecVersion,
+    is_ipv4: impl Iterator<Item = bool>,
+) -> Result<(), CniError> {
+    let (v4, v6): (Vec<bool>, Vec<bool>) = is_ipv4.partition(|is_ipv4| *is_ipv4);
+    if version.layout() == Layout::PerFamily && v4.len().max(v6.len()) > 1 {
+        let version = config.version_text();
+        let msg = format!("CNI version {version} does not support more than 1 address per family");
+        return Err(CniError::invalid_config(msg));
+    }
+    Ok(())
 }

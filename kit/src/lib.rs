@@ -7,6 +7,7 @@ pub mod address_wait;
 pub mod check;
 pub mod config;
 pub mod container;
+pub mod detach;
 pub mod hash;
 pub mod ipam;
 pub mod lock;

@@ -18,6 +18,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// Replaces the DNS settings of `prevResult`.
     pub dns: Option<Dns>,
+    /// The container reaches even its own subnets through their gateways.
+    pub point_to_point: bool,
 }
 
 impl Plan {
@@ -33,7 +35,7 @@ impl Plan {
         let AddResult { ips, mut routes, dns, .. } = assigned.unwrap_or_default();
         restore_attributes(&mut routes, &conf.ipam_routes);
         let dns = conf.dns.clone().or(Some(dns).filter(|dns| !dns.is_empty()));
-        Ok(Plan { ips, routes, dns })
+        Ok(Plan { ips, routes, dns, point_to_point: false })
     }
 
     /// The addresses with their prefix lengths.

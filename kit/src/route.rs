@@ -11,7 +11,7 @@ const SCOPE_LINK: u32 = 253;
 /// The route of a result as a request describes it.
 pub fn of_result(route: &spec::Route) -> Route {
     let spec::Route { dst, gw, mtu, advmss, priority, table, scope } = *route;
-    Route { dst, gw, mtu, advmss, priority, table, scope }
+    Route { dst, gw, src: None, onlink: false, mtu, advmss, priority, table, scope }
 }
 
 /// Gives each route its next hop and drops duplicates, which the kernel would refuse.
@@ -33,6 +33,29 @@ pub fn installed(routes: &[spec::Route], ips: &[IpConfig]) -> Vec<spec::Route> {
         }
     }
     installed
+}
+
+/// The routes of the container on a point-to-point link: a direct one to each gateway, and one to each subnet through
+/// its gateway. Both have the container's address as source.
+pub fn through_gateways(ips: &[IpConfig]) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    for IpConfig { address, gateway, .. } in ips {
+        let Some(gateway) = *gateway else { continue };
+        let to = |dst, gw, scope| Route {
+            src: Some(address.ip()),
+            scope,
+            ..of_result(&spec::Route::new(dst, gw))
+        };
+        for route in [to(gateway.into(), None, Some(SCOPE_LINK)), to(*address, Some(gateway), None)] {
+            let same = |other: &Route| {
+                (other.dst.network(), other.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+            };
+            if route.dst != address.ip().into() && !routes.iter().any(same) {
+                routes.push(route);
+            }
+        }
+    }
+    routes
 }
 
 /// Restores the attributes that routes have in the `ipam` section and that a result before version 1.1.0
@@ -76,6 +99,34 @@ mod tests {
         assert_eq!(installed.len(), 3);
         assert_eq!(installed[2], on_link);
         assert!(installed[..2].iter().all(|route| route.gw.is_some()));
+    }
+
+    #[test]
+    fn a_point_to_point_link_leads_to_the_gateways() {
+        let ip = |address: &str, gateway: &str| {
+            let (address, gateway) = (address.parse().unwrap(), gateway.parse().ok());
+            IpConfig { address, gateway, interface: None }
+        };
+        let ips = [
+            ip("10.1.2.2/24", "10.1.2.1"),
+            ip("10.1.2.3/24", "10.1.2.1"),
+            ip("10.9.0.5/32", "169.254.1.1"),
+            ip("fd00::2/64", "fd00::1"),
+            ip("10.8.0.1/16", ""),
+        ];
+        let text = |route: &super::Route| {
+            let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
+            format!("{}/{}{via} src {}", route.dst.network(), route.dst.prefix(), route.src.unwrap())
+        };
+        let routes: Vec<String> = super::through_gateways(&ips).iter().map(text).collect();
+        let expected = [
+            "10.1.2.1/32 src 10.1.2.2",
+            "10.1.2.0/24 via 10.1.2.1 src 10.1.2.2",
+            "169.254.1.1/32 src 10.9.0.5",
+            "fd00::1/128 src fd00::2",
+            "fd00::/64 via fd00::1 src fd00::2",
+        ];
+        assert_eq!(routes, expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Netlink requests with names for errors: sent in one batch, and undone if a step of ADD fails.
 
 use cni_common::spec::{CniError, Context as _, Failures};
-use ferrule_kernel::netlink::{Answer, Message, Socket};
+use ferrule_kernel::netlink::{Answer, Message, Socket, may_be_done};
 use ferrule_kernel::retry::Prefix;
 use nix::errno::Errno;
 
@@ -70,20 +70,22 @@ impl UndoStack {
     }
 
     /// Sends all requests in one batch and returns the bodies of the last answer. If one fails, undoes all
-    /// steps of this and earlier calls, the last one first.
+    /// steps of this and earlier calls, the last one first. A step whose answer is lost counts as done.
     ///
     /// # Errors
     /// The first request that failed. Failures to undo go to stderr.
     pub fn run(&mut self, socket: &mut Socket, steps: Vec<Step>) -> Result<Vec<Vec<u8>>, Failed> {
         let (mut last, mut failed) = (Vec::new(), None);
         for (step, answer) in send(socket, steps) {
-            match &answer {
-                Ok(_) => self.0.extend(step.undo.map(|undo| (step.what, undo))),
-                Err(error) if failed.is_none() && !step.done.contains(&error.errno) => {
-                    let text = CniError::internal(format!("{}: {error}", step.what));
-                    failed = Some(Failed { error: text, is_race: error.errno == Errno::EEXIST });
-                }
-                Err(_) => {}
+            if let Err(error) = &answer
+                && failed.is_none()
+                && !step.done.contains(&error.errno)
+            {
+                let text = CniError::internal(format!("{}: {error}", step.what));
+                failed = Some(Failed { error: text, is_race: error.errno == Errno::EEXIST });
+            }
+            if may_be_done(&answer) {
+                self.0.extend(step.undo.map(|undo| (step.what, undo)));
             }
             last = answer.unwrap_or_default();
         }
@@ -92,11 +94,13 @@ impl UndoStack {
         Err(failed)
     }
 
-    /// Undoes all steps, the last one first.
+    /// Undoes all steps, the last one first. A missing object is success.
     pub fn undo(&mut self, socket: &mut Socket) {
         let (steps, undo): (Vec<String>, Vec<Message>) = self.0.drain(..).rev().unzip();
         for (step, answer) in steps.into_iter().zip(socket.requests(undo)) {
-            if let Err(error) = answer {
+            if let Err(error) = answer
+                && !matches!(error.errno, Errno::ENODEV | Errno::ENOENT)
+            {
                 eprintln!("failed to undo {step:?} of a failed ADD: {error}");
             }
         }

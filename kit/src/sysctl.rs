@@ -30,6 +30,12 @@ pub fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
     Ok(())
 }
 
+/// Turns duplicate address detection off for a link of the host, so that its link-local address can be used at once: the
+/// host solicits its neighbours from it. A kernel without IPv6 has no such sysctl.
+pub fn skip_duplicate_address_detection(link: &str) {
+    let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_dad"), "0");
+}
+
 /// Keeps routers in containers from configuring the host. A kernel without IPv6 has no such sysctl.
 pub fn ignore_router_advertisements(link: &str) {
     let _ = sysctl::write(&format!("net/ipv6/conf/{link}/accept_ra"), "0");

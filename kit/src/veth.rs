@@ -1,12 +1,12 @@
-//! The veth pair between the container and the host.
+//! The veth pair between the container and the host, or the netkit pair, which is used in the same way.
 
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
-use cni_common::spec::{AddResult, CniError, Context, Failures};
+use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, may_be_done, nsid};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -17,6 +17,8 @@ use crate::sysctl::ignore_router_advertisements;
 
 /// The kernel's link type.
 pub const KIND: &str = "veth";
+/// The other link type, since Linux 6.7.
+pub const NETKIT: &str = "netkit";
 /// How many names are tried for the host's end. The kernel may not have removed the end of an earlier
 /// attachment with the same identity yet.
 const CANDIDATES: u8 = 4;
@@ -44,7 +46,8 @@ fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use
 /// namespace and down. Returns the host's end.
 ///
 /// # Errors
-/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error.
+/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error. The
+/// pair then does not exist, even if the kernel's answer is lost.
 pub fn create(
     socket: &mut Socket,
     netns: &Netns,
@@ -52,29 +55,51 @@ pub fn create(
     conf: &LinkConf,
     master: Option<u32>,
 ) -> Result<Link, CniError> {
+    create_pair(socket, KIND, netns, attachment, conf, master)
+}
+
+/// As [`create`], for a pair of `kind`: [`KIND`] or [`NETKIT`].
+///
+/// # Errors
+/// Code 2 if the kernel has no links of this kind.
+pub fn create_pair(
+    socket: &mut Socket,
+    kind: &str,
+    netns: &Netns,
+    attachment: &Attachment<'_>,
+    conf: &LinkConf,
+    master: Option<u32>,
+) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
     for host in host_ends(attachment) {
-        let end = NewLink { kind: KIND, mtu: conf.mtu, ..NewLink::default() };
+        let end = NewLink { kind, mtu: conf.mtu, ..NewLink::default() };
         let host_end = NewLink { name: &host.name, mac: Some(host.mac), flags: IFF_UP, master, ..end };
         let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
-        let make = link::new_veth(&host_end, &container_end);
-        let failed = || format!("failed to make veth pair {:?} and {ifname:?}", host.name);
+        let new_pair = if kind == NETKIT { link::new_netkit } else { link::new_veth };
+        let make = new_pair(&host_end, &container_end);
+        let failed = || format!("failed to make {kind} pair {:?} and {ifname:?}", host.name);
         let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
-        let found = link::read(found).context(failed)?;
-        match (made, found) {
-            (Ok(_), Some(end)) => {
+        let exists = matches!(&made, Err(error) if error.errno == Errno::EEXIST);
+        let may_be_made = may_be_done(&made);
+        let error = match (made, link::read(found)) {
+            (Ok(_), Ok(Some(end))) => {
                 ignore_router_advertisements(&end.name);
                 return Ok(end);
             }
-            // EEXIST and the host's name is taken: the kernel has not removed an earlier attachment's end
-            // yet.
-            (Err(error), Some(_)) if error.errno == Errno::EEXIST => continue,
-            (Err(error), None) if error.errno == Errno::EEXIST => return Err(name_taken(ifname, &host.name)),
-            (Err(error), _) => return Err(error).context(failed),
-            (Ok(_), None) => {
-                return Err(CniError::internal(format!("{}: the new link disappeared", failed())));
+            // The host's name is taken: the kernel has not removed an earlier attachment's end yet.
+            (_, Ok(Some(_))) if exists => continue,
+            (_, Ok(None)) if exists => return Err(name_taken(ifname, &host.name)),
+            (Err(error), _) if error.errno == Errno::EOPNOTSUPP => {
+                let msg = format!("the kernel has no links of type {kind:?}: {error}");
+                return Err(CniError::new(Code::UnsupportedField, msg).with_details(failed()));
             }
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error).context(failed),
+            (Ok(_), Ok(None)) => Err(CniError::internal(format!("{}: the new link disappeared", failed()))),
+        };
+        if may_be_made && let Err(error) = delete_ends(socket, &[host]) {
+            eprintln!("failed to undo the ADD: {error}");
         }
+        return error;
     }
     Err(CniError::internal(format!(
         "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
@@ -119,19 +144,41 @@ fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> R
     let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
     let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
     ends.extend(reported.filter_map(|i| Some(HostEnd { name: i.name.clone(), mac: i.mac.parse().ok()? })));
-    let mut socket = socket::route()?;
+    delete_ends(&mut socket::route()?, &ends)
+}
+
+/// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
+/// and results also report the bridge.
+fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();
     for (end, answer) in ends.iter().zip(answers) {
         let step = || format!("remove {:?}", end.name);
         let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
-        // Compare kind and MAC address: another attachment may have got the name, and the result also reports
-        // the bridge.
-        if link.kind == KIND && link.mac == end.mac {
+        if [KIND, NETKIT].contains(&link.kind.as_str()) && link.mac == end.mac {
             failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
         }
     }
     failures.into_result()
+}
+
+/// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.
+pub fn host_end(socket: &mut Socket, netns: &Netns, link: &Link) -> Result<Option<Link>, CniError> {
+    let Some(index) = link.peer else { return Ok(None) };
+    let lookup = || format!("look up the host's end of {:?}", link.name);
+    // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
+    let [host, id] = socket.request_each([link::get(LinkId::Index(index)), nsid::get(netns.as_fd())]);
+    let id = nsid::read(id).context(lookup)?;
+    Ok(link::read(host).context(lookup)?.filter(|host| is_host_end(host, link, id)))
+}
+
+/// Whether `host` is the peer of the container's link, a veth or netkit. `netns` is the ID of the container's namespace in that of
+/// `host`.
+pub fn is_host_end(host: &Link, container: &Link, netns: Option<i32>) -> bool {
+    host.kind == container.kind
+        && host.peer == Some(container.index)
+        && netns.is_some()
+        && host.peer_netns == netns
 }
 
 #[cfg(test)]

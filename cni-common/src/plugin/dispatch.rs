@@ -26,13 +26,16 @@ pub fn run(plugin: &dyn Plugin) -> ExitCode {
 /// with a link for each name. A plugin that delegates to another one of `plugins` calls it without a child
 /// process, see [`Delegate`].
 ///
+/// Under another name the program is the tool `tool`, unless a runtime calls it.
+///
 /// [`Delegate`]: super::Delegate
-pub fn run_one_of(plugins: &'static [&'static dyn Plugin]) -> ExitCode {
+pub fn run_one_of(plugins: &'static [&'static dyn Plugin], tool: fn() -> ExitCode) -> ExitCode {
     let started_as = std::env::args_os().next().unwrap_or_default();
     // Not Path::file_name, which is several pages of code.
     let name = started_as.as_encoded_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     match plugins.iter().find(|plugin| name == plugin.name().as_bytes()) {
         Some(plugin) => start(*plugin, plugins),
+        None if std::env::var_os("CNI_COMMAND").is_none_or(|command| command.is_empty()) => tool(),
         None => {
             let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
             let names = names.join(", ");

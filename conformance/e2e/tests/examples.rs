@@ -84,7 +84,7 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
 #[test]
 fn every_example_attaches_a_pod_and_leaves_nothing() {
     let networks = networks().unwrap();
-    assert!(networks.len() >= 4);
+    assert!(networks.len() >= 7);
     for network in networks {
         attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
     }

@@ -1,5 +1,4 @@
-//! Ferrule's and the reference's bridge and host-local take turns on one node with one store: each checks and
-//! removes what the other has added.
+//! Ferrule's and the reference's plugins take turns on one node: each checks and removes what the other has added.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,38 +7,53 @@ use std::net::IpAddr;
 
 use cni_lab::testing::{Origin, PluginDir, Random, ips_of};
 use cni_lab::{Node, NodeRuntime, Place as _, Pod, bin_dir};
-use cni_runner::Network;
-use serde_json::json;
+use cni_runner::{Attachment, Network};
+use serde_json::{Value, json};
 
 const STEPS: usize = 200;
+/// The reference starts up to 22 iptables programs for each call.
+const STEPS_WITH_IPTABLES: usize = 60;
 const PODS: usize = 12;
 const STORE: &str = "/var/lib/cni/networks/mixed";
 
-/// The four combinations of bridge and host-local.
+/// All combinations of origins of a network's plugins. The first plugin makes the interface.
 struct Combinations(Vec<(Origin, String, PluginDir)>);
 
 impl Combinations {
-    fn new() -> Combinations {
-        let origins = [Origin::Ours, Origin::Reference];
-        let pairs = origins.iter().flat_map(|&bridge| origins.map(|ipam| (bridge, ipam)));
-        let folders = pairs.map(|(bridge, ipam)| {
-            let plugins = PluginDir::installed(bridge, "bridge").with(ipam, &["host-local"]);
-            (bridge, format!("{bridge:?} bridge, {ipam:?} host-local"), plugins)
+    fn new(names: &[&str]) -> Combinations {
+        let folders = (0..1 << names.len()).map(|number: u32| {
+            let origin = |position: usize| match number >> position & 1 {
+                0 => Origin::Ours,
+                _ => Origin::Reference,
+            };
+            let mut plugins = PluginDir::installed(origin(0), names[0]);
+            let mut who = format!("{:?} {}", origin(0), names[0]);
+            for (position, name) in names.iter().enumerate().skip(1) {
+                plugins = plugins.with(origin(position), &[name]);
+                who.push_str(&format!(", {:?} {name}", origin(position)));
+            }
+            (origin(0), who, plugins)
         });
         Combinations(folders.collect())
     }
 
     fn pick<'n>(&self, node: &'n Node, random: &mut Random) -> (Origin, &str, NodeRuntime<'n>) {
-        let (bridge, who, plugins) = &self.0[random.below(self.0.len())];
-        (*bridge, who, node.runtime([plugins.path()]))
+        let (main, who, plugins) = &self.0[random.below(self.0.len())];
+        (*main, who, node.runtime([plugins.path()]))
     }
 }
 
-fn network(version: &str, ip_masq: bool) -> Network {
-    Network::from_value(&json!({"name": "mixed", "cniVersion": version, "plugins": [{
-        "type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": ip_masq,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/28"}], [{"subnet": "fd00:1::/112"}]]}}]}))
-    .unwrap()
+fn network(version: &str, plugins: &[Value]) -> Network {
+    Network::from_value(&json!({"name": "mixed", "cniVersion": version, "plugins": plugins})).unwrap()
+}
+
+fn bridge(ip_masq: bool, ipam: &Value) -> Value {
+    json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": ip_masq,
+        "capabilities": {"ips": true}, "ipam": ipam})
+}
+
+fn host_local() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/28"}], [{"subnet": "fd00:1::/112"}]]})
 }
 
 /// A node on which pods are attached and detached in random order.
@@ -48,7 +62,7 @@ struct Mixed {
     pods: Vec<Pod>,
     plugins: Combinations,
     network: Network,
-    /// Which bridge attached each pod, and the pod's addresses.
+    /// Whose main plugin attached each pod, and the pod's addresses.
     attached: BTreeMap<usize, (Origin, Vec<String>)>,
     /// For each pod, how many of Ferrule's masquerading rules are left because Debian's Go 1.1.1, which knows
     /// only iptables, called DEL. Ferrule's next DEL of the same pod removes them.
@@ -56,28 +70,44 @@ struct Mixed {
 }
 
 impl Mixed {
-    fn new(ip_masq: bool) -> Mixed {
+    fn new(names: &[&str], network: Network) -> Mixed {
         let node = Node::new().unwrap();
         let pods = (0..PODS).map(|n| node.pod(&format!("pod{n}")).unwrap()).collect();
-        let network = network("1.0.0", ip_masq);
         Mixed {
             node,
             pods,
-            plugins: Combinations::new(),
+            plugins: Combinations::new(names),
             network,
             attached: BTreeMap::new(),
             left_rules: BTreeMap::new(),
         }
     }
 
-    fn step(&mut self, pod: usize, random: &mut Random) {
-        let (bridge, who, runtime) = self.plugins.pick(&self.node, random);
+    /// The pod's attachment. Only static and tuning need what the runtime asks for.
+    fn attachment(&self, pod: usize) -> Attachment {
         let attachment = self.pods[pod].attachment("eth0");
+        if !self.has("static") {
+            return attachment;
+        }
+        let ips = json!([format!("10.1.2.{}/28", pod + 2), format!("fd00:1::{}/112", pod + 2)]);
+        let mac = json!(format!("c2:00:00:00:00:{:02x}", pod + 2));
+        attachment.with_capability("ips", ips).with_capability("mac", mac)
+    }
+
+    fn has(&self, plugin: &str) -> bool {
+        let is_it = |conf: Option<&Value>| conf.is_some_and(|conf| conf["type"] == plugin);
+        let mut plugins = self.network.plugins.iter();
+        plugins.any(|conf| conf["type"] == plugin || is_it(conf.get("ipam")))
+    }
+
+    fn step(&mut self, pod: usize, random: &mut Random) {
+        let (main, who, runtime) = self.plugins.pick(&self.node, random);
+        let attachment = self.attachment(pod);
         match self.attached.get(&pod) {
             None => {
                 let added = runtime.add(&self.network, &attachment);
                 let result = added.unwrap_or_else(|error| panic!("ADD of pod{pod} by {who}: {error}"));
-                self.attached.insert(pod, (bridge, ips_of(&result)));
+                self.attached.insert(pod, (main, ips_of(&result)));
                 self.pods[pod]
                     .sh("ping -c 1 -W 2 10.1.2.1")
                     .unwrap_or_else(|error| panic!("{who}: {error:#}"));
@@ -92,12 +122,12 @@ impl Mixed {
     }
 
     fn del(&mut self, pod: usize, random: &mut Random) {
-        let (bridge, who, runtime) = self.plugins.pick(&self.node, random);
-        let attachment = self.pods[pod].attachment("eth0");
+        let (main, who, runtime) = self.plugins.pick(&self.node, random);
+        let attachment = self.attachment(pod);
         let (added_by, ips) = self.attached.remove(&pod).unwrap();
-        let go_after_us = (added_by, bridge) == (Origin::Ours, Origin::Reference);
+        let go_after_us = (added_by, main) == (Origin::Ours, Origin::Reference);
         let mut deleted = runtime.del(&self.network, &attachment);
-        if self.ip_masq() && go_after_us {
+        if self.masquerades_with_nftables() && go_after_us {
             // Go before 1.6 removes everything and then fails because its iptables chain does not exist. The
             // runtime's second DEL succeeds.
             let error = deleted.expect_err("Go 1.1.1 does not know the chain").to_string();
@@ -105,25 +135,36 @@ impl Mixed {
             deleted = runtime.del(&self.network, &attachment);
             *self.left_rules.entry(pod).or_default() += ips.len();
         }
-        if bridge == Origin::Ours {
+        if main == Origin::Ours {
             self.left_rules.remove(&pod);
         }
         deleted.unwrap_or_else(|error| panic!("DEL of pod{pod} by {who}: {error}"));
     }
 
-    fn ip_masq(&self) -> bool {
-        self.network.plugins[0]["ipMasq"] == true
+    fn masquerades_with_nftables(&self) -> bool {
+        let main = &self.network.plugins[0];
+        main["ipMasq"] == true && !main.contains_key("ipMasqBackend")
     }
 
-    /// Expects that store and links match the attached pods, and that no address is used twice.
+    /// Expects that store, backup files and links match the attached pods, and that no address is used twice.
     fn assert_consistent(&self) {
         let used: Vec<&str> = self.attached.values().flat_map(|(_, ips)| ips).map(String::as_str).collect();
         let unique: BTreeSet<&str> = used.iter().copied().collect();
         assert_eq!(unique.len(), used.len(), "an address is in use twice: {:?}", self.attached);
-        let files = self.node.sh(&format!("ls {STORE}")).unwrap();
-        let stored: BTreeSet<&str> = files.lines().filter(|name| name.parse::<IpAddr>().is_ok()).collect();
-        assert_eq!(stored, unique);
+        if self.has("host-local") {
+            let files = self.node.sh(&format!("ls {STORE}")).unwrap();
+            let stored: BTreeSet<&str> =
+                files.lines().filter(|name| name.parse::<IpAddr>().is_ok()).collect();
+            assert_eq!(stored, unique);
+        }
+        if self.has("tuning") {
+            assert_eq!(self.count("ls -A /run/cni/tuning"), self.attached.len());
+        }
         assert_eq!(self.count("ip -o link show type veth"), self.attached.len());
+        assert_eq!(
+            self.count("ip -4 route show scope host"),
+            if self.has("ptp") { self.attached.len() } else { 0 }
+        );
     }
 
     fn count(&self, script: &str) -> usize {
@@ -131,10 +172,10 @@ impl Mixed {
     }
 }
 
-fn two_hundred_steps(ip_masq: bool) {
-    let mut mixed = Mixed::new(ip_masq);
+fn take_turns(steps: usize, names: &[&str], plugins: &[Value]) {
+    let mut mixed = Mixed::new(names, network("1.0.0", plugins));
     let mut random = Random::seeded();
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         let pod = random.below(PODS);
         mixed.step(pod, &mut random);
     }
@@ -147,16 +188,31 @@ fn two_hundred_steps(ip_masq: bool) {
     let rules = "nft list chain inet cni_plugins_masquerade masq_checks 2>/dev/null | grep saddr";
     assert_eq!(mixed.count(rules), mixed.left_rules.values().sum::<usize>());
     let ours = mixed.node.runtime([bin_dir().unwrap()]);
-    ours.gc(&network("1.1.0", ip_masq), Some(&[])).unwrap();
+    ours.gc(&network("1.1.0", plugins), Some(&[])).unwrap();
     assert_eq!(mixed.count(rules), 0);
 }
 
 #[test]
 fn mixed_calls() {
-    two_hundred_steps(false);
+    take_turns(STEPS, &["bridge", "host-local"], &[bridge(false, &host_local())]);
 }
 
 #[test]
 fn mixed_calls_with_masquerading() {
-    two_hundred_steps(true);
+    take_turns(STEPS, &["bridge", "host-local"], &[bridge(true, &host_local())]);
+}
+
+#[test]
+fn mixed_calls_with_static_and_tuning() {
+    let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "capabilities": {"mac": true},
+        "sysctl": {"net.core.somaxconn": "77", "net.ipv4.conf.all.arp_filter": "1"}});
+    let bridge = bridge(false, &json!({"type": "static"}));
+    take_turns(STEPS, &["bridge", "static", "tuning"], &[bridge, tuning]);
+}
+
+/// Both make the same rules, so each removes the other's.
+#[test]
+fn mixed_calls_with_ptp() {
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables", "ipam": host_local()});
+    take_turns(STEPS_WITH_IPTABLES, &["ptp", "host-local"], &[ptp]);
 }

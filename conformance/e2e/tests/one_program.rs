@@ -1,4 +1,4 @@
-//! Ferrule as one program with several names. Installed as links or as copies, bridge runs host-local within
+//! Ferrule as one program with several names. Installed as links or as copies, bridge runs its IPAM plugin within
 //! its own process. Any other file named host-local is started as a process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// For each verb, how many programs the plugin of this folder starts, and the result of ADD.
-fn started(ctx: &TestContext, pod: &Pod, folder: &Path) -> (Vec<usize>, Value) {
+fn started(ctx: &TestContext, pod: &Pod, folder: &Path, ipam: &Value) -> (Vec<usize>, Value) {
     let mut ctx = ctx.clone();
     (ctx.plugin, ctx.path) = (folder.join("bridge"), folder.display().to_string());
     let attachment = pod.attachment("eth0");
-    let keys = json!({"isDefaultGateway": true, "ipMasq": true, "ipam": host_local(&["10.1.2.0/24"])});
+    let keys = json!({"isDefaultGateway": true, "ipMasq": true, "ipam": ipam});
     let conf = network_config("bridge", "1.1.0", &keys);
     let result = ctx.add(&attachment, &conf);
     let conf = with_prev(&conf, &result);
@@ -32,9 +32,10 @@ fn links_and_copies_start_no_process() {
     }
     let ctx = TestContext::new(PluginDir::installed(Origin::Ours, "bridge"));
     let pod = ctx.pod("pod1");
-    let (processes, mut linked) = started(&ctx, &pod, &bin_dir().unwrap());
+    let ipam = host_local(&["10.1.2.0/24"]);
+    let (processes, mut linked) = started(&ctx, &pod, &bin_dir().unwrap(), &ipam);
     assert_eq!(processes, [0; 6]);
-    let (processes, mut copied) = started(&ctx, &pod, copies.path());
+    let (processes, mut copied) = started(&ctx, &pod, copies.path(), &ipam);
     assert_eq!(processes, [0; 6]);
 
     // A host-local with the same size and another build ID is another program.
@@ -43,7 +44,7 @@ fn links_and_copies_start_no_process() {
     let note = other_build.windows(4).position(|bytes| bytes == b"GNU\0").unwrap();
     other_build[note + 4] ^= 1;
     fs::write(&file, other_build).unwrap();
-    let (processes, mut other) = started(&ctx, &pod, copies.path());
+    let (processes, mut other) = started(&ctx, &pod, copies.path(), &ipam);
     assert_eq!(processes, [1; 6]);
 
     // Round robin changes the address, and the kernel chooses the hardware address.
@@ -53,4 +54,13 @@ fn links_and_copies_start_no_process() {
     }
     assert_eq!(linked, copied);
     assert_eq!(linked, other);
+}
+
+#[test]
+fn static_needs_no_process_either() {
+    let ctx = TestContext::new(PluginDir::installed(Origin::Ours, "bridge"));
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.2.7/24"}]});
+    let (processes, result) = started(&ctx, &ctx.pod("pod1"), &bin_dir().unwrap(), &ipam);
+    assert_eq!(processes, [0; 6]);
+    assert_eq!(result["ips"][0]["address"], "10.1.2.7/24");
 }

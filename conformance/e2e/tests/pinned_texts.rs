@@ -37,6 +37,10 @@ fn range(range: Value, text: &str) -> Row {
     ranges(json!([[range]]), &format!("invalid range set 0: {text}"))
 }
 
+fn static_ips(keys: Value, text: &str) -> Row {
+    row("static", overlay(&json!({"ipam": {"type": "static"}}), &keys), text)
+}
+
 fn rows() -> Vec<Row> {
     let options = |backend: &str, other: &str, keys: &str| {
         format!(
@@ -109,6 +113,19 @@ fn rows() -> Vec<Row> {
             json!({"subnet": "192.0.2.0/24", "rangeStart": "192.0.2.50", "rangeEnd": "192.0.2.40"}),
             "RangeStart 192.0.2.50 not in network 192.0.2.0/24",
         ),
+        static_ips(json!({"ipam": null}), "IPAM config missing 'ipam' key"),
+        static_ips(
+            json!({"ipam": {"type": "static", "addresses": [{"address": "10.10.0.1asdf"}]}}),
+            "the 'address' field is expected to be in CIDR notation, got: '10.10.0.1asdf'",
+        ),
+        static_ips(
+            json!({"runtimeConfig": {"ips": ["10.10.0.1asdf"]}}),
+            "an entry in the 'ips' field is NOT in CIDR notation, got: '10.10.0.1asdf'",
+        ),
+        static_ips(
+            json!({"args": {"cni": {"ips": ["10.10.0.1"]}}}),
+            "an entry in the 'ips' field is NOT in CIDR notation, got: '10.10.0.1'",
+        ),
     ]
 }
 
@@ -121,7 +138,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn pinned_texts_are_exact() {
     let plugins = PluginDir::installed(Origin::Ours, "bridge")
-        .with(Origin::Ours, &["bandwidth", "portmap", "host-local"][..]);
+        .with(Origin::Ours, &["bandwidth", "portmap", "host-local", "static"][..]);
     let mut ctx = TestContext::new(plugins);
     let pod = ctx.pod("pod");
     let attachment = pod.attachment("eth0");

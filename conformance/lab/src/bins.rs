@@ -59,7 +59,7 @@ fn sources(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let root = root()?;
     let mut files = Vec::new();
-    let mut folders = ["cni-common/src", "kernel/src", "kit/src", "ferrule/src", "plugins"]
+    let mut folders = ["cni-common/src", "kernel/src", "kit/src", "install/src", "ferrule/src", "plugins"]
         .map(|name| root.join(name))
         .to_vec();
     while let Some(folder) = folders.pop() {

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +21,7 @@ use cni_runner::Exec;
 /// System calls that change something outside of the process, wait for another process, or end the process.
 /// The `?` tells strace to ignore the names that the architecture does not have.
 const NOTICED: &str = "?open,?openat,?write,?writev,?pwrite64,?ftruncate,?fsync,?fdatasync,?flock,?fsetxattr,?setxattr,\
-    ?utimensat,?fchmod,?chmod,?fchmodat,?link,?linkat,?symlink,?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,\
+    ?utimensat,?fchmod,?chmod,?fchmodat,?chown,?fchown,?lchown,?fchownat,?copy_file_range,?sendfile,?link,?linkat,?symlink,?symlinkat,?unlink,?unlinkat,?rename,?renameat,?renameat2,\
     ?mkdir,?mkdirat,?rmdir,?connect,?sendto,?sendmsg,?setns,?unshare,?mount,?umount2,?ioctl,?fork,?vfork,?clone,?clone3,\
     ?poll,?ppoll,?wait4,?waitid,?exit_group";
 
@@ -48,15 +48,11 @@ impl fmt::Display for KillPoint {
 impl KillPoint {
     /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
     pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
-        let log = tempfile::NamedTempFile::new()?;
-        let path = log.path().to_string_lossy();
-        let trace = format!("trace={NOTICED}");
-        let status = place.run(|| strace::run(exec, &["-e", "signal=none", "-e", &trace, "-o", &path]))??;
-        ensure!(status.success(), "{} failed under strace: {status}", exec.command);
+        let log = strace::record(place, exec, &["-e", &format!("trace={NOTICED}")])?;
         let spare = Arc::new(AtomicUsize::new(0));
         let mut counts = HashMap::new();
         let mut kill_points = Vec::new();
-        for line in fs::read_to_string(log.path())?.lines() {
+        for line in log.lines() {
             let (name, arguments) = line.split_once('(').with_context(|| format!("strace wrote {line:?}"))?;
             let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
             // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
@@ -68,6 +64,17 @@ impl KillPoint {
         ensure!(kill_points.len() > 5, "strace found only {kill_points:?} in {}", exec.command);
         spare.store(kill_points.len() / SPARE, Ordering::Relaxed);
         Ok(kill_points)
+    }
+
+    /// Makes the call and lets the system call at this point fail with EIO. Returns the exit status. The last system
+    /// call, which ends the process, cannot fail: `None`.
+    pub fn fail(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<Option<ExitStatus>> {
+        if self.name == "exit_group" {
+            return Ok(None);
+        }
+        let trace = format!("trace={}", self.name);
+        let inject = format!("inject={}:error=EIO:when={}", self.name, self.nth);
+        place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))?.map(Some)
     }
 
     /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its
@@ -108,6 +115,7 @@ impl KillPoint {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use crate::Machine;

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use cni_runner::Exec;
 
-use super::place::{TIMEOUT, eventually};
+use super::place::{Place, TIMEOUT, eventually};
 
 /// Makes a call under strace in a process group of its own and waits until all processes of the group have
 /// ended.
@@ -16,7 +16,7 @@ pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
     let plugin = exec.to_command();
     // An absolute path, because the call's PATH may not contain strace.
     let mut command = Command::new("/usr/bin/strace");
-    command.arg("-qq").args(options).arg(plugin.get_program());
+    command.arg("-qq").args(options).arg(plugin.get_program()).args(plugin.get_args());
     if !exec.inherit {
         command.env_clear();
     }
@@ -41,6 +41,16 @@ pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
         bail!("{} left a process running", exec.command);
     }
     Ok(status)
+}
+
+/// Makes a call, which must succeed, and returns the lines that strace writes with these options.
+pub(super) fn record(place: &impl Place, exec: &Exec, options: &[&str]) -> anyhow::Result<String> {
+    let log = tempfile::NamedTempFile::new()?;
+    let path = log.path().to_string_lossy();
+    let options = [&["-e", "signal=none", "-o", &path], options].concat();
+    let status = place.run(|| run(exec, &options))??;
+    ensure!(status.success(), "{} failed under strace: {status}", exec.command);
+    Ok(fs::read_to_string(log.path())?)
 }
 
 /// Whether the process group has a process that is not a zombie. proc_pid_stat(5): the fields after the name

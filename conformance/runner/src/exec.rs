@@ -53,6 +53,8 @@ impl std::error::Error for HeldOpen {}
 pub struct Exec {
     /// The plugin; also its `argv[0]`.
     pub binary: PathBuf,
+    /// Arguments. Plugins get none; the command line of a program of plugins does.
+    pub arguments: Vec<String>,
     /// `CNI_COMMAND`.
     pub command: String,
     /// `CNI_CONTAINERID`.
@@ -86,6 +88,7 @@ impl Exec {
         let path = binary.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
         Exec {
             binary,
+            arguments: Vec::new(),
             command: command.into(),
             container_id: String::new(),
             netns: String::new(),
@@ -208,6 +211,7 @@ impl Exec {
     /// `run_in`.
     pub fn to_command(&self) -> Command {
         let mut command = Command::new(&self.binary);
+        command.args(&self.arguments);
         if !self.inherit {
             command.env_clear();
         }

@@ -132,7 +132,7 @@ mod tests {
             })
             .attr(STATUS, &0x28_u32.to_be_bytes())
             .attr(ID, &[1, 2, 3, 4]);
-        message.finish(0, 0)[16..].to_vec()
+        message.finish(0, 0).unwrap()[16..].to_vec()
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(flow.original.dst, IpAddr::from([192, 0, 2, 1]));
         assert_eq!((flow.original.src_port, flow.original.dst_port), (4000, 53));
         assert_eq!((flow.reply.src, flow.reply.src_port), (IpAddr::from([10, 0, 0, 2]), 5353));
-        let deletion = delete(&flow).finish(0, 0);
+        let deletion = delete(&flow).finish(0, 0).unwrap();
         let attributes = &deletion[20..];
         assert_eq!(find_attr(attributes, ID), Some(&[1, 2, 3, 4][..]));
         assert_eq!(tuple(find_attr(attributes, ORIGINAL).unwrap()).unwrap().1, flow.original);

@@ -7,8 +7,9 @@ use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWADDR: u16 = 20;
@@ -29,6 +30,9 @@ const IFA_FLAGS: u16 = 8;
 pub const NODAD: u32 = 0x02;
 /// `IFA_F_DADFAILED`: duplicate address detection found another host with this address.
 pub const DAD_FAILED: u32 = 0x08;
+
+/// `IFA_F_NOPREFIXROUTE`: add no route to the address's subnet. For IPv4 since Linux 4.16; older kernels ignore it.
+pub const NO_PREFIX_ROUTE: u32 = 0x200;
 
 /// An IP address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +71,24 @@ pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
 }
 
-/// A request for the addresses of a link.
+/// A request for the addresses of a link; of all links if the index is 0.
 pub fn list(link: u32) -> Message {
     let mut header = [0; IFADDR];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     Message::new(RTM_GETADDR, F_DUMP, &header)
 }
 
+/// The addresses of the link with this index in the answer to [`list`].
+pub fn read(answer: Answer, link: u32) -> Result<Vec<Address>, Error> {
+    // Kernels before 4.20 ignore the index and dump the addresses of all links.
+    let bodies = answer?;
+    Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
+}
+
 impl Socket {
     /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
-        let bodies = self.request(list(link))?;
-        // Kernels before 4.20 ignore the index and dump the addresses of all links.
-        Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
+        read(self.request(list(link)), link)
     }
 
     /// The IPv6 multicast groups that the link with this index has joined.

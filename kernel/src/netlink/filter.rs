@@ -3,8 +3,9 @@
 //! # References
 //! linux/pkt_cls.h, linux/tc_act/tc_mirred.h; tc-u32(8), tc-mirred(8).
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::{Answer, Socket};
 use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
 
 const RTM_NEWTFILTER: u16 = 44;
@@ -113,11 +114,15 @@ pub fn list(link: u32, parent: u32) -> Message {
     Message::new(RTM_GETTFILTER, F_DUMP, &tcmsg(link, 0, parent, 0))
 }
 
+/// The filters in the answer to [`list`], in the order of the kernel. Empty if there is no qdisc for the parent.
+pub fn read(answer: Answer) -> Result<Vec<Filter>, Error> {
+    Ok(answer?.iter().map(|body| parse(body)).collect())
+}
+
 impl Socket {
     /// The filters of `parent` on `link` (an index), in the order of the kernel.
     pub fn filters(&mut self, link: u32, parent: u32) -> Result<Vec<Filter>, Error> {
-        let bodies = self.request(list(link, parent))?;
-        Ok(bodies.iter().map(|body| parse(body)).collect())
+        read(self.request(list(link, parent)))
     }
 }
 
@@ -155,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_redirect_is_encoded_and_decoded() {
-        let bytes = redirect_all(7, AT_INGRESS, 1, 9).finish(1, 0);
+        let bytes = redirect_all(7, AT_INGRESS, 1, 9).finish(1, 0).unwrap();
         let filter = parse(&bytes[HEADER..]);
         assert_eq!((filter.kind.as_str(), filter.preference, filter.redirect), ("u32", 1, Some(9)));
         assert!(!filter.is_table);
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_filter_with_a_mask_does_not_redirect_all_packets() {
-        let mut bytes = redirect_all(7, AT_INGRESS, 1, 9).finish(1, 0);
+        let mut bytes = redirect_all(7, AT_INGRESS, 1, 9).finish(1, 0).unwrap();
         let selector =
             bytes.windows(4).position(|w| w == [SELECTOR as u8 + 4, 0, TCA_U32_SEL as u8, 0]).unwrap() + 4;
         bytes[selector + KEY_MASK] = 0xff;

@@ -3,13 +3,14 @@
 //! # References
 //! drivers/net/ifb.c.
 
+use super::error::Error;
 use super::link::{
     self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
     RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
 };
 use super::mac::Mac;
 use super::message::{F_DUMP, Message};
-use super::socket::{Answer, Error, Socket};
+use super::socket::{Answer, Socket};
 use nix::errno::Errno;
 
 const IFLA_TXQLEN: u16 = 13;
@@ -19,10 +20,10 @@ pub const KIND: &str = "ifb";
 /// The longest link alias in bytes: `IFALIASZ` minus the terminating zero.
 pub const MAX_ALIAS: usize = 255;
 
-/// A request that makes an IFB that is up, with an MTU in bytes and a transmit queue length of 0, so that its
+/// A request that makes an IFB that is down, with an MTU in bytes and a transmit queue length of 0, so that its
 /// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists.
 pub fn create(name: &str, mtu: u32) -> Message {
-    let ifb = NewLink { kind: KIND, name, mtu, flags: IFF_UP, ..NewLink::default() };
+    let ifb = NewLink { kind: KIND, name, mtu, ..NewLink::default() };
     ifb.request().attr_u32(IFLA_TXQLEN, 0)
 }
 

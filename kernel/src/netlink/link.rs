@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
+use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
-use super::socket::{Answer, Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -26,17 +27,24 @@ pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
 const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_NETKIT_PEER_INFO: u16 = 1;
+const IFLA_NETKIT_MODE: u16 = 5;
+/// `NETKIT_L2`: the ends have MAC addresses, like those of a veth.
+const NETKIT_L2: u32 = 0;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 
@@ -49,6 +57,8 @@ const AF_BRIDGE: u8 = 7;
 pub const IFF_UP: u32 = 0x1;
 /// `IFF_PROMISC`
 pub const IFF_PROMISC: u32 = 0x100;
+/// `IFF_ALLMULTI`
+pub const IFF_ALLMULTI: u32 = 0x200;
 /// `IF_OPER_UP`
 pub const OPER_UP: u8 = 6;
 
@@ -74,13 +84,16 @@ pub struct Link {
     pub mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// `IFF_*`
+    /// The length of its transmit queue in packets.
+    pub tx_queue_len: u32,
+    /// `IFF_*`. Promiscuous and all-multicast mode are the configured ones: a packet socket, such as that of
+    /// tcpdump, does not set them.
     pub flags: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
-    /// For a veth: the index of its peer, in the peer's namespace.
+    /// For a veth or a netkit: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
     /// If the peer is in another namespace: the ID of that namespace in this link's namespace, see
     /// [`super::nsid`].
@@ -105,6 +118,11 @@ impl Link {
     pub fn is_promiscuous(&self) -> bool {
         self.flags & IFF_PROMISC != 0
     }
+
+    /// Whether the link receives all multicast packets.
+    pub fn is_all_multicast(&self) -> bool {
+        self.flags & IFF_ALLMULTI != 0
+    }
 }
 
 pub(super) fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
@@ -125,7 +143,7 @@ fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
 
 /// A request that looks up a link.
 pub fn get(id: LinkId<'_>) -> Message {
-    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+    link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS).one_answer()
 }
 
 /// A request that removes a link. With a veth the kernel also removes its peer.
@@ -141,6 +159,16 @@ pub fn set_flags(index: u32, flags: u32, mask: u32) -> Message {
 /// A request that sets the hardware address.
 pub fn set_mac(index: u32, mac: Mac) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr(IFLA_ADDRESS, &mac.0)
+}
+
+/// A request that sets the MTU in bytes.
+pub fn set_mtu(index: u32, mtu: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_MTU, mtu)
+}
+
+/// A request that sets the length of the transmit queue in packets.
+pub fn set_tx_queue_len(index: u32, len: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_TXQLEN, len)
 }
 
 /// A link to make.
@@ -196,10 +224,29 @@ impl NewLink<'_> {
 }
 
 /// A request that makes a veth pair. `EEXIST` if either name is taken.
+///
+/// Each end gets one queue for each direction. Without a number, Linux 5.17 and later allocate one for each possible
+/// CPU, and then disable all but one, which takes two RCU grace periods.
 pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
+    let one_queue =
+        |message: Message| message.attr_u32(IFLA_NUM_TX_QUEUES, 1).attr_u32(IFLA_NUM_RX_QUEUES, 1);
+    let peer = |data| peer_info(data, VETH_INFO_PEER, peer, one_queue);
+    one_queue(end.request_with(|info| info.nest(IFLA_INFO_DATA, peer)))
+}
+
+/// A request that makes a netkit pair with MAC addresses. `end` must be in the namespace of the socket. `EEXIST` if
+/// either name is taken, `EOPNOTSUPP` if the kernel has no netkit.
+pub fn new_netkit(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
+    let peer = |data| peer_info(data, IFLA_NETKIT_PEER_INFO, peer, |peer| peer);
+    end.request_with(|info| {
+        info.nest(IFLA_INFO_DATA, |data| peer(data).attr_u32(IFLA_NETKIT_MODE, NETKIT_L2))
+    })
+}
+
+/// Describes the other end of a pair. `more` adds further attributes of it.
+fn peer_info(data: Message, kind: u16, peer: &NewLink<'_>, more: impl Fn(Message) -> Message) -> Message {
     let header = ifinfo(0, 0, peer.flags, peer.flags);
-    let peer = |data: Message| data.nest_behind(VETH_INFO_PEER, &header, |message| peer.attributes(message));
-    end.request_with(|info| info.nest(IFLA_INFO_DATA, peer))
+    data.nest_behind(kind, &header, |message| more(peer.attributes(message)))
 }
 
 /// A request that sets the hairpin mode of a bridge port: whether the bridge may send a frame back to the
@@ -231,6 +278,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_IFNAME => link.name = text(value),
             IFLA_ADDRESS => link.mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_MTU => link.mtu = u32_at(value, 0),
+            IFLA_TXQLEN => link.tx_queue_len = u32_at(value, 0),
             IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
             IFLA_MASTER => link.master = Some(u32_at(value, 0)),
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),

@@ -44,9 +44,15 @@ impl fmt::Display for Mac {
 impl FromStr for Mac {
     type Err = String;
 
-    /// Parses six pairs of hexadecimal digits, separated by colons or by hyphens.
+    /// Parses six pairs of hexadecimal digits, separated by colons or by hyphens, or three groups of four digits,
+    /// separated by dots.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || format!("address {text}: invalid MAC address");
+        let groups: Vec<&str> = text.split('.').collect();
+        if groups.len() == 3 && groups.iter().all(|group| group.len() == 4 && group.is_ascii()) {
+            let pairs: Vec<&str> = groups.iter().flat_map(|group| [&group[..2], &group[2..]]).collect();
+            return pairs.join(":").parse().map_err(|_| bad());
+        }
         let separator = if text.contains('-') { '-' } else { ':' };
         let mut bytes = [0; 6];
         let mut parts = text.split(separator);
@@ -71,6 +77,7 @@ mod tests {
         let mac: Mac = "92:D0:c6:0a:29:33".parse().unwrap();
         assert_eq!(mac.to_string(), "92:d0:c6:0a:29:33");
         assert_eq!("92-d0-c6-0a-29-33".parse(), Ok(mac));
+        assert_eq!("92D0.c60a.2933".parse(), Ok(mac));
         for bad in [
             "",
             "92:d0:c6:0a:29",
@@ -78,6 +85,8 @@ mod tests {
             "92:d0:c6:0a:29:3",
             "+2:d0:c6:0a:29:33",
             "zz:d0:c6:0a:29:33",
+            "92d0.c60a",
+            "92d0.c60a.29:3",
         ] {
             assert_eq!(bad.parse::<Mac>(), Err(format!("address {bad}: invalid MAC address")));
         }

@@ -3,6 +3,10 @@
 //! # References
 //! linux/netlink.h; netlink(7).
 
+use nix::errno::Errno;
+
+use super::error::Error;
+
 /// Length of `struct nlmsghdr`.
 pub const HEADER: usize = 16;
 /// Length of an attribute's header, `struct nlattr`.
@@ -34,8 +38,16 @@ const fn align(len: usize) -> usize {
 }
 
 /// A request. Numbers are in host byte order unless a method states otherwise.
+///
+/// An attribute, and so also a list of attributes, has at most 65,535 bytes. A message with a longer one cannot
+/// be sent: [`Message::finish`] fails.
 #[derive(Clone, Debug)]
-pub struct Message(Vec<u8>);
+pub struct Message {
+    bytes: Vec<u8>,
+    has_one_answer: bool,
+    /// Type and length of the first attribute that is too long.
+    too_long: Option<(u16, usize)>,
+}
 
 impl Message {
     /// A request of type `kind` with `flags` (`NLM_F_REQUEST` is always set) and the header of the family,
@@ -48,20 +60,33 @@ impl Message {
         bytes.extend_from_slice(&[0; 8]); // sequence number, set by `finish`, and port ID, set by the kernel
         bytes.extend_from_slice(family_header);
         bytes.resize(align(bytes.len()), 0);
-        Message(bytes)
+        Message { bytes, has_one_answer: false, too_long: None }
+    }
+
+    /// Marks a request to which the kernel sends exactly one message if it succeeds, so that it needs no
+    /// acknowledgement.
+    #[must_use]
+    pub fn one_answer(self) -> Self {
+        Message { has_one_answer: true, ..self }
     }
 
     /// Adds an attribute.
     #[must_use]
     pub fn attr(mut self, kind: u16, value: &[u8]) -> Self {
-        // No caller has a value near 64 KiB. Truncate instead of writing a wrong length.
-        let value = &value[..value.len().min(usize::from(u16::MAX) - ATTR_HEADER)];
-        let len = u16::try_from(ATTR_HEADER + value.len()).unwrap_or(u16::MAX);
-        self.0.extend_from_slice(&len.to_ne_bytes());
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        self.0.extend_from_slice(value);
-        self.0.resize(align(self.0.len()), 0);
+        let len = self.attr_len(kind, ATTR_HEADER + value.len());
+        self.bytes.extend_from_slice(&len.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(value);
+        self.bytes.resize(align(self.bytes.len()), 0);
         self
+    }
+
+    /// The length field of an attribute. Remembers an attribute that is too long.
+    fn attr_len(&mut self, kind: u16, len: usize) -> u16 {
+        u16::try_from(len).unwrap_or_else(|_| {
+            self.too_long.get_or_insert((kind, len));
+            u16::MAX
+        })
     }
 
     /// Adds a text attribute with a terminating zero.
@@ -94,30 +119,43 @@ impl Message {
     /// As [`Message::nest`], with a header before the nested attributes, as in `VETH_INFO_PEER`.
     #[must_use]
     pub fn nest_behind(mut self, kind: u16, header: &[u8], fill: impl FnOnce(Message) -> Message) -> Self {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[0; 2]);
-        self.0.extend_from_slice(&(kind | NESTED).to_ne_bytes());
-        self.0.extend_from_slice(header);
-        self.0.resize(align(self.0.len()), 0);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&(kind | NESTED).to_ne_bytes());
+        self.bytes.extend_from_slice(header);
+        self.bytes.resize(align(self.bytes.len()), 0);
         let mut filled = fill(self);
-        let len = u16::try_from(filled.0.len() - start).unwrap_or(u16::MAX);
-        filled.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        let len = filled.attr_len(kind, filled.bytes.len() - start);
+        filled.bytes[start..start + 2].copy_from_slice(&len.to_ne_bytes());
         filled
+    }
+
+    /// Whether the kernel sends exactly one message if the request succeeds, see [`Message::one_answer`].
+    pub(super) fn has_one_answer(&self) -> bool {
+        self.has_one_answer
     }
 
     /// Whether the request is a dump.
     pub(super) fn is_dump(&self) -> bool {
-        u16::from_ne_bytes([self.0[6], self.0[7]]) & F_DUMP == F_DUMP
+        u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) & F_DUMP == F_DUMP
     }
 
     /// The bytes of the message, with this sequence number and these additional flags.
-    pub fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
-        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flags;
-        self.0[0..4].copy_from_slice(&len.to_ne_bytes());
-        self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
-        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
-        self.0
+    ///
+    /// # Errors
+    /// `EMSGSIZE` if an attribute is too long.
+    pub fn finish(self, sequence: u32, flags: u16) -> Result<Vec<u8>, Error> {
+        if let Some((kind, len)) = self.too_long {
+            let explanation = format!("attribute {kind} has {len} bytes, the limit is {}", u16::MAX);
+            return Err(Error::new(Errno::EMSGSIZE, explanation));
+        }
+        let mut bytes = self.bytes;
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::from(Errno::EMSGSIZE))?;
+        let flags = u16::from_ne_bytes([bytes[6], bytes[7]]) | flags;
+        bytes[0..4].copy_from_slice(&len.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        Ok(bytes)
     }
 }
 
@@ -191,7 +229,7 @@ mod tests {
             .attr_text(3, "eth0")
             .attr_u32(4, 1500)
             .nest(18, |m| m.attr_text(1, "veth").nest_behind(2, &[9; 8], |m| m.attr_u32(7, 7)));
-        let bytes = message.finish(5, 0);
+        let bytes = message.finish(5, 0).unwrap();
         assert_eq!(bytes.len() % 4, 0);
         let received: Vec<_> = messages(&bytes).collect();
         assert_eq!(received.len(), 1);

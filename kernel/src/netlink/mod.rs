@@ -8,6 +8,7 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
+mod error;
 pub mod filter;
 pub mod ifb;
 pub mod link;
@@ -19,7 +20,8 @@ pub mod route;
 mod socket;
 mod tc;
 
+pub use error::Error;
 pub use link::{Link, LinkId};
 pub use mac::Mac;
 pub use message::Message;
-pub use socket::{Answer, BatchError, Error, Socket};
+pub use socket::{Answer, BatchError, Socket, may_be_done};

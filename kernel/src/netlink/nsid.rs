@@ -6,8 +6,9 @@
 
 use std::os::fd::BorrowedFd;
 
+use super::error::Error;
 use super::message::{Message, find_attr};
-use super::socket::{Answer, Error};
+use super::socket::Answer;
 use crate::netns;
 
 const RTM_GETNSID: u16 = 90;
@@ -20,7 +21,7 @@ const RTGEN: usize = 4;
 /// A request for the ID of `netns` in the socket's namespace. The kernel assigns it when a link is looked up
 /// whose peer is in `netns`.
 pub fn get(netns: BorrowedFd<'_>) -> Message {
-    Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns))
+    Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns)).one_answer()
 }
 
 /// The ID in the answer to [`get`]. `None` if the kernel has not assigned one.

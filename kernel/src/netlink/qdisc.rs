@@ -6,8 +6,9 @@
 
 use nix::errno::Errno;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_ECHO, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
-use super::socket::{Answer, Error};
+use super::socket::Answer;
 use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
 
 const RTM_NEWQDISC: u16 = 36;
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     fn body(message: Message) -> Vec<u8> {
-        message.finish(1, 0)[HEADER..].to_vec()
+        message.finish(1, 0).unwrap()[HEADER..].to_vec()
     }
 
     #[test]

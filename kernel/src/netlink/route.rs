@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
-use super::socket::{Error, Socket};
+use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
 const RTM_NEWROUTE: u16 = 24;
@@ -23,6 +24,7 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
@@ -34,6 +36,7 @@ const RT_TABLE_UNSPEC: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
 const RTN_UNICAST: u8 = 1;
+const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
@@ -45,6 +48,10 @@ pub struct Route {
     pub dst: IpNetwork,
     /// Next hop.
     pub gw: Option<IpAddr>,
+    /// The preferred source address.
+    pub src: Option<IpAddr>,
+    /// The next hop is reachable through the link even if no route says so.
+    pub onlink: bool,
     /// Path MTU in bytes; 0 for the kernel's default.
     pub mtu: u32,
     /// Advertised MSS in bytes; 0 for the kernel's default.
@@ -68,12 +75,16 @@ pub fn add(oif: u32, route: &Route) -> Message {
     header[5] = RTPROT_BOOT;
     header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
     header[7] = RTN_UNICAST;
+    header[8..12].copy_from_slice(&(if route.onlink { RTNH_F_ONLINK } else { 0 }).to_ne_bytes());
     let mut message = Message::new(RTM_NEWROUTE, F_CREATE, &header)
         .attr(RTA_DST, &octets(route.dst.network()))
         .attr_u32(RTA_OIF, oif)
         .attr_u32(RTA_TABLE, table);
     if let Some(gw) = route.gw {
         message = message.attr(RTA_GATEWAY, &octets(gw));
+    }
+    if let Some(src) = route.src {
+        message = message.attr(RTA_PREFSRC, &octets(src));
     }
     if route.priority != 0 {
         message = message.attr_u32(RTA_PRIORITY, route.priority);
@@ -129,7 +140,7 @@ pub fn lookup(ip: IpAddr) -> Message {
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
     header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
-    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip))
+    Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 
 /// A request for the routes of one family in one table.
@@ -143,12 +154,7 @@ pub fn list(family: IpFamily, table: u32) -> Message {
 impl Socket {
     /// Looks up the route to an address. `None` if the address is unreachable.
     pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
-        let bodies = match self.request(lookup(ip)) {
-            Ok(bodies) => bodies,
-            Err(error) if is_unreachable(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        Ok(bodies.first().and_then(|body| parse_lookup(body)))
+        read(self.request(lookup(ip)))
     }
 
     /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
@@ -160,6 +166,15 @@ impl Socket {
             other => other?,
         };
         Ok(bodies.iter().filter_map(|body| parse(body)).filter(|entry| entry.table == table).collect())
+    }
+}
+
+/// The route in the answer to [`lookup`]. `None` if the address is unreachable.
+pub fn read(answer: Answer) -> Result<Option<RouteLookup>, Error> {
+    match answer {
+        Ok(bodies) => Ok(bodies.first().and_then(|body| parse_lookup(body))),
+        Err(error) if is_unreachable(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

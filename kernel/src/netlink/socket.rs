@@ -1,16 +1,22 @@
 //! A netlink socket that sends requests and waits for their answers. Its errors contain the kernel's extended
 //! ACK text.
+//!
+//! The kernel handles all requests of a datagram in their order, before `send` returns, and answers each failed
+//! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
+//! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
-use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::SndBufForce;
+use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
+use nix::sys::socket::{MsgFlags, setsockopt};
+use nix::sys::time::TimeVal;
 
-use super::message::{self, F_ACK, Message, attrs, messages, text, u32_at};
+use super::error::{self, Error};
+use super::message::{F_ACK, Message, messages};
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -18,12 +24,6 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// `NLM_F_DUMP_INTR`: objects changed during the dump.
 const F_DUMP_INTERRUPTED: u16 = 0x10;
-/// `NLM_F_CAPPED`: the error contains only the header of the failed request.
-const F_CAPPED: u16 = 0x100;
-/// `NLM_F_ACK_TLVS`: attributes follow, see [`ATTR_MSG`].
-const F_ACK_TLVS: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's explanation.
-const ATTR_MSG: u16 = 1;
 
 /// The largest datagram in bytes that the kernel sends in answer to a dump.
 const DATAGRAM: usize = 32 * 1024;
@@ -32,43 +32,16 @@ const DATAGRAM: usize = 32 * 1024;
 const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
 /// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted.
 const DUMP_TRIES: u32 = 5;
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The error code in the kernel's answer, or of the system call.
-    pub errno: Errno,
-    /// The kernel's explanation (extended ACK); may be empty.
-    pub explanation: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.errno.desc().to_lowercase())?;
-        if !self.explanation.is_empty() {
-            write!(f, " ({})", self.explanation)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        Error { errno, explanation: String::new() }
-    }
-}
-
-impl From<Errno> for Error {
-    fn from(errno: Errno) -> Self {
-        Error { errno, explanation: String::new() }
-    }
-}
+/// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
+const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// The answer to a request: the bodies of the answering messages without netlink headers, or an error.
 pub type Answer = Result<Vec<Vec<u8>>, Error>;
+
+/// Whether the request has or may have changed something: it succeeded, or its answer is lost.
+pub fn may_be_done(answer: &Answer) -> bool {
+    answer.as_ref().map_or_else(Error::is_answer_lost, |_| true)
+}
 
 /// A netlink socket. It permanently belongs to the network namespace in which it was opened.
 pub struct Socket {
@@ -82,7 +55,10 @@ pub struct Socket {
 impl Socket {
     /// A socket for links, addresses, routes and qdiscs.
     pub fn route() -> Result<Self, Error> {
-        Socket::open(NETLINK_ROUTE)
+        let socket = Socket::open(NETLINK_ROUTE)?;
+        // Lets the kernel filter dumps by index, since Linux 4.20.
+        let _ = socket.socket.set_netlink_get_strict_chk(true);
+        Ok(socket)
     }
 
     /// A socket for nf_tables and connection tracking.
@@ -91,45 +67,54 @@ impl Socket {
     }
 
     fn open(protocol: isize) -> Result<Self, Error> {
-        let mut socket = netlink_sys::Socket::new(protocol)?;
-        socket.bind_auto()?;
+        let socket = netlink_sys::Socket::new(protocol)?;
+        // Also binds the socket. From here on only the kernel can send to it.
         socket.connect(&SocketAddr::new(0, 0))?;
-        // These options only add error explanations and let the kernel filter dumps by index. Kernels before
-        // 4.20 do not have all of them.
+        // These options only add explanations to errors. Kernels before 4.20 do not have all of them.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
-        let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM), protocol })
     }
 
     /// Sends one request, which may be a dump, and returns its answer.
     pub fn request(&mut self, message: Message) -> Answer {
-        if message.is_dump() {
-            return self.dump(message);
-        }
         let [answer] = self.request_each([message]);
         answer
     }
 
-    /// Sends several requests (no dumps) in one datagram and returns their answers in the same order. The
-    /// kernel processes all requests, also those after a failed one.
+    /// Sends several requests in one datagram and returns their answers in the same order. Only the last one may be
+    /// a dump. The kernel processes all requests, also those after a failed one.
+    ///
+    /// If one of the requests cannot be encoded, none is sent, and all have its error.
     pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
-        if messages.is_empty() {
-            return Vec::new();
+        let dump = messages.last().filter(|last| last.is_dump()).cloned();
+        let (mut answers, mut is_interrupted) = self.requests_once(messages);
+        for _ in 1..DUMP_TRIES {
+            let (true, Some(dump), Some(last)) = (is_interrupted, &dump, answers.last_mut()) else { break };
+            let (mut again, is_interrupted_again) = self.requests_once(vec![dump.clone()]);
+            *last = again.pop().unwrap_or(Ok(Vec::new()));
+            is_interrupted = is_interrupted_again;
         }
-        let first = self.sequence.wrapping_add(1);
-        let mut answers: Vec<Option<Answer>> = messages.iter().map(|_| None).collect();
-        let mut datagram = Vec::new();
-        for message in messages {
-            self.sequence = self.sequence.wrapping_add(1);
-            datagram.append(&mut message.finish(self.sequence, F_ACK));
-        }
-        if let Err(error) = self.exchange(&datagram, first, &mut answers) {
-            for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
-                *answer = Some(Err(error.clone()));
+        answers
+    }
+
+    /// As [`Socket::requests`]. Also returns whether objects changed during the dump.
+    fn requests_once(&mut self, messages: Vec<Message>) -> (Vec<Answer>, bool) {
+        let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
+        let Some(last) = messages.last() else { return (answers, false) };
+        let (end, has_one_answer) = (messages.len() - 1, last.has_one_answer());
+        let acknowledged = (!has_one_answer && !last.is_dump()).then_some(end);
+        let is_end = |index, is_final| index == end && (is_final || has_one_answer);
+        let outcome = self
+            .encode(messages, acknowledged)
+            .and_then(|(datagram, first)| self.exchange(&datagram, first, &mut answers, &is_end));
+        if let Err(error) = &outcome {
+            // An error that has come is the answer to its own request.
+            for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
+                *answer = Err(error.clone());
             }
         }
-        answers.into_iter().flatten().collect()
+        (answers, outcome.unwrap_or(false))
     }
 
     /// As [`Socket::requests`], for a fixed number of requests.
@@ -138,72 +123,77 @@ impl Socket {
         std::array::from_fn(|_| answers.next().unwrap_or(Err(Error::from(Errno::EPROTO))))
     }
 
-    /// Sends a datagram of requests with sequence numbers from `first` on, and receives until all have an
-    /// answer.
-    fn exchange(&mut self, datagram: &[u8], first: u32, answers: &mut [Option<Answer>]) -> Result<(), Error> {
-        let mut bodies: Vec<Vec<Vec<u8>>> = answers.iter().map(|_| Vec::new()).collect();
+    /// Encodes requests for one datagram, and returns it with the sequence number of the first. The one with index
+    /// `acknowledged` asks for an acknowledgement.
+    fn encode(
+        &mut self,
+        messages: Vec<Message>,
+        acknowledged: Option<usize>,
+    ) -> Result<(Vec<u8>, u32), Error> {
+        let first = self.sequence.wrapping_add(1);
+        let mut datagram = Vec::new();
+        for (index, message) in messages.into_iter().enumerate() {
+            self.sequence = self.sequence.wrapping_add(1);
+            let flags = if acknowledged == Some(index) { F_ACK } else { 0 };
+            let mut bytes = message.finish(self.sequence, flags)?;
+            if datagram.is_empty() {
+                datagram = bytes;
+            } else {
+                datagram.append(&mut bytes);
+            }
+        }
+        Ok((datagram, first))
+    }
+
+    /// Sends a datagram of requests with sequence numbers from `first` on. Receives until `is_end` returns true for
+    /// the index of an answered request and whether the answer is an error, an acknowledgement or the end of a dump.
+    /// Returns whether objects changed during a dump.
+    ///
+    /// # Errors
+    /// Those of the system calls. The kernel's errors go into `answers`, as the bodies do.
+    fn exchange(
+        &mut self,
+        datagram: &[u8],
+        first: u32,
+        answers: &mut [Answer],
+        is_end: &dyn Fn(usize, bool) -> bool,
+    ) -> Result<bool, Error> {
         self.send(datagram)?;
-        while answers.iter().any(Option::is_none) {
-            self.receive()?;
+        let (mut is_complete, mut is_interrupted) = (false, false);
+        while !is_complete {
+            if let Err(error) = self.receive() {
+                self.drain();
+                return Err(error.with_lost_answer());
+            }
             for received in messages(&self.buffer) {
+                // Answers to earlier requests have other numbers.
                 let index = received.sequence.wrapping_sub(first) as usize;
                 let Some(answer) = answers.get_mut(index) else { continue };
-                if received.kind != ERROR {
-                    bodies[index].push(received.body.to_vec());
-                    continue;
-                }
-                let error = read_error(received.flags, received.body);
-                match error {
-                    // BATCH_BEGIN and BATCH_END are not acknowledged; an error on either fails the batch.
-                    Some(error) if answer.is_some() => return Err(error),
-                    // Netfilter answers only the first request of a process without CAP_NET_ADMIN.
-                    Some(error) if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM => {
-                        return Err(error);
+                is_interrupted |= received.flags & F_DUMP_INTERRUPTED != 0;
+                let is_final = matches!(received.kind, ERROR | DONE);
+                if is_final {
+                    if let Some(error) = error::read(received.flags, received.body) {
+                        // Netfilter answers only the first request of a process without CAP_NET_ADMIN.
+                        if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM {
+                            return Err(error);
+                        }
+                        *answer = Err(error);
                     }
-                    Some(error) => *answer = Some(Err(error)),
-                    None => *answer = Some(Ok(std::mem::take(&mut bodies[index]))),
+                } else if let Ok(bodies) = answer {
+                    bodies.push(received.body.to_vec());
                 }
+                is_complete |= is_end(index, is_final);
             }
         }
-        Ok(())
-    }
-
-    fn dump(&mut self, message: Message) -> Answer {
-        let mut tries = DUMP_TRIES;
-        loop {
-            let (bodies, interrupted) = self.dump_once(message.clone())?;
-            tries -= 1;
-            if !interrupted || tries == 0 {
-                return Ok(bodies);
-            }
-        }
-    }
-
-    fn dump_once(&mut self, message: Message) -> Result<(Vec<Vec<u8>>, bool), Error> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let datagram = message.finish(self.sequence, 0);
-        self.send(&datagram)?;
-        let mut bodies = Vec::new();
-        let mut interrupted = false;
-        loop {
-            self.receive()?;
-            for received in messages(&self.buffer).filter(|received| received.sequence == self.sequence) {
-                interrupted |= received.flags & F_DUMP_INTERRUPTED != 0;
-                match received.kind {
-                    ERROR | DONE => {
-                        return match read_error(received.flags, received.body) {
-                            Some(error) => Err(error),
-                            None => Ok((bodies, interrupted)),
-                        };
-                    }
-                    _ => bodies.push(received.body.to_vec()),
-                }
-            }
-        }
+        Ok(is_interrupted)
     }
 
     /// Sends a batch of nf_tables requests between BATCH_BEGIN and BATCH_END. The kernel applies all of them
     /// or none.
+    ///
+    /// The kernel answers when it has handled the whole batch. An error of the batch comes first and belongs to
+    /// BATCH_BEGIN. The errors of the requests follow, then the acknowledgement of the last request, which also
+    /// comes if the batch has failed. Only kernels since 6.9 acknowledge BATCH_END.
     ///
     /// # Errors
     /// The error of the first rejected request, or of the batch.
@@ -213,25 +203,21 @@ impl Socket {
         requests: Vec<Message>,
         end: Message,
     ) -> Result<(), BatchError> {
-        let first = self.sequence.wrapping_add(1);
-        let mut answers: Vec<Option<Answer>> = vec![None; requests.len()];
-        answers.insert(0, Some(Ok(Vec::new())));
-        answers.push(Some(Ok(Vec::new())));
-        let mut datagram = Vec::new();
-        let frames = [(begin, 0)].into_iter();
-        let acknowledged = requests.into_iter().map(|request| (request, F_ACK));
-        for (message, flags) in frames.chain(acknowledged).chain([(end, 0)]) {
-            self.sequence = self.sequence.wrapping_add(1);
-            datagram.append(&mut message.finish(self.sequence, flags));
-        }
+        let of_batch = |error| BatchError { request: None, error };
+        let last = requests.len();
+        let messages: Vec<Message> = [begin].into_iter().chain(requests).chain([end]).collect();
+        let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
+        let is_end = |index, _| index == 0 || index >= last;
+        let (datagram, first) = self.encode(messages, Some(last)).map_err(of_batch)?;
         self.make_room(datagram.len());
-        self.exchange(&datagram, first, &mut answers).map_err(|error| BatchError { request: None, error })?;
-        let refused = answers
-            .into_iter()
-            .flatten()
-            .zip(0_usize..)
-            .find_map(|(answer, index)| Some((index, answer.err()?)));
-        refused.map_or(Ok(()), |(index, error)| Err(BatchError { request: index.checked_sub(1), error }))
+        self.exchange(&datagram, first, &mut answers, &is_end).map_err(of_batch)?;
+        for (index, answer) in answers.into_iter().enumerate() {
+            if let Err(error) = answer {
+                let is_request = (1..=last).contains(&index);
+                return Err(BatchError { request: is_request.then(|| index - 1), error });
+            }
+        }
+        Ok(())
     }
 
     /// Enlarges the send buffer for a datagram of `len` bytes if necessary. If that fails, sending fails with
@@ -252,10 +238,33 @@ impl Socket {
         }
     }
 
+    /// Throws away what the kernel still has to send. A dump ends only when it has been received, and until then the
+    /// kernel starts no other one on this socket (`EBUSY`).
+    fn drain(&mut self) {
+        while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
+    }
+
+    /// Receives one datagram.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if there is none, or the error of the system call.
     fn receive(&mut self) -> Result<(), Error> {
+        match self.receive_now(MsgFlags::MSG_DONTWAIT) {
+            Err(error) if error.errno == Errno::EAGAIN => {}
+            outcome => return outcome,
+        }
+        let wait = TimeVal::new(NO_ANSWER_WAIT.as_secs().cast_signed(), 0);
+        setsockopt(&self.socket, ReceiveTimeout, &wait)?;
+        self.receive_now(MsgFlags::empty()).map_err(|error| match error.errno {
+            Errno::EAGAIN => Error::new(Errno::ETIMEDOUT, format!("no answer within {NO_ANSWER_WAIT:?}")),
+            _ => error,
+        })
+    }
+
+    fn receive_now(&mut self, flags: MsgFlags) -> Result<(), Error> {
         loop {
             self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, 0) {
+            match self.socket.recv(&mut self.buffer, flags.bits()) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -273,20 +282,50 @@ pub struct BatchError {
     pub error: Error,
 }
 
-/// The error in the body of an `NLMSG_ERROR` or `NLMSG_DONE`. `None` if errno is 0.
-fn read_error(flags: u16, body: &[u8]) -> Option<Error> {
-    let errno = i32::from_ne_bytes(u32_at(body, 0).to_ne_bytes());
-    if errno == 0 {
-        return None;
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::super::ifb;
+    use super::*;
+
+    /// Runs `work` in a new network namespace. Needs root.
+    fn isolated<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let thread = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        thread.join().unwrap()
     }
-    let mut explanation = String::new();
-    if flags & F_ACK_TLVS != 0 {
-        // After errno the body has the failed request: its header if capped, otherwise all of it.
-        let request = if flags & F_CAPPED != 0 { message::HEADER } else { u32_at(body, 4) as usize };
-        let tlvs = body.get(4 + request..).unwrap_or_default();
-        if let Some((_, value)) = attrs(tlvs).find(|(kind, _)| *kind == ATTR_MSG) {
-            explanation = text(value);
-        }
+
+    /// The kernel drops a batch with two BATCH_BEGIN without any answer.
+    #[test]
+    fn a_missing_answer_is_an_error() {
+        let (error, waited) = isolated(|| {
+            let begin = || Message::new(0x10, 0, &[0, 0, 0, 10]);
+            let started = Instant::now();
+            let error =
+                Socket::netfilter().unwrap().batch(begin(), vec![begin()], begin()).unwrap_err().error;
+            (error, started.elapsed())
+        });
+        assert!(error.is_answer_lost() && waited >= NO_ANSWER_WAIT, "{error} after {waited:?}");
+        let text = "the kernel's answer is lost: connection timed out (no answer within 1s)";
+        assert_eq!(error.to_string(), text);
     }
-    Some(Error { errno: Errno::from_raw(-errno), explanation })
+
+    #[test]
+    fn a_dump_that_is_not_received_keeps_others_out_until_it_is_drained() {
+        isolated(|| {
+            let mut socket = Socket::route().unwrap();
+            let list = ifb::list(None);
+            socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();
+            assert_eq!(socket.request(list.clone()).unwrap_err().errno, Errno::EBUSY);
+            socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();
+            socket.drain();
+            assert_eq!(socket.request(list).unwrap().len(), 1);
+        });
+    }
 }

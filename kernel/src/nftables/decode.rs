@@ -125,7 +125,7 @@ mod tests {
     use crate::nftables::{FIB_DADDR, xt};
 
     fn round(expr: &Expr) -> Option<Expr> {
-        let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
+        let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
         let data = find_attr(&bytes[16..], 2).unwrap_or_default().to_vec();
         RawExpr { name: expr.name().to_owned(), data }.decode()
     }

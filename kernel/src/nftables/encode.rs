@@ -177,7 +177,7 @@ mod tests {
 
     /// The bytes of `NFTA_EXPR_DATA`.
     fn data(expr: &Expr) -> Vec<u8> {
-        let bytes = expr.encode(Message::new(0, F_ACK, &[])).finish(0, 0);
+        let bytes = expr.encode(Message::new(0, F_ACK, &[])).finish(0, 0).unwrap();
         find_attr(&bytes[16..], DATA).unwrap().to_vec()
     }
 

@@ -17,8 +17,8 @@ pub struct Generation(pub(super) u32);
 /// between.
 pub fn generation(socket: &mut Socket) -> Result<Generation, Error> {
     let failed = |source| Error { request: "get the nf_tables generation".to_owned(), source };
-    let bodies =
-        socket.request(Message::new(super::kind(GET_GENERATION), 0, &request_header())).map_err(failed)?;
+    let request = Message::new(super::kind(GET_GENERATION), 0, &request_header()).one_answer();
+    let bodies = socket.request(request).map_err(failed)?;
     let id = bodies.first().and_then(|body| find_attr(body.get(4..)?, GENERATION_ID)?.try_into().ok());
     id.map(|id| Generation(u32::from_be_bytes(id)))
         .ok_or_else(|| failed(crate::netlink::Error::from(nix::errno::Errno::EPROTO)))

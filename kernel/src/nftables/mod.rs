@@ -37,7 +37,7 @@ pub use expr::{
     STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
 pub use generation::{Generation, generation};
-pub use read::{Base, Chain, RawExpr, Rule, all_chains, chains, probe, rules};
+pub use read::{Base, Chain, RawExpr, Rule, all_chains, all_rules, chains, probe, rules};
 pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 

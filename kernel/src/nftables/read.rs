@@ -6,7 +6,8 @@ use nix::errno::Errno;
 
 use super::batch::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, HOOK_POINT, HOOK_PRIORITY, LIST_ELEMENT, RULE_CHAIN,
-    RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME, chain_request, rule_request,
+    RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME, chain_request, request,
+    rule_request,
 };
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
@@ -16,7 +17,7 @@ use super::{
 use crate::ip::{IpFamily, from_octets};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
-use crate::netlink::{Message, Socket};
+use crate::netlink::{Answer, Message, Socket};
 
 const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
@@ -108,7 +109,7 @@ pub(super) fn absent(error: &netlink::Error) -> bool {
 /// chain does not exist.
 pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<Option<Chain>>, Error> {
     let requests: Vec<Message> =
-        wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain)).collect();
+        wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain).one_answer()).collect();
     let answers = socket.requests(requests).into_iter().zip(wanted);
     answers
         .map(|(answer, (table, chain))| match answer {
@@ -150,17 +151,41 @@ fn read_chain(body: &[u8]) -> Chain {
 
 /// The rules of a chain in their order; empty if the chain does not exist.
 pub fn rules(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<Vec<Rule>, Error> {
-    let bodies = match socket.request(rule_request(GET_RULE, F_DUMP, table, chain)) {
+    let request = rule_request(GET_RULE, F_DUMP, table, chain);
+    read_rules(socket.request(request), table, Some(chain), |_, rule| rule)
+}
+
+/// All rules of a table, each with the name of its chain; those of one chain are in their order. Empty if the table
+/// does not exist.
+pub fn all_rules(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Rule)>, Error> {
+    let request = request(GET_RULE, F_DUMP, table).attr_text(RULE_TABLE, table.name);
+    read_rules(socket.request(request), table, None, |chain, rule| (chain, rule))
+}
+
+/// Decodes the rules of a table, or only of one of its chains, with `make` from the chain's name and the rule.
+fn read_rules<T>(
+    answer: Answer,
+    table: Table<'_>,
+    chain: Option<&str>,
+    make: impl Fn(String, Rule) -> T,
+) -> Result<Vec<T>, Error> {
+    let bodies = match answer {
         Ok(bodies) => bodies,
         Err(error) if absent(&error) => return Ok(Vec::new()),
-        Err(source) => return Err(Error { request: format!("list rules of {table} {chain}"), source }),
+        Err(source) => {
+            let of = chain.map_or(String::new(), |chain| format!(" {chain}"));
+            return Err(Error { request: format!("list rules of {table}{of}"), source });
+        }
     };
-    // Some kernels do not filter the dump and return the rules of all tables.
-    let of_chain = |attributes: &&[u8]| {
-        let is = |kind, name: &str| find_attr(attributes, kind).is_some_and(|value| text(value) == name);
-        is(RULE_TABLE, table.name) && is(RULE_CHAIN, chain)
+    let read = |body: &Vec<u8>| {
+        let attributes = body.get(HEADER..)?;
+        let name = |kind| find_attr(attributes, kind).map(text).unwrap_or_default();
+        let of = name(RULE_CHAIN);
+        // Some kernels do not filter the dump and return the rules of all tables.
+        let is_wanted = name(RULE_TABLE) == table.name && chain.is_none_or(|chain| chain == of);
+        is_wanted.then(|| make(of, read_rule(attributes)))
     };
-    Ok(bodies.iter().filter_map(|body| body.get(HEADER..)).filter(of_chain).map(read_rule).collect())
+    Ok(bodies.iter().filter_map(read).collect())
 }
 
 fn read_rule(attributes: &[u8]) -> Rule {
@@ -289,7 +314,7 @@ mod tests {
     /// The rule that the kernel would return for these expressions.
     fn rule(exprs: &[Expr]) -> Rule {
         let read = |expr: &Expr| {
-            let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0);
+            let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
             read_expr(&bytes[16..])
         };
         Rule { expressions: exprs.iter().map(read).collect(), ..Rule::default() }
@@ -324,7 +349,7 @@ mod tests {
         let mut info = b"name: \"net\" id: \"one\"".to_vec();
         info.resize(256, 0);
         let data = Message::new(0, 0, &[]).attr_text(MATCH_NAME, "comment").attr(MATCH_INFO, &info);
-        let expr = RawExpr { name: "match".to_owned(), data: data.finish(0, 0)[16..].to_vec() };
+        let expr = RawExpr { name: "match".to_owned(), data: data.finish(0, 0).unwrap()[16..].to_vec() };
         let rule = Rule { expressions: vec![expr], ..Rule::default() };
         assert_eq!(rule.compat_comment().as_deref(), Some("name: \"net\" id: \"one\""));
     }

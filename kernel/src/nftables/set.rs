@@ -254,7 +254,7 @@ pub fn find_elements(
             .iter()
             .map(|(set, key)| {
                 let element = [Element::new(key.to_vec())];
-                list_request(GET_ELEMENT, 0, table, set, &element, Element::encode_key)
+                list_request(GET_ELEMENT, 0, table, set, &element, Element::encode_key).one_answer()
             })
             .collect();
         for (answer, (set, _)) in socket.requests(requests).into_iter().zip(part) {

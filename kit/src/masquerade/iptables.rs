@@ -7,17 +7,61 @@
 //! That is not an error: a node whose kube-proxy image brings its own legacy `iptables` would otherwise fail
 //! every DEL.
 
+use std::io;
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
-use ferrule_kernel::iptables::{kernel, legacy};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::iptables::{Listing, Programs, Variant, is_conflict, kernel, legacy};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Rule;
+use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
 use super::plan;
 
-const POSTROUTING: &str = "POSTROUTING";
+const POSTROUTING: &str = plan::POSTROUTING_OF_IPTABLES;
+
+/// The attempts to add rules of one family.
+const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the nat table" };
+
+/// Adds the rules that are missing, with one `iptables-restore` for each family.
+pub(super) fn add(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    let step = || "add masquerade rules with iptables";
+    let chain = plan::chain_of(attachment.network, attachment.container_id);
+    for family in IpFamily::ALL {
+        let own = addresses.iter().copied().filter(|address| IpFamily::of(address.ip()) == family);
+        let rules = plan::iptables_rules(attachment, &own.collect::<Vec<_>>());
+        if rules.is_empty() {
+            continue;
+        }
+        let programs = Programs::of_node(family).context(step)?;
+        let added = retry(ATTEMPTS, is_conflict, || {
+            let present = present(socket, &programs, family, &chain)?;
+            let new_chain = (!present.has_chain(&chain)).then(|| format!(":{chain} - [0:0]"));
+            let missing =
+                rules.iter().filter(|rule| !present.rules.contains(rule)).map(|rule| rule.line("-A"));
+            programs.restore(&new_chain.into_iter().chain(missing).collect::<Vec<_>>())
+        });
+        added.context(step)?;
+    }
+    Ok(())
+}
+
+/// The nat table, or an empty one if it cannot have the chain. Usually this starts no process: the container has no
+/// other interface on the network.
+fn present(socket: &mut Socket, programs: &Programs, family: IpFamily, chain: &str) -> io::Result<Listing> {
+    let may_have_it = match programs.variant {
+        Variant::Nft => kernel::exist(socket, family, &[chain]).map_err(io::Error::other)? == [true],
+        Variant::Legacy => Programs::has_legacy_table(family),
+    };
+    if may_have_it { Ok(Listing::parse(&programs.save()?)) } else { Ok(Listing::default()) }
+}
 
 /// The source addresses whose traffic iptables-nft's `POSTROUTING` sends to the chain.
 pub(super) fn sources(socket: &mut Socket, chain: &str) -> Result<Vec<IpAddr>, CniError> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, chains, rules};
+use ferrule_kernel::nftables::{Batch, Error, Rule, all_rules, chains, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
@@ -62,15 +62,16 @@ fn establish(batch: &mut Batch) {
 
 /// The source addresses that are masqueraded for the attachment.
 pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
-    let is_checks = |target: Option<String>| target.is_some_and(|target| target == CHECKS);
-    if !rules(socket, TABLE, POSTROUTING)?.iter().any(|rule| is_checks(rule.jump_target())) {
+    let rules = all_rules(socket, TABLE)?;
+    let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
+    if !of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS)) {
         return Ok(Vec::new());
     }
     let prefix = plan::prefix(attachment);
-    let own = rules(socket, TABLE, CHECKS)?.into_iter().filter(|rule| {
+    let own = of(CHECKS).filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
     });
-    Ok(own.filter_map(|rule| rule.source()).collect())
+    Ok(own.filter_map(Rule::source).collect())
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
+use ferrule_kernel::iptables;
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
@@ -21,6 +22,8 @@ pub const CHECKS: &str = "masq_checks";
 /// That chain's comment.
 pub const CHECKS_COMMENT: &str =
     "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
+/// The base chain of iptables' nat table.
+pub const POSTROUTING_OF_IPTABLES: &str = "POSTROUTING";
 /// The base chain. It ends with a `goto` to [`CHECKS`].
 pub const POSTROUTING: &str = "postrouting";
 /// The base chain's netfilter hook. Priority 100 is `srcnat`.
@@ -69,6 +72,28 @@ pub fn network_prefix(network: &str) -> String {
 /// interface.
 pub fn chain_of(network: &str, container_id: &str) -> String {
     format!("CNI-{}", sha512_hex(&format!("{network}{container_id}"), 24))
+}
+
+/// The rules of the reference's iptables backend for addresses of one family: the traffic of each address goes to the
+/// container's chain, which masquerades all but traffic to the subnets and multicast.
+pub fn iptables_rules(attachment: &Attachment<'_>, addresses: &[IpNetwork]) -> Vec<iptables::Rule> {
+    let Attachment { network, container_id, .. } = attachment;
+    let chain = chain_of(network, container_id);
+    let comment = format!("name: \"{network}\" id: \"{container_id}\"");
+    let rule = |of: &str, matches: String, target: &str| {
+        let words = matches.split(' ').chain(["-m", "comment", "--comment", &comment, "-j", target]);
+        iptables::Rule { chain: of.to_owned(), args: words.map(str::to_owned).collect() }
+    };
+    let Some(first) = addresses.first() else { return Vec::new() };
+    let multicast: IpNetwork = if first.is_ipv4() { MULTICAST_V4.into() } else { MULTICAST_V6.into() };
+    let subnet = |address: &IpNetwork| format!("-d {}/{}", address.network(), address.prefix());
+    let accepts = addresses.iter().map(|address| rule(&chain, subnet(address), "ACCEPT"));
+    let masquerade = rule(&chain, format!("! -d {multicast}"), "MASQUERADE");
+    let source = |address: &IpNetwork| format!("-s {}", IpNetwork::from(address.ip()));
+    let jumps = addresses.iter().map(|address| rule(POSTROUTING_OF_IPTABLES, source(address), &chain));
+    let mut rules: Vec<iptables::Rule> = accepts.collect();
+    rules.dedup();
+    rules.into_iter().chain([masquerade]).chain(jumps).collect()
 }
 
 /// The container ID in a comment of the reference's iptables backend, if the comment names this network.
@@ -126,6 +151,28 @@ mod tests {
         assert!(prefix(&ONE).starts_with(&network_prefix("unit-test")));
         // printf test1234 | sha512sum
         assert_eq!(chain_of("test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
+    }
+
+    #[test]
+    fn iptables_rules_match_the_references() {
+        let attachment = Attachment { network: "mynet", container_id: "c1", ifname: "eth0" };
+        let lines = |addresses: &[&str]| -> Vec<String> {
+            let addresses: Vec<IpNetwork> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            iptables_rules(&attachment, &addresses).iter().map(|rule| rule.line("-A")).collect()
+        };
+        let comment = r#"-m comment --comment "name: \"mynet\" id: \"c1\"""#;
+        let chain = "CNI-f0bca4ac77cde1bf2f3da5df";
+        let v4 = [
+            format!("-A {chain} -d 10.1.2.0/24 {comment} -j ACCEPT"),
+            format!("-A {chain} ! -d 224.0.0.0/4 {comment} -j MASQUERADE"),
+            format!("-A POSTROUTING -s 10.1.2.3/32 {comment} -j {chain}"),
+        ];
+        assert_eq!(lines(&["10.1.2.3/24"]), v4);
+        let v6 = lines(&["fd00:1::3/64", "fd00:1::4/64"]);
+        assert_eq!(v6.len(), 4);
+        assert!(v6[0].contains("-d fd00:1::/64") && v6[1].contains("! -d ff00::/8"), "{v6:?}");
+        assert!(v6[3].contains("-s fd00:1::4/128"), "{v6:?}");
+        assert_eq!(lines(&[]), Vec::<String>::new());
     }
 
     #[test]

@@ -46,6 +46,12 @@ impl<'n> Podman<'n> {
         self.podman(&arguments).map(drop)
     }
 
+    /// Runs an image to its end, with further options for `podman run`, and returns its standard output.
+    pub fn run_image(&self, image: &str, options: &[&str], arguments: &[&str]) -> anyhow::Result<String> {
+        let cgroup = format!("/{}", self.host.cgroup);
+        self.podman(&[&["run", "--rm", "--cgroup-parent", &cgroup], options, &[image], arguments].concat())
+    }
+
     /// Runs a shell command in a running container and returns its standard output.
     pub fn sh(&self, container: &str, script: &str) -> anyhow::Result<String> {
         self.podman(&["exec", container, "/bin/sh", "-c", script])

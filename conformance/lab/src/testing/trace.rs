@@ -1,7 +1,5 @@
 //! System calls of a plugin call.
 
-use std::fs;
-
 use cni_runner::Exec;
 
 use crate::{Place, strace};
@@ -19,12 +17,7 @@ impl Trace {
     /// Makes a call, which must succeed, and records the system calls of a list such as `execve,sendto`, or
     /// `all`. Needs strace.
     pub fn of(place: &impl Place, exec: &Exec, names: &str) -> Trace {
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let (path, names) = (log.path().display().to_string(), format!("trace={names}"));
-        let options = ["-f", "-e", "signal=none", "-e", &names, "-o", &path];
-        let status = place.run(|| strace::run(exec, &options)).unwrap().unwrap();
-        assert!(status.success(), "{} failed under strace: {status}", exec.command);
-        let text = fs::read_to_string(log.path()).unwrap();
+        let text = strace::record(place, exec, &["-f", "-e", &format!("trace={names}")]).unwrap();
         // A line is `PID NAME(ARGUMENTS) = RESULT`, or `PID <... NAME resumed>...` for the end of a call.
         let calls = text.lines().filter_map(|line| {
             let (name, rest) =

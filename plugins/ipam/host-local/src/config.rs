@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use cni_common::spec::addr::{parse_cidr, parse_ip, parse_ip_or_cidr};
 use cni_common::spec::args::bad_pair;
-use cni_common::spec::version::Layout;
 use cni_common::spec::wire::WireRoute;
 use cni_common::spec::{CniArgs, CniError, Code, Json, NetConf, Route, SpecVersion};
+use ferrule_kit::ipam::refuse_several_of_a_family;
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
@@ -215,13 +215,7 @@ fn check_sets(
             .map_err(|error| CniError::invalid_config(format!("invalid range set {i}: {error}")))?;
         sets.push(set);
     }
-    let has_several = |v4: bool| sets.iter().filter(|set| set.is_ipv4() == v4).count() > 1;
-    if version.layout() == Layout::PerFamily && (has_several(true) || has_several(false)) {
-        return Err(CniError::invalid_config(format!(
-            "CNI version {} does not support more than 1 address per family",
-            conf.version_text()
-        )));
-    }
+    refuse_several_of_a_family(conf, version, sets.iter().map(RangeSet::is_ipv4))?;
     for (i, one) in sets.iter().enumerate() {
         if let Some(j) = (i + 1..sets.len()).find(|j| one.overlaps(&sets[*j])) {
             return Err(CniError::invalid_config(format!("range set {i} overlaps with {j}")));

@@ -57,14 +57,14 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
+    let (port, bridge, present) = device::settle(host, port, bridge)?;
     if conf.is_gateway && !addresses.is_empty() {
         let gateways = plan::gateways(&plan.ips);
-        device::ensure_gateways(host, bridge, &gateways, conf.force_address)?;
+        device::ensure_gateways(host, &bridge, &present, &gateways, conf.force_address)?;
         sysctl::ensure_forwarding(&addresses)?;
         address_wait::wait(host, bridge.index, &gateways);
     }
     address_wait::wait(&mut container.socket, end.index, &addresses);
-    let (port, bridge) = device::settle(host, port, bridge)?;
     if conf.ip_masq {
         masquerade::add(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
     }

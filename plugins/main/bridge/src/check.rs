@@ -3,8 +3,8 @@
 //! CHECK looks only at what this plugin made. Other plugins of the chain check their own objects.
 
 use cni_common::plugin::{AddRequest, Attachment};
-use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use cni_common::spec::{CniError, Context, Interface};
+use ferrule_kernel::netlink::{Link, LinkId, link};
 use ferrule_kit::{check, masquerade, socket, sysctl, veth};
 
 use crate::config::Conf;
@@ -18,31 +18,41 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let addresses = plan.addresses();
 
     let mut host = socket::route()?;
-    let bridge = check_bridge(&mut host, &conf, result)?;
-    check_port(&mut host, &conf, result, &bridge, &container)?;
+    let on_host = || result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let requests = on_host().map(|interface| link::get(LinkId::Name(&interface.name))).collect();
+    let mut found = Vec::new();
+    for (interface, answer) in on_host().zip(host.requests(requests)) {
+        let link = match link::read(answer) {
+            Err(error) if interface.name == conf.bridge => {
+                return Err(error).context(|| format!("look up bridge {:?}", conf.bridge));
+            }
+            // Another plugin of the chain may report a name that no link can have.
+            found => found.unwrap_or_default(),
+        };
+        found.push((interface, link));
+    }
+    let bridge = check_bridge(&conf, &found)?;
+    check_port(&conf, &found, bridge, &container)?;
     if conf.is_gateway {
-        check::addresses(&mut host, "bridge", &bridge, &plan::gateways(&plan.ips))?;
+        check::addresses(&mut host, "bridge", bridge, &plan::gateways(&plan.ips))?;
         sysctl::check_forwarding(&addresses)?;
     }
     if conf.ip_masq {
-        let missing = masquerade::check(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
-        if let Some(address) = missing.first() {
-            return Err(CniError::internal(format!("address {address} is not masqueraded")));
-        }
+        masquerade::ensure(&Attachment::from(call), &addresses)?;
     }
     Ok(())
 }
 
-fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<Link, CniError> {
+/// Checks the bridge among the host's interfaces of the result and their links.
+fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Result<&'l Link, CniError> {
     let name = conf.bridge.as_str();
-    let reported =
-        result.interfaces.iter().find(|interface| interface.name == name && interface.sandbox.is_empty());
-    let reported =
-        reported.ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
-    let bridge = socket.link(LinkId::Name(name)).context(|| format!("look up bridge {name:?}"))?;
-    let bridge = bridge.ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
+    let (reported, bridge) = found
+        .iter()
+        .find(|(reported, _)| reported.name == name)
+        .ok_or_else(|| CniError::internal(format!("prevResult has no bridge {name:?}")))?;
+    let bridge = bridge.as_ref().ok_or_else(|| CniError::internal(format!("bridge {name:?} not found")))?;
     check::ensure(bridge.kind == device::KIND, || format!("{name:?} is not a bridge"))?;
-    check::mac("interface", &bridge, reported)?;
+    check::mac("interface", bridge, reported)?;
     check::ensure(bridge.is_up(), || format!("bridge {name:?} is down"))?;
     check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
@@ -52,19 +62,14 @@ fn check_bridge(socket: &mut Socket, conf: &Conf, result: &AddResult) -> Result<
 
 /// Checks that one host interface of the result is the container's veth peer, a port of the bridge, and up.
 fn check_port(
-    socket: &mut Socket,
     conf: &Conf,
-    result: &AddResult,
+    found: &[(&Interface, Option<Link>)],
     bridge: &Link,
     container: &Link,
 ) -> Result<(), CniError> {
-    for reported in result.interfaces.iter().filter(|interface| interface.sandbox.is_empty()) {
-        let link =
-            socket.link(LinkId::Name(&reported.name)).context(|| format!("look up {:?}", reported.name))?;
-        let Some(port) = link.filter(|link| link.kind == veth::KIND && link.peer == Some(container.index))
-        else {
-            continue;
-        };
+    for (reported, link) in found {
+        let is_peer = |link: &&Link| link.kind == veth::KIND && link.peer == Some(container.index);
+        let Some(port) = link.as_ref().filter(is_peer) else { continue };
         let (name, is, wanted) = (&port.name, port.hairpin, conf.hairpin);
         if container.peer != Some(port.index) {
             continue;
@@ -76,7 +81,7 @@ fn check_port(
         check::ensure(is == wanted, || {
             format!("bridge port {name:?} has hairpin mode {is}, configuration says {wanted}")
         })?;
-        return check::mac("interface", &port, reported);
+        return check::mac("interface", port, reported);
     }
     Err(CniError::internal(format!("CNI veth created for bridge {} was not found", bridge.name)))
 }

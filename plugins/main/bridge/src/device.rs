@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
-use ferrule_kernel::sysctl;
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
 use ferrule_kit::steps::{Step, UndoStack};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -75,10 +75,8 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     }
     let bridge = refuse_other_kind(link::read(found).context(step)?.unwrap_or_default(), name)?;
     ferrule_kit::sysctl::ignore_router_advertisements(name);
-    // The bridge gets its link-local address with its first port. The host uses it as the source of neighbour
-    // solicitations, which duplicate address detection would hold up for one or two seconds. A kernel without
-    // IPv6 has no such sysctl.
-    let _ = sysctl::write(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
+    // The bridge gets its link-local address with its first port.
+    ferrule_kit::sysctl::skip_duplicate_address_detection(name);
     Ok(bridge)
 }
 
@@ -91,7 +89,7 @@ fn flags(conf: &Conf) -> u32 {
 /// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
 /// would have no gateway for one or two seconds.
 ///
-/// An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
+/// `present` are the bridge's addresses. An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
 /// it is an error.
 ///
 /// # Errors
@@ -99,11 +97,11 @@ fn flags(conf: &Conf) -> u32 {
 pub fn ensure_gateways(
     socket: &mut Socket,
     bridge: &Link,
+    present: &[Address],
     gateways: &[IpNetwork],
     force: bool,
 ) -> Result<(), CniError> {
     let name = &bridge.name;
-    let present = socket.addresses(bridge.index).context(|| format!("list the addresses of {name:?}"))?;
     let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
     // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an
     // addition it means that the kernel refuses the address.
@@ -111,7 +109,7 @@ pub fn ensure_gateways(
     for gateway in
         gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
     {
-        let conflicts = |address: &&addr::Address| {
+        let conflicts = |address: &&Address| {
             address.scope != SCOPE_LINK
                 && overlap(address.network, *gateway)
                 && !gateways.contains(&address.network)
@@ -146,24 +144,31 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
-/// Waits until the port is operational. Returns the port and the bridge, read again.
+/// Waits until the port is operational. Returns the port and the bridge, read again, and the bridge's addresses.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
-pub fn settle(socket: &mut Socket, port: &Link, bridge: &Link) -> Result<(Link, Link), CniError> {
+pub fn settle(
+    socket: &mut Socket,
+    port: &Link,
+    bridge: &Link,
+) -> Result<(Link, Link, Vec<Address>), CniError> {
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
     loop {
         let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
-        let requests = [port.index, bridge.index].map(|index| link::get(LinkId::Index(index)));
-        let [port_now, bridge_now] = socket.request_each(requests);
+        let [port_now, bridge_now] = [port, bridge].map(|link| link::get(LinkId::Index(link.index)));
+        let requests = [port_now, bridge_now, addr::list(bridge.index)];
+        let [port_now, bridge_now, addresses] = socket.request_each(requests);
         let (port_now, bridge_now) =
             (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
             return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
         };
         if port_now.operstate == OPER_UP {
-            return Ok((port_now, bridge_now));
+            let list = || format!("list the addresses of {:?}", bridge.name);
+            let addresses = addr::read(addresses, bridge.index).context(list)?;
+            return Ok((port_now, bridge_now, addresses));
         }
         if Instant::now() >= end {
             return Err(CniError::internal("bridge port in error state: down")

@@ -1,7 +1,7 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
-//! touches the kernel. [`add`], [`check`] and [`del`] hold the steps of each verb. [`device`] is the
+//! touches the kernel. [`add`] and [`check`] hold the steps of these verbs. [`device`] is the
 //! bridge; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
@@ -9,13 +9,12 @@
 pub mod add;
 pub mod check;
 pub mod config;
-pub mod del;
 pub mod device;
 pub mod plan;
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest, Verb};
-use cni_common::spec::{AddResult, CniError, Code, Failures};
-use ferrule_kit::{ipam, masquerade, socket};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::spec::{AddResult, CniError, Code};
+use ferrule_kit::{detach, ipam, masquerade, socket};
 
 use config::Conf;
 
@@ -36,18 +35,11 @@ impl Plugin for Bridge {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        del::del(call)
+        detach::del(call)
     }
 
-    /// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has
-    /// already removed their links with their namespaces.
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        let mut failures = Failures::default();
-        let collected = socket::netfilter()
-            .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
-        failures.keep(collected);
-        failures.keep(ipam::call(call.env, call.config, Verb::Gc));
-        failures.into_result()
+        detach::gc(call)
     }
 
     /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 
 use cni_common::plugin::{AddRequest, DelRequest, Plugin};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig};
-use ferrule_kernel::netlink::addr::Address;
+use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{LinkId, Mac, Socket};
+use ferrule_kernel::netlink::{Answer, LinkId, Mac, Message, Socket};
 use ferrule_kit::{check, socket};
 
 /// The loopback link's name and index, the same in every namespace (`LOOPBACK_IFINDEX`, net/flow.h).
@@ -26,19 +26,22 @@ impl Plugin for Loopback {
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         let mut socket = socket::route_in(call.sandbox.netns()?)?;
-        set_up(&mut socket, true)?;
-        match &call.prev_result {
-            Some(result) => Ok(result.clone()),
-            None => Ok(describe(&addresses(&mut socket)?, call.sandbox.path())),
+        if let Some(result) = &call.prev_result {
+            set(&mut socket, true)?;
+            return Ok(result.clone());
         }
+        let [set, found] = socket.request_each([flags(true), addr::list(INDEX)]);
+        set.context(|| SET_UP)?;
+        Ok(describe(&addresses(found)?, call.sandbox.path()))
     }
 
     fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         let result = check::prev_result(call)?;
         let mut socket = socket::route_in(call.sandbox.netns()?)?;
-        let lo = socket.link(LinkId::Index(INDEX)).context(|| "look up lo")?;
+        let [lo, found] = socket.request_each([link::get(LinkId::Index(INDEX)), addr::list(INDEX)]);
+        let lo = link::read(lo).context(|| "look up lo")?;
         check::ensure(lo.is_some_and(|lo| lo.is_up()), || "loopback interface is down".to_owned())?;
-        let present = addresses(&mut socket)?;
+        let present = addresses(found)?;
         let mut expected =
             result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
         expected.try_for_each(|ip| {
@@ -49,19 +52,25 @@ impl Plugin for Loopback {
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         match call.netns {
-            Some(netns) => set_up(&mut socket::route_in(netns)?, false),
+            Some(netns) => set(&mut socket::route_in(netns)?, false),
             None => Ok(()),
         }
     }
 }
 
-fn set_up(socket: &mut Socket, up: bool) -> Result<(), CniError> {
-    let request = link::set_flags(INDEX, if up { IFF_UP } else { 0 }, IFF_UP);
-    socket.request(request).context(|| if up { "set lo up" } else { "set lo down" }).map(drop)
+/// The step of ADD, for errors.
+const SET_UP: &str = "set lo up";
+
+fn flags(up: bool) -> Message {
+    link::set_flags(INDEX, if up { IFF_UP } else { 0 }, IFF_UP)
 }
 
-fn addresses(socket: &mut Socket) -> Result<Vec<Address>, CniError> {
-    socket.addresses(INDEX).context(|| "list the addresses of lo")
+fn set(socket: &mut Socket, up: bool) -> Result<(), CniError> {
+    socket.request(flags(up)).context(|| if up { SET_UP } else { "set lo down" }).map(drop)
+}
+
+fn addresses(answer: Answer) -> Result<Vec<Address>, CniError> {
+    addr::read(answer, INDEX).context(|| "list the addresses of lo")
 }
 
 /// The result of an ADD without prevResult: the first loopback address of each family. Administrators may add

@@ -6,7 +6,7 @@
 
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context as _, Interface};
-use ferrule_kernel::netlink::link::{self, LinkId};
+use ferrule_kernel::netlink::link::{self, IFF_UP, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Link, Socket, filter, ifb};
 use ferrule_kernel::retry::{Limit, retry};
@@ -15,7 +15,7 @@ use ferrule_kit::steps::{Failed, Step, UndoStack};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
-use crate::state;
+use crate::state::{self, Filters};
 
 /// The attempts of ADD. Another process may create an IFB or an ingress qdisc after the state was read.
 const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
@@ -34,11 +34,12 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = socket::route()?;
+    let filters = if conf.egress.is_some() { Filters::IfPresent } else { Filters::Omit };
     let made = retry(
         ATTEMPTS,
         |failed: &Failed| failed.is_race,
         || {
-            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+            let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
             let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
             execute(&mut socket, &plan)
         },
@@ -83,7 +84,7 @@ fn shape_host(host: u32, root: &Root) -> Step {
     }
 }
 
-/// Creates or sets up the IFB, and looks it up.
+/// Creates the IFB, or sets up an existing one, and looks it up.
 fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
     let ifb = match egress.existing {
@@ -93,7 +94,8 @@ fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     [ifb, Step::new("look up the ifb device", link::get(name))]
 }
 
-/// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, then adds the filter.
+/// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, sets the IFB up, then adds the filter. For a
+/// link that is up, the kernel would wait for an RCU grace period before it replaces the qdisc.
 fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
     let Egress { parent, tbf, .. } = egress;
     let alias = Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string()));
@@ -103,6 +105,7 @@ fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
         steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
     }
     steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
+    steps.push(Step::new("set up the ifb device", link::set_flags(ifb, IFF_UP, IFF_UP)));
     for (preference, handle) in &egress.stale {
         steps.push(Step::new(
             "remove a filter that redirects to a deleted link",

@@ -9,7 +9,7 @@ use ferrule_kit::{check, socket};
 use crate::config::{Conf, Limit};
 use crate::plan;
 use crate::shape::{self, Sizes};
-use crate::state;
+use crate::state::{self, Filters};
 
 /// Compares the attachment in the kernel with the configuration and `prevResult`.
 ///
@@ -25,7 +25,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let netns = call.sandbox.netns()?;
     let container = state::container(netns, call.ifname)?;
     let mut socket = socket::route()?;
-    let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, conf.egress.is_some())?;
+    let filters = if conf.egress.is_some() { Filters::Expected } else { Filters::Omit };
+    let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
     let sizes = plan::sizes(&container, &host);
     if let Some(limit) = conf.ingress {
         compare(&host.link, host.root.as_ref(), limit, &conf, sizes)?;

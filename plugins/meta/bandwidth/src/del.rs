@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 use crate::owner::{self, Claim, QdiscOrigin};
 use crate::plan;
-use crate::state::{self, Host, Ifbs};
+use crate::state::{self, Filters, Host, Ifbs};
 
 /// Removes what ADD made, this plugin's or the reference's.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
@@ -36,7 +36,7 @@ fn find(
     // If the container's link does not exist or is not a veth, nothing on the host belongs to it.
     if let Some(netns) = netns
         && let Ok(container) = state::container(netns, owner.ifname)
-        && let Ok((host, ifbs)) = state::read(socket, netns, &container, owner, true)
+        && let Ok((host, ifbs)) = state::read(socket, netns, &container, owner, Filters::Expected)
     {
         return Ok((Some(host), ifbs));
     }

@@ -1,10 +1,11 @@
 //! Reads the kernel's state: the container's link, its peer on the host, and the qdiscs and filters of that
 //! peer.
 
-use ferrule_kernel::netlink::filter::{AT_CLSACT_INGRESS, AT_INGRESS, Filter};
+use ferrule_kernel::netlink::filter::{self, AT_CLSACT_INGRESS, AT_INGRESS, Filter};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, Qdisc};
-use ferrule_kernel::netlink::{Answer, Error, Message, Socket, nsid};
+use ferrule_kernel::netlink::{Answer, Message, Socket, nsid};
+use nix::errno::Errno;
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
@@ -69,8 +70,18 @@ pub fn container(netns: &Netns, ifname: &str) -> Result<Link, CniError> {
     Ok(link)
 }
 
-/// Reads the state of an attachment in one batch, and the filters in a second one if `with_filters` is set
-/// and there is an ingress qdisc.
+/// Whether [`read`] reads the filters of the ingress qdisc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filters {
+    /// No.
+    Omit,
+    /// Yes, if the qdisc exists. The caller does not expect it to, so that costs another round trip.
+    IfPresent,
+    /// Yes. The caller expects the qdisc to exist, so they are requested together with it.
+    Expected,
+}
+
+/// Reads the state of an attachment in one batch. Only the filters may need a second one.
 ///
 /// The kernel proves that the host's link is the container's peer: its peer index is the container's link,
 /// and its peer namespace is CNI_NETNS. Whether an earlier plugin reported it does not matter.
@@ -82,27 +93,30 @@ pub fn read(
     netns: &Netns,
     container: &Link,
     owner: &Attachment<'_>,
-    with_filters: bool,
+    filters: Filters,
 ) -> Result<(Host, Ifbs), CniError> {
     let index = container.peer.unwrap_or_default();
     let lookup = || format!("look up the host's end of {:?}", container.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
     let [link, root, ingress_qdisc] = host_requests(index);
     let [shared, own] = ifb_requests(owner);
-    let requests = [link, root, ingress_qdisc, nsid::get(netns.as_fd()), shared, own];
-    let [link, root, ingress_qdisc, nsid, shared, own] = socket.request_each(requests);
+    let mut requests = vec![link, root, ingress_qdisc, nsid::get(netns.as_fd()), shared, own];
+    if filters == Filters::Expected {
+        requests.push(filter::list(index, AT_INGRESS));
+    }
+    let mut answers = socket.requests(requests).into_iter();
+    let [link, root, ingress_qdisc, nsid, shared, own] =
+        std::array::from_fn(|_| answers.next().unwrap_or(Err(Errno::EPROTO.into())));
+    let at_ingress = answers.next();
 
-    let is_peer = |link: &Link, number: Option<i32>| {
-        link.kind == veth::KIND
-            && link.peer == Some(container.index)
-            && number.is_some()
-            && link.peer_netns == number
-    };
     let number = nsid::read(nsid).context(|| "look up the number of the container's namespace")?;
-    let link = link::read(link).context(lookup)?.filter(|link| is_peer(link, number));
+    let link = link::read(link).context(lookup)?.filter(|link| veth::is_host_end(link, container, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
-    let host = read_host(socket, link, root, ingress_qdisc, with_filters)?;
+    let mut host = read_host(link, root, ingress_qdisc)?;
+    if filters != Filters::Omit {
+        read_filters(socket, &mut host, at_ingress)?;
+    }
     Ok((host, read_ifbs(owner, shared, own)?))
 }
 
@@ -116,9 +130,10 @@ pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniErro
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
     let link = link::read(link).context(|| format!("look up link {index}"))?;
-    link.filter(|link| link.kind == veth::KIND)
-        .map(|link| read_host(socket, link, root, ingress_qdisc, true))
-        .transpose()
+    let Some(link) = link.filter(|link| link.kind == veth::KIND) else { return Ok(None) };
+    let mut host = read_host(link, root, ingress_qdisc)?;
+    read_filters(socket, &mut host, None)?;
+    Ok(Some(host))
 }
 
 fn host_requests(index: u32) -> [Message; 3] {
@@ -136,22 +151,23 @@ fn read_ifbs(owner: &Attachment<'_>, shared: Answer, own: Answer) -> Result<Ifbs
     })
 }
 
-fn read_host(
-    socket: &mut Socket,
-    link: Link,
-    root: Answer,
-    ingress_qdisc: Answer,
-    filters: bool,
-) -> Result<Host, CniError> {
+fn read_host(link: Link, root: Answer, ingress_qdisc: Answer) -> Result<Host, CniError> {
     let list = || format!("look up the qdiscs of {:?}", link.name);
     let root = qdisc::read(root).context(list)?;
     let ingress_qdisc = qdisc::read(ingress_qdisc)
         .context(list)?
         .map(|qdisc| IngressQdisc { kind: qdisc.kind, filters: Vec::new() });
-    let mut host = Host { link, root, ingress_qdisc };
-    if let Some(ingress_qdisc) = host.ingress_qdisc.as_mut().filter(|_| filters) {
-        let found: Result<_, Error> = socket.filters(host.link.index, ingress_qdisc.parent());
-        ingress_qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
-    }
-    Ok(host)
+    Ok(Host { link, root, ingress_qdisc })
+}
+
+/// Reads the filters of the ingress qdisc, if there is one. `at_ingress` are those of [`AT_INGRESS`], if they have
+/// been requested.
+fn read_filters(socket: &mut Socket, host: &mut Host, at_ingress: Option<Answer>) -> Result<(), CniError> {
+    let Some(qdisc) = &mut host.ingress_qdisc else { return Ok(()) };
+    let found = match at_ingress {
+        Some(answer) if qdisc.parent() == AT_INGRESS => filter::read(answer),
+        _ => socket.filters(host.link.index, qdisc.parent()),
+    };
+    qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
+    Ok(())
 }

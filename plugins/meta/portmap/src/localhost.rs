@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::LinkId;
+use ferrule_kernel::netlink::{LinkId, link, route};
 use ferrule_kernel::sysctl;
 use ferrule_kit::socket;
 
@@ -23,13 +23,20 @@ fn setting(link: &str) -> String {
 /// Code 999 if the kernel refuses a lookup.
 pub fn container_link(result: &AddResult, container: IpAddr) -> Result<Option<String>, CniError> {
     let mut socket = socket::route()?;
-    let route = socket.route_to(container).context(|| format!("look up the route to {container}"))?;
+    // Usually it is the first link on the host in the result, so that link is requested at once.
+    let mut on_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let first = on_host.next().map_or("lo", |interface| interface.name.as_str());
+    let [route, first] = socket.request_each([route::lookup(container), link::get(LinkId::Name(first))]);
+    let route = route::read(route).context(|| format!("look up the route to {container}"))?;
     let Some(index) =
         route.filter(|route| !route.local && !route.routed && route.prefix > 0).and_then(|route| route.oif)
     else {
         return Ok(None);
     };
-    let link = socket.link(LinkId::Index(index)).context(|| format!("look up link {index}"))?;
+    let link = match link::read(first) {
+        Ok(Some(link)) if link.index == index => Some(link),
+        _ => socket.link(LinkId::Index(index)).context(|| format!("look up link {index}"))?,
+    };
     let named = |name: &str| {
         result.interfaces.iter().any(|interface| interface.sandbox.is_empty() && interface.name == name)
     };

@@ -14,8 +14,8 @@ use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address, destination_is_local};
 use ferrule_kernel::nftables::{
-    Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy, Register,
-    Rule, Table, Verdict, all_chains, chains, rules,
+    self, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy,
+    Register, Rule, Table, Verdict, all_chains, rules,
 };
 
 use ferrule_kernel::retry::{Limit, retry};
@@ -46,10 +46,15 @@ const RESULTS: &str = "/var/lib/cni/results";
 /// The attempts to delete rules.
 const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
 
+/// The chains that tell whether the tables exist.
+pub fn chains() -> [(Table<'static>, String); 2] {
+    IpFamily::ALL.map(|family| (table(family), HOSTPORTS.to_owned()))
+}
+
 /// The tables that exist.
 fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
     let tables = IpFamily::ALL.map(table);
-    let found = chains(socket, &tables.map(|table| (table, HOSTPORTS)))?;
+    let found = nftables::chains(socket, &tables.map(|table| (table, HOSTPORTS)))?;
     Ok(tables.into_iter().zip(found).filter_map(|(table, chain)| chain.map(|_| table)).collect())
 }
 

@@ -65,9 +65,12 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let mut socket = netfilter()?;
     let added = match conf.backend {
         Backend::Nftables => {
-            let added = add_to_nft(&mut socket, call, &conf, &plan, &conditions)?;
+            let (added, has_others) = add_to_nft(&mut socket, call, &conf, &plan, &conditions)?;
             // Rules that another backend or the reference has for this container would take precedence.
-            delete_of_other_backends(&mut socket, &owner, true).inspect_err(|_| undo(&mut socket, &owner))?;
+            if has_others {
+                delete_of_other_backends(&mut socket, &owner, true)
+                    .inspect_err(|_| undo(&mut socket, &owner))?;
+            }
             added
         }
         Backend::Iptables => {
@@ -89,27 +92,30 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     Ok(result)
 }
 
-/// Adds the host ports to our table. If the table is complete and the host ports are free, as nearly always,
-/// one batch is enough.
+/// Adds the host ports to our table, and returns them. If the table is complete and the host ports are free, as
+/// nearly always, one lookup and one batch are enough. Also returns whether another backend or the reference has
+/// chains that may have rules of this container.
 fn add_to_nft(
     socket: &mut Socket,
     call: &AddRequest<'_>,
     conf: &Conf,
     plan: &Plan,
     conditions: &[Conditions],
-) -> Result<Vec<HostPort>, CniError> {
+) -> Result<(Vec<HostPort>, bool), CniError> {
     let (owner, netns) = (Attachment::from(call), call.sandbox.path());
     let adapt = |socket: &mut Socket| services::adapt(socket, Some(conf.services_bit));
     let is_ipvs = services::are_local();
     let mut gate = if is_ipvs { adapt(socket)? } else { Gate::Local };
-    if nft::add_only(socket, &owner, netns, plan, gate)? {
-        return Ok(plan.host_ports.clone());
+    let others: Vec<_> = reference::chains().into_iter().chain(iptables::chains_of(&owner)).collect();
+    let (is_complete, has_others) = nft::look(socket, plan, gate, &others)?;
+    if is_complete && nft::add_only(socket, &owner, netns, plan)? {
+        return Ok((plan.host_ports.clone(), has_others));
     }
-    // Outside of IPVS mode only `add_only` notices a gate that an earlier IPVS mode has left.
+    // Outside of IPVS mode only `look` notices a gate that an earlier IPVS mode has left.
     if !is_ipvs {
         gate = adapt(socket)?;
     }
-    nft::replace(socket, &owner, netns, plan, conditions, gate)
+    Ok((nft::replace(socket, &owner, netns, plan, conditions, gate)?, has_others))
 }
 
 /// Adapts the table to kube-proxy in a call without host ports, so that the ADD of any container notices that
@@ -172,10 +178,11 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     }
     let owner = Attachment::from(call);
     let mut socket = netfilter()?;
-    match find_layout(&mut socket, &conf, &owner)? {
-        Layout::Ours => {
-            let gate = services::check(&mut socket)?;
-            nft::check(&mut socket, &owner, &plan, &conditions, gate)?;
+    match find_layout(&mut socket, &conf, &owner, &plan)? {
+        Layout::Ours(found) => {
+            let prerouting = nft::prerouting(&mut socket)?;
+            services::check(&mut socket, prerouting.gate)?;
+            nft::check(&mut socket, &owner, &plan, &conditions, found, &prerouting)?;
         }
         Layout::ReferenceNftables => reference::check(&mut socket, owner.container_id, &conf, &plan)?,
         Layout::Iptables => iptables::check(&conf, &owner, &addresses)?,
@@ -185,8 +192,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 /// The form in which a container's host ports exist.
 enum Layout {
-    /// Elements of our table.
-    Ours,
+    /// Elements of our table, if there are any.
+    Ours(nft::Elements),
     /// Rules of the reference's nftables backend.
     ReferenceNftables,
     /// Rules of iptables, by this plugin or by the reference.
@@ -195,18 +202,24 @@ enum Layout {
 
 /// Finds the layout by looking up the container: another version or the reference may have made its host
 /// ports. Without host ports, the layout is that of the configured backend.
-fn find_layout(socket: &mut Socket, conf: &Conf, owner: &Attachment<'_>) -> Result<Layout, CniError> {
+fn find_layout(
+    socket: &mut Socket,
+    conf: &Conf,
+    owner: &Attachment<'_>,
+    plan: &Plan,
+) -> Result<Layout, CniError> {
     if conf.backend == Backend::Iptables {
         return Ok(Layout::Iptables);
     }
-    if nft::is_present(socket, owner)? {
-        return Ok(Layout::Ours);
+    let found = nft::find(socket, owner, plan)?;
+    if found.owner.is_some() {
+        return Ok(Layout::Ours(found));
     }
     if reference::has(socket, owner.container_id)? {
         return Ok(Layout::ReferenceNftables);
     }
     let is_iptables = iptables::has(socket, owner)?;
-    Ok(if is_iptables { Layout::Iptables } else { Layout::Ours })
+    Ok(if is_iptables { Layout::Iptables } else { Layout::Ours(found) })
 }
 
 /// DEL: removes everything of the attachment, even with an invalid configuration.

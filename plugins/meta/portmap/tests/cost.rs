@@ -66,19 +66,6 @@ fn number_of_processes_with_iptables_legacy() {
     assert_eq!(verbs.map(|verb| call(verb, &config)), [0; 3]);
 }
 
-/// Our chains, the batch, the chains of the reference and of iptables, and route and link for `route_localnet`.
-/// Finding out that kube-proxy does not run in IPVS mode costs no request.
-#[test]
-fn an_add_sends_six_requests() {
-    let world = World::new();
-    world.add("first", &pods(json!({})), &both(9000, 80));
-    let added = world.add("one", &pods(json!({})), &json!([]));
-    let mut config = added.config();
-    config["runtimeConfig"]["portMappings"] = json!([mapping("tcp", "", 8080, 80)]);
-    let calls = trace(&world, "/usr/sbin", "ADD", &added.attachment, &config);
-    assert_eq!(calls.count(&["sendto"]), 6, "{calls:?}");
-}
-
 #[test]
 fn number_of_netlink_answers_does_not_depend_on_other_mappings() {
     let answers = |others: bool| {

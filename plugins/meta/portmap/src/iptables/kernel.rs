@@ -4,7 +4,7 @@ use cni_common::spec::ValidAttachment;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Error, rules};
+use ferrule_kernel::nftables::{Error, Table, rules};
 
 use super::rules::{DNAT, OLD_SNAT, Rules, Shared, chain_of, dead_chain, old_chain_of};
 use cni_common::plugin::Attachment;
@@ -38,6 +38,14 @@ fn has(socket: &mut Socket, family: IpFamily, shared: &Shared) -> Result<bool, E
 pub(super) fn families_of(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Vec<IpFamily>, Error> {
     let chain = chain_of(owner.network, owner.container_id);
     families_with(socket, &[&chain, &old_chain_of(owner.network, owner.container_id)])
+}
+
+/// The chains by which [`families_of`] finds the families.
+pub(super) fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>, String)> + use<> {
+    let chain = chain_of(owner.network, owner.container_id);
+    let old = old_chain_of(owner.network, owner.container_id);
+    let both = move |family| [(table(family), chain.clone()), (table(family), old.clone())];
+    IpFamily::ALL.into_iter().flat_map(both)
 }
 
 /// Deletes a container's chains, and the rules that jump to them, in both families.

@@ -16,6 +16,7 @@ use ferrule_kernel::iptables::kernel::exist;
 use ferrule_kernel::iptables::{Listing, Programs, Variant, is_conflict};
 use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::Table;
 use ferrule_kernel::retry::Limit;
 use ferrule_kit::lock;
 use ferrule_kit::retry::retry;
@@ -167,6 +168,11 @@ fn compare(
         }
         None => Ok(()),
     }
+}
+
+/// The chains of which a container with rules of iptables-nft has at least one.
+pub fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>, String)> + use<> {
+    kernel::chains_of(owner)
 }
 
 /// Deletes a container's rules of both variants. Legacy tables are read only if `processes` is true.

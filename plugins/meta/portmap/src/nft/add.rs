@@ -2,7 +2,7 @@
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, generation};
+use ferrule_kernel::nftables::{Batch, Error, Table, generation};
 use ferrule_kit::owner;
 
 use crate::plan::{HostPort, Key, Plan};
@@ -13,12 +13,26 @@ use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
 use super::owner_metadata::Sandbox;
+use super::remove::delete;
 use super::{change, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
 
-/// Adds the plan's host ports with a batch that only adds. Returns false, and changes nothing, if the table
-/// is incomplete or has another gate, or if one of the host ports or the owner exists.
+/// Looks whether the table is complete and has this gate, and whether any of the chains `others` exists.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a lookup.
+pub fn look(
+    socket: &mut Socket,
+    plan: &Plan,
+    gate: Gate,
+    others: &[(Table<'_>, String)],
+) -> Result<(bool, bool), CniError> {
+    establish::look(socket, plan, gate, others).context(|| STEP)
+}
+
+/// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
+/// if a map of this network is missing, or if one of the host ports or the owner exists.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch for another reason.
@@ -27,17 +41,22 @@ pub fn add_only(
     owner: &Attachment<'_>,
     netns: &str,
     plan: &Plan,
-    gate: Gate,
 ) -> Result<bool, CniError> {
-    if !establish::is_complete(socket, plan, gate).context(|| STEP)? {
-        return Ok(false);
-    }
     let mut batch = Batch::new();
     change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
-    match batch.commit(socket) {
+    match batch.commit(socket).inspect_err(|error| undo_lost(socket, owner, error)) {
         // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
+    }
+}
+
+/// Removes the owner's host ports if the answer to the batch that adds them is lost.
+fn undo_lost(socket: &mut Socket, owner: &Attachment<'_>, error: &Error) {
+    if error.source.is_answer_lost()
+        && let Err(error) = delete(socket, owner, &[])
+    {
+        eprintln!("failed to undo the ADD: {error}");
     }
 }
 
@@ -114,7 +133,8 @@ fn replace_once(
         batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
     }
     change::add(&mut batch, label, netns, &wanted);
-    Ok(batch.commit_at(socket, generation).map(|()| wanted))
+    let committed = batch.commit_at(socket, generation);
+    Ok(committed.inspect_err(|error| undo_lost(socket, owner, error)).map(|()| wanted))
 }
 
 /// The state of the container of an existing element. Gone if the element's network has now assigned its

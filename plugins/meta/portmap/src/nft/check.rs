@@ -2,32 +2,56 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::Expr;
+use ferrule_kernel::nftables::{Expr, Rule, rules};
 use ferrule_kit::owner;
 
 use crate::plan::{HostPort, Key, Plan};
 use cni_common::plugin::Attachment;
 
-use super::establish::Conditions;
+use super::establish::{Conditions, gate_of};
 use super::gate::{TableGate, without_gate};
 use super::layout::{
     FIXED_CHAINS, NETWORKS, OUTPUT, OWNERS, POSTROUTING, PREROUTING, TABLE, fixed_rules, masquerade,
     masquerade_chains,
 };
-use super::list;
+use super::list::{self, Elements};
 use super::maps::{condition_rules, map_set_rules};
+use super::owner_metadata::host_port_count;
 
 const STEP: &str = "check host ports";
 
-/// Whether the owner has host ports in the table.
+/// Looks up the owner and the plan's host ports.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the lookup.
-pub fn is_present(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
-    Ok(list::owner(socket, &owner::label(owner)).context(|| STEP)?.is_some())
+pub fn find(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Result<Elements, CniError> {
+    list::owner_and_elements(socket, &owner::label(owner), &keys(plan)).context(|| STEP)
 }
 
-/// Compares the table with the plan. `gate` is the gate that the table has, see [`gate`](super::gate()).
+fn keys(plan: &Plan) -> Vec<&Key> {
+    plan.host_ports.iter().map(|host_port| &host_port.key).collect()
+}
+
+/// The rules of [`PREROUTING`], and the gate to which they jump.
+pub struct Prerouting {
+    /// The gate that the table has.
+    pub gate: TableGate,
+    rules: Rules,
+}
+
+/// Decoded rules of a chain; `None` for one that cannot be decoded.
+type Rules = Vec<Option<Vec<Expr>>>;
+
+/// Reads the rules of [`PREROUTING`].
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the rules.
+pub fn prerouting(socket: &mut Socket) -> Result<Prerouting, CniError> {
+    let rules = rules(socket, TABLE, PREROUTING).context(|| STEP)?;
+    Ok(Prerouting { gate: gate_of(&rules), rules: rules.iter().map(Rule::decode).collect() })
+}
+
+/// Compares the table with the plan. `found` and `prerouting` come from [`find`] and [`prerouting`].
 ///
 /// # Errors
 /// Code 999 with the first object that is missing, altered or unexpected.
@@ -36,24 +60,27 @@ pub fn check(
     owner: &Attachment<'_>,
     plan: &Plan,
     conditions: &[Conditions],
-    gate: TableGate,
+    found: Elements,
+    prerouting: &Prerouting,
 ) -> Result<(), CniError> {
-    check_host_ports(socket, owner, plan)?;
+    let gate = prerouting.gate;
+    check_host_ports(socket, owner, plan, found)?;
     if let TableGate::Is(gate) = gate
         && !list::is_same(&read(socket, &gate.chain_name())?, &gate.rules())
     {
         return Err(altered(&gate.chain_name()));
     }
-    for fixed in &FIXED_CHAINS {
-        let found = read(socket, fixed.name)?;
+    let postrouting = read(socket, POSTROUTING)?;
+    // Only networks add rules to NETWORKS.
+    for fixed in FIXED_CHAINS.iter().filter(|fixed| fixed.name != NETWORKS) {
         let wanted = match fixed.name {
             PREROUTING | OUTPUT if gate == TableGate::NoGate => vec![without_gate()],
             name => fixed_rules(name, gate.or_local(), &[]),
         };
         let is_right = match fixed.name {
-            NETWORKS => true,
-            POSTROUTING => wanted.iter().all(|rule| found.contains(&Some(rule.clone()))),
-            _ => list::is_same(&found, &wanted),
+            POSTROUTING => wanted.iter().all(|rule| postrouting.contains(&Some(rule.clone()))),
+            PREROUTING => list::is_same(&prerouting.rules, &wanted),
+            name => list::is_same(&read(socket, name)?, &wanted),
         };
         if !is_right {
             return Err(altered(fixed.name));
@@ -65,10 +92,12 @@ pub fn check(
                 return Err(altered(&name));
             }
         }
-        if let Some(mark) = masquerading.mark()
-            && !read(socket, POSTROUTING)?.contains(&Some(masquerade(mark.number())))
-        {
-            return Err(altered(POSTROUTING));
+        if let Some(mark) = masquerading.mark() {
+            let bit = mark.value().trailing_zeros();
+            let wanted = u8::try_from(bit).map(masquerade).unwrap_or_default();
+            if !postrouting.contains(&Some(wanted)) {
+                return Err(altered(POSTROUTING));
+            }
         }
     }
     for network in conditions {
@@ -85,10 +114,15 @@ pub fn check(
     Ok(())
 }
 
-fn check_host_ports(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) -> Result<(), CniError> {
+fn check_host_ports(
+    socket: &mut Socket,
+    owner: &Attachment<'_>,
+    plan: &Plan,
+    elements: Elements,
+) -> Result<(), CniError> {
     let label = owner::label(owner);
-    let keys: Vec<&Key> = plan.host_ports.iter().map(|host_port| &host_port.key).collect();
-    for (wanted, found) in plan.host_ports.iter().zip(list::look_up(socket, &keys).context(|| STEP)?) {
+    let Elements { owner: element, dnat, marks } = elements;
+    for (wanted, found) in plan.host_ports.iter().zip(&dnat) {
         let key = &wanted.key;
         let Some(found) = found else {
             let map = key.map(true).name;
@@ -102,14 +136,17 @@ fn check_host_ports(socket: &mut Socket, owner: &Attachment<'_>, plan: &Plan) ->
             return Err(CniError::internal(format!("host port {key} is held by {holder}")));
         }
     }
-    let own = match list::owner(socket, &label).context(|| STEP)? {
-        Some(element) => list::dnat_elements_of(socket, &label, &element, &keys).context(|| STEP)?,
-        None => {
-            let owner = owner::describe(&label);
-            return Err(CniError::internal(format!("{owner} is not in set {OWNERS:?} of table {TABLE}")));
-        }
+    let Some(element) = element else {
+        let owner = owner::describe(&label);
+        return Err(CniError::internal(format!("{owner} is not in set {OWNERS:?} of table {TABLE}")));
     };
-    let own = list::with_masquerades(socket, own).context(|| STEP)?;
+    let own = dnat.into_iter().zip(marks).filter_map(|(dnat, mark)| Some((dnat?, mark)));
+    let own = own.filter(|(dnat, _)| dnat.label == label);
+    let mut own: Vec<HostPort> = own.map(|(dnat, mark)| dnat.with_mark(mark.as_ref())).collect();
+    if element.metadata.as_deref().and_then(host_port_count) != Some(own.len()) {
+        let all = list::dnat_elements(socket, |other| other == label).context(|| STEP)?;
+        own = list::with_masquerades(socket, all).context(|| STEP)?;
+    }
     for found in &own {
         check_host_port(found, plan)?;
     }
@@ -136,7 +173,7 @@ fn check_host_port(found: &HostPort, plan: &Plan) -> Result<(), CniError> {
     Ok(())
 }
 
-fn read(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Vec<Expr>>>, CniError> {
+fn read(socket: &mut Socket, chain: &str) -> Result<Rules, CniError> {
     list::rules_of(socket, chain).context(|| STEP)
 }
 

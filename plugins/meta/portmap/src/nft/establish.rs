@@ -3,7 +3,7 @@
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    Batch, DataType, Error, Expr, Hook, Values, all_chains, chains, generation, rules, sets,
+    Batch, DataType, Error, Expr, Hook, Rule, Table, Values, all_chains, chains, generation, rules, sets,
 };
 
 use ferrule_kernel::retry::retry;
@@ -30,17 +30,25 @@ pub struct Conditions {
 }
 
 /// Whether the fixed chains and the gate have the expected number of rules and references, and the
-/// masquerading chains of the plan exist. One round trip. Without this check, an ADD to a table whose chains
-/// another program has flushed would succeed without effect, and a batch that the kernel must roll back costs
-/// an RCU wait.
-pub(super) fn is_complete(socket: &mut Socket, plan: &Plan, gate: Gate) -> Result<bool, Error> {
+/// masquerading chains of the plan exist; and whether any of the chains `others` exists. One round trip. Without
+/// this check, an ADD to a table whose chains another program has flushed would succeed without effect, and a batch
+/// that the kernel must roll back costs an RCU wait.
+pub(super) fn look(
+    socket: &mut Socket,
+    plan: &Plan,
+    gate: Gate,
+    others: &[(Table<'_>, String)],
+) -> Result<(bool, bool), Error> {
     let gate_chain = gate.chain_name();
     let targets: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
     let names = FIXED_CHAINS.iter().map(|fixed| fixed.name).chain([gate_chain.as_str()]);
-    let wanted: Vec<_> = names.chain(targets.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
-    let found = chains(socket, &wanted)?;
-    let do_all_exist = found.iter().all(Option::is_some);
-    Ok(do_all_exist
+    let mut wanted: Vec<_> =
+        names.chain(targets.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
+    let ours = wanted.len();
+    wanted.extend(others.iter().map(|(table, name)| (*table, name.as_str())));
+    let mut found = chains(socket, &wanted)?;
+    let has_others = found.split_off(ours).iter().any(Option::is_some);
+    let is_complete = found.iter().all(Option::is_some)
         && wanted.iter().zip(found).take(FIXED_CHAINS.len() + 1).all(|((_, name), chain)| {
             let wanted = if *name == gate_chain {
                 count(&gate.rules()) + GATE_REFERENCES
@@ -52,7 +60,8 @@ pub(super) fn is_complete(socket: &mut Socket, plan: &Plan, gate: Gate) -> Resul
                 NETWORKS | POSTROUTING => chain.uses >= wanted,
                 _ => chain.uses == wanted,
             })
-        }))
+        });
+    Ok((is_complete, has_others))
 }
 
 /// Number of base chains that jump to the gate.
@@ -60,9 +69,13 @@ const GATE_REFERENCES: u32 = 2;
 
 /// Reads which gate the table has.
 pub(super) fn gate(socket: &mut Socket) -> Result<TableGate, Error> {
-    let found = rules(socket, TABLE, PREROUTING)?;
-    let Some(rule) = found.first() else { return Ok(TableGate::NoTable) };
-    Ok(rule.jump_target().and_then(|chain| Gate::of_chain(&chain)).map_or(TableGate::NoGate, TableGate::Is))
+    Ok(gate_of(&rules(socket, TABLE, PREROUTING)?))
+}
+
+/// The gate to which these rules of [`PREROUTING`] jump.
+pub(super) fn gate_of(rules: &[Rule]) -> TableGate {
+    let Some(rule) = rules.first() else { return TableGate::NoTable };
+    rule.jump_target().and_then(|chain| Gate::of_chain(&chain)).map_or(TableGate::NoGate, TableGate::Is)
 }
 
 /// Gives the table this gate. Does nothing if there is no table or the table has the gate already.

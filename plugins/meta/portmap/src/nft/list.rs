@@ -16,6 +16,28 @@ pub(super) fn owner(socket: &mut Socket, label: &str) -> Result<Option<Element>,
     Ok(find_elements(socket, TABLE, &[(OWNERS, &key)])?.pop().flatten())
 }
 
+/// An owner, and the elements of host ports.
+pub struct Elements {
+    /// The owner's element.
+    pub owner: Option<Element>,
+    /// The dnat element of each host port; `None` if it has none.
+    pub(super) dnat: Vec<Option<DnatElement>>,
+    /// The mark element of each host port.
+    pub(super) marks: Vec<Option<Element>>,
+}
+
+/// Looks up an owner and the elements of these host ports at once.
+pub(super) fn owner_and_elements(socket: &mut Socket, label: &str, keys: &[&Key]) -> Result<Elements, Error> {
+    let owner = key_of(label);
+    let maps = [true, false].map(|dnat| names(keys, dnat));
+    let mut wanted = vec![(OWNERS, owner.as_slice())];
+    wanted.extend(maps.iter().flatten().map(|(map, key)| (map.as_str(), key.as_slice())));
+    let mut found = find_elements(socket, TABLE, &wanted)?.into_iter();
+    let owner = found.next().flatten();
+    let dnat = keys.iter().zip(found.by_ref().take(keys.len())).map(|(key, element)| decode(key, element));
+    Ok(Elements { owner, dnat: dnat.collect(), marks: found.collect() })
+}
+
 /// All dnat elements of the owner with this label and this element. Looks up the `hints` first, and lists the
 /// maps only if the owner has more host ports than that.
 pub(super) fn dnat_elements_of(
@@ -61,10 +83,11 @@ pub(super) fn dnat_elements(
 /// The dnat element of each key, in order; `None` if a key has no element.
 pub(super) fn look_up(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<DnatElement>>, Error> {
     let found = look_up_raw(socket, keys, true)?;
-    let decode = |(key, element): (&&Key, Option<Element>)| {
-        DnatElement::decode(&key.map_set, &key.map(true), &element?)
-    };
-    Ok(keys.iter().zip(found).map(decode).collect())
+    Ok(keys.iter().zip(found).map(|(key, element)| decode(key, element)).collect())
+}
+
+fn decode(key: &Key, element: Option<Element>) -> Option<DnatElement> {
+    DnatElement::decode(&key.map_set, &key.map(true), &element?)
 }
 
 /// Looks up the mark elements of these dnat elements.
@@ -92,8 +115,13 @@ pub(super) fn is_same(found: &[Option<Vec<Expr>>], wanted: &[Vec<Expr>]) -> bool
         && found.iter().zip(wanted).all(|(found, wanted)| found.as_ref() == Some(wanted))
 }
 
+/// The map and the encoded key of each host port.
+fn names(keys: &[&Key], dnat: bool) -> Vec<(String, Vec<u8>)> {
+    keys.iter().map(|key| (key.map(dnat).name, key.encode())).collect()
+}
+
 fn look_up_raw(socket: &mut Socket, keys: &[&Key], dnat: bool) -> Result<Vec<Option<Element>>, Error> {
-    let wanted: Vec<(String, Vec<u8>)> = keys.iter().map(|key| (key.map(dnat).name, key.encode())).collect();
+    let wanted = names(keys, dnat);
     let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
     find_elements(socket, TABLE, &wanted)
 }

@@ -2,7 +2,7 @@
 //!
 //! # Cost
 //!
-//! [`add_only`] looks up seven chains and commits one batch: two round trips. [`replace`] runs only if the
+//! [`look`] looks up all chains at once, and [`add_only`] commits one batch. [`replace`] runs only if the
 //! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch
 //! that the kernel refuses after a concurrent change. [`delete`] and [`check`] look up the owner and the host
 //! ports of the configuration. Only if the owner has more host ports than that, they list the maps, which
@@ -30,11 +30,11 @@ pub mod maps;
 pub mod owner_metadata;
 mod remove;
 
-pub use add::{add_only, replace};
-pub use check::{check, is_present};
+pub use add::{add_only, look, replace};
+pub use check::{Prerouting, check, find, prerouting};
 pub use establish::Conditions;
 pub use gate::{Families, Gate, TableGate};
-pub use list::has_own;
+pub use list::{Elements, has_own};
 pub use live::{OwnedHostPorts, delete_owned, host_ports_by_owner};
 pub use remove::{delete, gc};
 

@@ -181,13 +181,12 @@ enum Variant {
     KnownLegacy,
 }
 
-/// Checks that the table's gate fits the mode of kube-proxy. Returns the gate.
+/// Checks that the table's gate fits the mode of kube-proxy.
 ///
 /// # Errors
 /// Code 999 if host ports come before Services, or if iptables does not set the mark that the gate tests for.
-pub fn check(socket: &mut Socket) -> Result<TableGate, CniError> {
-    let gate = nft::gate(socket)?;
-    let chains = Chains::look(socket)?;
+pub fn check(socket: &mut Socket, gate: TableGate) -> Result<(), CniError> {
+    let chains = if are_local() { Some(Chains::look(socket)?) } else { None };
     for family in IpFamily::ALL {
         if let (true, Some(bit)) = (gate.is_after_services(family), gate.bit()) {
             if !marking::is_there(socket, family, bit)? {
@@ -197,12 +196,14 @@ pub fn check(socket: &mut Socket) -> Result<TableGate, CniError> {
                     marking::CHAIN
                 )));
             }
-        } else if are_local() && !matches!(chains.variant(family, false)?, Variant::None) {
+        } else if let Some(chains) = &chains
+            && !matches!(chains.variant(family, false)?, Variant::None)
+        {
             return Err(CniError::internal(format!(
                 "{family} host ports take the traffic of Services: kube-proxy has begun to run in IPVS mode ({LINK} exists); \
                  the next ADD, DEL or GC corrects this"
             )));
         }
     }
-    Ok(gate)
+    Ok(())
 }

@@ -1,0 +1,44 @@
+//! ADD cannot receive an answer of the kernel. It then either succeeds, or it fails and leaves nothing. The test
+//! needs root and `strace`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use cni_lab::{LostAnswer, Place as _, Snapshot};
+use common::{Chain, PLUGINS};
+
+#[path = "common/chain.rs"]
+mod common;
+
+/// What host-local changes with every address, and what the kernel numbers.
+const STAY: [&str; 2] = ["last_reserved_ip.", "ingress: index "];
+
+#[test]
+fn add_leaves_nothing_behind_after_a_lost_answer() {
+    let chain = Chain::new(&["10.1.0.0/24", "fd00:1::/64"]);
+    // Tables of the reference make portmap look into them.
+    chain.node.sh("nft add table ip cni_hostport; nft add chain ip cni_hostport hostports").unwrap();
+    // A failed loopback leaves `lo` up, which may have been up before.
+    for (plugin, name) in PLUGINS.iter().enumerate().skip(1) {
+        let attachment = chain.attachment(name, 8080);
+        let previous = chain.add_before(plugin, &attachment);
+        let add = chain.exec("ADD", plugin, &attachment, previous.as_ref());
+        let lost_answers = LostAnswer::all(&chain.node, &add).unwrap();
+        chain.del(plugin, &attachment, previous.as_ref());
+        let snapshot = || Snapshot::take(&chain.node).unwrap().ignoring(&STAY);
+        let before = snapshot();
+        let mut failed = 0;
+        for lost in &lost_answers {
+            if lost.inject(&chain.node, &add).unwrap() {
+                chain.del(plugin, &attachment, previous.as_ref());
+            } else {
+                failed += 1;
+            }
+            assert_eq!(before.diff(&snapshot()), "", "{name} ADD, {lost}");
+        }
+        println!("{name}: {} answers, ADD failed without {failed} of them", lost_answers.len());
+        assert!(failed > 0, "{name}: no ADD failed");
+        for earlier in (0..plugin).rev() {
+            chain.del(earlier, &attachment, previous.as_ref());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! How many netlink datagrams each verb of each plugin sends and receives. The test needs root and `strace`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use cni_lab::testing::{Trace, succeed};
+use common::{Chain, PLUGINS};
+use serde_json::Value;
+
+#[path = "common/chain.rs"]
+mod common;
+
+const VERBS: [&str; 3] = ["ADD", "CHECK", "DEL"];
+/// For each verb the datagrams that the plugins of the chain send and receive, for a pod that is not the node's
+/// first, with one IPv4 address and one host port. An increase needs a reason.
+const EXPECTED: [[(usize, usize); VERBS.len()]; PLUGINS.len()] = [
+    [(1, 2), (1, 3), (1, 1)],
+    [(7, 10), (5, 12), (4, 6)],
+    [(3, 17), (10, 21), (9, 14)],
+    [(4, 9), (3, 11), (3, 10)],
+];
+/// Kernels before 6.9 send the addresses of each family, and the end of the list, in separate datagrams.
+const OLDER_KERNEL: usize = 2;
+/// ADD repeats a lookup if the kernel has not set the link up yet, which takes longer on a busy machine.
+const ATTEMPTS: usize = 5;
+
+#[test]
+fn datagrams_of_each_verb() {
+    let chain = Chain::new(&["10.1.0.0/24"]);
+    let mut found = [[(usize::MAX, usize::MAX); VERBS.len()]; PLUGINS.len()];
+    for attempt in 0..ATTEMPTS {
+        let attachment = chain.attachment(&format!("pod{attempt}"), 8080);
+        let count = |verb, plugin, previous: Option<&Value>| {
+            let exec = chain.exec(verb, plugin, &attachment, previous);
+            let trace = Trace::of(&chain.node, &exec, "sendto,sendmsg,recvfrom,recvmsg");
+            (trace.count(&["sendto", "sendmsg"]), trace.count(&["recvfrom", "recvmsg"]))
+        };
+        let mut results = vec![None];
+        for (plugin, row) in found.iter_mut().enumerate() {
+            row[0] = row[0].min(count("ADD", plugin, results[plugin].as_ref()));
+            // The traced ADD prints no result. A plugin's second ADD needs the state before the first one.
+            chain.del(plugin, &attachment, results[plugin].as_ref());
+            let exec = chain.exec("ADD", plugin, &attachment, results[plugin].as_ref());
+            results.push(Some(succeed(&chain.node, &exec)));
+        }
+        let last = results.last().and_then(Option::as_ref);
+        for verb in [1, 2] {
+            for plugin in (0..PLUGINS.len()).rev() {
+                found[plugin][verb] = found[plugin][verb].min(count(VERBS[verb], plugin, last));
+            }
+        }
+        let is_right = |(found, expected): (&(usize, usize), &(usize, usize))| {
+            found.0 == expected.0 && found.1 <= expected.1 + OLDER_KERNEL
+        };
+        if found.as_flattened().iter().zip(EXPECTED.as_flattened()).all(is_right) {
+            return;
+        }
+    }
+    for (plugin, (found, expected)) in PLUGINS.iter().zip(found.iter().zip(EXPECTED)) {
+        println!("{plugin}: {VERBS:?} send and receive {found:?}, expected {expected:?}");
+    }
+    panic!("the number of datagrams has changed");
+}

@@ -1,0 +1,132 @@
+//! The texts of `--help`.
+
+const ALL: &str = "\
+Usage: ferrule COMMAND [OPTIONS]
+
+Installs the Ferrule CNI plugins where container runtimes look for them. It is safe on
+a running node: a runtime always finds the complete old program or the complete new
+one.
+
+Commands
+  install     install this program under the name of every plugin
+  rollback    restore the files that the last installation replaced
+  uninstall   restore the files from before the first installation
+  status      what is installed
+  plugins     list the plugins in this program, with their CNI versions
+  version     print the version and the SHA-256 of this program
+
+ferrule COMMAND --help prints the options of a command.
+
+Under the name of a plugin, or with CNI_COMMAND set, this program is a CNI plugin.
+";
+
+const INSTALL: &str = "\
+Usage: ferrule install [OPTIONS]
+
+Installs this program under the name of every plugin, and as `ferrule`, as links of one
+file. First runs every new plugin with the command VERSION. If a step fails, restores
+the files that it has already replaced.
+
+  --bin-dir DIR       the folder to install into (default: /opt/cni/bin)
+  --plugins \"NAME ..\" only these plugins (default: all). `ferrule` comes along
+  --from DIR          install the programs in DIR instead of this one
+  --dry-run           check everything, print the steps, change nothing
+  --wait SECONDS      how long to wait for another installation that works on the same
+                      folder (default: 30)
+
+BIN_DIR/.ferrule has the replaced files, and a manifest in plain text. If an
+installation was interrupted, run the command again: it first restores the files that
+the interrupted one replaced.
+
+Exit status: 0 done, or nothing to do; 1 failed, no file has changed; 2 wrong usage.
+";
+
+const BACK: &str = "
+  --bin-dir DIR       the folder of the plugins (default: /opt/cni/bin)
+  --plugins \"NAME ..\" only these plugins (default: all)
+  --force             also restore files that have changed since the installation;
+                      without it they stay, and the exit status is 3
+  --host-ports TO     where the host ports of running pods go when portmap is replaced:
+                      to the backend iptables or nftables of the reference plugin, or
+                      nowhere with keep (default: iptables if the node has it, else
+                      nftables, as the reference plugin chooses; if your configuration
+                      says nftables, use --host-ports nftables)
+  --conf-dir DIR      the network configurations, which name the folders of host-local
+                      (default: /etc/cni/net.d)
+  --data-dir DIR      one more folder of host-local (dataDir in its configuration); may
+                      be repeated
+  --dry-run           check everything, print the steps, change nothing
+  --wait SECONDS      how long to wait for another installation that works on the same
+                      folder (default: 30)
+
+Host ports move before any file changes, and again afterwards, for pods that started
+in the meantime. They work all the time, even if a step fails: each portmap removes
+the host ports that it received, and Ferrule's also removes the reference's.
+
+When another program becomes host-local, the index of Ferrule's host-local is removed
+from its folders. Reservations stay.
+
+Exit status: 0 done, or nothing to do; 1 failed, no file has changed; 2 wrong usage;
+3 done, except for files that have changed since the installation, or for host ports
+that had to stay in Ferrule's table.
+";
+
+const ROLLBACK: &str = "\
+Usage: ferrule rollback [OPTIONS]
+
+Restores the files that the last installation replaced; these may be an earlier
+Ferrule.
+";
+
+const UNINSTALL: &str = "\
+Usage: ferrule uninstall [OPTIONS]
+
+Restores the files from before the first installation, removes files that did not exist
+then, and deletes the records.
+";
+
+const STATUS: &str = "\
+Usage: ferrule status [--bin-dir DIR] [--json]
+
+Prints one line for each plugin:
+  STATE     installed       the file is ours
+            changed         another process has replaced or changed our file
+            missing         our file was removed
+            not executable  our file, without permission to execute it
+            foreign         a file of another program; Ferrule has not installed this
+            absent          no file; Ferrule has not installed this
+  VERSION   what Ferrule has installed
+  BEFORE    what uninstall restores: a file, a link, or none
+  ROLLBACK  what rollback restores: a version of Ferrule, a file, a link, or none
+
+  --bin-dir DIR       the folder of the plugins (default: /opt/cni/bin)
+  --json              print one JSON document
+
+Exit status: 0 all installed files are ours; 1 failed; 2 wrong usage; 3 a file has
+changed or is missing, or an installation was interrupted; 4 Ferrule is not installed.
+";
+
+const PLUGINS: &str = "\
+Usage: ferrule plugins
+
+Prints one line for each plugin in this program: its name and its CNI versions.
+";
+
+const VERSION: &str = "\
+Usage: ferrule version
+
+Prints the version of this program, and its SHA-256, as in BIN_DIR/.ferrule/manifest.
+";
+
+/// Help on a command, or on all.
+pub(super) fn text(command: Option<&str>) -> String {
+    match command {
+        Some("install") => INSTALL.to_owned(),
+        Some("rollback") => format!("{ROLLBACK}{BACK}"),
+        Some("uninstall") => format!("{UNINSTALL}{BACK}"),
+        Some("status") => STATUS.to_owned(),
+        Some("plugins") => PLUGINS.to_owned(),
+        Some("version") => VERSION.to_owned(),
+        _ => ALL.to_owned(),
+    }
+}

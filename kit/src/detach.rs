@@ -1,0 +1,35 @@
+//! DEL and GC of an interface plugin that makes a veth pair and may masquerade. Network, container ID and ifname suffice
+//! to find everything. A failed step does not stop the next one.
+
+use cni_common::plugin::{Attachment, DelRequest, GcRequest, Verb};
+use cni_common::spec::{CniError, Failures};
+
+use crate::{ipam, masquerade, socket, veth};
+
+/// Removes the masquerading rules and the pair, and calls IPAM DEL.
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let attachment = Attachment::from(call);
+    let mut failures = Failures::default();
+    // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
+    // Deleting the rules first and closing their socket last makes the two waits overlap.
+    let mut netfilter = failures.keep(socket::netfilter());
+    if let Some(netfilter) = &mut netfilter {
+        failures.keep(masquerade::delete(netfilter, &attachment));
+    }
+    failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
+    // After the link: IPAM may give the address to another container at once, so no link may still have it.
+    failures.keep(ipam::call(call.env, call.config, Verb::Del));
+    drop(netfilter);
+    failures.into_result()
+}
+
+/// Removes the masquerading rules of attachments that are not valid, and calls IPAM GC. The kernel has already removed
+/// their links with their namespaces.
+pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    let collected = socket::netfilter()
+        .and_then(|mut socket| masquerade::gc(&mut socket, call.config.name(), call.valid));
+    failures.keep(collected);
+    failures.keep(ipam::call(call.env, call.config, Verb::Gc));
+    failures.into_result()
+}

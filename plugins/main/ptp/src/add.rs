@@ -1,0 +1,74 @@
+//! ADD: address, forwarding, pair, container, host's end, masquerading.
+//!
+//! A failed ADD undoes its steps in reverse order. Forwarding stays: another ADD may already rely on it.
+
+use cni_common::plugin::{AddRequest, Attachment, Delegate};
+use cni_common::spec::{AddResult, CniError};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, addr, link, route};
+use ferrule_kit::container::Container;
+use ferrule_kit::plan::Plan;
+use ferrule_kit::steps::{Step, UndoStack};
+use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
+use nix::errno::Errno;
+
+use crate::config::Conf;
+use crate::plan;
+
+/// Connects the container to the node.
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let conf = Conf::read(call.config)?;
+    let ipam = Delegate::ipam(call.env, call.config)?;
+    let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
+    veth::check_name(&mut container, &Attachment::from(call))?;
+    ipam::add(ipam.as_ref(), call, |assigned| {
+        attach(call, &conf, &mut container, plan::new(&conf.link, assigned)?)
+    })
+}
+
+fn attach(
+    call: &AddRequest<'_>,
+    conf: &Conf,
+    container: &mut Container<'_>,
+    plan: Plan,
+) -> Result<AddResult, CniError> {
+    sysctl::ensure_forwarding(&plan.addresses())?;
+    let mut host = socket::route()?;
+    let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
+    let end = veth::create_pair(&mut host, conf.kind, netns, &attachment, &conf.link, None)?;
+    let mut undo = UndoStack::default();
+    undo.push(format!("make {:?}", end.name), link::delete(LinkId::Index(end.index)));
+    let connected = connect(call, conf, container, plan, &mut host, &end);
+    connected.inspect_err(|_| undo.undo(&mut host))
+}
+
+fn connect(
+    call: &AddRequest<'_>,
+    conf: &Conf,
+    container: &mut Container<'_>,
+    plan: Plan,
+    host: &mut Socket,
+    end: &Link,
+) -> Result<AddResult, CniError> {
+    let index = end.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", end.name)))?;
+    sysctl::skip_duplicate_address_detection(&end.name);
+    let inside = container.configure(index, &plan)?;
+    let gateways = plan::gateways(&plan.ips);
+    let mut steps = Vec::new();
+    for gateway in &gateways {
+        let add = addr::add(end.index, *gateway, addr::NODAD);
+        steps.push(Step::new(format!("failed to add IP addr {gateway} to {:?}", end.name), add));
+    }
+    for route in plan::host_routes(&plan.ips) {
+        let what = format!("failed to add route on host: {} dev {}", route.dst, end.name);
+        steps.push(Step::new(what, route::add(end.index, &route)).unless(&[Errno::EEXIST]));
+    }
+    // Removing the link undoes all of these.
+    UndoStack::default().run(host, steps)?;
+    address_wait::wait(host, end.index, &gateways);
+    let addresses = plan.addresses();
+    address_wait::wait(&mut container.socket, inside.index, &addresses);
+    if let Some(backend) = conf.masquerade {
+        masquerade::add_by(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+    }
+    Ok(plan.result(call, &[end], &inside))
+}

@@ -1,0 +1,37 @@
+//! CHECK: compares both ends of the pair with `prevResult` and the configuration.
+
+use cni_common::plugin::{AddRequest, Attachment};
+use cni_common::spec::{CniError, Context as _};
+use ferrule_kit::{check, masquerade, socket, sysctl, veth};
+
+use crate::config::Conf;
+use crate::plan;
+
+/// Compares the attachment with `prevResult` and the configuration.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    let (container, plan) = check::container(call, conf.kind, &conf.link)?;
+    let mut host = socket::route()?;
+    let missing = || CniError::internal(format!("interface {:?} has no other end on the host", call.ifname));
+    let end = veth::host_end(&mut host, call.sandbox.netns()?, &container)?.ok_or_else(missing)?;
+    let name = &end.name;
+    let interfaces = &check::prev_result(call)?.interfaces;
+    let reported = interfaces.iter().find(|one| one.sandbox.is_empty() && one.name == *name);
+    let reported = reported
+        .ok_or_else(|| CniError::internal(format!("prevResult does not have the host interface {name:?}")))?;
+    check::mac("host interface", &end, reported)?;
+    check::ensure(end.is_up(), || format!("host interface {name:?} is down"))?;
+    check::addresses(&mut host, "host interface", &end, &plan::gateways(&plan.ips))?;
+    let addresses = plan.addresses();
+    for ip in addresses.iter().map(|address| address.ip()) {
+        let route = host.route_to(ip).context(|| format!("look up the route to {ip}"))?;
+        check::ensure(route.is_some_and(|route| route.oif == Some(end.index)), || {
+            format!("the host's route to {ip} does not lead to {name:?}")
+        })?;
+    }
+    sysctl::check_forwarding(&addresses)?;
+    if conf.masquerade.is_some() {
+        masquerade::ensure(&Attachment::from(call), &addresses)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! The backup file: the former attributes of the link, which DEL restores.
+//!
+//! `<dataDir>/<container ID>_<ifname>.json` has the reference's keys `mac`, `promisc`, `mtu`, `allmulti` and
+//! `txQLen`, so each implementation restores what the other one changed. Two more keys, which the reference
+//! ignores, name the network for GC and have the MTU of the host's end. The file is complete or absent: it is
+//! written under another name first, which has a hash of the network's name for GC.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::{CniError, Code, Failures, Json, ValidAttachment};
+use ferrule_kit::hash::sha512_hex;
+use serde::{Deserialize, Serialize};
+
+use crate::attributes::Attributes;
+
+/// What DEL restores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backup {
+    /// The former attributes of the container's link.
+    pub link: Attributes,
+    /// The former MTU of the host's end.
+    pub host_mtu: Option<u32>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    mac: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promisc: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allmulti: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_q_len: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_mtu: Option<u32>,
+    network: String,
+}
+
+impl Wire {
+    fn new(network: &str, backup: &Backup) -> Wire {
+        let Backup { link, host_mtu } = backup;
+        Wire {
+            mac: link.mac.map_or(String::new(), |mac| mac.to_string()),
+            promisc: link.promiscuous,
+            mtu: link.mtu,
+            allmulti: link.all_multicast,
+            tx_q_len: link.tx_queue_len,
+            host_mtu: *host_mtu,
+            network: network.to_owned(),
+        }
+    }
+
+    /// `None` if the file's content is not a backup.
+    fn read(bytes: &[u8]) -> Option<Wire> {
+        Json::parse(bytes).ok()?.decode().ok()
+    }
+
+    fn backup(&self) -> Backup {
+        let link = Attributes {
+            mac: self.mac.parse().ok(),
+            promiscuous: self.promisc,
+            mtu: self.mtu,
+            all_multicast: self.allmulti,
+            tx_queue_len: self.tx_q_len,
+        };
+        Backup { link, host_mtu: self.host_mtu }
+    }
+
+    /// The reference's form: indented by one space, without a newline at the end.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+        // Cannot fail: the keys are texts, and a Vec takes all bytes.
+        let _ = self.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, formatter));
+        bytes
+    }
+}
+
+/// The backup file of an attachment.
+pub struct BackupFile<'a> {
+    network: &'a str,
+    path: PathBuf,
+    draft: PathBuf,
+}
+
+impl<'a> BackupFile<'a> {
+    /// The file, which need not exist.
+    pub fn new(data_dir: &Path, attachment: &Attachment<'a>) -> Self {
+        let name = stem(attachment.container_id, attachment.ifname) + EXTENSION;
+        let draft = data_dir.join(format!("{name}{}", draft_extension(attachment.network)));
+        BackupFile { network: attachment.network, path: data_dir.join(name), draft }
+    }
+
+    /// The backup. `None` if there is no file, or if its content is not a backup.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be read.
+    pub fn read(&self) -> Result<Option<Backup>, CniError> {
+        Ok(self.bytes()?.and_then(|bytes| Wire::read(&bytes)).map(|wire| wire.backup()))
+    }
+
+    /// Adds the values to the file. Keeps the values that it has already: an earlier ADD or an earlier tuning
+    /// plugin of the chain has saved them before it changed anything. Returns the former content.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be written.
+    pub fn save(&self, backup: &Backup) -> Result<Option<Vec<u8>>, CniError> {
+        let former = self.bytes()?;
+        let first = former.as_deref().and_then(Wire::read).map(|wire| wire.backup()).unwrap_or_default();
+        let merged =
+            Backup { link: first.link.or(&backup.link), host_mtu: first.host_mtu.or(backup.host_mtu) };
+        let bytes = Wire::new(self.network, &merged).to_bytes();
+        if former.as_ref() != Some(&bytes) {
+            self.replace(&bytes)?;
+        }
+        Ok(former)
+    }
+
+    /// Puts the former content back after a failed ADD.
+    pub fn undo(&self, former: Option<Vec<u8>>) {
+        let undone = former.map_or_else(|| self.remove(), |bytes| self.replace(&bytes));
+        if let Err(error) = undone {
+            eprintln!("tuning: after a failed ADD: {error}");
+        }
+    }
+
+    /// Removes the file, if it exists, and what a killed ADD has left of it.
+    ///
+    /// # Errors
+    /// Code 5 if one cannot be removed.
+    pub fn remove(&self) -> Result<(), CniError> {
+        remove(&self.draft)?;
+        remove(&self.path)
+    }
+
+    fn bytes(&self) -> Result<Option<Vec<u8>>, CniError> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failed("read", &self.path, &error)),
+        }
+    }
+
+    fn replace(&self, bytes: &[u8]) -> Result<(), CniError> {
+        let write = || {
+            let open =
+                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.draft);
+            let file = open().or_else(|error| match self.path.parent() {
+                Some(folder) if error.kind() == io::ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                    open()
+                }
+                _ => Err(error),
+            });
+            file?.write_all(bytes)?;
+            fs::rename(&self.draft, &self.path)
+        };
+        write().map_err(|error| failed("save", &self.path, &error))
+    }
+}
+
+const EXTENSION: &str = ".json";
+
+/// The file name of an attachment's backup without its extension.
+fn stem(container_id: &str, ifname: &str) -> String {
+    format!("{container_id}_{ifname}")
+}
+
+/// Ends the names of files that an ADD on this network has not completed yet.
+fn draft_extension(network: &str) -> String {
+    format!(".{}", sha512_hex(network, 16))
+}
+
+/// `InvalidFilename`: no ADD with this container ID could make the file.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
+    CniError::new(Code::Io, format!("failed to {what} file {}: {error}", path.display()))
+}
+
+fn remove(path: &Path) -> Result<(), CniError> {
+    match fs::remove_file(path) {
+        Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the files of the network's attachments that are not valid. All networks share the folder, and files of the
+/// reference do not name their network, so those stay.
+///
+/// # Errors
+/// All files that could not be read or removed; every one is tried.
+pub fn collect(data_dir: &Path, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
+    let names = match fs::read_dir(data_dir) {
+        Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()),
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(failed("list", data_dir, &error)),
+    };
+    let draft_extension = draft_extension(network);
+    let mut failures = Failures::default();
+    for name in names {
+        let path = data_dir.join(&name);
+        let (name, is_draft) =
+            name.strip_suffix(&draft_extension).map_or((name.as_str(), false), |n| (n, true));
+        let Some(own_stem) = name.strip_suffix(EXTENSION) else { continue };
+        if valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own_stem) {
+            continue;
+        }
+        let is_own = || {
+            let content = fs::read(&path).ok().and_then(|bytes| Wire::read(&bytes));
+            content.is_some_and(|wire| wire.network == network)
+        };
+        if is_draft || is_own() {
+            failures.keep(remove(&path));
+        }
+    }
+    failures.into_result()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Attachment<'_> = Attachment { network: "net", container_id: "one", ifname: "eth0" };
+
+    fn all() -> Backup {
+        let link = Attributes {
+            mac: "f6:37:6d:41:b9:2f".parse().ok(),
+            promiscuous: Some(false),
+            mtu: Some(1500),
+            all_multicast: Some(false),
+            tx_queue_len: Some(1000),
+        };
+        Backup { link, host_mtu: Some(1500) }
+    }
+
+    #[test]
+    fn content_begins_with_the_references() {
+        let text = String::from_utf8(Wire::new("net", &all()).to_bytes()).unwrap();
+        let reference = "{\n \"mac\": \"f6:37:6d:41:b9:2f\",\n \"promisc\": false,\n \"mtu\": 1500,\n \
+                         \"allmulti\": false,\n \"txQLen\": 1000";
+        assert_eq!(text, format!("{reference},\n \"hostMtu\": 1500,\n \"network\": \"net\"\n}}"));
+        assert_eq!(Wire::read(text.as_bytes()).unwrap().backup(), all());
+        let theirs = Wire::read(format!("{reference}\n}}").as_bytes()).unwrap().backup();
+        assert_eq!(theirs, Backup { host_mtu: None, ..all() });
+    }
+
+    #[test]
+    fn the_first_values_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = BackupFile::new(&dir.path().join("a/b"), &ONE);
+        assert_eq!(file.read().unwrap(), None);
+        let mtu = |mtu| Backup { link: Attributes { mtu, ..Attributes::default() }, host_mtu: None };
+        assert_eq!(file.save(&mtu(Some(1500))).unwrap(), None);
+        let second = Attributes { mtu: Some(1400), tx_queue_len: Some(7), ..Attributes::default() };
+        let former = file.save(&Backup { link: second, host_mtu: Some(9000) }).unwrap();
+        let merged = Attributes { mtu: Some(1500), tx_queue_len: Some(7), ..Attributes::default() };
+        assert_eq!(file.read().unwrap(), Some(Backup { link: merged, host_mtu: Some(9000) }));
+        file.undo(former);
+        assert_eq!(file.read().unwrap(), Some(mtu(Some(1500))));
+        file.undo(None);
+        assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_broken_file_counts_as_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = BackupFile::new(dir.path(), &ONE);
+        for broken in ["", "{", "[]", "{\"mtu\":\"x\"}"] {
+            fs::write(dir.path().join("one_eth0.json"), broken).unwrap();
+            assert_eq!(file.read().unwrap(), None, "{broken}");
+        }
+        file.save(&all()).unwrap();
+        assert_eq!(file.read().unwrap(), Some(all()));
+    }
+
+    #[test]
+    fn gc_removes_the_networks_files_without_a_valid_attachment() {
+        let dir = tempfile::tempdir().unwrap();
+        for (network, container_id) in [("net", "one"), ("net", "two"), ("other", "three")] {
+            let attachment = Attachment { network, container_id, ifname: "eth0" };
+            BackupFile::new(dir.path(), &attachment).save(&all()).unwrap();
+            fs::write(BackupFile::new(dir.path(), &attachment).draft, "").unwrap();
+        }
+        fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
+        let valid = [ValidAttachment { container_id: "two".to_owned(), ifname: "eth0".to_owned() }];
+        collect(dir.path(), "net", &valid).unwrap();
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let [two, three] = ["net", "other"].map(draft_extension);
+        let expected = [
+            "go_eth0.json".to_owned(),
+            "three_eth0.json".to_owned(),
+            format!("three_eth0.json{three}"),
+            "two_eth0.json".to_owned(),
+            format!("two_eth0.json{two}"),
+        ];
+        assert_eq!(left, expected);
+        collect(&dir.path().join("missing"), "net", &[]).unwrap();
+    }
+}

@@ -1,0 +1,26 @@
+//! CHECK: compares sysctls and link attributes with the configuration.
+
+use cni_common::plugin::AddRequest;
+use cni_common::spec::CniError;
+use ferrule_kit::check;
+use ferrule_kit::container::Container;
+
+use crate::config::Conf;
+use crate::sysctl;
+
+/// Compares what is configured. The host's end of a veth may have another MTU: the reference does not change it.
+///
+/// # Errors
+/// The reference's text with the first difference.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config, &call.env.args, call.ifname)?;
+    check::prev_result(call)?;
+    let netns = call.sandbox.netns()?;
+    sysctl::check(netns, &conf.sysctls)?;
+    if conf.link.is_empty() {
+        return Ok(());
+    }
+    let missing = || CniError::internal(format!("Cannot find container link {}", call.ifname));
+    let link = Container::open(netns, call.ifname)?.interface()?.ok_or_else(missing)?;
+    conf.link.check(&link)
+}
