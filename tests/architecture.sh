@@ -91,9 +91,9 @@ only_host_local_and_installation_write_files() {
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results, and
-    # tuning the administrator's allowlist.
+    # tuning the administrator's allowlist. /org names objects of D-Bus.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/etc/cni/tuning/allowlist.conf"' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/etc/cni/tuning/allowlist.conf"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -6,6 +6,7 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
+//! - [`dbus`]: calls methods on the system bus, for firewalld.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //!
@@ -15,6 +16,7 @@
 #![deny(missing_docs)]
 
 pub mod conntrack;
+pub mod dbus;
 pub mod ip;
 pub mod iptables;
 pub mod lock;

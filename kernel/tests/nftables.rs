@@ -7,11 +7,11 @@ mod common;
 use common::{isolated, ruleset};
 use ferrule_kernel::netlink::Mac;
 use ferrule_kernel::nftables::matches::{
-    End, address, family_of, input_interface, input_interface_of, source_mac,
+    End, address, ct_bits, family_of, input_interface, input_interface_of, set_mark_bit, source_mac,
 };
 use ferrule_kernel::nftables::{
-    Batch, ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Rule, Table, Verdict, chains, probe,
-    rules,
+    Batch, ChainType, CmpOp, CtKey, DataType, Element, Expr, Family, Hook, HookPoint, MetaKey, Policy,
+    Register, Rule, STATE_KNOWN, STATUS_DNAT, Table, Verdict, chains, probe, rules,
 };
 
 const TABLE: Table<'static> = Table::new(Family::Inet, "test");
@@ -116,5 +116,58 @@ fn a_failed_batch_changes_nothing_and_names_the_rejected_request() {
         batch.flush_chain(TABLE, "a").delete_chain(TABLE, "a").delete_table(TABLE);
         batch.commit(socket).unwrap();
         assert_eq!(ruleset(), "");
+    });
+}
+
+/// What a rule of a firewall needs: sets of pairs of interface names, `!=` a set, the state of a connection, and a place
+/// between other rules.
+#[test]
+fn nft_prints_pairs_of_interfaces_states_and_the_order_of_inserted_rules() {
+    isolated(|socket| {
+        let hook = Hook {
+            chain_type: ChainType::Filter,
+            point: HookPoint::Forward,
+            priority: -5,
+            policy: Policy::Drop,
+        };
+        let pair = [
+            Expr::Meta { key: MetaKey::IifName, to: Register::R1 },
+            Expr::Meta { key: MetaKey::OifName, to: Register::word(4) },
+            Expr::NotIn { set: "pairs".to_owned(), from: Register::R1 },
+        ];
+        let last = |exprs: &[Expr]| [exprs, &verdict(Verdict::Drop)].concat();
+        let mut key = [[0; 16]; 2];
+        key[0][..4].copy_from_slice(b"cni0");
+        key[1][..4].copy_from_slice(b"cni1");
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None).add_set(TABLE, "pairs", 1, &[DataType::IfName; 2], None);
+        batch.add_elements(TABLE, "pairs", &[Element::new(key.concat())]);
+        batch.add_chain(TABLE, "forward", Some(hook), None);
+        batch.add_rule(TABLE, "forward", &last(&pair), None);
+        batch.add_rule(TABLE, "forward", &last(&ct_bits(CtKey::State, STATE_KNOWN, true)), None);
+        batch.commit(socket).unwrap();
+        let found = rules(socket, TABLE, "forward").unwrap();
+        assert_eq!(found[0].decode(), Some(last(&pair)));
+        let mut batch = Batch::new();
+        batch.insert_rule(
+            TABLE,
+            "forward",
+            &last(&ct_bits(CtKey::Status, STATUS_DNAT, false)),
+            Some(found[0].handle),
+        );
+        batch.insert_rule(TABLE, "forward", &set_mark_bit(20), None);
+        batch.commit(socket).unwrap();
+        assert_eq!(
+            ruleset(),
+            "table inet test {\n\tset pairs {\n\t\ttype ifname . ifname\n\t\telements = { \"cni0\" . \"cni1\" }\n\t}\n\n\
+            \tchain forward {\n\t\ttype filter hook forward priority filter - 5; policy drop;\n\
+            \t\tmeta mark set meta mark | 0x00100000\n\t\tiifname . oifname != @pairs drop\n\
+            \t\tct status ! dnat drop\n\t\tct state established,related drop\n\t}\n}\n"
+        );
+        let base = chains(socket, &[(TABLE, "forward")]).unwrap()[0].unwrap().base.unwrap();
+        assert!(base.is(&hook) && base.drops && base.is_on(HookPoint::Forward));
+        assert!(
+            !base.is(&Hook { priority: -4, ..hook }) && !base.is(&Hook { policy: Policy::Accept, ..hook })
+        );
     });
 }

@@ -14,6 +14,7 @@ pub mod ipam;
 pub mod lock;
 pub mod masquerade;
 pub mod netns;
+pub mod owner;
 pub mod plan;
 pub mod retry;
 pub mod route;

@@ -23,6 +23,13 @@ impl AddResult {
         self.interfaces.iter().filter(|interface| !interface.sandbox.is_empty())
     }
 
+    /// The addresses of the container's interface. Addresses without an interface index, or with an index out of
+    /// range, count too: results before 0.3.0 have no interfaces.
+    pub fn ips_of<'a>(&'a self, ifname: &'a str) -> impl Iterator<Item = &'a IpConfig> {
+        let is_on = move |interface: &Interface| interface.name == ifname && !interface.sandbox.is_empty();
+        self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_on))
+    }
+
     /// The interface that has the address. `None` if the address has no interface index or an invalid one.
     pub fn interface_of(&self, ip: &IpConfig) -> Option<&Interface> {
         self.interfaces.get(usize::try_from(ip.interface?).ok()?)

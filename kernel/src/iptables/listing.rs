@@ -1,8 +1,8 @@
 //! Parser for the output of `iptables-save`.
 
-use super::Rule;
+use super::{NAT, Rule};
 
-/// The nat table in the output of `iptables-save`.
+/// A table in the output of `iptables-save`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The names of its chains.
@@ -12,14 +12,19 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Parses the output of `iptables-save`. Skips all lines that are not a chain or rule of the nat table.
+    /// Parses the nat table in the output of `iptables-save`.
     pub fn parse(text: &str) -> Self {
+        Listing::of(NAT, text)
+    }
+
+    /// Parses a table in the output of `iptables-save`. Skips the lines of all other tables.
+    pub fn of(wanted: &str, text: &str) -> Self {
         let mut listing = Listing::default();
-        let mut in_nat = false;
+        let mut is_wanted = false;
         for line in text.lines() {
             if let Some(table) = line.strip_prefix('*') {
-                in_nat = table.trim() == "nat";
-            } else if !in_nat {
+                is_wanted = table.trim() == wanted;
+            } else if !is_wanted {
             } else if let Some(chain) = line.strip_prefix(':') {
                 listing.chains.extend(chain.split(' ').next().map(str::to_owned));
             } else if let Some(rule) = line.strip_prefix("-A ") {

@@ -1,4 +1,4 @@
-//! The nat table of both variants of `iptables`.
+//! The tables of both variants of `iptables`.
 //!
 //! iptables-nft stores its rules in nf_tables, where [`kernel`] reads and deletes them without starting a
 //! process. Only the iptables programs can read the tables of iptables-legacy, see [`legacy`]. New rules are
@@ -10,6 +10,11 @@ pub mod legacy;
 mod listing;
 mod program;
 mod rule;
+
+/// The table for address translation.
+pub const NAT: &str = "nat";
+/// The table for filtering.
+pub const FILTER: &str = "filter";
 
 pub use listing::Listing;
 pub use program::{Programs, Variant, is_conflict};

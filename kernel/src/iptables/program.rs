@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use super::{Listing, NAT};
 use crate::ip::IpFamily;
 
 /// How long `iptables-restore` waits for the xtables lock, in seconds. Without a limit, one process that
@@ -27,6 +28,8 @@ pub enum Variant {
 pub struct Programs {
     /// The variant of the programs.
     pub variant: Variant,
+    /// The table that they read and change.
+    table: &'static str,
     /// The program names without `-save` and `-restore`, such as `ip6tables-legacy`.
     stem: String,
 }
@@ -70,46 +73,71 @@ impl Programs {
         let program = find(&format!("{name}-restore")).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("{name}-restore is not on the PATH"))
         })?;
-        Ok(Programs { variant: variant(&program)?, stem: name.to_owned() })
+        Ok(Programs { variant: variant(&program)?, table: NAT, stem: name.to_owned() })
+    }
+
+    /// The same programs for another table than nat.
+    #[must_use]
+    pub fn in_table(self, table: &'static str) -> Self {
+        Programs { table, ..self }
     }
 
     /// Whether the network namespace has a legacy nat table of the family.
     pub fn has_legacy_table(family: IpFamily) -> bool {
+        Programs::has_legacy(family, NAT)
+    }
+
+    /// Whether the network namespace has this legacy table of the family.
+    pub fn has_legacy(family: IpFamily, table: &str) -> bool {
         let names = match family {
             IpFamily::V4 => "ip_tables_names",
             IpFamily::V6 => "ip6_tables_names",
         };
         let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
-        names.lines().any(|name| name == "nat")
+        names.lines().any(|name| name == table)
     }
 
     /// The legacy programs. `None` if the network namespace has no legacy nat table of the family, or if the
     /// programs are not on the `PATH`: then no plugin with the same `PATH` can have added rules with them.
     pub fn legacy(family: IpFamily) -> Option<Self> {
-        if !Programs::has_legacy_table(family) {
+        Programs::legacy_of(family, NAT)
+    }
+
+    /// As [`Programs::legacy`], for this table.
+    pub fn legacy_of(family: IpFamily, table: &'static str) -> Option<Self> {
+        if !Programs::has_legacy(family, table) {
             return None;
         }
         let legacy = format!("{}-legacy", name(family));
         if find(&format!("{legacy}-restore")).is_some() {
-            return Some(Programs { variant: Variant::Legacy, stem: legacy });
+            return Some(Programs { variant: Variant::Legacy, table, stem: legacy });
         }
-        Programs::of_node(family).ok().filter(|programs| programs.variant == Variant::Legacy)
+        let own = Programs::of_node(family).ok().filter(|programs| programs.variant == Variant::Legacy);
+        own.map(|programs| programs.in_table(table))
     }
 
-    /// Runs the `-save` program and returns its output for the nat table.
+    /// Runs the `-save` program and parses its output.
+    ///
+    /// # Errors
+    /// As [`Programs::save`].
+    pub fn list(&self) -> io::Result<Listing> {
+        Ok(Listing::of(self.table, &self.save()?))
+    }
+
+    /// Runs the `-save` program and returns its output for the table.
     ///
     /// # Errors
     /// The program cannot be started, or its exit status and stderr.
     pub fn save(&self) -> io::Result<String> {
         let program = format!("{}-save", self.stem);
-        let output = Command::new(&program).args(["-t", "nat"]).stdin(Stdio::null()).output()?;
+        let output = Command::new(&program).args(["-t", self.table]).stdin(Stdio::null()).output()?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         Err(failure(&program, &output))
     }
 
-    /// Applies these lines to the nat table with the `-restore` program: all of them or none.
+    /// Applies these lines to the table with the `-restore` program: all of them or none.
     ///
     /// # Errors
     /// The program cannot be started, or its exit status and stderr. [`is_conflict`] tells whether another
@@ -123,7 +151,7 @@ impl Programs {
             command.args(["-w", WAIT]);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let input = format!("*nat\n{}\nCOMMIT\n", lines.join("\n"));
+        let input = format!("*{}\n{}\nCOMMIT\n", self.table, lines.join("\n"));
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
         // If the program exits early, its stderr explains more than EPIPE in `written`.

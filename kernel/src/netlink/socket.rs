@@ -48,6 +48,8 @@ pub struct Socket {
     socket: netlink_sys::Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    /// The protocol, `NETLINK_*`.
+    protocol: isize,
 }
 
 impl Socket {
@@ -71,7 +73,7 @@ impl Socket {
         // These options only add explanations to errors. Kernels before 4.20 do not have all of them.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
-        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM) })
+        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM), protocol })
     }
 
     /// Sends one request, which may be a dump, and returns its answer.
@@ -171,6 +173,10 @@ impl Socket {
                 let is_final = matches!(received.kind, ERROR | DONE);
                 if is_final {
                     if let Some(error) = error::read(received.flags, received.body) {
+                        // Netfilter answers only the first request of a process without CAP_NET_ADMIN.
+                        if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM {
+                            return Err(error);
+                        }
                         *answer = Err(error);
                     }
                 } else if let Ok(bodies) = answer {

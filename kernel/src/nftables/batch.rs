@@ -30,13 +30,17 @@ const TABLE_USERDATA: u16 = 6;
 pub(super) const CHAIN_TABLE: u16 = 1;
 /// `NFTA_CHAIN_NAME`.
 pub(super) const CHAIN_NAME: u16 = 3;
-const CHAIN_HOOK: u16 = 4;
-const CHAIN_POLICY: u16 = 5;
+/// `NFTA_CHAIN_HOOK`.
+pub(super) const CHAIN_HOOK: u16 = 4;
+/// `NFTA_CHAIN_POLICY`.
+pub(super) const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
 /// `NFTA_CHAIN_USERDATA`, also since Linux 5.10.
 const CHAIN_USERDATA: u16 = 12;
-const HOOK_POINT: u16 = 1;
-const HOOK_PRIORITY: u16 = 2;
+/// `NFTA_HOOK_HOOKNUM`.
+pub(super) const HOOK_POINT: u16 = 1;
+/// `NFTA_HOOK_PRIORITY`.
+pub(super) const HOOK_PRIORITY: u16 = 2;
 
 /// `NFTA_RULE_TABLE`.
 pub(super) const RULE_TABLE: u16 = 1;
@@ -46,6 +50,8 @@ pub(super) const RULE_CHAIN: u16 = 2;
 pub(super) const RULE_HANDLE: u16 = 3;
 /// `NFTA_RULE_EXPRESSIONS`.
 pub(super) const RULE_EXPRESSIONS: u16 = 4;
+/// `NFTA_RULE_POSITION`.
+const RULE_POSITION: u16 = 6;
 /// `NFTA_RULE_USERDATA`.
 pub(super) const RULE_USERDATA: u16 = 7;
 /// `NFTA_LIST_ELEM`.
@@ -132,14 +138,28 @@ impl Batch {
         exprs: &[Expr],
         comment: Option<&str>,
     ) -> &mut Self {
-        let flags = F_CREATE | F_APPEND;
-        let mut message = rule_request(NEW_RULE, flags, table, chain).nest(RULE_EXPRESSIONS, |list| {
-            exprs.iter().fold(list, |list, expr| list.nest(LIST_ELEMENT, |element| expr.encode(element)))
-        });
+        let mut message = new_rule(F_CREATE | F_APPEND, table, chain, exprs);
         if let Some(comment) = comment {
             message = message.attr(RULE_USERDATA, &userdata::encode(comment));
         }
         self.push(format!("add rule to {table} {chain}"), message)
+    }
+
+    /// Inserts a rule behind the rule with this handle, or at the start of the chain.
+    pub fn insert_rule(
+        &mut self,
+        table: Table<'_>,
+        chain: &str,
+        exprs: &[Expr],
+        behind: Option<u64>,
+    ) -> &mut Self {
+        let message = match behind {
+            Some(handle) => {
+                new_rule(F_CREATE | F_APPEND, table, chain, exprs).attr(RULE_POSITION, &handle.to_be_bytes())
+            }
+            None => new_rule(F_CREATE, table, chain, exprs),
+        };
+        self.push(format!("insert rule into {table} {chain}"), message)
     }
 
     /// Deletes the rule with this handle.
@@ -207,6 +227,12 @@ pub(super) fn chain_request(message: u16, flags: u16, table: Table<'_>, chain: &
     request(message, flags, table).attr_text(CHAIN_TABLE, table.name).attr_text(CHAIN_NAME, chain)
 }
 
+fn new_rule(flags: u16, table: Table<'_>, chain: &str, exprs: &[Expr]) -> Message {
+    rule_request(NEW_RULE, flags, table, chain).nest(RULE_EXPRESSIONS, |list| {
+        exprs.iter().fold(list, |list, expr| list.nest(LIST_ELEMENT, |element| expr.encode(element)))
+    })
+}
+
 pub(super) fn rule_request(message: u16, flags: u16, table: Table<'_>, chain: &str) -> Message {
     request(message, flags, table).attr_text(RULE_TABLE, table.name).attr_text(RULE_CHAIN, chain)
 }
@@ -222,7 +248,7 @@ impl ChainType {
 
 impl HookPoint {
     /// `enum nf_inet_hooks`.
-    const fn number(self) -> u32 {
+    pub(super) const fn number(self) -> u32 {
         match self {
             HookPoint::Prerouting => 0,
             HookPoint::Input => 1,

@@ -1,7 +1,9 @@
 //! Decodes the netlink attributes of expressions, so that an existing rule can be compared with the expected
 //! one.
 
-use super::encode::{DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, VERDICT_CHAIN};
+use super::encode::{
+    DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, LOOKUP_INVERTED, VERDICT_CHAIN,
+};
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
 use crate::ip::IpFamily;
@@ -35,8 +37,8 @@ fn one_of<T: Copy>(all: &[T], number: impl Fn(T) -> u32, wanted: u32) -> Option<
 
 const META_KEYS: [MetaKey; 5] =
     [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark];
-const CT_KEYS: [CtKey; 2] = [CtKey::Direction, CtKey::Status];
 const BASES: [PayloadBase; 3] = [PayloadBase::Link, PayloadBase::Network, PayloadBase::Transport];
+const CT_KEYS: [CtKey; 3] = [CtKey::Direction, CtKey::Status, CtKey::State];
 const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
 
 impl RawExpr {
@@ -75,11 +77,13 @@ impl RawExpr {
                 Some(value) => Some(Expr::Immediate { to: data.register(1)?, value }),
                 None => decode_verdict(find_attr(data.0, IMMEDIATE_DATA)?).map(Expr::Verdict),
             },
-            "lookup" if data.number(5).unwrap_or_default() == 0 => {
+            "lookup" => {
                 let (set, from) = (data.text(1)?, data.register(2)?);
-                match data.register(3) {
-                    Some(Register::VERDICT) => Some(Expr::VerdictMap { map: set, from }),
-                    to => Some(Expr::Lookup { set, from, to }),
+                match (data.number(5).unwrap_or_default(), data.register(3)) {
+                    (0, Some(Register::VERDICT)) => Some(Expr::VerdictMap { map: set, from }),
+                    (0, to) => Some(Expr::Lookup { set, from, to }),
+                    (LOOKUP_INVERTED, None) => Some(Expr::NotIn { set, from }),
+                    _ => None,
                 }
             }
             "nat" if data.number(1)? == 1 => Some(Expr::Dnat {
@@ -142,6 +146,8 @@ mod tests {
             Expr::Verdict(Verdict::Return),
             Expr::Lookup { set: "s".to_owned(), from: r, to: None },
             Expr::Lookup { set: "s".to_owned(), from: r, to: Some(r) },
+            Expr::NotIn { set: "s".to_owned(), from: r },
+            Expr::Ct { key: CtKey::State, to: r },
             Expr::VerdictMap { map: "v".to_owned(), from: r },
             Expr::Dnat { family: IpFamily::V6, address: r, port: Register::word(4) },
             Expr::Masquerade { flags: 16 },

@@ -18,6 +18,8 @@ pub(super) const IMMEDIATE_DATA: u16 = 2;
 
 /// `NFT_FIB_RESULT_ADDRTYPE`.
 pub(super) const FIB_RESULT_TYPE: u32 = 3;
+/// `NFT_LOOKUP_F_INV`.
+pub(super) const LOOKUP_INVERTED: u32 = 1;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
 const PORT_GIVEN: u32 = 2;
 
@@ -32,7 +34,7 @@ impl Expr {
             Expr::Bitwise { .. } => "bitwise",
             Expr::Cmp { .. } => "cmp",
             Expr::Verdict(_) | Expr::Immediate { .. } => "immediate",
-            Expr::Lookup { .. } | Expr::VerdictMap { .. } => "lookup",
+            Expr::Lookup { .. } | Expr::NotIn { .. } | Expr::VerdictMap { .. } => "lookup",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
             Expr::Xt(Xt { is_target: false, .. }) => "match",
@@ -79,6 +81,10 @@ impl Expr {
                 let data = data.attr_text(1, set).attr_be32(2, from.0);
                 to.map_or_else(|| data.clone(), |to| data.clone().attr_be32(3, to.0))
             }
+            // NFTA_LOOKUP_FLAGS
+            Expr::NotIn { set, from } => {
+                data.attr_text(1, set).attr_be32(2, from.0).attr_be32(5, LOOKUP_INVERTED)
+            }
             Expr::VerdictMap { map, from } => {
                 data.attr_text(1, map).attr_be32(2, from.0).attr_be32(3, Register::VERDICT.0)
             }
@@ -123,6 +129,7 @@ impl CtKey {
     /// `enum nft_ct_keys`.
     pub(super) const fn number(self) -> u32 {
         match self {
+            CtKey::State => 0,
             CtKey::Direction => 1,
             CtKey::Status => 2,
         }

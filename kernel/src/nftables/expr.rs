@@ -45,7 +45,14 @@ pub enum CtKey {
     Direction,
     /// `IPS_*`, 4 bytes in host byte order.
     Status,
+    /// `NF_CT_STATE_BIT`, 4 bytes in host byte order.
+    State,
 }
+
+/// The states `established` and `related`.
+pub const STATE_KNOWN: u32 = 2 | 4;
+/// The state `new`.
+pub const STATE_NEW: u32 = 8;
 
 /// `IPS_DST_NAT`: the connection's destination was translated.
 pub const STATUS_DNAT: u32 = 1 << 5;
@@ -170,6 +177,13 @@ pub enum Expr {
         from: Register,
         /// Destination register for the value of a map; `None` for a set.
         to: Option<Register>,
+    },
+    /// Looks up a key in a set. Ends the rule if the key exists.
+    NotIn {
+        /// The name of the set.
+        set: String,
+        /// The first register of the key.
+        from: Register,
     },
     /// Looks up a key in a map of verdicts and applies the verdict. Ends the rule if the key does not exist.
     VerdictMap {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::expr::{CmpOp, Expr, FIB_DADDR, LOCAL, MetaKey, PayloadBase, Register};
+use super::expr::{CmpOp, CtKey, Expr, FIB_DADDR, LOCAL, MetaKey, PayloadBase, Register};
 use crate::ip::{IpFamily, octets};
 use crate::netlink::Mac;
 
@@ -112,6 +112,12 @@ pub fn source_mac(mac: Mac) -> [Expr; 2] {
     ]
 }
 
+/// Loads the source or destination address, to look it up in a set.
+pub fn read_address(end: End, family: IpFamily) -> Expr {
+    let (offset, len) = end.position(family);
+    Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }
+}
+
 /// `fib daddr type local`: the destination is an address of this host.
 pub fn destination_is_local() -> [Expr; 2] {
     [
@@ -127,6 +133,30 @@ pub fn mark_bit_is_set(bit: u8) -> [Expr; 3] {
         Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
         Expr::Bitwise { register: Register::R1, mask: mark.clone(), xor: vec![0; 4] },
         Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: mark },
+    ]
+}
+
+/// `meta mark set meta mark | BIT`: sets the bit of the packet's mark.
+pub fn set_mark_bit(bit: u8) -> [Expr; 3] {
+    let mark = 1_u32 << bit;
+    [
+        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
+        Expr::Bitwise {
+            register: Register::R1,
+            mask: (!mark).to_ne_bytes().to_vec(),
+            xor: mark.to_ne_bytes().to_vec(),
+        },
+        Expr::SetMeta { key: MetaKey::Mark, from: Register::R1 },
+    ]
+}
+
+/// `ct state` or `ct status` with one of the bits (`any`) or with none of them.
+pub fn ct_bits(key: CtKey, bits: u32, any: bool) -> [Expr; 3] {
+    let word = |number: u32| number.to_ne_bytes().to_vec();
+    [
+        Expr::Ct { key, to: Register::R1 },
+        Expr::Bitwise { register: Register::R1, mask: word(bits), xor: word(0) },
+        Expr::Cmp { register: Register::R1, op: if any { CmpOp::Neq } else { CmpOp::Eq }, value: word(0) },
     ]
 }
 

@@ -33,11 +33,11 @@ pub mod xt;
 
 pub use batch::Batch;
 pub use expr::{
-    CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATUS_DNAT, Verdict,
-    Xt,
+    CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATE_KNOWN,
+    STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
 pub use generation::{Generation, generation};
-pub use read::{Chain, RawExpr, Rule, all_chains, all_rules, chains, probe, rules};
+pub use read::{Base, Chain, RawExpr, Rule, all_chains, all_rules, chains, probe, rules};
 pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 

@@ -5,12 +5,15 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::batch::{
-    CHAIN_NAME, CHAIN_TABLE, LIST_ELEMENT, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE,
-    RULE_USERDATA, TABLE_NAME, chain_request, request, rule_request,
+    CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, HOOK_POINT, HOOK_PRIORITY, LIST_ELEMENT, RULE_CHAIN,
+    RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME, chain_request, request,
+    rule_request,
 };
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
-use super::{CmpOp, Error, Expr, Family, PayloadBase, Table, kind, userdata};
+use super::{
+    CmpOp, Error, Expr, Family, Hook, HookPoint, PayloadBase, Policy, Table, Verdict, kind, userdata,
+};
 use crate::ip::{IpFamily, from_octets};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
@@ -33,6 +36,32 @@ const MATCH_INFO: u16 = 3;
 pub struct Chain {
     /// The use counter of the kernel: the number of rules in the chain plus the number of jumps to it.
     pub uses: u32,
+    /// Its hook, if it is a base chain.
+    pub base: Option<Base>,
+}
+
+/// What an existing base chain has in addition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// `NF_INET_*`: the number of the hook.
+    point: u32,
+    /// The priority.
+    priority: i32,
+    /// Whether its policy is `drop`.
+    pub drops: bool,
+}
+
+impl Base {
+    /// Whether the chain is on this hook.
+    pub fn is_on(&self, point: HookPoint) -> bool {
+        self.point == point.number()
+    }
+
+    /// Whether hook, priority and policy are these.
+    pub fn is(&self, hook: &Hook) -> bool {
+        let drops = hook.policy == Policy::Drop;
+        self.is_on(hook.point) && self.priority == hook.priority && self.drops == drops
+    }
 }
 
 /// An undecoded expression of a rule.
@@ -111,7 +140,13 @@ pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, 
 
 fn read_chain(body: &[u8]) -> Chain {
     let attributes = body.get(HEADER..).unwrap_or_default();
-    Chain { uses: find_attr(attributes, CHAIN_USE).map_or(0, be32) }
+    let base = find_attr(attributes, CHAIN_HOOK).map(|hook| Base {
+        point: find_attr(hook, HOOK_POINT).map_or(0, be32),
+        priority: find_attr(hook, HOOK_PRIORITY).map_or(0, be32).cast_signed(),
+        // NF_DROP
+        drops: find_attr(attributes, CHAIN_POLICY).map(be32) == Some(0),
+    });
+    Chain { uses: find_attr(attributes, CHAIN_USE).map_or(0, be32), base }
 }
 
 /// The rules of a chain in their order; empty if the chain does not exist.
@@ -219,16 +254,52 @@ impl Rule {
 
     /// The source address that the rule matches. `None` if it does not match exactly one address.
     pub fn source(&self) -> Option<IpAddr> {
+        self.address(End::Source)
+    }
+
+    /// The source or destination address that the rule matches. `None` if it does not match exactly one.
+    pub fn address(&self, end: End) -> Option<IpAddr> {
         self.expressions.windows(2).find_map(|pair| match pair {
-            [load, cmp] if load.name == "payload" && cmp.name == "cmp" => source_of(&load.data, &cmp.data),
+            [load, cmp] if load.name == "payload" && cmp.name == "cmp" => {
+                address_of(end, &load.data, &cmp.data)
+            }
             _ => None,
         })
     }
+
+    /// Whether the rule accepts packets.
+    pub fn accepts(&self) -> bool {
+        let accept = Some(Expr::Verdict(Verdict::Accept));
+        self.expressions.iter().any(|expr| expr.name == "immediate" && expr.decode() == accept)
+    }
+
+    /// Whether the rule drops or rejects every packet: it has no condition.
+    pub fn drops_everything(&self) -> bool {
+        let drops = |expr: &RawExpr| match expr.name.as_str() {
+            "immediate" => expr.decode() == Some(Expr::Verdict(Verdict::Drop)),
+            "reject" => true,
+            "target" => find_attr(&expr.data, MATCH_NAME).is_some_and(|name| text(name) == "REJECT"),
+            _ => false,
+        };
+        let has_condition = self.expressions.iter().any(|expr| match expr.name.as_str() {
+            "counter" | "immediate" | "reject" | "target" => false,
+            "match" => find_attr(&expr.data, MATCH_NAME).is_none_or(|name| text(name) != "comment"),
+            _ => true,
+        });
+        !has_condition && self.expressions.iter().any(drops)
+    }
+
+    /// Whether the rule has this match of iptables (`-m NAME`).
+    pub fn has_match(&self, name: &str) -> bool {
+        let is_it =
+            |expr: &RawExpr| find_attr(&expr.data, MATCH_NAME).is_some_and(|found| text(found) == name);
+        self.expressions.iter().any(|expr| expr.name == "match" && is_it(expr))
+    }
 }
 
-/// The address in a `payload` expression that loads the source address, followed by a `cmp` expression for
-/// equality.
-fn source_of(load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
+/// The address in a `payload` expression that loads the source or destination address, followed by a `cmp`
+/// expression for equality.
+fn address_of(end: End, load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
     let number = |data, kind| find_attr(data, kind).map(be32);
     // NFTA_CMP_OP, _DATA
     if number(cmp, 2)? != CmpOp::Eq.number() {
@@ -237,9 +308,9 @@ fn source_of(load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
     let value = find_attr(find_attr(cmp, 3)?, DATA_VALUE)?;
     // NFTA_PAYLOAD_BASE, _OFFSET, _LEN
     let loaded = (number(load, 2)?, (number(load, 3)?, number(load, 4)?));
-    let source = from_octets(value)?;
-    let position = End::Source.position(IpFamily::of(source));
-    (loaded == (PayloadBase::Network.number(), position)).then_some(source)
+    let address = from_octets(value)?;
+    let position = end.position(IpFamily::of(address));
+    (loaded == (PayloadBase::Network.number(), position)).then_some(address)
 }
 
 fn be32(value: &[u8]) -> u32 {

@@ -44,9 +44,14 @@ pub fn slow_nft() -> TempDir {
 
 /// The nat tables of both families, without comments and counters.
 pub fn saved(node: &Node, variant: &str) -> String {
+    saved_table(node, variant, "nat")
+}
+
+/// [`saved`] for another table than nat.
+pub fn saved_table(node: &Node, variant: &str, table: &str) -> String {
     let mut all = String::new();
     for family in ["iptables", "ip6tables"] {
-        let text = node.tool(&format!("{family}-{variant}-save"), &["-t", "nat"]).unwrap();
+        let text = node.tool(&format!("{family}-{variant}-save"), &["-t", table]).unwrap();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let counts = line.find(" [").filter(|_| line.starts_with(':')).unwrap_or(line.len());
             all += &format!("{family} {}\n", &line[..counts]);

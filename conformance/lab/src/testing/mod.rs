@@ -4,7 +4,8 @@
 //! - [`PluginDir`] is a folder for `CNI_PATH`; for each plugin it says whose program is there.
 //! - [`TestContext`] is a node with one plugin under test, and makes raw calls of it.
 //! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
-//! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants.
+//! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants, [`Firewalld`] a
+//!   firewalld with a bus of its own.
 //! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
@@ -12,6 +13,7 @@ mod calls;
 mod command;
 mod config;
 mod context;
+mod firewalld;
 pub mod iptables;
 mod layout;
 mod links;
@@ -26,6 +28,7 @@ pub use calls::{ErrorObject, Expect, at_once, fail, ips_of, succeed, succeed_sil
 pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
 pub use config::{host_local, network_config, overlay, with_prev};
 pub use context::{TestContext, assert_unchanged, require_root};
+pub use firewalld::Firewalld;
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
 pub use measure::measure;

@@ -1,32 +1,21 @@
 //! Selects the container addresses that host ports lead to.
 
-use cni_common::spec::{AddResult, IpConfig};
+use cni_common::spec::AddResult;
 use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
-/// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length.
-/// Addresses without an interface index, or with an index out of range, count too: results before 0.3.0 have
-/// no interfaces.
+/// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length, see
+/// [`AddResult::ips_of`].
 pub fn pick(result: &AddResult, ifname: &str) -> Vec<IpNetwork> {
-    let is_ours = |ip: &&IpConfig| {
-        result
-            .interface_of(ip)
-            .is_none_or(|interface| interface.name == ifname && !interface.sandbox.is_empty())
-    };
     let first = |family| {
-        result
-            .ips
-            .iter()
-            .filter(is_ours)
-            .map(|ip| ip.address)
-            .find(|address| IpFamily::of(address.ip()) == family)
+        result.ips_of(ifname).map(|ip| ip.address).find(|address| IpFamily::of(address.ip()) == family)
     };
     IpFamily::ALL.into_iter().filter_map(first).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use cni_common::spec::Interface;
+    use cni_common::spec::{Interface, IpConfig};
 
     use super::*;
 

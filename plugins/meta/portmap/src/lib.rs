@@ -19,7 +19,6 @@ pub mod localhost;
 pub mod mapping;
 pub mod mark;
 pub mod nft;
-pub mod owner;
 pub mod plan;
 pub mod reference;
 pub mod services;

@@ -61,6 +61,11 @@ impl Mark {
         self.chain.clone()
     }
 
+    /// The number of the bit.
+    pub fn number(&self) -> u8 {
+        self.bit
+    }
+
     /// The value of the mark.
     pub fn value(&self) -> u32 {
         1 << self.bit

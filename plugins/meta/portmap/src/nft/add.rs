@@ -3,8 +3,8 @@
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Table, generation};
+use ferrule_kit::owner;
 
-use crate::owner;
 use crate::plan::{HostPort, Key, Plan};
 use cni_common::plugin::Attachment;
 

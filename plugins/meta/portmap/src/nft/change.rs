@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ferrule_kernel::nftables::{Batch, Element};
+use ferrule_kit::owner::key_of;
 
 use crate::mark::Masquerade;
-use crate::owner::key_of;
 use crate::plan::HostPort;
 
 use super::layout::{OWNERS, TABLE};

@@ -24,11 +24,11 @@
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{
-    End, address, family_of, input_interface, invert_mark_bit, mark_bit_is_set,
+    End, address, ct_bits, family_of, input_interface, invert_mark_bit, mark_bit_is_set, set_mark_bit,
 };
 use ferrule_kernel::nftables::{
-    ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, MetaKey, Policy,
-    Register, STATUS_DNAT, Table, Verdict,
+    ChainType, CmpOp, CtKey, DataType, Expr, FULLY_RANDOM, Family, Hook, HookPoint, Policy, STATUS_DNAT,
+    Table, Verdict,
 };
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -58,7 +58,6 @@ pub const OUTPUT: &str = "output";
 /// The base chain that masquerades.
 pub const POSTROUTING: &str = "postrouting";
 
-const R1: Register = Register::R1;
 /// 127.0.0.0/8
 const LOOPBACK_V4: IpNetwork = match Ipv4Network::new_checked(Ipv4Addr::new(127, 0, 0, 0), 8) {
     Some(network) => IpNetwork::V4(network),
@@ -135,27 +134,9 @@ fn to(network: IpNetwork) -> Vec<Expr> {
 
 /// `ct status dnat meta mark & BIT == BIT meta mark set meta mark ^ BIT masquerade fully-random`
 pub fn masquerade(bit: u8) -> Vec<Expr> {
-    let word = |number: u32| number.to_ne_bytes().to_vec();
-    let is_translated = [
-        Expr::Ct { key: CtKey::Status, to: R1 },
-        Expr::Bitwise { register: R1, mask: word(STATUS_DNAT), xor: word(0) },
-        Expr::Cmp { register: R1, op: CmpOp::Neq, value: word(0) },
-    ];
+    let is_translated = ct_bits(CtKey::Status, STATUS_DNAT, true);
     let masquerade = Expr::Masquerade { flags: FULLY_RANDOM };
     [&is_translated[..], &mark_bit_is_set(bit), &invert_mark_bit(bit), &[masquerade]].concat()
-}
-
-/// The rule of a mark chain: `meta mark set meta mark | BIT`.
-pub fn mark_rule(mark: &Mark) -> Vec<Expr> {
-    vec![
-        Expr::Meta { key: MetaKey::Mark, to: R1 },
-        Expr::Bitwise {
-            register: R1,
-            mask: (!mark.value()).to_ne_bytes().to_vec(),
-            xor: mark.value().to_ne_bytes().to_vec(),
-        },
-        Expr::SetMeta { key: MetaKey::Mark, from: R1 },
-    ]
 }
 
 /// The rules of the masquerading chain of a container subnet. They mark packets from the subnet and,
@@ -173,7 +154,7 @@ pub fn from_rules(network: IpNetwork, mark: &Mark) -> Vec<Vec<Expr>> {
 pub fn masquerade_chains(masquerade: &Masquerade) -> Vec<(String, Vec<Vec<Expr>>)> {
     let mut chains = Vec::new();
     if let Some(mark) = masquerade.mark() {
-        chains.push((mark.chain_name(), vec![mark_rule(mark)]));
+        chains.push((mark.chain_name(), vec![set_mark_bit(mark.number()).to_vec()]));
     }
     if let (Masquerade::From(network, mark), Some(name)) = (masquerade, masquerade.chain_name()) {
         chains.push((name, from_rules(*network, mark)));

@@ -2,8 +2,8 @@
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
+use ferrule_kit::owner::key_of;
 
-use crate::owner::key_of;
 use crate::plan::{HostPort, Key, MapSet};
 
 use super::element::DnatElement;

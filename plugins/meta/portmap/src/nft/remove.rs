@@ -3,9 +3,9 @@
 use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
+use ferrule_kit::owner;
 
 use crate::mark::Masquerade;
-use crate::owner;
 use crate::plan::{HostPort, Key, MapSet};
 use cni_common::plugin::Attachment;
 

@@ -1,8 +1,9 @@
-//! Owner labels: the comments that name the owner of a host port.
+//! Owner labels: comments of nf_tables elements that name the attachment to which they belong.
 
 use cni_common::plugin::Attachment;
 use ferrule_kernel::nftables::{COMMENT_MAX, cut_comment};
-use ferrule_kit::hash::sha512_hex;
+
+use crate::hash::sha512_hex;
 
 /// The owner label of an attachment: `network/ifname/container`. The three names contain no slash. A label
 /// that is too long for a comment is truncated and starts with two hashes, of the network and of the whole

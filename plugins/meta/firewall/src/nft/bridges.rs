@@ -1,0 +1,84 @@
+//! The policies of bridges. The comment of an element is the name of the network that asked for the policy. An ADD changes
+//! only what its own network asked for, so the strictest of several networks on one bridge wins.
+
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements};
+use ferrule_kernel::sysctl;
+
+use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, link_key, link_of, pair_key};
+use crate::config::Policy;
+use crate::plan::Plan;
+
+/// The sets with bridges.
+pub(super) const SETS: [&str; 4] = [GUARDED, SELF, NOICC, STRICT];
+
+/// The key of a bridge in a set.
+pub(super) fn key(set: &str, bridge: &str) -> Vec<u8> {
+    if matches!(set, SELF | NOICC) { pair_key(bridge) } else { link_key(bridge) }
+}
+
+/// Whether a bridge with this policy is in the set.
+pub(super) fn is_in(set: &str, policy: Policy) -> bool {
+    match set {
+        NOICC => policy == Policy::Isolated,
+        STRICT => policy == Policy::Strict,
+        _ => policy != Policy::Open,
+    }
+}
+
+/// Looks up the elements of a bridge, in the order of [`SETS`].
+pub(super) fn look_up(socket: &mut Socket, bridges: &[&str]) -> Result<Vec<Option<Element>>, Error> {
+    let of = |bridge: &&str| SETS.map(|set| (set, key(set, bridge)));
+    let keys: Vec<(&str, Vec<u8>)> = bridges.iter().flat_map(of).collect();
+    let wanted: Vec<(&str, &[u8])> = keys.iter().map(|(set, key)| (*set, key.as_slice())).collect();
+    find_elements(socket, TABLE, &wanted)
+}
+
+/// Adds to the batch what gives the plan's bridge its policy.
+pub(super) fn change(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
+    let (bridges, policy) = match &plan.bridge {
+        Some((bridge, policy)) => (vec![bridge.as_str()], *policy),
+        // One of the links may be a bridge that had a policy.
+        None => (plan.host_links.iter().map(String::as_str).collect(), Policy::Open),
+    };
+    let network = cut_comment(&plan.network);
+    let sets = bridges.iter().flat_map(|bridge| SETS.map(|set| (set, key(set, bridge))));
+    for (found, (set, key)) in look_up(socket, &bridges)?.into_iter().zip(sets) {
+        match found {
+            None if is_in(set, policy) => {
+                let element = Element { comment: Some(network.to_owned()), ..Element::new(key) };
+                batch.add_elements(TABLE, set, &[element]);
+            }
+            Some(found) if !is_in(set, policy) && found.comment.as_deref() == Some(network) => {
+                batch.delete_elements(TABLE, set, &[key]);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the policies of bridges that no longer exist.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a request.
+pub fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
+    for set in SETS {
+        let step = || format!("remove unused bridges from set {set:?} of table {TABLE}");
+        let mut keys: Vec<Vec<u8>> =
+            elements(socket, TABLE, set).context(step)?.into_iter().map(|e| e.key).collect();
+        keys.retain(|key| !sysctl::exists(&format!("net/ipv4/conf/{}", link_of(key))));
+        if keys.is_empty() {
+            continue;
+        }
+        let mut batch = Batch::new();
+        batch.delete_elements(TABLE, set, &keys);
+        match batch.commit(socket) {
+            // Another GC was faster.
+            Err(error) if error.is_not_found() => {}
+            outcome => outcome.context(step)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What an attachment needs. Nothing here touches the kernel.
+
+use std::net::IpAddr;
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::AddResult;
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::owner;
+
+use crate::config::{Conf, Policy};
+
+/// What an attachment needs of its backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The owner label.
+    pub label: String,
+    /// The network's name.
+    pub network: String,
+    /// The container's addresses, without duplicates.
+    pub addresses: Vec<IpAddr>,
+    /// The names of the links on the host. One of them may be the bridge.
+    pub host_links: Vec<String>,
+    /// The bridge and its policy; `None` for the policy `open`.
+    pub bridge: Option<(String, Policy)>,
+    /// The bit of the packet mark.
+    pub mark_bit: u8,
+}
+
+impl Plan {
+    /// The plan for an attachment. `bridge` is the bridge to which the policy applies.
+    pub fn new(conf: &Conf, owner: &Attachment<'_>, result: &AddResult, bridge: Option<String>) -> Self {
+        let host_links = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+        Plan {
+            label: owner::label(owner),
+            network: owner.network.to_owned(),
+            addresses: addresses(result, owner.ifname),
+            host_links: host_links.map(|interface| interface.name.clone()).collect(),
+            bridge: bridge.map(|bridge| (bridge, conf.policy)),
+            mark_bit: conf.mark_bit,
+        }
+    }
+
+    /// The addresses of one family.
+    pub fn of(&self, family: IpFamily) -> Vec<IpAddr> {
+        self.addresses.iter().copied().filter(|address| IpFamily::of(*address) == family).collect()
+    }
+
+    /// The families of the addresses.
+    pub fn families(&self) -> impl Iterator<Item = IpFamily> {
+        IpFamily::ALL.into_iter().filter(|family| !self.of(*family).is_empty())
+    }
+}
+
+/// The addresses of the container's interface in a result, without duplicates.
+pub fn addresses(result: &AddResult, ifname: &str) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for ip in result.ips_of(ifname) {
+        if !addresses.contains(&ip.address.ip()) {
+            addresses.push(ip.address.ip());
+        }
+    }
+    addresses
+}
+
+/// An address with the length of a single address: `10.1.2.3/32`.
+pub fn single(address: IpAddr) -> String {
+    format!("{address}/{}", IpFamily::of(address).bits())
+}

@@ -1,0 +1,295 @@
+//! The steps of each verb.
+
+use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
+use cni_common::spec::{AddResult, CniError, Code, Failures};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Family, probe};
+use ferrule_kit::check::ensure;
+use ferrule_kit::owner;
+use ferrule_kit::socket::netfilter;
+
+use crate::choice::{Chosen, choose};
+use crate::config::{Backend, Conf, Policy};
+use crate::firewalld::Firewalld;
+use crate::links::{self, Bridge};
+use crate::nft::{self, By, Node, Owned};
+use crate::plan::{self, Plan};
+use crate::{gate, iptables};
+
+/// What a call requests.
+struct Requested {
+    conf: Conf,
+    result: AddResult,
+    plan: Plan,
+    bridge: Option<Bridge>,
+}
+
+/// Reads the configuration and `prevResult`. The plan is `None` if the container has no address.
+fn requested(call: &AddRequest<'_>) -> Result<Result<Requested, AddResult>, CniError> {
+    let conf = Conf::read(call.config)?;
+    let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
+    let result = call.prev_result.clone().ok_or_else(missing)?;
+    if plan::addresses(&result, call.ifname).is_empty() {
+        return Ok(Err(result));
+    }
+    let bridge = match conf.policy {
+        Policy::Open => None,
+        policy => Some(links::bridge(&result, policy)?),
+    };
+    let name = bridge.as_ref().map(|bridge| bridge.name.clone());
+    let plan = Plan::new(&conf, &Attachment::from(call), &result, name);
+    Ok(Ok(Requested { conf, result, plan, bridge }))
+}
+
+/// ADD: opens the firewall for the container, and applies the policy of its bridge. Returns `prevResult`.
+///
+/// # Errors
+/// The first step that failed. The container then has no rules.
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let requested = match requested(call)? {
+        Ok(requested) => requested,
+        Err(result) => return Ok(result),
+    };
+    let Requested { conf, plan, bridge, .. } = &requested;
+    let mut socket = netfilter()?;
+    let node = nft::look(&mut socket, conf.mark_bit)?;
+    let mut chosen = choose(conf, &node, plan)?;
+    let added = open(&mut socket, &node, conf, plan, &mut chosen).and_then(|()| match bridge {
+        Some(bridge) if conf.policy == Policy::Isolated => bridge.isolate_port(),
+        _ => Ok(()),
+    });
+    added.inspect_err(|_| undo(&mut socket, conf, plan))?;
+    Ok(requested.result)
+}
+
+/// Records the owner first: a call that is killed after that leaves nothing that DEL or GC does not find.
+fn open(
+    socket: &mut Socket,
+    node: &Node,
+    conf: &Conf,
+    plan: &Plan,
+    chosen: &mut Chosen,
+) -> Result<(), CniError> {
+    match chosen {
+        Chosen::Nftables => {
+            nft::add(socket, node, plan, &By::Nftables)?;
+            plan.families().try_for_each(|family| open_gate(socket, node, family, plan.mark_bit))
+        }
+        Chosen::Iptables => {
+            // The policy is iptables' business.
+            let without_policy = Plan { bridge: None, ..plan.clone() };
+            let recorded = nft::add(socket, node, &without_policy, &By::Iptables);
+            if probe(socket, Family::Inet).is_ok() {
+                recorded?;
+            } else {
+                eprintln!(
+                    "this kernel has no nf_tables: nobody knows the owner of the rules, and host ports stay closed"
+                );
+            }
+            iptables::add(conf, plan)
+        }
+        Chosen::Firewalld(firewalld) => {
+            nft::add(socket, node, plan, &By::Firewalld(conf.zone.clone()))?;
+            plan.addresses.iter().try_for_each(|address| firewalld.add(&conf.zone, *address))
+        }
+    }
+}
+
+/// Opens the chains `FORWARD` of both variants of iptables, if they exist and are not open yet.
+fn open_gate(socket: &mut Socket, node: &Node, family: IpFamily, bit: u8) -> Result<(), CniError> {
+    if node.needs_gate(family) {
+        gate::add(socket, family, bit)?;
+    }
+    if let Some(programs) = gate::legacy(family)
+        && !(node.is_complete && nft::is_legacy_open(socket, family)?)
+    {
+        gate::add_legacy(&programs, bit)?;
+        nft::note_legacy(socket, family)?;
+    }
+    Ok(())
+}
+
+fn undo(socket: &mut Socket, conf: &Conf, plan: &Plan) {
+    let undone =
+        nft::owned(socket, &plan.addresses).and_then(|owned| close(socket, conf, owned, Some(&plan.label)));
+    if let Err(error) = undone {
+        eprintln!("failed to undo the ADD: {error}");
+    }
+}
+
+/// CHECK: compares all objects of ADD with the plan.
+///
+/// # Errors
+/// The first object that is missing or altered.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let Ok(Requested { conf, plan, bridge, .. }) = requested(call)? else { return Ok(()) };
+    let mut socket = netfilter()?;
+    let node = nft::look(&mut socket, conf.mark_bit)?;
+    let owned = nft::owned(&mut socket, &plan.addresses)?;
+    let by = opened_by(&mut socket, &node, &conf, &plan, &owned)?;
+    // The reference's containers have rules, but neither an owner nor an isolated port.
+    let is_ours = owned.iter().any(|owned| owned.labels().next().is_some());
+    match &by {
+        By::Nftables => {
+            nft::check(&mut socket, &plan, &owned, &by)?;
+            for family in plan.families() {
+                if node.has_forward(family) {
+                    gate::check(&mut socket, family, plan.mark_bit)?;
+                }
+                if let Some(programs) = gate::legacy(family) {
+                    gate::check_legacy(&programs, family, plan.mark_bit)?;
+                }
+            }
+        }
+        By::Iptables => {
+            iptables::check(&conf, &plan)?;
+            if is_ours {
+                nft::check(&mut socket, &Plan { bridge: None, ..plan.clone() }, &owned, &by)?;
+            }
+        }
+        By::Firewalld(zone) => {
+            let mut firewalld = Firewalld::connect()?;
+            plan.addresses.iter().try_for_each(|address| firewalld.check(zone, *address))?;
+            if is_ours {
+                nft::check(&mut socket, &plan, &owned, &by)?;
+            }
+        }
+    }
+    let shared =
+        bridge.as_ref().filter(|_| is_ours && conf.policy == Policy::Isolated).and_then(Bridge::shared_port);
+    ensure(shared.is_none(), || {
+        format!("port {:?} of the bridge is not isolated", shared.unwrap_or_default())
+    })
+}
+
+/// What has opened the addresses: what the table says, else what the reference has left, else the configured backend.
+fn opened_by(
+    socket: &mut Socket,
+    node: &Node,
+    conf: &Conf,
+    plan: &Plan,
+    owned: &[Owned],
+) -> Result<By, CniError> {
+    let is_iptables = owned.iter().any(Owned::is_by_iptables);
+    let zone = owned.iter().find_map(Owned::zone);
+    let by = match (zone, conf.backend) {
+        (Some(zone), Backend::Firewalld | Backend::Automatic) => By::Firewalld(zone),
+        (Some(zone), _) if !is_iptables => By::Firewalld(zone),
+        _ if is_iptables => By::Iptables,
+        _ if owned.iter().any(|owned| owned.is_pod_of(&plan.label)) => By::Nftables,
+        _ if iptables::has(socket, node, &plan.addresses)? => By::Iptables,
+        (_, Backend::Firewalld) => By::Firewalld(conf.zone.clone()),
+        (_, Backend::Automatic) if Firewalld::find().is_some() => By::Firewalld(conf.zone.clone()),
+        (_, Backend::Iptables) => By::Iptables,
+        _ => By::Nftables,
+    };
+    Ok(by)
+}
+
+/// DEL: removes everything of the attachment, and what the reference has for its addresses.
+///
+/// # Errors
+/// All steps that failed; every step is tried.
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::of_removal(call.config);
+    let label = owner::label(&Attachment::from(call));
+    let mut socket = netfilter()?;
+    let result = call.prev_result.as_ref();
+    let addresses = result.map(|result| plan::addresses(result, call.ifname)).unwrap_or_default();
+    let mut owned = nft::owned(&mut socket, &addresses)?;
+    let has_other_owner = |owned: &Owned| owned.is_foreign(&label);
+    let is_own = |owned: &Owned| owned.labels().any(|other| other == label);
+    if owned.is_empty() || !owned.iter().all(is_own) {
+        owned.extend(nft::list(&mut socket, |other| other == label)?);
+    }
+    // A late DEL must not close the firewall for the container that has got the address since.
+    owned.retain(|owned| !has_other_owner(owned));
+    close(&mut socket, &conf, owned, Some(&label))
+}
+
+/// Removes addresses from all backends. `label` is the owner; `None` for GC, where each address has its own.
+fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str>) -> Result<(), CniError> {
+    if owned.is_empty() {
+        return Ok(());
+    }
+    let mut failures = Failures::default();
+    let node = failures.keep(nft::look(socket, conf.mark_bit)).unwrap_or_default();
+    let addresses: Vec<_> = owned.iter().map(|owned| owned.address).collect();
+    // Only processes can read legacy tables, and only the reference has rules there for an address of our table.
+    let is_pod = |owned: &Owned| label.is_some_and(|label| owned.is_pod_of(label));
+    let processes = !owned.iter().all(is_pod);
+    failures.keep(iptables::delete(socket, &node, &addresses, processes));
+    remove_sources(conf, &owned);
+    failures.keep(nft::delete(socket, &owned, label));
+    failures.into_result()
+}
+
+/// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
+/// success.
+fn remove_sources(conf: &Conf, owned: &[Owned]) {
+    let may_be_theirs = matches!(conf.backend, Backend::Firewalld | Backend::Automatic);
+    let zone_of = |owned: &Owned| {
+        let unknown = || (may_be_theirs && owned.labels().next().is_none()).then(|| conf.zone.clone());
+        owned.zone().or_else(unknown)
+    };
+    let sources: Vec<_> = owned.iter().filter_map(|owned| Some((zone_of(owned)?, owned.address))).collect();
+    if sources.is_empty() {
+        return;
+    }
+    if let Some(mut firewalld) = Firewalld::find() {
+        for (zone, address) in sources {
+            firewalld.remove(&zone, address);
+        }
+    }
+}
+
+/// GC: removes everything of the network's attachments that are not valid, and the policies of bridges that are gone.
+///
+/// # Errors
+/// All steps that failed; every step is tried.
+pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::of_removal(call.config);
+    let network = call.config.name();
+    let valid: Vec<String> =
+        call.valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
+    let mut socket = netfilter()?;
+    let mut failures = Failures::default();
+    let is_dead = |label: &str| owner::is_on(label, network) && !valid.iter().any(|valid| valid == label);
+    let dead = failures.keep(nft::list(&mut socket, is_dead)).unwrap_or_default();
+    let (pods, others): (Vec<Owned>, Vec<Owned>) = dead.into_iter().partition(Owned::is_pod);
+    failures.keep(nft::delete(&mut socket, &pods, None));
+    failures.keep(close(&mut socket, &conf, others, None));
+    failures.keep(nft::delete_unused_bridges(&mut socket));
+    failures.into_result()
+}
+
+/// STATUS: checks that the backend is available.
+///
+/// # Errors
+/// Code 50 if it is not, or the error of an invalid configuration.
+pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
+    match conf.backend {
+        Backend::Iptables => {
+            iptables::available(IpFamily::V4).map_err(|error| unavailable(error.to_string()))
+        }
+        Backend::Firewalld => {
+            let is_running = Firewalld::connect().map_err(|error| unavailable(error.msg))?.is_running();
+            if is_running { Ok(()) } else { Err(unavailable("firewalld does not run".to_owned())) }
+        }
+        Backend::Nftables | Backend::Automatic => {
+            let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
+            let error = match probe(&mut socket, Family::Inet) {
+                Ok(()) => return Ok(()),
+                // The automatic choice needs one of them.
+                Err(_) if conf.backend == Backend::Automatic && iptables::available(IpFamily::V4).is_ok() => {
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            Err(unavailable(format!("the kernel does not support nf_tables for inet: {error}")))
+        }
+    }
+}
