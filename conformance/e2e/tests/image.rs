@@ -25,7 +25,7 @@ fn the_image_installs_and_goes_back() {
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}},
             {"type": "portmap", "capabilities": {"portMappings": true}}]});
     let node = Node::new().unwrap();
-    let podman = Podman::start(&node, folder.path(), &network).unwrap();
+    let podman = Podman::start(&node, folder.path(), Some(&network)).unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Containerfile");
     let context = bin_dir().unwrap();
     podman

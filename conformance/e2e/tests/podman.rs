@@ -23,7 +23,7 @@ fn podman_adds_and_deletes_containers(plugins: &Path) -> anyhow::Result<()> {
     let node = Node::new()?;
     let client = node.outside_client("192.0.2.0/24")?;
     let before = Snapshot::take(&node)?;
-    let podman = Podman::start(&node, plugins, &network)?;
+    let podman = Podman::start(&node, plugins, Some(&network))?;
 
     podman.run("one", &["--publish", &format!("{}:{}", PORTS.0, PORTS.1)])?;
     let addresses = ["--ip", "10.1.0.77", "--mac-address", "92:d0:c6:0a:29:33"];
@@ -57,4 +57,30 @@ fn the_go_plugins_under_podman() {
 #[test]
 fn our_plugins_under_podman() {
     podman_adds_and_deletes_containers(&bin_dir().unwrap()).unwrap();
+}
+
+/// `bridge`, `portmap`, `firewall` and `tuning`, as podman configures them, on a node that drops forwarded packets.
+#[test]
+fn podmans_own_network_needs_no_other_plugins() -> anyhow::Result<()> {
+    let node = Node::new()?;
+    let client = node.outside_client("192.0.2.0/24")?;
+    node.tool("iptables", &["--policy", "FORWARD", "DROP"])?;
+    let podman = Podman::start(&node, &bin_dir()?, None)?;
+    let network = podman.podman(&["network", "inspect", "podman"])?;
+    assert!(network.contains("10.88.0.0/16"), "{network}");
+    // The first container makes what all containers share.
+    podman.run("first", &[])?;
+    podman.podman(&["rm", "--force", "--time", "0", "first"])?;
+    let before = Snapshot::take(&node)?;
+
+    podman.run("one", &["--publish", &format!("{}:{}", PORTS.0, PORTS.1)])?;
+    podman.run("two", &[])?;
+    podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
+    answered(&client, client.node_address())?;
+    podman.sh("two", "ping -c 1 -W 5 10.88.0.3")?;
+    podman.sh("two", &format!("ping -c 1 -W 5 {}", client.address()))?;
+
+    podman.podman(&["rm", "--force", "--time", "0", "one", "two"])?;
+    closed(&client, client.node_address())?;
+    assert_nothing_left(&node, &before, &["cni-podman0"], &[])
 }

@@ -39,7 +39,7 @@ impl<'n> Containerd<'n> {
     pub fn start(node: &'n Node, plugins: &Path, network: &Value) -> anyhow::Result<Containerd<'n>> {
         require_tools(&TOOLS)?;
         node.write_file(CONFIG, &config())?;
-        let host = Host::start(node, plugins, network, &["containerd", "--config", CONFIG])?;
+        let host = Host::start(node, plugins, Some(network), &["containerd", "--config", CONFIG])?;
         let mut containerd = Containerd { host };
         let answers = |host: &mut Host<'_>| host.run(&mut ctr(host, &["version"])).is_ok();
         containerd.host.wait_until("an answer from containerd", answers)?;

@@ -19,7 +19,7 @@ pub(super) const ROOTFS: &str = "/run/containers/rootfs";
 /// Standard output and standard error of the first process.
 const LOG: &str = "/run/containers/log";
 
-/// A node with control groups, with plugins and one network in the usual folders, and with a PID namespace.
+/// A node with control groups, with plugins and at most one network in the usual folders, and with a PID namespace.
 /// When the first process of that namespace ends, the kernel kills all others, shims and containers too, even
 /// if the test is killed.
 #[derive(Debug)]
@@ -39,12 +39,14 @@ impl<'n> Host<'n> {
     pub(super) fn start(
         node: &'n Node,
         plugins: &Path,
-        network: &Value,
+        network: Option<&Value>,
         command: &[&str],
     ) -> anyhow::Result<Host<'n>> {
         let plugins = plugins.to_str().context("the path of the plugin folder is not UTF-8")?;
         node.tool("sh", &["-c", SET_UP, "sh", plugins]).context("prepare the node for containers")?;
-        node.write_file("/etc/cni/net.d/10-test.conflist", &network.to_string())?;
+        if let Some(network) = network {
+            node.write_file("/etc/cni/net.d/10-test.conflist", &network.to_string())?;
+        }
 
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--kill-child", "--mount", "--propagation", "unchanged"]);

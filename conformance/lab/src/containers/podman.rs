@@ -12,7 +12,7 @@ const CONFIG: &str = "/run/containers/containers.conf";
 const STORAGE: &str = "/run/containers/storage.conf";
 const TOOLS: [(&str, &str); 2] = [("podman", "podman"), ("sleep", "coreutils")];
 
-/// A podman with one network; it writes only to the private `/run` of a node. All its processes end with this
+/// A podman; it writes only to the private `/run` of a node. All its processes end with this
 /// value, even if the test is killed.
 #[derive(Debug)]
 pub struct Podman<'n> {
@@ -20,12 +20,14 @@ pub struct Podman<'n> {
 }
 
 impl<'n> Podman<'n> {
-    /// Prepares podman with the plugins in a folder and with one network.
-    pub fn start(node: &'n Node, plugins: &Path, network: &Value) -> anyhow::Result<Podman<'n>> {
+    /// Prepares podman with the plugins in a folder and with one network, which is named `pods`. Without one, podman
+    /// makes its default network by itself.
+    pub fn start(node: &'n Node, plugins: &Path, network: Option<&Value>) -> anyhow::Result<Podman<'n>> {
         require_tools(&TOOLS)?;
         // podman has no daemon, but the PID namespace needs a first process.
         let host = Host::start(node, plugins, network, &["sleep", "infinity"])?;
-        node.write_file(CONFIG, CONTAINERS_CONF)?;
+        let default_network = if network.is_some() { "pods" } else { "podman" };
+        node.write_file(CONFIG, &CONTAINERS_CONF.replace("DEFAULT_NETWORK", default_network))?;
         node.write_file(STORAGE, STORAGE_CONF)?;
         Ok(Podman { host })
     }
@@ -64,7 +66,7 @@ const CONTAINERS_CONF: &str = r#"
 network_backend = "cni"
 cni_plugin_dirs = ["/opt/cni/bin"]
 network_config_dir = "/etc/cni/net.d"
-default_network = "pods"
+default_network = "DEFAULT_NETWORK"
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
