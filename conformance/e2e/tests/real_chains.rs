@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use cni_lab::testing::iptables::variant;
-use cni_lab::testing::{ask, ips_of, serve, silent};
+use cni_lab::testing::{Firewalld, ask, ips_of, serve, silent};
 use cni_lab::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
@@ -14,19 +14,20 @@ use serde_json::{Value, json};
 const CONTAINER_PORT: u16 = 80;
 const HOST_PORT: u16 = 8080;
 
-/// What drops forwarded packets on a node. The node's `iptables` is the same variant.
+/// What drops forwarded packets on a node. With `IptablesLegacy` the node's `iptables` is that variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Dropper {
     Nobody,
     IptablesNft,
     IptablesLegacy,
+    Firewalld,
 }
 
 /// The lists that a container manager uses for each container.
 struct Chain {
     who: &'static str,
-    /// Whether the chain opens a `FORWARD` that drops. A chain without `firewall` does not.
-    opens_forward: bool,
+    /// Whether the chain opens a firewall that drops. A chain without `firewall` does not.
+    opens_firewall: bool,
     /// Whether the manager attaches `lo` by [`LOOPBACK`] first.
     loopback: bool,
     /// The list that makes `eth0`.
@@ -38,7 +39,7 @@ const LOOPBACK: &str = r#"{"cniVersion": "1.0.0", "name": "loopback", "plugins":
 const CHAINS: [Chain; 8] = [
     Chain {
         who: "nerdctl, default network",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: false,
         list: r#"{"cniVersion": "1.0.0", "name": "bridge", "nerdctlID": "17f29b073143", "nerdctlLabels": {}, "plugins": [
             {"type": "bridge", "bridge": "nerdctl0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
@@ -50,7 +51,7 @@ const CHAINS: [Chain; 8] = [
     },
     Chain {
         who: "podman, network create --opt isolate=true --ipv6",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: false,
         list: r#"{"cniVersion": "0.4.0", "name": "web",
             "args": {"podman_labels": {"app": "web"}, "podman_options": {"isolate": "true"}}, "plugins": [
@@ -65,7 +66,7 @@ const CHAINS: [Chain; 8] = [
     },
     Chain {
         who: "minikube, bridge",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: false,
         list: r#"{"cniVersion": "0.4.0", "name": "bridge", "plugins": [
             {"type": "bridge", "bridge": "bridge", "addIf": "true", "isDefaultGateway": true, "forceAddress": false,
@@ -75,7 +76,7 @@ const CHAINS: [Chain; 8] = [
     },
     Chain {
         who: "Nomad, bridge",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: false,
         list: r#"{"cniVersion": "0.4.0", "name": "nomad", "plugins": [
             {"type": "loopback"},
@@ -84,12 +85,12 @@ const CHAINS: [Chain; 8] = [
                 "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
                     "ranges": [[{"subnet": "172.26.64.0/20"}], [{"subnet": "fd00:a110:c8::/120"}]]}},
             {"type": "firewall", "backend": "iptables", "iptablesAdminChainName": "NOMAD-ADMIN"},
-            {"type": "firewall", "backend": "ip6tables", "iptablesAdminChainName": "NOMAD-ADMIN"},
+            {"type": "firewall", "backend": "ip6tables"},
             {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}]}"#,
     },
     Chain {
         who: "kind",
-        opens_forward: false,
+        opens_firewall: false,
         loopback: true,
         list: r#"{"cniVersion": "0.3.1", "name": "kindnet", "plugins": [
             {"type": "ptp", "ipMasq": false, "mtu": 1500,
@@ -101,7 +102,7 @@ const CHAINS: [Chain; 8] = [
     // The third plugin would be tc-redirect-tap, an external one.
     Chain {
         who: "Firecracker",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: false,
         list: r#"{"cniVersion": "0.4.0", "name": "fcnet", "plugins": [
             {"type": "ptp", "ipMasq": true,
@@ -110,7 +111,7 @@ const CHAINS: [Chain; 8] = [
     },
     Chain {
         who: "critest",
-        opens_forward: true,
+        opens_firewall: true,
         loopback: true,
         list: r#"{"cniVersion": "1.0.0", "name": "containerd-net", "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "promiscMode": true,
@@ -122,7 +123,7 @@ const CHAINS: [Chain; 8] = [
     },
     Chain {
         who: "CRI-O",
-        opens_forward: false,
+        opens_firewall: false,
         loopback: true,
         list: r#"{"cniVersion": "1.0.0", "name": "crio", "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
@@ -228,7 +229,13 @@ fn run(chain: &Chain, dropper: Dropper) {
     let node = Node::new().unwrap();
     let outside = ["192.0.2.0/24", "2001:db8::/64"].map(|subnet| node.outside_client(subnet).unwrap());
     let programs = variant(if dropper == Dropper::IptablesLegacy { "legacy" } else { "nft" });
-    if dropper != Dropper::Nobody {
+    let _firewalld = (dropper == Dropper::Firewalld).then(|| Firewalld::start(&node));
+    if dropper == Dropper::Firewalld {
+        // Behind firewalld and with bridge-nf, containers of a promiscuous bridge, such as critest's, do not reach the
+        // outside over IPv6.
+        node.write_file("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0").unwrap();
+    }
+    if matches!(dropper, Dropper::IptablesNft | Dropper::IptablesLegacy) {
         let drop = |program| format!("{}/{program} --policy FORWARD DROP", programs.path().display());
         node.sh(&format!("{} && {}", drop("iptables"), drop("ip6tables"))).unwrap();
     }
@@ -253,7 +260,7 @@ fn run(chain: &Chain, dropper: Dropper) {
     let (node_before, pod_before) = (world.snapshot(), Snapshot::take(&pods[0]).unwrap());
 
     let [one, two] = pods.map(|pod| world.attach(pod));
-    world.traffic(&one, &two, chain.opens_forward || dropper == Dropper::Nobody);
+    world.traffic(&one, &two, chain.opens_firewall || dropper == Dropper::Nobody);
     world.detach(&one);
     world.detach(&two);
     for client in &world.outside {
@@ -279,4 +286,9 @@ fn iptables_nft_drops() {
 #[test]
 fn iptables_legacy_drops() {
     CHAINS.iter().for_each(|chain| run(chain, Dropper::IptablesLegacy));
+}
+
+#[test]
+fn firewalld_drops() {
+    CHAINS.iter().for_each(|chain| run(chain, Dropper::Firewalld));
 }
