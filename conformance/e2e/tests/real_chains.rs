@@ -232,7 +232,7 @@ fn run(chain: &Chain, dropper: Dropper) {
     let _firewalld = (dropper == Dropper::Firewalld).then(|| Firewalld::start(&node));
     if dropper == Dropper::Firewalld {
         // Behind firewalld and with bridge-nf, containers of a promiscuous bridge, such as critest's, do not reach the
-        // outside over IPv6.
+        // outside over IPv6. The reference's containers do not either.
         node.write_file("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0").unwrap();
     }
     if matches!(dropper, Dropper::IptablesNft | Dropper::IptablesLegacy) {
