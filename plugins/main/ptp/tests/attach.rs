@@ -29,7 +29,7 @@ fn all_versions() {
                 (&json!(1), &json!(1))
             );
         }
-        pod.sh("ping -c 1 -W 2 10.1.2.1 && ping -6 -c 1 -W 2 fd00:1::1").unwrap();
+        pod.sh("ping -c 1 -w 30 10.1.2.1 && ping -6 -c 1 -w 30 fd00:1::1").unwrap();
         if has_check(version) {
             ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
         }
@@ -103,9 +103,9 @@ fn pods_reach_each_other_and_addresses_need_no_subnet() {
         ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
     }
     for target in ["10.1.2.3", "10.1.2.13", "10.9.0.3"] {
-        pods[0].sh(&format!("ping -c 1 -W 2 {target}")).unwrap();
+        pods[0].sh(&format!("ping -c 1 -w 30 {target}")).unwrap();
     }
-    pods[0].sh("ping -c 1 -W 2 -I 10.9.0.2 10.9.0.3").unwrap();
+    pods[0].sh("ping -c 1 -w 30 -I 10.9.0.2 10.9.0.3").unwrap();
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_link_type_that_the_kernel_lacks() {
     let conf = config("1.0.0", &json!({"linkType": "netkit", "ipMasq": true}));
     if has_netkit {
         let result = ctx.add(&pod.attachment("eth0"), &conf);
-        pod.sh("ping -c 1 -W 2 10.1.2.1 && ping -6 -c 1 -W 2 fd00:1::1").unwrap();
+        pod.sh("ping -c 1 -w 30 10.1.2.1 && ping -6 -c 1 -w 30 fd00:1::1").unwrap();
         ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
         ctx.del(&pod.attachment("eth0"), &conf);
     } else {

@@ -103,7 +103,7 @@ fn sixteen_calls_at_once() {
             if verb == "ADD" { drop(output.result()) } else { output.ok() }
         }
         if verb == "ADD" {
-            pods[0].sh("for n in 3 9 17; do ping -c 1 -W 2 10.1.2.$n || exit 1; done").unwrap();
+            pods[0].sh("for n in 3 9 17; do ping -c 1 -w 30 10.1.2.$n || exit 1; done").unwrap();
         }
     }
     assert_nothing_left(&ctx, &before, "16 calls");
