@@ -49,7 +49,7 @@ fn judged_saying(dir: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
 const VERSIONS: [&str; 4] = ["0.2.0", "0.4.0", "1.0.0", "1.1.0"];
 
 /// The reference is slow, and its deviations depend on the layout at most.
-const REFERENCE_VERSIONS: [&str; 3] = ["0.2.0", "0.4.0", "1.0.0"];
+const REFERENCE_VERSIONS: [&str; 4] = ["0.2.0", "0.3.1", "0.4.0", "1.0.0"];
 
 fn with_versions<'a>(versions: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     versions.iter().flat_map(|version| ["--cni-version", version]).chain(more.iter().copied()).collect()
