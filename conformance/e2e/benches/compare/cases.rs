@@ -1,11 +1,14 @@
-//! The cases of the comparison. A new plugin needs a function for its configuration and an entry in [`all`].
+//! The cases of the comparison. A new plugin needs a function for its configuration and an entry in [`all`] or, if one
+//! configuration is enough, in [`folder::all`].
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::slice;
 use std::time::Duration;
 
+use cni_lab::{Node, Place as _};
 use serde_json::{Value, json};
 
+use crate::folder;
 use crate::side::Side;
 
 /// Includes VERSION, which does nothing else than start the program.
@@ -35,7 +38,11 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
     /// Programs that the plugins call.
-    delegates: &'static [&'static str],
+    pub(crate) delegates: &'static [&'static str],
+    /// A shell command that prepares the node for one side.
+    pub(crate) setup: fn(&Side) -> String,
+    /// A type of link, as in `ip link add type`, that the kernel must have.
+    pub(crate) kind: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
     /// How many reservations host-local's store already has.
     pub(crate) reservations: u32,
@@ -51,11 +58,13 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn new(name: impl Into<String>, steps: Vec<Step>) -> Case {
+    pub(crate) fn new(name: impl Into<String>, steps: Vec<Step>) -> Case {
         Case {
             name: name.into(),
             steps,
             delegates: &[],
+            setup: |_| "true".to_owned(),
+            kind: None,
             verbs: VERBS,
             reservations: 0,
             host_ports: 0,
@@ -65,19 +74,37 @@ impl Case {
         }
     }
 
-    /// The first program that one of the sides does not have.
-    pub(crate) fn missing(&self, sides: &[Side]) -> Option<PathBuf> {
+    /// The same with a bridge or another interface that asks host-local for addresses, and pods that live for a while.
+    pub(crate) fn with_addresses(name: impl Into<String>, steps: Vec<Step>) -> Case {
+        Case { delegates: &["host-local"], life: LIFE, ..Case::new(name, steps) }
+    }
+
+    /// What the case needs and does not find: the first program that one of the sides does not have, or the type of
+    /// link.
+    pub(crate) fn missing(&self, sides: &[Side]) -> anyhow::Result<Option<String>> {
         let programs = || self.steps.iter().map(|step| step.program).chain(self.delegates.iter().copied());
         let mut files = sides.iter().flat_map(|side| programs().map(|program| side.dir.join(program)));
-        files.find(|file| !file.is_file())
+        if let Some(file) = files.find(|file| !file.is_file()) {
+            return Ok(Some(format!("no {}", file.display())));
+        }
+        let Some(kind) = self.kind else { return Ok(None) };
+        let more = match kind {
+            "vlan" => "id 7",
+            "vrf" => "table 77",
+            _ => "",
+        };
+        let probe =
+            format!("ip link add parent type veth; ip link add link parent name probe type {kind} {more}");
+        let works = Node::new()?.sh(&probe).is_ok();
+        Ok((!works).then(|| format!("this kernel has no link type {kind}")))
     }
 }
 
-const fn measured(program: &'static str, config: fn(&Side) -> Value) -> Step {
+pub(crate) const fn measured(program: &'static str, config: fn(&Side) -> Value) -> Step {
     Step { program, config, measured: true, checks: true }
 }
 
-const fn unmeasured(program: &'static str, config: fn(&Side) -> Value) -> Step {
+pub(crate) const fn unmeasured(program: &'static str, config: fn(&Side) -> Value) -> Step {
     Step { program, config, measured: false, checks: true }
 }
 
@@ -87,8 +114,6 @@ const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
 
 /// All cases.
 pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
-    let bridged =
-        |name: &str, steps| Case { delegates: &["host-local"], life: LIFE, ..Case::new(name, steps) };
     let mut cases = vec![Case {
         verbs: ALL,
         lo_is_up: false,
@@ -105,29 +130,29 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         Case {
             verbs: ALL,
             beside_kernel: true,
-            ..bridged("bridge + host-local", vec![measured("bridge", bridge)])
+            ..Case::with_addresses("bridge + host-local", vec![measured("bridge", bridge)])
         },
-        bridged(
+        Case::with_addresses(
             "bridge + host-local, ipMasq (Go: by iptables)",
             vec![measured("bridge", masquerading_bridge)],
         ),
         Case {
             verbs: WITHOUT_CHECK,
-            ..bridged("portmap", vec![unmeasured("bridge", masquerading_bridge), PORTMAP])
+            ..Case::with_addresses("portmap", vec![unmeasured("bridge", masquerading_bridge), PORTMAP])
         },
         Case {
             verbs: WITHOUT_CHECK,
             host_ports: 1000,
-            ..bridged(
+            ..Case::with_addresses(
                 "portmap, 1,000 host ports of others",
                 vec![unmeasured("bridge", masquerading_bridge), PORTMAP],
             )
         },
-        bridged(
+        Case::with_addresses(
             "bandwidth",
             vec![unmeasured("bridge", masquerading_bridge), measured("bandwidth", bandwidth)],
         ),
-        bridged("chain", chain(sides)),
+        Case::with_addresses("chain", chain(sides)),
     ]);
     // The name lists the plugins, which depend on what all sides have.
     if let Some(chain) = cases.last_mut() {
@@ -137,6 +162,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         });
         chain.name = format!("chain: {}", programs.copied().collect::<Vec<_>>().join(", "));
     }
+    cases.extend(folder::all());
     cases
 }
 
@@ -152,7 +178,7 @@ fn loopback(_: &Side) -> Value {
     json!({"type": "loopback"})
 }
 
-fn ipam(side: &Side) -> Value {
+pub(crate) fn ipam(side: &Side) -> Value {
     json!({
         "type": "host-local",
         "dataDir": side.data_dir(),
@@ -164,7 +190,7 @@ fn host_local(side: &Side) -> Value {
     json!({"type": "bridge", "ipam": ipam(side)})
 }
 
-fn bridge(side: &Side) -> Value {
+pub(crate) fn bridge(side: &Side) -> Value {
     json!({"type": "bridge", "bridge": side.bridge(), "isGateway": true, "ipam": ipam(side)})
 }
 

@@ -9,6 +9,7 @@
 mod cases;
 mod chain;
 mod empty;
+mod folder;
 mod kernel;
 mod memory;
 mod process;
@@ -81,8 +82,8 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     }
     let runner = Runner { sides: &sides, empty: empty.as_ref().ok(), iterations: cli.iterations };
     for case in cases::all(&sides).into_iter().filter(|case| case.name.contains(&cli.filter)) {
-        if let Some(missing) = case.missing(&sides) {
-            report.note(format!("left out: {}: no {}", case.name, missing.display()));
+        if let Some(missing) = case.missing(&sides)? {
+            report.note(format!("left out: {}: {missing}", case.name));
             continue;
         }
         eprintln!("{} ...", case.name);

@@ -64,6 +64,7 @@ impl Runner<'_> {
         let node = Node::new()?;
         let mut attachments = Vec::new();
         for side in self.sides {
+            node.sh(&(case.setup)(side)).with_context(|| format!("prepare the node for {}", side.name))?;
             let pod = node.pod(&side.network())?;
             if case.lo_is_up {
                 pod.sh("ip link set lo up")?;

@@ -29,6 +29,11 @@ impl Side {
         format!("cni-{}", self.name)
     }
 
+    /// A link of the node for plugins that need one: a parent, or a device that moves into the pod.
+    pub(crate) fn device(&self) -> String {
+        format!("nic-{}", self.name)
+    }
+
     /// The first two numbers of every address.
     pub(crate) fn net16(&self) -> String {
         format!("10.{}", self.number)
