@@ -162,6 +162,12 @@ fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     failures.into_result()
 }
 
+/// Whether the link is the host's end that ADD has made for the attachment: kind, name and MAC address.
+pub fn is_of(link: &Link, attachment: &Attachment<'_>) -> bool {
+    let is_pair = [KIND, NETKIT].contains(&link.kind.as_str());
+    is_pair && host_ends(attachment).any(|end| end.name == link.name && end.mac == link.mac)
+}
+
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.
 pub fn host_end(socket: &mut Socket, netns: &Netns, link: &Link) -> Result<Option<Link>, CniError> {
     let Some(index) = link.peer else { return Ok(None) };

@@ -227,7 +227,7 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
 
 /// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
 /// success.
-fn remove_sources(conf: &Conf, owned: &[Owned]) {
+pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
     let may_be_theirs = matches!(conf.backend, Backend::Firewalld | Backend::Automatic);
     let zone_of = |owned: &Owned| {
         let unknown = || (may_be_theirs && owned.labels().next().is_none()).then(|| conf.zone.clone());

@@ -196,6 +196,45 @@ fn remove(path: &Path) -> Result<(), CniError> {
     }
 }
 
+/// A file in the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its path.
+    pub path: PathBuf,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+    /// The network; `None` in a file of the reference.
+    pub network: Option<String>,
+}
+
+/// Lists the backup files of all networks. A missing folder has none.
+pub fn list(data_dir: &Path) -> Vec<Listed> {
+    let entries = fs::read_dir(data_dir).into_iter().flatten().flatten();
+    let read = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        // A container ID may contain underscores too, but interface names rarely do.
+        let (container_id, ifname) = name.strip_suffix(EXTENSION)?.rsplit_once('_')?;
+        let wire = Wire::read(&fs::read(entry.path()).ok()?)?;
+        Some(Listed {
+            path: entry.path(),
+            container_id: container_id.to_owned(),
+            ifname: ifname.to_owned(),
+            network: Some(wire.network).filter(|network| !network.is_empty()),
+        })
+    };
+    entries.filter_map(read).collect()
+}
+
+/// Removes a backup file, if it exists.
+///
+/// # Errors
+/// Code 5 if it cannot be removed.
+pub fn remove_file(file: &Listed) -> Result<(), CniError> {
+    remove(&file.path)
+}
+
 /// Removes the files of the network's attachments that are not valid. All networks share the folder, and files of the
 /// reference do not name their network, so those stay.
 ///
@@ -294,6 +333,11 @@ mod tests {
             fs::write(BackupFile::new(dir.path(), &attachment).draft, "").unwrap();
         }
         fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
+        let mut listed: Vec<_> = list(dir.path()).into_iter().map(|f| (f.container_id, f.ifname, f.network)).collect();
+        listed.sort();
+        let listed: Vec<_> = listed.iter().map(|(id, ifname, net)| (&**id, &**ifname, net.as_deref())).collect();
+        let [one, two] = ["one", "two"].map(|id| (id, "eth0", Some("net")));
+        assert_eq!(listed, [("go", "eth0", None), one, ("three", "eth0", Some("other")), two]);
         let valid = [ValidAttachment { container_id: "two".to_owned(), ifname: "eth0".to_owned() }];
         collect(dir.path(), "net", &valid).unwrap();
         let mut left: Vec<_> = fs::read_dir(dir.path())

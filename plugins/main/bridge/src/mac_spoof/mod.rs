@@ -124,6 +124,34 @@ pub fn gc(
     Ok(())
 }
 
+/// All attachments that have rules: their chains, the port, and the comment, which names container and interface.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the chain.
+pub fn list(socket: &mut Socket) -> Result<Vec<(Chains, String, Option<String>)>, CniError> {
+    let jumps = rules(socket, TABLE, PREROUTING).context(|| "list rules against MAC spoofing")?;
+    let of = |rule: &Rule| jump_of(rule).map(|(chains, port)| (chains, port, rule.comment.clone()));
+    Ok(jumps.iter().filter_map(of).collect())
+}
+
+/// Removes chains and the rules that jump to them, if `is_dead` says so. ADD replaces chains that it finds, by one batch.
+///
+/// # Errors
+/// Code 999 if the kernel refuses the batch.
+pub fn remove_if(
+    socket: &mut Socket,
+    own: &Chains,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let removed = retry(ATTEMPTS, Error::is_conflict, || {
+        if !is_dead() {
+            return Ok(false);
+        }
+        delete_chains(socket, own).map(|()| true)
+    });
+    removed.context(|| "remove rules against MAC spoofing")
+}
+
 /// The chains to which a rule of the base chain jumps, and the port.
 fn jump_of(rule: &Rule) -> Option<(Chains, String)> {
     Some((Chains::from_name(&rule.jump_target()?)?, input_interface_of(&rule.effect()?)?))

@@ -2,11 +2,12 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Expr, Generation, generation, rules};
+use ferrule_kernel::nftables::{Batch, Expr, Generation, elements, generation, rules};
 
 use crate::plan::HostPort;
 
-use super::layout::{NETWORKS, TABLE};
+use super::layout::{NETWORKS, OWNERS, TABLE};
+use super::owner_metadata::{Sandbox, sandbox};
 use super::{change, list};
 
 /// The host ports of one owner.
@@ -56,6 +57,16 @@ pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<Owned
         }
     }
     Ok((generation, all))
+}
+
+/// The labels of all owners, and the state of their network namespaces.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the set.
+pub fn sandboxes(socket: &mut Socket) -> Result<Vec<(String, Sandbox)>, CniError> {
+    let found = elements(socket, TABLE, OWNERS).context(|| format!("list table {TABLE}"))?;
+    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Sandbox::Unknown, sandbox);
+    Ok(found.into_iter().filter_map(|owner| Some((owner.comment?, state(&owner.metadata)))).collect())
 }
 
 /// Adds the deletion of these owners and their host ports to the batch; with `all`, which means that there are

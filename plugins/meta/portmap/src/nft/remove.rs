@@ -38,6 +38,23 @@ pub fn delete(
     })
 }
 
+/// Removes the owner with this label and its host ports, if `is_dead` says so; returns the host ports. `is_dead` is asked
+/// at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
+///
+/// # Errors
+/// As [`delete`].
+pub fn delete_if(
+    socket: &mut Socket,
+    label: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<Vec<HostPort>, CniError> {
+    remove(socket, |socket| {
+        let found = list::dnat_elements(socket, |other| other == label)?;
+        let owners: Vec<String> = list::owner(socket, label)?.map(|_| label.to_owned()).into_iter().collect();
+        Ok(if is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
+    })
+}
+
 /// Removes the host ports of the network's attachments that are not valid, and returns them.
 ///
 /// # Errors
@@ -67,7 +84,7 @@ struct ToRemove {
 
 fn remove(
     socket: &mut Socket,
-    find: impl Fn(&mut Socket) -> Result<ToRemove, Error>,
+    mut find: impl FnMut(&mut Socket) -> Result<ToRemove, Error>,
 ) -> Result<Vec<HostPort>, CniError> {
     repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
