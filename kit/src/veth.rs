@@ -162,10 +162,9 @@ fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     failures.into_result()
 }
 
-/// Whether the link is the host's end that ADD has made for the attachment: kind, name and MAC address.
-pub fn is_of(link: &Link, attachment: &Attachment<'_>) -> bool {
-    let is_pair = [KIND, NETKIT].contains(&link.kind.as_str());
-    is_pair && host_ends(attachment).any(|end| end.name == link.name && end.mac == link.mac)
+/// Name and MAC address that ADD may have given to the host's end of the attachment.
+pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)> + use<> {
+    host_ends(attachment).map(|end| (end.name, end.mac))
 }
 
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.

@@ -57,7 +57,11 @@ pub fn list(socket: &mut Socket) -> Result<Vec<Masqueraded>, CniError> {
 ///
 /// # Errors
 /// The kernel's error.
-pub fn remove(socket: &mut Socket, comment: &str, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
+pub fn remove(
+    socket: &mut Socket,
+    comment: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
     nft::delete_if(socket, comment, is_dead).context(|| "remove masquerade rules")
 }
 

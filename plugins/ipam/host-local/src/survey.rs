@@ -100,7 +100,8 @@ mod tests {
         assert!(!release(dir.path(), "net", ips[0], one, &mut || panic!("asked again")).unwrap());
         assert_eq!(list(dir.path(), "net").unwrap().len(), 2);
         let owner = |container_id| Owner { container_id, ifname: "eth0" };
-        let held = |container_id| Reservations::new(&store, &index).held_by(&owner(container_id)).unwrap().len();
+        let held =
+            |container_id| Reservations::new(&store, &index).held_by(&owner(container_id)).unwrap().len();
         assert_eq!((held("one"), held("two")), (0, 1));
         assert!(list(dir.path(), "none").unwrap().is_empty());
     }

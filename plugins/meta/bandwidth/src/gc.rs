@@ -38,7 +38,11 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 ///
 /// # Errors
 /// The kernel's error.
-pub fn remove_if(socket: &mut Socket, ifb: &Link, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
+pub fn remove_if(
+    socket: &mut Socket,
+    ifb: &Link,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
     let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("look up {:?}", ifb.name))?;
     let same = found.filter(|link| (&link.name, &link.alias) == (&ifb.name, &ifb.alias));
     let unused = match same {

@@ -333,9 +333,11 @@ mod tests {
             fs::write(BackupFile::new(dir.path(), &attachment).draft, "").unwrap();
         }
         fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
-        let mut listed: Vec<_> = list(dir.path()).into_iter().map(|f| (f.container_id, f.ifname, f.network)).collect();
+        let mut listed: Vec<_> =
+            list(dir.path()).into_iter().map(|f| (f.container_id, f.ifname, f.network)).collect();
         listed.sort();
-        let listed: Vec<_> = listed.iter().map(|(id, ifname, net)| (&**id, &**ifname, net.as_deref())).collect();
+        let listed: Vec<_> =
+            listed.iter().map(|(id, ifname, net)| (&**id, &**ifname, net.as_deref())).collect();
         let [one, two] = ["one", "two"].map(|id| (id, "eth0", Some("net")));
         assert_eq!(listed, [("go", "eth0", None), one, ("three", "eth0", Some("other")), two]);
         let valid = [ValidAttachment { container_id: "two".to_owned(), ifname: "eth0".to_owned() }];

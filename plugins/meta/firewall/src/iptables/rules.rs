@@ -158,7 +158,10 @@ pub(super) fn removal(listing: &Listing, addresses: &[IpAddr]) -> Vec<String> {
 pub(super) fn sources(listing: &Listing) -> Vec<IpAddr> {
     let source = |rule: &Rule| -> Option<IpAddr> { rule.argument("-s")?.split('/').next()?.parse().ok() };
     let sources = listing.rules_of(FORWARD).filter_map(|rule| Some((rule, source(rule)?)));
-    sources.filter(|(rule, address)| of_address(*address).contains(rule)).map(|(_, address)| address).collect()
+    sources
+        .filter(|(rule, address)| of_address(*address).contains(rule))
+        .map(|(_, address)| address)
+        .collect()
 }
 
 /// Compares the listing with what the attachment needs.

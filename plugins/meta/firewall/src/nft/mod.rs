@@ -111,17 +111,21 @@ pub fn delete_if(
     owner: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    let outcome = retry(ATTEMPTS, |error: &Error| error.is_conflict() || error.is_outdated(), || {
-        let generation = generation(socket)?;
-        let mut batch = Batch::new();
-        for now in owners::look_up(socket, &[address])? {
-            now.delete_if(&mut batch, |label| label == owner);
-        }
-        if batch.is_empty() || !is_dead() {
-            return Ok(false);
-        }
-        batch.commit_at(socket, generation).map(|()| true)
-    });
+    let outcome = retry(
+        ATTEMPTS,
+        |error: &Error| error.is_conflict() || error.is_outdated(),
+        || {
+            let generation = generation(socket)?;
+            let mut batch = Batch::new();
+            for now in owners::look_up(socket, &[address])? {
+                now.delete_if(&mut batch, |label| label == owner);
+            }
+            if batch.is_empty() || !is_dead() {
+                return Ok(false);
+            }
+            batch.commit_at(socket, generation).map(|()| true)
+        },
+    );
     outcome.context(|| format!("remove {address} from table {TABLE}"))
 }
 

@@ -1,0 +1,300 @@
+//! Decides whether the owner of an object is alive. Pure: the evidence is collected before.
+//!
+//! An owner is dead only if everything that could keep it alive is known and absent. One sign of life is enough for all
+//! objects of the container, also on other networks. Without a decision an object is not a leak.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ferrule_kernel::netlink::Link;
+use ferrule_kit::veth;
+
+use crate::cache::{Cache, Entry};
+use crate::model::{Object, Owner};
+use crate::scene::{Process, Sandbox};
+
+/// What the node says about containers.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// libcni's cache.
+    pub cache: Cache,
+    /// The links of the node that may be a host's end, by name.
+    pub pairs: BTreeMap<String, Link>,
+    /// The processes of the node.
+    pub processes: Vec<Process>,
+    /// The live namespaces by inode number, each with a path and its addresses.
+    pub namespaces: BTreeMap<u64, (String, BTreeSet<IpAddr>)>,
+    /// The live namespaces whose addresses could not be read, because they have ended or for another reason.
+    pub unread: Vec<u64>,
+    /// Containers that an object itself proves to be alive, each with the proof.
+    pub present: BTreeMap<String, String>,
+}
+
+/// Whether an owner is alive, with the reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is, or may be soon.
+    Alive(String),
+    /// It is not; the proof.
+    Dead(String),
+    /// Not decided.
+    Unknown(String),
+}
+
+impl Evidence {
+    /// The host's end of an attachment: by the name that Ferrule derives, or by its result.
+    pub fn host_end(&self, owner: &Owner) -> Option<&Link> {
+        let has = |name: &str, mac: &str| self.pairs.get(name).filter(|link| link.mac.to_string() == mac);
+        let cached = self.cache.entries.iter().filter(|entry| entry.owner == *owner);
+        let derived = owner.attachment().into_iter().flat_map(|attachment| veth::names(&attachment));
+        derived
+            .filter_map(|(name, mac)| self.pairs.get(&name).filter(|link| link.mac == mac))
+            .next()
+            .or_else(|| cached.flat_map(|entry| &entry.host_links).find_map(|(name, mac)| has(name, mac)))
+    }
+
+    /// Whether the owner of an object is alive. `others` are the addresses of the container in other objects, and the
+    /// owners that these know.
+    pub fn judge(&self, object: &Object, owners: &[&Owner], others: &BTreeSet<IpAddr>) -> State {
+        if let Some(alive) = &object.alive {
+            return State::Alive(alive.clone());
+        }
+        if object.is_by_address
+            && let Some((path, address)) = self.any_holder(&object.addresses)
+        {
+            return State::Alive(format!("namespace {path} has {address}"));
+        }
+        let Some(container) = object.owner.container.as_deref() else { return self.judge_unnamed(object) };
+        let mut addresses = others.clone();
+        addresses.extend(&object.addresses);
+        self.judge_container(container, owners, addresses, object.dead.as_deref())
+    }
+
+    fn judge_container(
+        &self,
+        container: &str,
+        owners: &[&Owner],
+        mut addresses: BTreeSet<IpAddr>,
+        dead: Option<&str>,
+    ) -> State {
+        if let Some(proof) = self.present.get(container) {
+            return State::Alive(proof.clone());
+        }
+        let mut gone = Vec::new();
+        for entry in self.cache.of(container) {
+            match &entry.sandbox {
+                Sandbox::Live(_) => return State::Alive(format!("namespace {} exists", entry.netns)),
+                Sandbox::Gone(proof) => gone.push(proof.clone()),
+                Sandbox::Unknown => {
+                    return State::Unknown(format!("the state of namespace {:?} is not known", entry.netns));
+                }
+            }
+            addresses.extend(&entry.addresses);
+        }
+        let in_name = format!("-{container}-");
+        if let Some(file) = self.cache.unknown.iter().find(|file| file.contains(&in_name)) {
+            return State::Unknown(format!("the cached result {file} cannot be decoded"));
+        }
+        if let Some(process) = self.processes.iter().find(|process| process.names(container)) {
+            return State::Alive(format!("process {} ({}) works for it", process.pid, process.name));
+        }
+        let cached = self.cache.of(container).map(|entry| &entry.owner);
+        if let Some(link) = owners.iter().copied().chain(cached).find_map(|owner| self.host_end(owner)) {
+            return State::Alive(format!("its host link {} exists", link.name));
+        }
+        if let Some((path, address)) = self.holder(container, &addresses) {
+            return State::Alive(format!("namespace {path} has its address {address}"));
+        }
+        if let Some(inode) = self.unread.first() {
+            return State::Unknown(format!("network namespace {inode} cannot be read"));
+        }
+        if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
+            return State::Unknown("there is no folder of cached results".to_owned());
+        }
+        gone.dedup();
+        let mut proof: Vec<String> = dead.map(str::to_owned).into_iter().collect();
+        if gone.is_empty() {
+            proof.push("no cache entry".to_owned());
+        }
+        proof.extend(gone);
+        proof.push("no process works for it".to_owned());
+        proof.extend(self.no_holder(&addresses));
+        State::Dead(proof.join(", "))
+    }
+
+    /// For an object that names no container: its addresses decide, or what it says itself.
+    fn judge_unnamed(&self, object: &Object) -> State {
+        if let Some(process) = self.processes.iter().find(|process| process.container.is_some()) {
+            return State::Unknown(format!("process {} ({}) is a CNI plugin", process.pid, process.name));
+        }
+        if !self.cache.is_readable || !self.cache.unknown.is_empty() {
+            return State::Unknown("not all cached results can be read".to_owned());
+        }
+        if let Some(proof) = &object.dead {
+            return State::Dead(proof.clone());
+        }
+        let addresses: BTreeSet<IpAddr> = object.addresses.iter().copied().collect();
+        if addresses.is_empty() {
+            return State::Unknown("it names no container".to_owned());
+        }
+        let has_one = |entry: &&Entry| entry.addresses.iter().any(|address| addresses.contains(address));
+        if let Some(entry) = self.cache.entries.iter().find(has_one) {
+            return State::Unknown(format!("{} has the address", entry.file.display()));
+        }
+        if let Some((path, address)) = self.holder("", &addresses) {
+            return State::Alive(format!("namespace {path} has {address}"));
+        }
+        if let Some(inode) = self.unread.first() {
+            return State::Unknown(format!("network namespace {inode} cannot be read"));
+        }
+        let proof: Vec<String> = ["no cache entry has its address".to_owned()]
+            .into_iter()
+            .chain(self.no_holder(&addresses))
+            .collect();
+        State::Dead(proof.join(", "))
+    }
+
+    /// A live namespace that has one of the addresses, unless that is another container's by the cache.
+    fn holder(&self, container: &str, addresses: &BTreeSet<IpAddr>) -> Option<(&str, IpAddr)> {
+        self.namespaces.iter().find_map(|(inode, (path, has))| {
+            let is_anothers = |address: &IpAddr| {
+                self.cache.entries.iter().any(|entry| {
+                    entry.owner.container.as_deref() != Some(container)
+                        && entry.sandbox == Sandbox::Live(*inode)
+                        && entry.addresses.contains(address)
+                })
+            };
+            has.intersection(addresses)
+                .find(|address| !is_anothers(address))
+                .map(|address| (path.as_str(), *address))
+        })
+    }
+
+    /// A live namespace that has one of the addresses.
+    fn any_holder(&self, addresses: &[IpAddr]) -> Option<(&str, IpAddr)> {
+        self.namespaces.values().find_map(|(path, has)| {
+            addresses.iter().find(|address| has.contains(address)).map(|address| (path.as_str(), *address))
+        })
+    }
+
+    fn no_holder(&self, addresses: &BTreeSet<IpAddr>) -> Option<String> {
+        let all: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+        (!all.is_empty()).then(|| format!("no live namespace of it has {}", all.join(" or ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Kind, Maker};
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn owner() -> Owner {
+        Owner { ifname: Some("eth0".into()), ..Owner::container("c1").on("net") }
+    }
+
+    fn object(owner: Owner) -> Object {
+        let object = Object::new(Kind::Address, "10.1.0.2", "/f", owner, Maker::Ferrule);
+        Object { addresses: vec![ip("10.1.0.2")], ..object }
+    }
+
+    fn entry(container: &str, sandbox: Sandbox) -> Entry {
+        Entry {
+            owner: Owner { ifname: Some("eth0".into()), ..Owner::container(container).on("net") },
+            sandbox,
+            netns: "/run/netns/x".into(),
+            addresses: vec![ip("10.1.0.2")],
+            ..Entry::default()
+        }
+    }
+
+    fn readable() -> Evidence {
+        Evidence { cache: Cache { is_readable: true, ..Cache::default() }, ..Evidence::default() }
+    }
+
+    fn judge(evidence: &Evidence) -> State {
+        evidence.judge(&object(owner()), &[&owner()], &BTreeSet::new())
+    }
+
+    fn gone() -> Sandbox {
+        Sandbox::Gone("namespace /run/netns/x does not exist".into())
+    }
+
+    #[test]
+    fn without_any_sign_of_life_the_owner_is_dead() {
+        let proof = "no cache entry, no process works for it, no live namespace of it has 10.1.0.2";
+        assert_eq!(judge(&readable()), State::Dead(proof.to_owned()));
+        let mut evidence = readable();
+        evidence.cache.entries.push(entry("c1", gone()));
+        let State::Dead(proof) = judge(&evidence) else { panic!() };
+        assert!(proof.starts_with("namespace /run/netns/x does not exist, no process"), "{proof}");
+    }
+
+    /// Each sign alone saves the owner.
+    #[test]
+    fn one_sign_of_life_is_enough() {
+        let mut signs: Vec<Evidence> = (0..6).map(|_| readable()).collect();
+        signs[0].cache.entries = vec![entry("c1", gone()), entry("c1", Sandbox::Live(7))];
+        signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
+        signs[2].present.insert("c1".into(), "there".into());
+        signs[3].namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
+        let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
+        signs[4].pairs.insert(name.clone(), Link { name, mac, ..Link::default() });
+        let link = Link { name: "veth0".into(), ..Link::default() };
+        let cached =
+            Entry { host_links: vec![("veth0".into(), link.mac.to_string())], ..entry("c1", gone()) };
+        signs[5].cache.entries.push(cached);
+        signs[5].pairs.insert("veth0".into(), link);
+        for (number, evidence) in signs.iter().enumerate() {
+            assert!(matches!(judge(evidence), State::Alive(_)), "{number}: {:?}", judge(evidence));
+        }
+    }
+
+    #[test]
+    fn doubt_is_no_death() {
+        let mut doubts: Vec<Evidence> = (0..4).map(|_| readable()).collect();
+        doubts[0].cache.is_readable = false;
+        doubts[1].cache.unknown.push("net-c1-eth0".into());
+        doubts[2].cache.entries.push(entry("c1", Sandbox::Unknown));
+        doubts[3].unread.push(7);
+        for (number, evidence) in doubts.iter().enumerate() {
+            assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
+        }
+        // What is older than the boot needs no cache.
+        let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
+        let state = doubts[0].judge(&old, &[], &BTreeSet::new());
+        assert!(matches!(&state, State::Dead(proof) if proof.starts_with("made before")), "{state:?}");
+    }
+
+    #[test]
+    fn an_address_that_another_live_container_has_now_saves_nobody() {
+        let mut evidence = readable();
+        evidence.namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
+        evidence.cache.entries.push(entry("c2", Sandbox::Live(7)));
+        assert!(matches!(judge(&evidence), State::Dead(_)));
+        // But a rule that knows only the address serves the other container now.
+        let rule = Object { is_by_address: true, ..object(owner()) };
+        assert!(matches!(evidence.judge(&rule, &[], &BTreeSet::new()), State::Alive(_)));
+    }
+
+    #[test]
+    fn an_object_without_a_name_is_judged_by_its_addresses() {
+        let unnamed = object(Owner::default());
+        let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[], &BTreeSet::new());
+        assert!(matches!(judge(&readable()), State::Dead(_)));
+        let mut evidence = readable();
+        evidence.cache.entries.push(entry("c2", gone()));
+        assert!(matches!(judge(&evidence), State::Unknown(_)), "another leak names the owner");
+        let mut evidence = readable();
+        evidence.processes.push(Process { container: Some("c3".into()), ..Process::default() });
+        assert!(matches!(judge(&evidence), State::Unknown(_)), "an ADD runs");
+        let mut evidence = readable();
+        evidence.namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
+        assert!(matches!(judge(&evidence), State::Alive(_)));
+        let nothing = Object { addresses: Vec::new(), ..object(Owner::default()) };
+        assert!(matches!(readable().judge(&nothing, &[], &BTreeSet::new()), State::Unknown(_)));
+    }
+}

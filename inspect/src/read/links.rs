@@ -1,0 +1,154 @@
+//! Host ends of pairs, IFBs, and the limits on both.
+
+use std::collections::BTreeMap;
+
+use cni_common::spec::CniError;
+use ferrule_bandwidth::gc::{remove_if, used};
+use ferrule_bandwidth::owner::{self, Alias, is_ifb_name};
+use ferrule_kernel::netlink::link::Counters;
+use ferrule_kernel::netlink::qdisc::{Listed, ROOT};
+use ferrule_kernel::netlink::{Link, Mac, ifb};
+use ferrule_kit::veth;
+
+use super::Scene;
+use crate::model::{Kind, Maker, Object, Owner, Sockets};
+
+/// Lists the links of attachments.
+pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
+    let mut objects = Vec::new();
+    let (ours, theirs) = (derived(scene), cached(scene));
+    let shared: BTreeMap<String, &Owner> =
+        scene.attachments().map(|(owner, attachment)| (owner::shared_name(&attachment), owner)).collect();
+    let limits: BTreeMap<u32, &Listed> = scene
+        .qdiscs
+        .iter()
+        .filter(|qdisc| qdisc.parent == ROOT && qdisc.qdisc.tbf.is_some())
+        .map(|qdisc| (qdisc.link, qdisc))
+        .collect();
+    let mut in_use: Option<Vec<u32>> = None;
+    for (link, counters) in &scene.links {
+        let limit = limits.get(&link.index);
+        if link.kind == veth::KIND || link.kind == veth::NETKIT {
+            let key = (link.name.clone(), link.mac.to_string());
+            let (owner, maker) = match (ours.get(&key), theirs.get(&key)) {
+                (Some(owner), _) => ((*owner).clone(), Maker::Ferrule),
+                (None, Some(owner)) => ((*owner).clone(), Maker::Reference),
+                (None, None) => (Owner::default(), Maker::Either),
+            };
+            let mut object = host_end(scene, link, owner.clone(), maker);
+            object.facts.extend(passed(counters));
+            objects.push(object);
+            if let Some(limit) = limit {
+                let object = Object::new(
+                    Kind::Limit,
+                    format!("to container, on {}", link.name),
+                    place(link),
+                    owner,
+                    maker,
+                );
+                objects.push(Object { facts: shape(limit), ..object });
+            }
+        } else if link.kind == ifb::KIND && is_ifb_name(&link.name) {
+            let in_use = match &in_use {
+                Some(in_use) => in_use,
+                // The filters of all host ends; most nodes have no IFB.
+                None => in_use.insert(used(&mut sockets.route)?),
+            };
+            let mut object = of_ifb(link, &shared, in_use.contains(&link.index));
+            object.facts.extend(limit.map(|limit| shape(limit)).unwrap_or_default());
+            objects.push(object);
+        }
+    }
+    Ok(objects)
+}
+
+type Ends<'s> = BTreeMap<(String, String), &'s Owner>;
+
+/// The host ends that Ferrule may have made, by name and MAC address.
+fn derived(scene: &Scene) -> Ends<'_> {
+    let names = |(owner, attachment)| {
+        veth::names(&attachment).map(move |(name, mac): (String, Mac)| ((name, mac.to_string()), owner))
+    };
+    scene.attachments().flat_map(names).collect()
+}
+
+/// The host ends in cached results.
+fn cached(scene: &Scene) -> Ends<'_> {
+    let links = scene.cache.entries.iter();
+    links.flat_map(|entry| entry.host_links.iter().map(|end| (end.clone(), &entry.owner))).collect()
+}
+
+fn place(link: &Link) -> String {
+    format!("link {}", link.index)
+}
+
+fn host_end(scene: &Scene, link: &Link, owner: Owner, maker: Maker) -> Object {
+    let master = scene.links.iter().find(|(other, _)| Some(other.index) == link.master);
+    let mut facts =
+        vec![("kind", link.kind.clone()), ("mac", link.mac.to_string()), ("mtu", link.mtu.to_string())];
+    facts.extend(master.map(|(master, _)| ("master", master.name.clone())));
+    facts.push(("state", if link.is_up() { "up" } else { "down" }.to_owned()));
+    Object { facts, ..Object::new(Kind::Link, link.name.clone(), place(link), owner, maker) }
+}
+
+fn of_ifb(link: &Link, shared: &BTreeMap<String, &Owner>, is_used: bool) -> Object {
+    let alias = Alias::parse(&link.alias);
+    let maker = if alias.is_some() { Maker::Ferrule } else { Maker::Reference };
+    // The reference's name has a hash of network and container.
+    let by_name = || shared.get(&link.name).map(|owner| Owner { ifname: None, ..(*owner).clone() });
+    let named = alias.as_ref().map(|alias| alias.attachment().map(Owner::from).unwrap_or_default());
+    let is_foreign = alias.is_none() && !link.alias.is_empty();
+    let owner = named.or_else(by_name).unwrap_or_default();
+    let is_nameless = owner.container.is_none();
+    let object = Object::new(Kind::Ifb, link.name.clone(), place(link), owner, maker);
+    let object = Object { alive: is_used.then(|| "a filter redirects to it".to_owned()), ..object };
+    if is_foreign || (is_nameless && alias.is_some()) {
+        return object;
+    }
+    let dead = is_nameless.then(|| "no filter redirects to it, no cache entry has its name".to_owned());
+    let link = link.clone();
+    Object { dead, ..object }
+        .removed_by(move |sockets, is_dead| remove_if(&mut sockets.route, &link, is_dead))
+}
+
+/// Bytes and drops of a link, seen from the container.
+fn passed(counters: &Counters) -> [(&'static str, String); 3] {
+    [
+        ("to container", format!("{} B", counters.tx_bytes)),
+        ("from container", format!("{} B", counters.rx_bytes)),
+        ("dropped", (counters.rx_dropped + counters.tx_dropped).to_string()),
+    ]
+}
+
+/// Rate, and what passed and was dropped.
+fn shape(limit: &Listed) -> Vec<(&'static str, String)> {
+    let rate = limit.qdisc.tbf.map_or(0, |tbf| tbf.rate * 8);
+    vec![
+        ("rate", format!("{rate} bit/s")),
+        ("passed", format!("{} B", limit.bytes)),
+        ("dropped", format!("{} packets", limit.drops)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ifb_without_owner_is_removable_only_if_the_reference_made_it() {
+        let shared = BTreeMap::new();
+        let link =
+            |alias: &str| Link { name: "bwpa8eda89404b7".into(), alias: alias.into(), ..Link::default() };
+        let bare = of_ifb(&link(""), &shared, false);
+        assert!(bare.removal.is_some() && bare.dead.is_some() && bare.maker == Maker::Reference);
+        assert!(of_ifb(&link("uplink"), &shared, false).removal.is_none());
+        let alias = "bandwidth network=pods container=c1 ifname=eth0 veth=12 hook=made";
+        let ours = of_ifb(&link(alias), &shared, false);
+        assert!(
+            ours.removal.is_some() && ours.owner.container.as_deref() == Some("c1") && ours.dead.is_none()
+        );
+        assert!(of_ifb(&link(alias), &shared, true).alive.is_some());
+        let hashed = alias.replace("=c1", "=#0123");
+        assert!(of_ifb(&link(&hashed), &shared, false).removal.is_none());
+    }
+}

@@ -1,0 +1,203 @@
+//! Namespaces and processes of the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::process;
+
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netns;
+
+/// The network namespace of this thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// What a path of a network namespace is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    /// The namespace with this inode number.
+    Live(u64),
+    /// No namespace, with the proof.
+    Gone(String),
+    /// Not known: the namespace of this process, no path, or an error.
+    #[default]
+    Unknown,
+}
+
+/// The device of all namespaces, and the inode number of the own network namespace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity {
+    device: u64,
+    own: u64,
+}
+
+impl Identity {
+    /// Of this thread.
+    pub fn current() -> Identity {
+        fs::metadata(OWN).map_or(Identity::default(), |meta| Identity { device: meta.dev(), own: meta.ino() })
+    }
+
+    /// What the path is.
+    pub fn sandbox(&self, path: &str) -> Sandbox {
+        match fs::metadata(path) {
+            _ if !path.starts_with('/') || self.own == 0 => Sandbox::Unknown,
+            Ok(meta) if meta.dev() != self.device => {
+                Sandbox::Gone(format!("{path} is no namespace any more"))
+            }
+            Ok(meta) if meta.ino() == self.own => Sandbox::Unknown,
+            Ok(meta) => Sandbox::Live(meta.ino()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Sandbox::Gone(format!("namespace {path} does not exist"))
+            }
+            Err(_) => Sandbox::Unknown,
+        }
+    }
+}
+
+/// All network namespaces that a process or a mount keeps alive, by inode number, each with a path that leads to it.
+/// Without the own one.
+pub fn namespaces(identity: &Identity) -> BTreeMap<u64, Namespace> {
+    let mut found: BTreeMap<u64, Namespace> = BTreeMap::new();
+    // ID PARENT DEVICE ROOT MOUNTPOINT ...; the root of a namespace's mount is `net:[INODE]`.
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(3);
+        if let (Some(inode), Some(path)) = (fields.next().and_then(inode_of), fields.next()) {
+            found.entry(inode).or_insert_with(|| Namespace { path: path.to_owned(), processes: Vec::new() });
+        }
+    }
+    for pid in pids() {
+        let path = format!("/proc/{pid}/ns/net");
+        if let Some(inode) = fs::read_link(&path).ok().as_ref().and_then(|to| inode_of(to.to_str()?)) {
+            let namespace = found.entry(inode).or_insert_with(|| Namespace { path, processes: Vec::new() });
+            namespace.processes.push(pid);
+        }
+    }
+    found.remove(&identity.own);
+    found
+}
+
+/// A network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// A path that leads to it.
+    pub path: String,
+    /// The processes in it.
+    pub processes: Vec<u32>,
+}
+
+/// The inode number in `net:[4026531840]`.
+fn inode_of(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The addresses of all interfaces in a namespace. `None` if it cannot be entered any more.
+pub fn addresses_in(namespace: &Namespace) -> Option<BTreeSet<IpAddr>> {
+    let file = File::open(&namespace.path).ok()?;
+    let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?;
+    Some(socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect())
+}
+
+/// What a process says about containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// CNI_CONTAINERID in its environment: a running CNI plugin.
+    pub container: Option<String>,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its control group.
+    pub cgroup: String,
+}
+
+impl Process {
+    /// Whether the process works for the container: it is a plugin that was called for it, has its ID as an argument as
+    /// containerd-shim and conmon have, or its control group has the name.
+    pub fn names(&self, container: &str) -> bool {
+        self.container.as_deref() == Some(container)
+            || self.arguments.iter().any(|argument| argument == container)
+            || has_word(&self.cgroup, container)
+    }
+}
+
+/// Whether the word stands in the text with no letter or digit beside it.
+fn has_word(text: &str, word: &str) -> bool {
+    !word.is_empty()
+        && text.match_indices(word).any(|(at, _)| {
+            let is_free = |neighbour: Option<char>| neighbour.is_none_or(|c| !c.is_ascii_alphanumeric());
+            is_free(text[..at].chars().next_back()) && is_free(text[at + word.len()..].chars().next())
+        })
+}
+
+/// All processes, except this one and its ancestors: an operator may have started it with a container's name.
+pub fn processes() -> Vec<Process> {
+    let mut own = vec![process::id()];
+    while let Some(parent) = own.last().and_then(|pid| parent_of(*pid)).filter(|parent| *parent > 1) {
+        own.push(parent);
+    }
+    pids().filter(|pid| !own.contains(pid)).filter_map(process).collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+fn process(pid: u32) -> Option<Process> {
+    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let words = |file: &str| -> Vec<String> {
+        read(file).split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    };
+    let arguments = words("cmdline");
+    // A kernel thread has no arguments.
+    if arguments.iter().all(String::is_empty) {
+        return None;
+    }
+    let container =
+        words("environ").iter().find_map(|word| Some(word.strip_prefix("CNI_CONTAINERID=")?.to_owned()));
+    let name = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
+    Some(Process {
+        pid,
+        name,
+        container,
+        arguments,
+        cgroup: String::from_utf8_lossy(&read("cgroup")).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_names_its_container() {
+        let id = "0123456789ab";
+        let process =
+            Process { cgroup: format!("0::/kubepods/cri-containerd-{id}.scope\n"), ..Process::default() };
+        assert!(process.names(id) && !process.names(&id[1..]) && !process.names(""));
+        let shim = Process { arguments: vec!["-id".into(), id.into()], ..Process::default() };
+        assert!(shim.names(id) && !shim.names("-"));
+        let plugin = Process { container: Some("c1".into()), ..Process::default() };
+        assert!(plugin.names("c1") && !plugin.names("c"));
+    }
+
+    #[test]
+    fn the_own_namespace_and_missing_paths_are_told_apart() {
+        let identity = Identity::current();
+        assert_eq!(identity.sandbox("/proc/self/ns/net"), Sandbox::Unknown);
+        assert!(matches!(identity.sandbox("/nowhere/at/all"), Sandbox::Gone(_)));
+        assert!(matches!(identity.sandbox("/dev/null"), Sandbox::Gone(_)));
+        assert_eq!(identity.sandbox(""), Sandbox::Unknown);
+        assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
+        assert_eq!(inode_of("mnt:[1]"), None);
+    }
+}
