@@ -1,0 +1,77 @@
+//! What the views show, on terminals of two widths, and what `ferrule check` finds.
+
+use cni_lab::Place as _;
+use cni_lab::testing::Origin;
+
+use crate::fixture::{Fixture, PROGRAM};
+
+/// The output on a terminal.
+fn on_terminal(f: &Fixture, columns: u32, words: &str) -> String {
+    let script = format!("stty cols {columns}; {words}");
+    f.node.tool("script", &["-qec", &script, "/dev/null"]).unwrap().replace('\r', "")
+}
+
+#[test]
+fn views_fit_the_terminal_and_name_the_pod() {
+    let f = Fixture::new();
+    let ours = f.add(Origin::Ours, "inspect-shown-with-a-rather-long-name-a", 18301);
+    let theirs = f.add(Origin::Reference, "inspect-shown-with-a-rather-long-name-b", 18302);
+    theirs.pod.delete().unwrap();
+    for view in ["pods", "addresses", "ports", "shaping", "links", "leaks", "why 18301"] {
+        for columns in [80, 200] {
+            let text = on_terminal(&f, columns, &format!("NO_COLOR=1 {PROGRAM} inspect {view}"));
+            assert!(!text.contains('\x1b') && text.lines().count() > 1, "{view}: {text}");
+            for line in text.lines() {
+                assert!(line.chars().count() <= columns as usize, "{view} at {columns}: {line:?}");
+            }
+        }
+    }
+    let wide = on_terminal(&f, 200, &format!("TERM=xterm {PROGRAM} inspect"));
+    assert!(wide.contains("shop/pod-inspect-shown-with-a-rather-long-name-a"), "{wide}");
+    assert!(wide.contains("\x1b[32malive\x1b[0m") && wide.contains("40Mbit/s"), "{wide}");
+
+    for what in [
+        "18301",
+        "18301/tcp",
+        &ours.address,
+        "inspect-shown-with-a-rather-long-name-a",
+        "shop/pod-inspect-shown-with-a-rather-long-name-a",
+    ] {
+        let why = f.says(&format!("inspect why {what}"));
+        for fact in [
+            "network ours, interface eth0",
+            "state: alive",
+            "namespace /run/netns/inspect-shown",
+            "plugins bridge, tuning, portmap",
+            "table inet cni_portmap, made by ferrule",
+            "/var/lib/cni/networks/ours/10.213.1.",
+            "rate 40000000 bit/s",
+            "table inet cni_firewall",
+        ] {
+            assert!(why.contains(fact), "{what} lacks {fact}: {why}");
+        }
+    }
+    assert_eq!(f.run("inspect why nobody").status.code(), Some(3));
+    let document = f.json("pods");
+    assert_eq!((&document["schema"], document["attachments"].as_array().unwrap().len()), (&1.into(), 2));
+    assert_eq!(document["attachments"][0]["pod"], "shop/pod-inspect-shown-with-a-rather-long-name-a");
+}
+
+#[test]
+fn check_finds_what_is_broken() {
+    let f = Fixture::new();
+    let first = f.add(Origin::Ours, "inspect-check-a", 18401);
+    f.add(Origin::Ours, "inspect-check-b", 18402).pod.delete().unwrap();
+    f.add(Origin::Ours, "inspect-check-c", 18403);
+    let check = format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display());
+    let said = f.says(&check);
+    assert!(said.contains("2 sound, 0 failed, 1 skipped") && said.contains("inspect-check-b"), "{said}");
+    first.pod.sh(&format!("ip address del {}/24 dev eth0", first.address)).unwrap();
+    let output = f.run(&check);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && said.contains("1 sound, 1 failed, 1 skipped"), "{said}");
+    assert!(
+        said.starts_with("failed: container inspect-check-a (interface eth0 on network ours): bridge:"),
+        "{said}"
+    );
+}
