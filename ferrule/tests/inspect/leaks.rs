@@ -23,9 +23,10 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let client = f.node.outside_client("192.0.2.0/24").unwrap();
     let living: Vec<(Container, u16)> = [
         (Origin::Ours, "inspect-live-a", 18001),
-        (Origin::Ours, "inspect-live-b", 18002),
         (Origin::Reference, "inspect-live-c", 18003),
         (Origin::Reference, "inspect-live-d", 18004),
+        // Opens the chain FORWARD that the reference has made.
+        (Origin::Ours, "inspect-live-b", 18002),
     ]
     .map(|(origin, name, port)| (f.add(origin, name, port), port))
     .into();
@@ -77,12 +78,13 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
         expected
             .extend([("host port", name, "iptables nat CNI-DN-"), ("masquerade", name, "iptables nat CNI-")]);
     }
-    // The reference's rules and links name no container. Without cache entry, nothing does.
+    // The reference's rules and links name no container. The cache names it or, for the hash in a link's name, the
+    // reservation.
     expected.extend([
         ("firewall", "inspect-dead-c", "iptables filter CNI-FORWARD"),
         ("firewall", "-", "iptables filter CNI-FORWARD"),
         ("ifb", "inspect-dead-c", "link "),
-        ("ifb", "-", "link "),
+        ("ifb", "inspect-dead-d", "link "),
     ]);
     let is_named = |leaks: &[String], (kind, container, place): &(&str, &str, &str)| {
         leaks.iter().any(|leak| leak.starts_with(&format!("{kind} {container} {place}")))
@@ -114,11 +116,7 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
         let answer = tcp(&client, to, TIMEOUT).unwrap();
         assert!(answer.starts_with(container.pod.name()), "{answer}");
     }
-    for (origin, range) in [(Origin::Ours, 0..2), (Origin::Reference, 2..4)] {
-        let said = f.says(&format!("check --bin-dir {}", f.bin_dir(origin).display()));
-        assert!(!said.is_empty());
-        for (container, _) in &living[range] {
-            f.runtime(origin).check(&crate::fixture::network(origin), &container.attachment).unwrap();
-        }
-    }
+    // The reference's CHECK demands rules for IPv6 that its ADD does not make.
+    let said = f.says(&format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()));
+    assert!(said.contains("4 sound, 0 failed, 2 skipped"), "{said}");
 }
