@@ -3,7 +3,6 @@
 //! An owner is dead only if everything that could keep it alive is known and absent. One sign of life is enough for all
 //! objects of the container, also on other networks. Without a decision an object is not a leak.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ferrule_kernel::netlink::Link;
@@ -11,7 +10,8 @@ use ferrule_kit::veth;
 
 use crate::cache::{Cache, Entry};
 use crate::model::{Object, Owner};
-use crate::scene::{Process, Sandbox};
+use crate::named::{Named, add_new};
+use crate::scene::{Namespace, Process, Sandbox};
 
 /// What the node says about containers.
 #[derive(Debug, Default)]
@@ -19,15 +19,13 @@ pub struct Evidence {
     /// libcni's cache.
     pub cache: Cache,
     /// The links of the node that may be a host's end, by name.
-    pub pairs: BTreeMap<String, Link>,
+    pub pairs: Named<Link>,
     /// The processes of the node.
     pub processes: Vec<Process>,
-    /// The live namespaces by inode number, each with a path and its addresses.
-    pub namespaces: BTreeMap<u64, (String, BTreeSet<IpAddr>)>,
-    /// The live namespaces whose addresses could not be read, because they have ended or for another reason.
-    pub unread: Vec<u64>,
+    /// The live network namespaces, without the host's.
+    pub namespaces: Vec<Namespace>,
     /// Containers that an object itself proves to be alive, each with the proof.
-    pub present: BTreeMap<String, String>,
+    pub present: Named<String>,
 }
 
 /// Whether an owner is alive, with the reasons.
@@ -55,18 +53,18 @@ impl Evidence {
 
     /// Whether the owner of an object is alive. `others` are the addresses of the container in other objects, and the
     /// owners that these know.
-    pub fn judge(&self, object: &Object, owners: &[&Owner], others: &BTreeSet<IpAddr>) -> State {
+    pub fn judge(&self, object: &Object, owners: &[&Owner], others: &[IpAddr]) -> State {
         if let Some(alive) = &object.alive {
             return State::Alive(alive.clone());
         }
         if object.is_by_address
-            && let Some((path, address)) = self.any_holder(&object.addresses)
+            && let Some((path, address)) = self.any_holder(&object.addresses, &|_, _| true)
         {
             return State::Alive(format!("namespace {path} has {address}"));
         }
         let Some(container) = object.owner.container.as_deref() else { return self.judge_unnamed(object) };
-        let mut addresses = others.clone();
-        addresses.extend(&object.addresses);
+        let mut addresses = others.to_vec();
+        add_new(&mut addresses, object.addresses.iter().copied());
         self.judge_container(container, owners, addresses, object.dead.as_deref())
     }
 
@@ -74,7 +72,7 @@ impl Evidence {
         &self,
         container: &str,
         owners: &[&Owner],
-        mut addresses: BTreeSet<IpAddr>,
+        mut addresses: Vec<IpAddr>,
         dead: Option<&str>,
     ) -> State {
         if let Some(proof) = self.present.get(container) {
@@ -89,7 +87,7 @@ impl Evidence {
                     return State::Unknown(format!("the state of namespace {:?} is not known", entry.netns));
                 }
             }
-            addresses.extend(&entry.addresses);
+            add_new(&mut addresses, entry.addresses.iter().copied());
         }
         let in_name = format!("-{container}-");
         if let Some(file) = self.cache.unknown.iter().find(|file| file.contains(&in_name)) {
@@ -105,8 +103,8 @@ impl Evidence {
         if let Some((path, address)) = self.holder(container, &addresses) {
             return State::Alive(format!("namespace {path} has its address {address}"));
         }
-        if let Some(inode) = self.unread.first() {
-            return State::Unknown(format!("network namespace {inode} cannot be read"));
+        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.addresses.is_none()) {
+            return State::Unknown(format!("network namespace {} cannot be read", unread.path));
         }
         if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
             return State::Unknown("there is no folder of cached results".to_owned());
@@ -133,7 +131,7 @@ impl Evidence {
         if let Some(proof) = &object.dead {
             return State::Dead(proof.clone());
         }
-        let addresses: BTreeSet<IpAddr> = object.addresses.iter().copied().collect();
+        let addresses = &object.addresses;
         if addresses.is_empty() {
             return State::Unknown("it names no container".to_owned());
         }
@@ -141,43 +139,45 @@ impl Evidence {
         if let Some(entry) = self.cache.entries.iter().find(has_one) {
             return State::Unknown(format!("{} has the address", entry.file.display()));
         }
-        if let Some((path, address)) = self.holder("", &addresses) {
+        if let Some((path, address)) = self.holder("", addresses) {
             return State::Alive(format!("namespace {path} has {address}"));
         }
-        if let Some(inode) = self.unread.first() {
-            return State::Unknown(format!("network namespace {inode} cannot be read"));
+        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.addresses.is_none()) {
+            return State::Unknown(format!("network namespace {} cannot be read", unread.path));
         }
         let proof: Vec<String> = ["no cache entry has its address".to_owned()]
             .into_iter()
-            .chain(self.no_holder(&addresses))
+            .chain(self.no_holder(addresses))
             .collect();
         State::Dead(proof.join(", "))
     }
 
     /// A live namespace that has one of the addresses, unless that is another container's by the cache.
-    fn holder(&self, container: &str, addresses: &BTreeSet<IpAddr>) -> Option<(&str, IpAddr)> {
-        self.namespaces.iter().find_map(|(inode, (path, has))| {
-            let is_anothers = |address: &IpAddr| {
-                self.cache.entries.iter().any(|entry| {
-                    entry.owner.container.as_deref() != Some(container)
-                        && entry.sandbox == Sandbox::Live(*inode)
-                        && entry.addresses.contains(address)
-                })
-            };
-            has.intersection(addresses)
-                .find(|address| !is_anothers(address))
-                .map(|address| (path.as_str(), *address))
+    fn holder(&self, container: &str, addresses: &[IpAddr]) -> Option<(&str, IpAddr)> {
+        self.any_holder(addresses, &|namespace, address| {
+            !self.cache.entries.iter().any(|entry| {
+                entry.owner.container.as_deref() != Some(container)
+                    && entry.sandbox == Sandbox::Live(namespace.inode)
+                    && entry.addresses.contains(&address)
+            })
         })
     }
 
-    /// A live namespace that has one of the addresses.
-    fn any_holder(&self, addresses: &[IpAddr]) -> Option<(&str, IpAddr)> {
-        self.namespaces.values().find_map(|(path, has)| {
-            addresses.iter().find(|address| has.contains(address)).map(|address| (path.as_str(), *address))
+    /// A live namespace that has one of the addresses and counts.
+    fn any_holder(
+        &self,
+        addresses: &[IpAddr],
+        counts: &dyn Fn(&Namespace, IpAddr) -> bool,
+    ) -> Option<(&str, IpAddr)> {
+        self.namespaces.iter().find_map(|namespace| {
+            let has = namespace.addresses.as_deref().unwrap_or_default();
+            let found =
+                addresses.iter().find(|address| has.contains(address) && counts(namespace, **address));
+            found.map(|address| (namespace.path.as_str(), *address))
         })
     }
 
-    fn no_holder(&self, addresses: &BTreeSet<IpAddr>) -> Option<String> {
+    fn no_holder(&self, addresses: &[IpAddr]) -> Option<String> {
         let all: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
         (!all.is_empty()).then(|| format!("no live namespace of it has {}", all.join(" or ")))
     }
@@ -212,11 +212,15 @@ mod tests {
     }
 
     fn readable() -> Evidence {
-        Evidence { cache: Cache { is_readable: true, ..Cache::default() }, ..Evidence::default() }
+        Evidence { cache: Cache::with(Vec::new()), ..Evidence::default() }
     }
 
     fn judge(evidence: &Evidence) -> State {
-        evidence.judge(&object(owner()), &[&owner()], &BTreeSet::new())
+        evidence.judge(&object(owner()), &[&owner()], &[])
+    }
+
+    fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
+        Namespace { inode: 7, path: "/run/netns/y".into(), addresses, ..Namespace::default() }
     }
 
     fn gone() -> Sandbox {
@@ -228,7 +232,7 @@ mod tests {
         let proof = "no cache entry, no process works for it, no live namespace of it has 10.1.0.2";
         assert_eq!(judge(&readable()), State::Dead(proof.to_owned()));
         let mut evidence = readable();
-        evidence.cache.entries.push(entry("c1", gone()));
+        evidence.cache = Cache::with(vec![entry("c1", gone())]);
         let State::Dead(proof) = judge(&evidence) else { panic!() };
         assert!(proof.starts_with("namespace /run/netns/x does not exist, no process"), "{proof}");
     }
@@ -237,17 +241,17 @@ mod tests {
     #[test]
     fn one_sign_of_life_is_enough() {
         let mut signs: Vec<Evidence> = (0..6).map(|_| readable()).collect();
-        signs[0].cache.entries = vec![entry("c1", gone()), entry("c1", Sandbox::Live(7))];
+        signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", Sandbox::Live(7))]);
         signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
-        signs[2].present.insert("c1".into(), "there".into());
-        signs[3].namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
+        signs[2].present.entry("c1", || "there".into());
+        signs[3].namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
         let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
-        signs[4].pairs.insert(name.clone(), Link { name, mac, ..Link::default() });
+        signs[4].pairs.entry(&name.clone(), || Link { name, mac, ..Link::default() });
         let link = Link { name: "veth0".into(), ..Link::default() };
         let cached =
             Entry { host_links: vec![("veth0".into(), link.mac.to_string())], ..entry("c1", gone()) };
-        signs[5].cache.entries.push(cached);
-        signs[5].pairs.insert("veth0".into(), link);
+        signs[5].cache = Cache::with(vec![cached]);
+        signs[5].pairs.entry("veth0", || link);
         for (number, evidence) in signs.iter().enumerate() {
             assert!(matches!(judge(evidence), State::Alive(_)), "{number}: {:?}", judge(evidence));
         }
@@ -258,43 +262,43 @@ mod tests {
         let mut doubts: Vec<Evidence> = (0..4).map(|_| readable()).collect();
         doubts[0].cache.is_readable = false;
         doubts[1].cache.unknown.push("net-c1-eth0".into());
-        doubts[2].cache.entries.push(entry("c1", Sandbox::Unknown));
-        doubts[3].unread.push(7);
+        doubts[2].cache = Cache::with(vec![entry("c1", Sandbox::Unknown)]);
+        doubts[3].namespaces.push(namespace(None));
         for (number, evidence) in doubts.iter().enumerate() {
             assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
         }
         // What is older than the boot needs no cache.
         let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
-        let state = doubts[0].judge(&old, &[], &BTreeSet::new());
+        let state = doubts[0].judge(&old, &[], &[]);
         assert!(matches!(&state, State::Dead(proof) if proof.starts_with("made before")), "{state:?}");
     }
 
     #[test]
     fn an_address_that_another_live_container_has_now_saves_nobody() {
         let mut evidence = readable();
-        evidence.namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
-        evidence.cache.entries.push(entry("c2", Sandbox::Live(7)));
+        evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
+        evidence.cache = Cache::with(vec![entry("c2", Sandbox::Live(7))]);
         assert!(matches!(judge(&evidence), State::Dead(_)));
         // But a rule that knows only the address serves the other container now.
         let rule = Object { is_by_address: true, ..object(owner()) };
-        assert!(matches!(evidence.judge(&rule, &[], &BTreeSet::new()), State::Alive(_)));
+        assert!(matches!(evidence.judge(&rule, &[], &[]), State::Alive(_)));
     }
 
     #[test]
     fn an_object_without_a_name_is_judged_by_its_addresses() {
         let unnamed = object(Owner::default());
-        let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[], &BTreeSet::new());
+        let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[], &[]);
         assert!(matches!(judge(&readable()), State::Dead(_)));
         let mut evidence = readable();
-        evidence.cache.entries.push(entry("c2", gone()));
+        evidence.cache = Cache::with(vec![entry("c2", gone())]);
         assert!(matches!(judge(&evidence), State::Unknown(_)), "another leak names the owner");
         let mut evidence = readable();
         evidence.processes.push(Process { container: Some("c3".into()), ..Process::default() });
         assert!(matches!(judge(&evidence), State::Unknown(_)), "an ADD runs");
         let mut evidence = readable();
-        evidence.namespaces.insert(7, ("/run/netns/y".into(), BTreeSet::from([ip("10.1.0.2")])));
+        evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
         assert!(matches!(judge(&evidence), State::Alive(_)));
         let nothing = Object { addresses: Vec::new(), ..object(Owner::default()) };
-        assert!(matches!(readable().judge(&nothing, &[], &BTreeSet::new()), State::Unknown(_)));
+        assert!(matches!(readable().judge(&nothing, &[], &[]), State::Unknown(_)));
     }
 }

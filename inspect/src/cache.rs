@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::model::Owner;
+use crate::named::Named;
 use crate::scene::{Identity, Sandbox};
 
 /// The value of `kind`.
@@ -24,6 +25,8 @@ pub struct Cache {
     pub is_readable: bool,
     /// The attachments.
     pub entries: Vec<Entry>,
+    /// The positions of each container's entries.
+    of_container: Named<Vec<usize>>,
     /// The names of files that could not be decoded, such as those of libcni before 0.8.
     pub unknown: Vec<String>,
 }
@@ -68,6 +71,11 @@ impl Entry {
             self.argument("K8S_POD_NAMESPACE")
                 .map_or(name.to_owned(), |namespace| format!("{namespace}/{name}")),
         )
+    }
+
+    /// The version of the configuration list; empty if it has none.
+    pub fn version(&self) -> &str {
+        self.config.get("cniVersion").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The plugins of the configuration list; one configuration without a list counts as a list of one.
@@ -128,16 +136,30 @@ impl Entry {
 }
 
 impl Cache {
+    /// A readable cache with these entries.
+    #[cfg(test)]
+    pub(crate) fn with(entries: Vec<Entry>) -> Cache {
+        let mut cache = Cache { is_readable: true, ..Cache::default() };
+        for (at, entry) in entries.iter().enumerate() {
+            cache.of_container.entry(entry.owner.container.as_deref().unwrap(), Vec::new).push(at);
+        }
+        Cache { entries, ..cache }
+    }
+
     /// Reads the files in the folder.
     pub fn read(results: &Path, identity: &Identity) -> Cache {
         let Ok(files) = fs::read_dir(results) else { return Cache::default() };
         let mut cache = Cache { is_readable: true, ..Cache::default() };
+        let mut names: Vec<String> = Vec::new();
         for file in files {
-            let Ok(file) = file else {
-                cache.is_readable = false;
-                continue;
-            };
-            let path = file.path();
+            match file {
+                Ok(file) => names.push(file.file_name().to_string_lossy().into_owned()),
+                Err(_) => cache.is_readable = false,
+            }
+        }
+        names.sort_unstable();
+        for name in names {
+            let path = results.join(&name);
             let bytes = match fs::read(&path) {
                 // A DEL has removed it since.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -145,19 +167,20 @@ impl Cache {
             };
             match Entry::decode(&bytes, identity) {
                 Some(entry) => {
-                    let since = file.metadata().and_then(|meta| meta.modified()).ok();
+                    let since = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
+                    let container = entry.owner.container.clone().unwrap_or_default();
+                    cache.of_container.entry(&container, Vec::new).push(cache.entries.len());
                     cache.entries.push(Entry { file: path, since, ..entry });
                 }
-                None => cache.unknown.push(file.file_name().to_string_lossy().into_owned()),
+                None => cache.unknown.push(name),
             }
         }
-        cache.entries.sort_by(|a, b| a.owner.cmp(&b.owner));
         cache
     }
 
     /// The entries of a container.
-    pub fn of<'c>(&'c self, container: &'c str) -> impl Iterator<Item = &'c Entry> {
-        self.entries.iter().filter(move |entry| entry.owner.container.as_deref() == Some(container))
+    pub fn of(&self, container: &str) -> impl Iterator<Item = &Entry> {
+        self.of_container.get(container).into_iter().flatten().filter_map(|at| self.entries.get(*at))
     }
 }
 

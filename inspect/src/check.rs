@@ -6,10 +6,10 @@
 //! # References
 //! CheckNetworkList in libcni/api.go.
 
+use std::collections::VecDeque;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use cni_common::spec::SpecVersion;
@@ -30,60 +30,93 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Makes the calls, several at once, and returns the outcomes in the order of the cache.
-pub fn run(results: &Path, path: &[PathBuf]) -> Vec<(Owner, Outcome)> {
-    let cache = Cache::read(results, &Identity::current());
-    let entries = &cache.entries;
-    let workers = thread::available_parallelism().map_or(2, |number| 2 * number.get()).min(entries.len());
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some((index, entry)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, entries.get(at)?)))
-        {
-            done.push((index, check(entry, path)));
-        }
-        done
-    };
-    let mut outcomes: Vec<(usize, Outcome)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    });
-    outcomes.sort_by_key(|(index, _)| *index);
-    outcomes.into_iter().map(|(index, outcome)| (entries[index].owner.clone(), outcome)).collect()
+/// A running call.
+struct Call<'c> {
+    /// The position of the attachment in the cache.
+    at: usize,
+    /// The plugins that come after this one.
+    rest: Vec<&'c Value>,
+    /// The plugin.
+    name: &'c str,
+    child: Child,
 }
 
-fn check(entry: &Entry, path: &[PathBuf]) -> Outcome {
+/// Makes the calls, several attachments at once, and returns the outcomes in the order of the cache.
+pub fn run(results: &Path, path: &[PathBuf]) -> Vec<(Owner, Outcome)> {
+    let cache = Cache::read(results, &Identity::current());
+    let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
+    let at_once = thread::available_parallelism().map_or(2, |number| 2 * number.get());
+    let mut calls: VecDeque<Call<'_>> = VecDeque::new();
+    for (at, entry) in cache.entries.iter().enumerate() {
+        if let Some(why) = reason_to_skip(entry) {
+            outcomes[at] = Outcome::Skipped(why);
+            continue;
+        }
+        advance(&cache, path, at, entry.plugins(), &mut calls, &mut outcomes);
+        while calls.len() >= at_once {
+            end_oldest(&cache, path, &mut calls, &mut outcomes);
+        }
+    }
+    while !calls.is_empty() {
+        end_oldest(&cache, path, &mut calls, &mut outcomes);
+    }
+    cache.entries.iter().map(|entry| entry.owner.clone()).zip(outcomes).collect()
+}
+
+/// Starts the next plugin of an attachment.
+fn advance<'c>(
+    cache: &'c Cache,
+    path: &[PathBuf],
+    at: usize,
+    mut rest: Vec<&'c Value>,
+    calls: &mut VecDeque<Call<'c>>,
+    outcomes: &mut [Outcome],
+) {
+    if rest.is_empty() {
+        return;
+    }
+    let plugin = rest.remove(0);
+    let name = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
+    match start(&cache.entries[at], plugin, name, path) {
+        Ok(child) => calls.push_back(Call { at, rest, name, child }),
+        Err(error) => outcomes[at] = Outcome::Failed(format!("{name}: {error}")),
+    }
+}
+
+/// Waits for the call that has run longest, and goes on with its attachment.
+fn end_oldest<'c>(
+    cache: &'c Cache,
+    path: &[PathBuf],
+    calls: &mut VecDeque<Call<'c>>,
+    outcomes: &mut [Outcome],
+) {
+    let Some(Call { at, rest, name, child }) = calls.pop_front() else { return };
+    match end(child) {
+        Ok(()) => advance(cache, path, at, rest, calls, outcomes),
+        Err(error) => outcomes[at] = Outcome::Failed(format!("{name}: {error}")),
+    }
+}
+
+fn reason_to_skip(entry: &Entry) -> Option<String> {
     match &entry.sandbox {
         Sandbox::Live(_) => {}
-        Sandbox::Gone(why) => return Outcome::Skipped(why.clone()),
-        Sandbox::Unknown => {
-            return Outcome::Skipped(format!("the state of namespace {:?} is not known", entry.netns));
-        }
+        Sandbox::Gone(why) => return Some(why.clone()),
+        Sandbox::Unknown => return Some(format!("the state of namespace {:?} is not known", entry.netns)),
     }
-    let version = entry.config.get("cniVersion").and_then(Value::as_str).unwrap_or_default();
+    let version = entry.version();
     if SpecVersion::parse(version).is_none_or(|version| version < SpecVersion::V0_4_0) {
-        return Outcome::Skipped(format!("CNI version {version:?} has no CHECK"));
+        return Some(format!("CNI version {version:?} has no CHECK"));
     }
-    if matches!(entry.config.get("disableCheck"), Some(Value::Bool(true)))
-        || entry.config.get("disableCheck") == Some(&"true".into())
-    {
-        return Outcome::Skipped("disableCheck".to_owned());
-    }
-    for plugin in entry.plugins() {
-        let name = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
-        if let Err(error) = call(entry, plugin, name, version, path) {
-            return Outcome::Failed(format!("{name}: {error}"));
-        }
-    }
-    Outcome::Sound
+    let disabled = entry.config.get("disableCheck");
+    let is_disabled = disabled.is_some_and(|value| *value == Value::Bool(true) || *value == "true");
+    is_disabled.then(|| "disableCheck".to_owned())
 }
 
 /// The plugin's configuration as libcni sends it.
-fn stdin(entry: &Entry, plugin: &Value, version: &str) -> Value {
+fn stdin(entry: &Entry, plugin: &Value) -> Value {
     let mut config = plugin.as_object().cloned().unwrap_or_default();
     config.insert("name".to_owned(), entry.owner.network.clone().into());
-    config.insert("cniVersion".to_owned(), version.into());
+    config.insert("cniVersion".to_owned(), entry.version().into());
     if let Some(result) = &entry.result {
         config.insert("prevResult".to_owned(), result.clone());
     }
@@ -102,7 +135,7 @@ fn stdin(entry: &Entry, plugin: &Value, version: &str) -> Value {
     Value::Object(config)
 }
 
-fn call(entry: &Entry, plugin: &Value, name: &str, version: &str, path: &[PathBuf]) -> Result<(), String> {
+fn start(entry: &Entry, plugin: &Value, name: &str, path: &[PathBuf]) -> Result<Child, String> {
     if name.is_empty() || name.contains('/') {
         return Err("the configuration has no valid type".to_owned());
     }
@@ -121,13 +154,17 @@ fn call(entry: &Entry, plugin: &Value, name: &str, version: &str, path: &[PathBu
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    let written = child
-        .stdin
-        .take()
-        .map_or(Ok(()), |mut pipe| pipe.write_all(stdin(entry, plugin, version).to_string().as_bytes()));
+    if let Some(mut pipe) = child.stdin.take() {
+        // A plugin that ends before it has read everything says why.
+        let _ = pipe.write_all(stdin(entry, plugin).to_string().as_bytes());
+    }
+    Ok(child)
+}
+
+fn end(child: Child) -> Result<(), String> {
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     if output.status.success() {
-        return written.map_err(|error| error.to_string());
+        return Ok(());
     }
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let text =
@@ -155,24 +192,23 @@ mod tests {
 
     #[test]
     fn a_plugin_gets_the_result_and_the_capabilities_that_it_declares() {
-        let entry = entry(json!({}));
+        let entry = entry(json!({"cniVersion": "1.0.0"}));
         let plugin = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false}});
         let expected = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false},
             "name": "net", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}, "runtimeConfig": {"portMappings": [1]}});
-        assert_eq!(stdin(&entry, &plugin, "1.0.0"), expected);
-        assert!(stdin(&entry, &json!({"type": "x"}), "1.0.0").get("runtimeConfig").is_none());
+        assert_eq!(stdin(&entry, &plugin), expected);
+        assert!(stdin(&entry, &json!({"type": "x"})).get("runtimeConfig").is_none());
     }
 
     #[test]
     fn what_cannot_be_checked_is_skipped_and_a_missing_plugin_fails() {
-        let plugins = json!([{"type": "no-such-plugin"}]);
-        let skipped =
-            |config: Value| matches!(check(&entry(config), &["/nowhere".into()]), Outcome::Skipped(_));
-        assert!(skipped(json!({"cniVersion": "0.3.1", "plugins": plugins})));
-        assert!(skipped(json!({"cniVersion": "1.0.0", "disableCheck": true, "plugins": plugins})));
+        let why = |config: Value| reason_to_skip(&entry(config));
+        assert!(why(json!({"cniVersion": "0.3.1"})).is_some() && why(json!({})).is_some());
+        assert_eq!(why(json!({"cniVersion": "1.0.0", "disableCheck": "true"})).unwrap(), "disableCheck");
+        assert_eq!(why(json!({"cniVersion": "0.4.0", "disableCheck": false})), None);
         let gone = Entry { sandbox: Sandbox::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
-        assert_eq!(check(&gone, &[]), Outcome::Skipped("gone".into()));
-        let outcome = check(&entry(json!({"cniVersion": "1.0.0", "plugins": plugins})), &["/nowhere".into()]);
-        assert_eq!(outcome, Outcome::Failed("no-such-plugin: no such program in /nowhere".into()));
+        assert_eq!(reason_to_skip(&gone), Some("gone".into()));
+        let missing = start(&entry(json!({})), &json!({}), "no-such-plugin", &["/nowhere".into()]);
+        assert_eq!(missing.unwrap_err(), "no such program in /nowhere");
     }
 }

@@ -15,6 +15,7 @@ pub mod check;
 pub mod gc;
 pub mod json;
 pub mod model;
+pub mod named;
 pub mod node;
 pub mod read;
 pub mod scene;
@@ -68,7 +69,7 @@ pub fn report(outcomes: &[(Owner, check::Outcome)], as_json: bool) -> String {
         Sound => None,
     };
     let mut lines: Vec<String> = outcomes.iter().filter_map(line).collect();
-    lines.sort();
+    lines.sort_unstable();
     format!("{}{sound} sound, {failed} failed, {skipped} skipped\n", lines.concat())
 }
 

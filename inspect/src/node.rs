@@ -1,6 +1,5 @@
 //! Reads a node: the cache, all objects, and on demand the evidence for life and death of their owners.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use ferrule_kit::veth;
 use crate::alive::{Evidence, State};
 use crate::cache::Cache;
 use crate::model::{Kind, Object, Owner, Sockets};
+use crate::named::{Named, add_new};
 use crate::read::{READERS, Scene};
 use crate::scene::{self, Identity, Namespace, Sandbox};
 
@@ -43,8 +43,6 @@ pub struct Node {
     pub objects: Vec<Object>,
     /// The evidence; processes and addresses of namespaces only after [`Node::gather`].
     pub evidence: Evidence,
-    /// The live network namespaces, without the host's.
-    pub namespaces: BTreeMap<u64, Namespace>,
     /// What could not be read.
     pub failures: Vec<String>,
     identity: Identity,
@@ -72,35 +70,28 @@ impl Node {
         let mut scene = Scene {
             data_dirs: folders(&cache, &roots.data_dirs, "host-local"),
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning"),
-            owners: cache.entries.iter().map(|entry| entry.owner.clone()).collect(),
+            owners: Named::default(),
             qdiscs: sockets.route.qdiscs().context(|| "list the qdiscs")?,
             cache,
             links,
         };
+        scene.cache.entries.iter().for_each(|entry| add_owner(&mut scene.owners, &entry.owner));
         let (mut objects, mut failures) = (Vec::new(), Vec::new());
         for (what, read) in READERS {
             match read(sockets, &scene) {
                 Ok(found) => {
                     // In this order: the cache first.
-                    scene.owners.extend(
-                        found
-                            .iter()
-                            .map(|object: &Object| &object.owner)
-                            .filter(|owner| owner.attachment().is_some())
-                            .cloned(),
-                    );
-                    scene.owners.sort();
-                    scene.owners.dedup();
+                    found.iter().for_each(|object: &Object| add_owner(&mut scene.owners, &object.owner));
                     objects.extend(found);
                 }
                 Err(error) => failures.push(format!("cannot read {what}: {error}")),
             }
         }
         let alive = |object: &Object| Some((object.owner.container.clone()?, object.alive.clone()?));
-        let present = objects.iter().filter_map(alive).collect();
-        let evidence = Evidence { cache: scene.cache, pairs, present, ..Evidence::default() };
+        let present = Named::of(objects.iter().filter_map(alive));
         let namespaces = scene::namespaces(&identity);
-        Ok(Node { roots: roots.clone(), objects, evidence, namespaces, failures, identity })
+        let evidence = Evidence { cache: scene.cache, pairs, present, namespaces, processes: Vec::new() };
+        Ok(Node { roots: roots.clone(), objects, evidence, failures, identity })
     }
 
     /// Whether the owner of each object is alive, in the order of the objects. Processes and the addresses of namespaces are
@@ -115,21 +106,19 @@ impl Node {
     }
 
     fn judge_all(&self) -> Vec<State> {
-        let mut of_container: BTreeMap<&str, (Vec<&Owner>, BTreeSet<IpAddr>)> = BTreeMap::new();
+        let mut of_container: Named<(Vec<&Owner>, Vec<IpAddr>)> = Named::default();
         for object in &self.objects {
             if let Some(container) = &object.owner.container {
-                let (owners, addresses) = of_container.entry(container).or_default();
-                if !owners.contains(&&object.owner) {
-                    owners.push(&object.owner);
-                }
-                addresses.extend(&object.addresses);
+                let (owners, addresses) = of_container.entry(container, Default::default);
+                add_new(owners, [&object.owner]);
+                add_new(addresses, object.addresses.iter().copied());
             }
         }
         let judge = |object: &Object| {
-            let known = object.owner.container.as_deref().and_then(|container| of_container.get(container));
-            match known {
+            let container = object.owner.container.as_deref();
+            match container.and_then(|container| of_container.get(container)) {
                 Some((owners, addresses)) => self.evidence.judge(object, owners, addresses),
-                None => self.evidence.judge(object, &[], &BTreeSet::new()),
+                None => self.evidence.judge(object, &[], &[]),
             }
         };
         self.objects.iter().map(judge).collect()
@@ -149,25 +138,21 @@ impl Node {
     /// Looks at all processes, and at the addresses of namespaces that it has not looked at yet.
     pub fn gather(&mut self) {
         self.evidence.processes = scene::processes();
-        self.namespaces = scene::namespaces(&self.identity);
-        let live = &self.namespaces;
-        self.evidence.namespaces.retain(|inode, _| live.contains_key(inode));
-        self.evidence.unread.clear();
-        for (inode, namespace) in live {
-            if self.evidence.namespaces.contains_key(inode) {
-                continue;
-            }
-            match scene::addresses_in(namespace) {
-                Some(addresses) => {
-                    drop(self.evidence.namespaces.insert(*inode, (namespace.path.clone(), addresses)));
-                }
-                None => self.evidence.unread.push(*inode),
+        let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
+        let mut is_any_unread = false;
+        for namespace in &mut self.evidence.namespaces {
+            let known = former.iter().find(|known| known.inode == namespace.inode);
+            namespace.addresses = known.and_then(|known| known.addresses.clone());
+            if namespace.addresses.is_none() {
+                namespace.addresses = scene::addresses_in(namespace);
+                is_any_unread |= namespace.addresses.is_none();
             }
         }
-        if !self.evidence.unread.is_empty() {
+        if is_any_unread {
             // Those that have ended since keep nobody alive.
             let now = scene::namespaces(&self.identity);
-            self.evidence.unread.retain(|inode| now.contains_key(inode));
+            let exists = |namespace: &Namespace| now.iter().any(|other| other.inode == namespace.inode);
+            self.evidence.namespaces.retain(|namespace| namespace.addresses.is_some() || exists(namespace));
         }
     }
 
@@ -185,38 +170,32 @@ impl Node {
 
     /// The attachments of the node: those of the cache, and those that only objects name, each with its objects.
     pub fn attachments(&self) -> Vec<Attached<'_>> {
-        let mut found: Vec<Attached<'_>> = self
-            .evidence
-            .cache
-            .entries
-            .iter()
-            .map(|entry| Attached { owner: entry.owner.clone(), entry: Some(entry), objects: Vec::new() })
-            .collect();
-        let mut unknown = Vec::new();
-        for (index, object) in self.objects.iter().enumerate() {
-            if object.owner.container.is_none() {
-                continue;
-            }
-            let mut any = false;
-            for attached in found.iter_mut().filter(|attached| attached.owner.may_be(&object.owner)) {
-                attached.objects.push(index);
-                any = true;
-            }
-            if !any {
-                unknown.push(index);
-            }
+        let mut found: Vec<Attached<'_>> = Vec::new();
+        let mut of_container: Named<Vec<usize>> = Named::default();
+        for entry in &self.evidence.cache.entries {
+            let container = entry.owner.container.as_deref().unwrap_or_default();
+            of_container.entry(container, Vec::new).push(found.len());
+            found.push(Attached { owner: entry.owner.clone(), entry: Some(entry), objects: Vec::new() });
         }
         // The most complete owners first, so that the others join them.
-        let known = |index: &usize| {
-            let owner = &self.objects[*index].owner;
-            usize::from(owner.network.is_none()) + usize::from(owner.ifname.is_none())
-        };
-        unknown.sort_by_key(known);
-        for index in unknown {
-            let owner = &self.objects[index].owner;
-            match found.iter_mut().find(|attached| attached.entry.is_none() && attached.owner.may_be(owner)) {
-                Some(attached) => attached.objects.push(index),
-                None => found.push(Attached { owner: owner.clone(), entry: None, objects: vec![index] }),
+        for unknown in 0..=2 {
+            for (index, object) in self.objects.iter().enumerate() {
+                let owner = &object.owner;
+                let Some(container) = &owner.container else { continue };
+                if usize::from(owner.network.is_none()) + usize::from(owner.ifname.is_none()) != unknown {
+                    continue;
+                }
+                let mut is_alone = true;
+                for at in of_container.get(container).into_iter().flatten() {
+                    if found[*at].owner.may_be(owner) {
+                        found[*at].objects.push(index);
+                        is_alone = false;
+                    }
+                }
+                if is_alone {
+                    of_container.entry(container, Vec::new).push(found.len());
+                    found.push(Attached { owner: owner.clone(), entry: None, objects: vec![index] });
+                }
             }
         }
         found
@@ -226,7 +205,8 @@ impl Node {
     pub fn processes_of(&self, attached: &Attached<'_>) -> &[u32] {
         match attached.entry.map(|entry| &entry.sandbox) {
             Some(Sandbox::Live(inode)) => {
-                self.namespaces.get(inode).map_or(&[], |namespace| &namespace.processes)
+                let found = self.evidence.namespaces.iter().find(|namespace| namespace.inode == *inode);
+                found.map_or(&[], |namespace| &namespace.processes)
             }
             _ => &[],
         }
@@ -250,9 +230,15 @@ pub struct Attached<'n> {
     pub objects: Vec<usize>,
 }
 
-fn pairs(links: impl Iterator<Item = Link>) -> BTreeMap<String, Link> {
+fn add_owner(owners: &mut Named<Owner>, owner: &Owner) {
+    if owner.attachment().is_some() {
+        owners.entry(&owner.to_string(), || owner.clone());
+    }
+}
+
+fn pairs(links: impl Iterator<Item = Link>) -> Named<Link> {
     let is_pair = |link: &Link| [veth::KIND, veth::NETKIT].contains(&link.kind.as_str());
-    links.filter(is_pair).map(|link| (link.name.clone(), link)).collect()
+    Named::of(links.filter(is_pair).map(|link| (link.name.clone(), link)))
 }
 
 /// The folders of a plugin: the given ones, and those in cached configurations. host-local's key means a folder for all

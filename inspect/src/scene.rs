@@ -1,6 +1,5 @@
 //! Namespaces and processes of the node.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -55,36 +54,45 @@ impl Identity {
     }
 }
 
-/// All network namespaces that a process or a mount keeps alive, by inode number, each with a path that leads to it.
-/// Without the own one.
-pub fn namespaces(identity: &Identity) -> BTreeMap<u64, Namespace> {
-    let mut found: BTreeMap<u64, Namespace> = BTreeMap::new();
+/// All network namespaces that a process or a mount keeps alive, each with a path that leads to it. Without the own one.
+pub fn namespaces(identity: &Identity) -> Vec<Namespace> {
+    let mut found: Vec<Namespace> = Vec::new();
     // ID PARENT DEVICE ROOT MOUNTPOINT ...; the root of a namespace's mount is `net:[INODE]`.
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-    for line in mounts.lines() {
+    let mounted = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
-        if let (Some(inode), Some(path)) = (fields.next().and_then(inode_of), fields.next()) {
-            found.entry(inode).or_insert_with(|| Namespace { path: path.to_owned(), processes: Vec::new() });
-        }
-    }
-    for pid in pids() {
+        Some((inode_of(fields.next()?)?, fields.next()?.to_owned(), None))
+    });
+    let of_process = |pid| {
         let path = format!("/proc/{pid}/ns/net");
-        if let Some(inode) = fs::read_link(&path).ok().as_ref().and_then(|to| inode_of(to.to_str()?)) {
-            let namespace = found.entry(inode).or_insert_with(|| Namespace { path, processes: Vec::new() });
-            namespace.processes.push(pid);
+        Some((inode_of(fs::read_link(&path).ok()?.to_str()?)?, path, Some(pid)))
+    };
+    for (inode, path, pid) in mounted.chain(pids().filter_map(of_process)) {
+        if inode == identity.own {
+            continue;
+        }
+        match found.iter_mut().find(|namespace| namespace.inode == inode) {
+            Some(namespace) => namespace.processes.extend(pid),
+            None => {
+                let processes = pid.into_iter().collect();
+                found.push(Namespace { inode, path, processes, addresses: None });
+            }
         }
     }
-    found.remove(&identity.own);
     found
 }
 
 /// A network namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
+    /// Its inode number.
+    pub inode: u64,
     /// A path that leads to it.
     pub path: String,
     /// The processes in it.
     pub processes: Vec<u32>,
+    /// The addresses of all its interfaces; `None` if they have not been read.
+    pub addresses: Option<Vec<IpAddr>>,
 }
 
 /// The inode number in `net:[4026531840]`.
@@ -98,7 +106,7 @@ fn pids() -> impl Iterator<Item = u32> {
 }
 
 /// The addresses of all interfaces in a namespace. `None` if it cannot be entered any more.
-pub fn addresses_in(namespace: &Namespace) -> Option<BTreeSet<IpAddr>> {
+pub fn addresses_in(namespace: &Namespace) -> Option<Vec<IpAddr>> {
     let file = File::open(&namespace.path).ok()?;
     let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?;
     Some(socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect())

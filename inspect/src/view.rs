@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use crate::alive::State;
 use crate::model::{Kind, Object};
+use crate::named::add_new;
 use crate::node::{Attached, Leak, Node};
 use crate::scene::Sandbox;
 use crate::table::{Cell, Column, Row, Style, Tone, layout, wrapped};
@@ -312,8 +313,8 @@ impl Shown<'_> {
     /// Network, pod, container and interface of an object.
     fn names(&self, object: &Object) -> [Cell; 4] {
         let owner = &object.owner;
-        let entries = &self.node.evidence.cache.entries;
-        let pod = entries.iter().find(|entry| entry.owner.may_be(owner)).and_then(|entry| entry.pod());
+        let mut entries = self.node.evidence.cache.of(owner.container.as_deref().unwrap_or_default());
+        let pod = entries.find(|entry| entry.owner.may_be(owner)).and_then(|entry| entry.pod());
         let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
         [
             text(&owner.network),
@@ -348,10 +349,9 @@ impl Shown<'_> {
         let cached = attached.entry.map(|entry| entry.addresses.clone()).unwrap_or_default();
         let mut addresses = cached;
         if addresses.is_empty() {
-            let of_objects = attached.objects.iter().flat_map(|index| &self.node.objects[*index].addresses);
-            addresses = of_objects.copied().collect();
-            addresses.sort_unstable();
-            addresses.dedup();
+            for index in &attached.objects {
+                add_new(&mut addresses, self.node.objects[*index].addresses.iter().copied());
+            }
         }
         addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }

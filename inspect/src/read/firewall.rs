@@ -1,8 +1,5 @@
 //! Addresses that the firewall lets pass: those of our table, and the reference's rules, which name no container.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
 use cni_common::spec::CniError;
 use ferrule_firewall::nft::{self, Owned, layout::TABLE};
 use ferrule_firewall::{iptables, survey};
@@ -10,20 +7,23 @@ use ferrule_kit::owner;
 
 use super::Scene;
 use crate::model::{Kind, Maker, Object, Owner, Sockets};
+use crate::named::Named;
 
 /// Lists the addresses.
 pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     let mut objects = Vec::new();
-    let mut known: BTreeSet<IpAddr> = BTreeSet::new();
+    let mut known: Named<()> = Named::default();
     for owned in nft::list(&mut sockets.netfilter, |_| true)? {
-        known.insert(owned.address);
+        known.entry(&owned.address.to_string(), || ());
         let labels: Vec<String> = owned.labels().map(str::to_owned).collect();
         objects.extend(labels.into_iter().map(|label| of_label(owned.clone(), label)));
     }
     for address in iptables::addresses(&mut sockets.netfilter)? {
-        if known.contains(&address) {
+        if known.get(&address.to_string()).is_some() {
             continue;
         }
+        // The rules may be in both variants of iptables.
+        known.entry(&address.to_string(), || ());
         let owner = scene.owner_of(address).cloned().unwrap_or_default();
         let place = format!("iptables filter {}", iptables::FORWARD);
         let object = Object::new(Kind::Firewall, address.to_string(), place, owner, Maker::Reference);

@@ -1,7 +1,5 @@
 //! Host ends of pairs, IFBs, and the limits on both.
 
-use std::collections::BTreeMap;
-
 use cni_common::spec::CniError;
 use ferrule_bandwidth::gc::{remove_if, used};
 use ferrule_bandwidth::owner::{self, Alias, is_ifb_name};
@@ -12,24 +10,21 @@ use ferrule_kit::veth;
 
 use super::Scene;
 use crate::model::{Kind, Maker, Object, Owner, Sockets};
+use crate::named::Named;
 
 /// Lists the links of attachments.
 pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     let mut objects = Vec::new();
     let (ours, theirs) = (derived(scene), cached(scene));
-    let shared: BTreeMap<String, &Owner> =
-        scene.attachments().map(|(owner, attachment)| (owner::shared_name(&attachment), owner)).collect();
-    let limits: BTreeMap<u32, &Listed> = scene
-        .qdiscs
-        .iter()
-        .filter(|qdisc| qdisc.parent == ROOT && qdisc.qdisc.tbf.is_some())
-        .map(|qdisc| (qdisc.link, qdisc))
-        .collect();
+    let shared =
+        Named::of(scene.attachments().map(|(owner, attachment)| (owner::shared_name(&attachment), owner)));
+    let limits: Vec<&Listed> =
+        scene.qdiscs.iter().filter(|qdisc| qdisc.parent == ROOT && qdisc.qdisc.tbf.is_some()).collect();
     let mut in_use: Option<Vec<u32>> = None;
     for (link, counters) in &scene.links {
-        let limit = limits.get(&link.index);
+        let limit = limits.iter().find(|limit| limit.link == link.index);
         if link.kind == veth::KIND || link.kind == veth::NETKIT {
-            let key = (link.name.clone(), link.mac.to_string());
+            let key = end(&link.name, &link.mac.to_string());
             let (owner, maker) = match (ours.get(&key), theirs.get(&key)) {
                 (Some(owner), _) => ((*owner).clone(), Maker::Ferrule),
                 (None, Some(owner)) => ((*owner).clone(), Maker::Reference),
@@ -62,20 +57,25 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
     Ok(objects)
 }
 
-type Ends<'s> = BTreeMap<(String, String), &'s Owner>;
+/// The name of a host's end for [`Named`].
+fn end(name: &str, mac: &str) -> String {
+    format!("{name} {mac}")
+}
 
-/// The host ends that Ferrule may have made, by name and MAC address.
-fn derived(scene: &Scene) -> Ends<'_> {
+/// The host ends that Ferrule may have made.
+fn derived(scene: &Scene) -> Named<&Owner> {
     let names = |(owner, attachment)| {
-        veth::names(&attachment).map(move |(name, mac): (String, Mac)| ((name, mac.to_string()), owner))
+        veth::names(&attachment).map(move |(name, mac): (String, Mac)| (end(&name, &mac.to_string()), owner))
     };
-    scene.attachments().flat_map(names).collect()
+    Named::of(scene.attachments().flat_map(names))
 }
 
 /// The host ends in cached results.
-fn cached(scene: &Scene) -> Ends<'_> {
+fn cached(scene: &Scene) -> Named<&Owner> {
     let links = scene.cache.entries.iter();
-    links.flat_map(|entry| entry.host_links.iter().map(|end| (end.clone(), &entry.owner))).collect()
+    Named::of(
+        links.flat_map(|entry| entry.host_links.iter().map(|(name, mac)| (end(name, mac), &entry.owner))),
+    )
 }
 
 fn place(link: &Link) -> String {
@@ -91,7 +91,7 @@ fn host_end(scene: &Scene, link: &Link, owner: Owner, maker: Maker) -> Object {
     Object { facts, ..Object::new(Kind::Link, link.name.clone(), place(link), owner, maker) }
 }
 
-fn of_ifb(link: &Link, shared: &BTreeMap<String, &Owner>, is_used: bool) -> Object {
+fn of_ifb(link: &Link, shared: &Named<&Owner>, is_used: bool) -> Object {
     let alias = Alias::parse(&link.alias);
     let maker = if alias.is_some() { Maker::Ferrule } else { Maker::Reference };
     // The reference's name has a hash of network and container.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_ifb_without_owner_is_removable_only_if_the_reference_made_it() {
-        let shared = BTreeMap::new();
+        let shared = Named::default();
         let link =
             |alias: &str| Link { name: "bwpa8eda89404b7".into(), alias: alias.into(), ..Link::default() };
         let bare = of_ifb(&link(""), &shared, false);

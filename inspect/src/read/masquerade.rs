@@ -1,20 +1,18 @@
 //! Masquerading rules of both backends.
 
-use std::collections::BTreeMap;
-
 use cni_common::spec::CniError;
 use ferrule_kit::masquerade::plan::{self, TABLE};
 use ferrule_kit::masquerade::survey;
 
 use super::Scene;
 use crate::model::{Kind, Maker, Object, Owner, Sockets};
+use crate::named::{Named, add_new};
 
 /// Lists the rules by owner.
 pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     // A comment that was cut still begins with two hashes of the names.
-    let known: BTreeMap<String, &Owner> =
-        scene.attachments().map(|(owner, attachment)| (plan::prefix(&attachment), owner)).collect();
-    let mut objects: BTreeMap<String, Object> = BTreeMap::new();
+    let known = Named::of(scene.attachments().map(|(owner, attachment)| (plan::prefix(&attachment), owner)));
+    let mut objects: Named<Object> = Named::default();
     for rule in survey::list(&mut sockets.netfilter)? {
         let key = rule.chain.as_ref().unwrap_or(&rule.comment).clone();
         let object = match &rule.chain {
@@ -30,7 +28,7 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
         };
         // A rule of POSTROUTING that jumps to the chain of another program.
         let Some((owner, place)) = object else { continue };
-        let object = objects.entry(key).or_insert_with(|| {
+        let object = objects.entry(&key, || {
             Object::new(Kind::Masquerade, "", place, owner, Maker::Either).removed_by(
                 move |sockets, is_dead| match &rule.chain {
                     None => survey::remove(&mut sockets.netfilter, &rule.comment, is_dead),
@@ -38,13 +36,11 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
                 },
             )
         });
-        object.addresses.extend(rule.source);
+        add_new(&mut object.addresses, rule.source);
     }
-    let named = |mut object: Object| {
-        object.addresses.sort_unstable();
-        object.addresses.dedup();
+    let named = |object: Object| {
         let names: Vec<String> = object.addresses.iter().map(ToString::to_string).collect();
         Object { name: names.join(", "), ..object }
     };
-    Ok(objects.into_values().map(named).collect())
+    Ok(objects.into_items().into_iter().map(named).collect())
 }

@@ -19,6 +19,7 @@ use ferrule_kernel::netlink::qdisc::Listed;
 
 use crate::cache::{Cache, Entry};
 use crate::model::{Object, Owner, Sockets};
+use crate::named::Named;
 use crate::scene::Sandbox;
 
 /// What readers have in common.
@@ -35,7 +36,7 @@ pub struct Scene {
     /// The qdiscs of the node.
     pub qdiscs: Vec<Listed>,
     /// The attachments that the cache and the readers so far have named.
-    pub owners: Vec<Owner>,
+    pub owners: Named<Owner>,
 }
 
 impl Scene {
@@ -46,10 +47,10 @@ impl Scene {
 
     /// The attachment of the cache that has an address, a live one if there are several.
     pub fn owner_of(&self, address: IpAddr) -> Option<&Owner> {
-        let mut having: Vec<&Entry> =
-            self.cache.entries.iter().filter(|entry| entry.addresses.contains(&address)).collect();
-        having.sort_by_key(|entry| !matches!(entry.sandbox, Sandbox::Live(_)));
-        having.first().map(|entry| &entry.owner)
+        let has = |entry: &&Entry| entry.addresses.contains(&address);
+        let is_live = |entry: &&Entry| matches!(entry.sandbox, Sandbox::Live(_));
+        let mut entries = self.cache.entries.iter().filter(has);
+        entries.clone().find(is_live).or_else(|| entries.next()).map(|entry| &entry.owner)
     }
 }
 

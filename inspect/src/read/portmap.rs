@@ -1,6 +1,5 @@
 //! Host ports in all layouts: our table, the reference's nftables backend, and both variants of iptables.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cni_common::spec::CniError;
@@ -12,6 +11,7 @@ use ferrule_portmap::{reference, survey};
 
 use super::Scene;
 use crate::model::{Kind, Maker, Object, Owner, Sockets};
+use crate::named::{Named, add_new};
 
 /// Lists the host ports of each container in each layout.
 pub(super) fn read(sockets: &mut Sockets, _: &Scene) -> Result<Vec<Object>, CniError> {
@@ -44,23 +44,22 @@ fn target_of(target: &str) -> Option<IpAddr> {
 
 fn ours(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
     let (_, owned) = host_ports_by_owner(&mut sockets.netfilter)?;
-    let mut ports: BTreeMap<String, Vec<HostPort>> =
-        owned.into_iter().map(|owned| (owned.label, owned.host_ports)).collect();
+    let ports = Named::of(owned.into_iter().map(|owned| (owned.label, owned.host_ports)));
     let mut objects = Vec::new();
     for (label, sandbox) in sandboxes(&mut sockets.netfilter)? {
-        let host_ports = ports.remove(&label).unwrap_or_default();
+        let host_ports: &[HostPort] = ports.get(&label).map_or(&[], Vec::as_slice);
         let whose = owner::parse(&label).map(Owner::from).unwrap_or_default();
         let alive = sandbox == Sandbox::Present;
         let object = Object::new(
             Kind::HostPort,
-            describe(&host_ports),
+            describe(host_ports),
             format!("table {TABLE}"),
             whose,
             Maker::Ferrule,
         );
         let gone = sandbox == Sandbox::Gone;
         let object = Object {
-            addresses: targets(&host_ports),
+            addresses: targets(host_ports),
             alive: alive.then(|| "the namespace of its ADD exists".to_owned()),
             dead: gone.then(|| "the namespace of its ADD does not exist".to_owned()),
             facts: vec![("label", label.clone())],
@@ -75,11 +74,11 @@ fn ours(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
 }
 
 fn of_reference(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
-    let mut containers: BTreeMap<String, Vec<HostPort>> = BTreeMap::new();
+    let mut containers: Named<(String, Vec<HostPort>)> = Named::default();
     for (container, host_port) in reference::list(&mut sockets.netfilter)? {
-        containers.entry(container).or_default().extend(host_port);
+        containers.entry(&container, || (container.clone(), Vec::new())).1.extend(host_port);
     }
-    let objects = containers.into_iter().map(|(container, host_ports)| {
+    let objects = containers.into_items().into_iter().map(|(container, host_ports)| {
         let owner = Owner::container(&container);
         let place = "table cni_hostport of the reference";
         let object = Object::new(Kind::HostPort, describe(&host_ports), place, owner, Maker::Reference);
@@ -102,8 +101,7 @@ fn describe(host_ports: &[HostPort]) -> String {
 }
 
 fn targets(host_ports: &[HostPort]) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = host_ports.iter().map(|host_port| host_port.target.ip()).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
+    let mut addresses = Vec::new();
+    add_new(&mut addresses, host_ports.iter().map(|host_port| host_port.target.ip()));
     addresses
 }

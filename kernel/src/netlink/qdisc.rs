@@ -225,6 +225,21 @@ mod tests {
     }
 
     #[test]
+    fn the_counters_of_a_listed_qdisc_are_decoded() {
+        let mut queue = [0; 20];
+        queue[QUEUE_DROPS..QUEUE_DROPS + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        let tbf = Tbf { rate: 1_000, limit: 1, buffer: 1, burst: None };
+        let message = create_tbf(9, &tbf).nest(TCA_STATS2, |stats| {
+            stats
+                .attr(TCA_STATS_BASIC, &[5_u64.to_ne_bytes(), 1_u64.to_ne_bytes()].concat())
+                .attr(TCA_STATS_QUEUE, &queue)
+        });
+        let listed = Listed::parse(&body(message));
+        assert_eq!((listed.link, listed.parent, listed.bytes, listed.drops), (9, ROOT, 5, 7));
+        assert_eq!(listed.qdisc.tbf, Some(tbf));
+    }
+
+    #[test]
     fn burst_and_rate64_are_sent_only_if_needed() {
         let kinds = |tbf: Tbf| -> Vec<u16> {
             let body = body(create_tbf(7, &tbf));

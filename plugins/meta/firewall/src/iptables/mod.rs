@@ -189,8 +189,6 @@ pub fn addresses(socket: &mut Socket) -> Result<Vec<IpAddr>, CniError> {
             found.extend(rules::sources(&programs.list().context(step)?));
         }
     }
-    found.sort_unstable();
-    found.dedup();
     Ok(found)
 }
 

@@ -29,7 +29,7 @@ pub fn delete(
 ) -> Result<Vec<HostPort>, CniError> {
     let label = owner::label(owner);
     let hints: Vec<&Key> = hints.iter().map(|host_port| &host_port.key).collect();
-    remove(socket, |socket| match list::owner(socket, &label)? {
+    remove(socket, &mut |socket| match list::owner(socket, &label)? {
         None => Ok(ToRemove::default()),
         Some(element) => {
             let found = list::dnat_elements_of(socket, &label, &element, &hints)?;
@@ -48,7 +48,7 @@ pub fn delete_if(
     label: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<HostPort>, CniError> {
-    remove(socket, |socket| {
+    remove(socket, &mut |socket| {
         let found = list::dnat_elements(socket, |other| other == label)?;
         let owners: Vec<String> = list::owner(socket, label)?.map(|_| label.to_owned()).into_iter().collect();
         Ok(if is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
@@ -62,7 +62,7 @@ pub fn delete_if(
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
     let valid: Vec<String> =
         valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
-    let removed = remove(socket, |socket| {
+    let removed = remove(socket, &mut |socket| {
         let mut owners = list::owners(socket)?;
         owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
         if owners.is_empty() {
@@ -84,7 +84,7 @@ struct ToRemove {
 
 fn remove(
     socket: &mut Socket,
-    mut find: impl FnMut(&mut Socket) -> Result<ToRemove, Error>,
+    find: &mut dyn FnMut(&mut Socket) -> Result<ToRemove, Error>,
 ) -> Result<Vec<HostPort>, CniError> {
     repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
