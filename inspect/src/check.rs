@@ -1,7 +1,7 @@
 //! `ferrule check`: CHECK for every live attachment of libcni's cache, as libcni calls it.
 //!
 //! Each call is a process of the plugin folder. A chain may contain other projects' plugins, an enforced panic or a plugin
-//! that hangs stays one attachment's matter, and what is tested is what the runtime will start.
+//! that hangs stays one attachment's matter, and the call tests the program that the runtime will start.
 //!
 //! # References
 //! CheckNetworkList in libcni/api.go.

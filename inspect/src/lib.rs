@@ -1,11 +1,11 @@
 //! For operators: whose every address, host port, rule and link of a node is, and what belongs to nothing alive.
 //!
 //! [`node`] reads a node: libcni's [`cache`], the namespaces and processes of [`scene`], and the objects, by the readers in
-//! [`read`]. No reader knows a format: the plugins' libraries list their own objects. [`model`] is what they return.
+//! [`read`]. No reader knows a format: the plugins' libraries list their own objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`gc`] removes what dead owners have left. [`view`] makes rows, [`table`]
 //! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments.
 //!
-//! [`alive`], [`model`], [`table`] and [`view`] ask neither the kernel nor the disk.
+//! [`alive`], [`model`], [`table`], [`text`] and [`view`] ask neither the kernel nor the disk.
 
 #![deny(missing_docs)]
 
@@ -21,7 +21,9 @@ pub mod read;
 pub mod scene;
 pub mod table;
 pub mod terminal;
+pub mod text;
 pub mod view;
+mod why;
 
 use std::time::SystemTime;
 

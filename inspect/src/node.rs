@@ -14,6 +14,9 @@ use crate::named::{Named, add_new};
 use crate::read::{READERS, Scene};
 use crate::scene::{self, Identity, Namespace, Sandbox};
 
+/// The attempts to read all namespaces: a namespace may end, or the process that led to it.
+const NAMESPACE_ATTEMPTS: usize = 10;
+
 /// Where the node keeps its state.
 #[derive(Clone, Debug)]
 pub struct Roots {
@@ -35,7 +38,7 @@ impl Default for Roots {
     }
 }
 
-/// What was found on a node.
+/// The objects of a node, and the evidence about their owners.
 pub struct Node {
     /// Where its state is.
     pub roots: Roots,
@@ -98,7 +101,10 @@ impl Node {
     /// looked at only if some owner shows no other sign of life.
     pub fn states(&mut self) -> Vec<State> {
         let states = self.judge_all();
-        if !states.iter().any(|state| matches!(state, State::Dead(_))) {
+        let is_open = |(state, object): (&State, &Object)| {
+            !matches!(state, State::Alive(_)) && object.removal.is_some()
+        };
+        if !states.iter().zip(&self.objects).any(is_open) {
             return states;
         }
         self.gather();
@@ -138,21 +144,17 @@ impl Node {
     /// Looks at all processes, and at the addresses of namespaces that it has not looked at yet.
     pub fn gather(&mut self) {
         self.evidence.processes = scene::processes();
-        let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
-        let mut is_any_unread = false;
-        for namespace in &mut self.evidence.namespaces {
-            let known = former.iter().find(|known| known.inode == namespace.inode);
-            namespace.addresses = known.and_then(|known| known.addresses.clone());
-            if namespace.addresses.is_none() {
-                namespace.addresses = scene::addresses_in(namespace);
-                is_any_unread |= namespace.addresses.is_none();
+        for _ in 0..NAMESPACE_ATTEMPTS {
+            let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
+            for namespace in &mut self.evidence.namespaces {
+                let known = former.iter().find(|known| known.inode == namespace.inode);
+                namespace.addresses = known
+                    .and_then(|known| known.addresses.clone())
+                    .or_else(|| scene::addresses_in(namespace));
             }
-        }
-        if is_any_unread {
-            // Those that have ended since keep nobody alive.
-            let now = scene::namespaces(&self.identity);
-            let exists = |namespace: &Namespace| now.iter().any(|other| other.inode == namespace.inode);
-            self.evidence.namespaces.retain(|namespace| namespace.addresses.is_some() || exists(namespace));
+            if self.evidence.namespaces.iter().all(|namespace| namespace.addresses.is_some()) {
+                break;
+            }
         }
     }
 

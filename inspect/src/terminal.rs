@@ -20,7 +20,7 @@ pub fn style() -> Style {
 }
 
 /// Prints what `screen` returns again and again, on an empty screen if it is a terminal. Ends with an error of `screen`, or
-/// when nobody reads the output any more.
+/// when the reader has closed the output.
 ///
 /// # Errors
 /// That of `screen`.

@@ -7,7 +7,8 @@ use crate::model::{Kind, Object};
 use crate::named::add_new;
 use crate::node::{Attached, Leak, Node};
 use crate::scene::Sandbox;
-use crate::table::{Cell, Column, Row, Style, Tone, layout, wrapped};
+use crate::table::{Cell, Column, Row, Style, Tone, layout};
+use crate::text::{age, bits, bytes, first, short};
 
 /// What to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,97 +220,6 @@ impl Shown<'_> {
         if rows.is_empty() { "no leaks\n".to_owned() } else { layout(&columns, &rows, style) }
     }
 
-    /// Everything about what the text names; empty if it names nothing.
-    fn why(&self, what: &str, style: Style) -> String {
-        let (attachments, nameless) = self.named(what);
-        let mut text = String::new();
-        let mut line = |indent: usize, line: String| text += &wrapped(&line, indent, style.width);
-        for attached in attachments {
-            let owner = &attached.owner;
-            let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
-            line(0, format!("container {}", name(&owner.container)));
-            line(2, format!("network {}, interface {}", name(&owner.network), name(&owner.ifname)));
-            line(2, format!("state: {}", self.state_of(&attached).0));
-            if let Some(entry) = attached.entry {
-                if let Some(pod) = entry.pod() {
-                    line(2, format!("pod {pod}"));
-                }
-                line(2, format!("namespace {}", entry.netns));
-                let processes: Vec<String> =
-                    self.node.processes_of(&attached).iter().map(u32::to_string).collect();
-                if !processes.is_empty() {
-                    line(2, format!("processes {}", processes.join(" ")));
-                }
-                let plugins: Vec<&str> =
-                    entry.plugins().iter().filter_map(|conf| conf.get("type")?.as_str()).collect();
-                line(2, format!("plugins {}", plugins.join(", ")));
-                line(2, format!("addresses {}", self.addresses(&attached)));
-                line(
-                    2,
-                    format!("cached result {}, {} old", entry.file.display(), age(entry.since, self.now)),
-                );
-            }
-            for index in attached.objects {
-                self.object_lines(index, &mut line);
-            }
-        }
-        for index in nameless {
-            self.object_lines(index, &mut line);
-        }
-        text
-    }
-
-    fn object_lines(&self, index: usize, line: &mut dyn FnMut(usize, String)) {
-        let object = &self.node.objects[index];
-        let maker = object.maker.as_str();
-        line(2, format!("{} {}: in {}, made by {maker}", object.kind.as_str(), object.name, object.place));
-        if object.since.is_some() {
-            line(4, format!("{} old", age(object.since, self.now)));
-        }
-        let facts: Vec<String> = object.facts.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        if !facts.is_empty() {
-            line(4, facts.join(", "));
-        }
-        let (word, why) = match &self.states[index] {
-            State::Alive(why) => ("alive", why),
-            State::Dead(why) => ("dead", why),
-            State::Unknown(why) => ("not decided", why),
-        };
-        line(4, format!("owner {word}: {why}"));
-    }
-
-    /// The attachments that the text names, and objects without a container.
-    pub fn named(&self, what: &str) -> (Vec<Attached<'_>>, Vec<usize>) {
-        let is_named = |object: &Object| self.is_named(object, what);
-        let mut attachments = self.node.attachments();
-        attachments.retain(|attached| {
-            let container = attached.owner.container.as_deref().unwrap_or_default();
-            let pod = attached.entry.and_then(|entry| entry.pod());
-            let is_pod = pod.as_deref().is_some_and(|pod| pod == what || pod.ends_with(&format!("/{what}")));
-            let has_address =
-                |entry: &crate::cache::Entry| entry.addresses.iter().any(|ip| ip.to_string() == what);
-            container == what
-                || (what.len() >= 6 && container.starts_with(what))
-                || is_pod
-                || attached.entry.is_some_and(has_address)
-                || attached.objects.iter().any(|index| is_named(&self.node.objects[*index]))
-        });
-        let nameless = self.node.objects.iter().enumerate();
-        let nameless = nameless.filter(|(_, object)| object.owner.container.is_none() && is_named(object));
-        (attachments, nameless.map(|(index, _)| index).collect())
-    }
-
-    fn is_named(&self, object: &Object, what: &str) -> bool {
-        let is_port = |name: &str| {
-            let from = name.split(" ->").next().unwrap_or_default();
-            let port = from.rsplit(':').next().unwrap_or_default();
-            from == what || port == what || port.split('/').next() == Some(what)
-        };
-        object.name == what
-            || object.addresses.iter().any(|ip| ip.to_string() == what)
-            || (object.kind == Kind::HostPort && object.name.split(", ").any(is_port))
-    }
-
     /// Network, pod, container and interface of an object.
     fn names(&self, object: &Object) -> [Cell; 4] {
         let owner = &object.owner;
@@ -372,86 +282,4 @@ fn word(state: &State) -> (&'static str, Tone) {
 
 fn fact(object: &Object, key: &str) -> String {
     object.facts.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone()).unwrap_or_default()
-}
-
-/// The number at the start of a fact.
-fn first(fact: &str) -> String {
-    fact.split(' ').next().unwrap_or_default().to_owned()
-}
-
-fn bits(fact: &str) -> String {
-    let number = first(fact).parse().ok();
-    number.map_or(String::new(), |number: u64| format!("{}bit/s", scaled(number, 1000)))
-}
-
-fn bytes(fact: &str) -> String {
-    let number = first(fact).parse().ok();
-    number.map_or(String::new(), |number: u64| format!("{}B", scaled(number, 1024)))
-}
-
-/// The number with a prefix, rounded down to a tenth.
-fn scaled(number: u64, step: u64) -> String {
-    let (mut tenths, mut prefix) = (number.saturating_mul(10), "");
-    for next in ["k", "M", "G", "T", "P"] {
-        if tenths < step * 10 {
-            break;
-        }
-        (tenths, prefix) = (tenths / step, next);
-    }
-    match tenths % 10 {
-        0 => format!("{}{prefix}", tenths / 10),
-        tenth => format!("{}.{tenth}{prefix}", tenths / 10),
-    }
-}
-
-/// The first 12 characters of a long container ID, as other tools show it.
-fn short(container: &str) -> String {
-    let is_hash = container.len() >= 32 && container.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash { container[..12].to_owned() } else { container.to_owned() }
-}
-
-fn age(since: Option<SystemTime>, now: SystemTime) -> String {
-    let Some(seconds) = since.and_then(|since| now.duration_since(since).ok()).map(|age| age.as_secs())
-    else {
-        return "-".to_owned();
-    };
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        for (number, step, text) in [
-            (0, 1000, "0"),
-            (999, 1000, "999"),
-            (1500, 1000, "1.5k"),
-            (10_000_000, 1000, "10M"),
-            (1024, 1024, "1k"),
-        ] {
-            assert_eq!(scaled(number, step), text);
-        }
-        assert_eq!(bits("8000000 bit/s"), "8Mbit/s");
-        assert_eq!(bytes(""), "");
-    }
-
-    #[test]
-    fn ages_and_containers() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        for (seconds, text) in [(5, "5s"), (61, "1m"), (7200, "2h"), (200_000, "2d")] {
-            assert_eq!(age(Some(now - Duration::from_secs(seconds)), now), text);
-        }
-        assert_eq!((age(None, now), age(Some(now + Duration::from_secs(1)), now)), ("-".into(), "-".into()));
-        assert_eq!(short(&"0123456789ab".repeat(4)), "0123456789ab");
-        assert_eq!(short("web"), "web");
-    }
 }
