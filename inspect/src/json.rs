@@ -36,6 +36,12 @@ pub fn document(shown: &Shown<'_>, view: &View) -> Value {
     document
 }
 
+/// The document on one line.
+pub fn text(document: &Value) -> String {
+    // Cannot fail: all keys are texts.
+    serde_json::to_string(document).unwrap_or_default()
+}
+
 /// A leak: an object with the proof.
 pub fn leak(shown: &Shown<'_>, leak: &Leak) -> Value {
     let mut value = object(shown, leak.object);

@@ -50,7 +50,7 @@ pub fn inspect(
     let leaks = node.leaks_of(&states);
     let shown = Shown { node: &node, states: &states, leaks: &leaks, now: SystemTime::now() };
     let text = match as_json {
-        true => format!("{:#}\n", json::document(&shown, view)),
+        true => json::text(&json::document(&shown, view)),
         false => shown.text(view, style),
     };
     Ok((text, node.failures))
@@ -63,7 +63,7 @@ pub fn report(outcomes: &[(Owner, check::Outcome)], as_json: bool) -> String {
     let (sound, failed) = (count(|outcome| *outcome == Sound), count(|outcome| matches!(outcome, Failed(_))));
     let skipped = outcomes.len() - sound - failed;
     if as_json {
-        return format!("{:#}\n", json::checks(outcomes));
+        return json::text(&json::checks(outcomes));
     }
     let line = |(owner, outcome): &(Owner, check::Outcome)| match outcome {
         Failed(why) => Some(format!("failed: {owner}: {why}\n")),

@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::model::{Kind, Object, Owner, Sockets};
 use crate::named::{Named, add_new};
 use crate::read::{READERS, Scene};
-use crate::scene::{self, Identity, Namespace, Sandbox};
+use crate::scene::{self, Identity, Sandbox};
 
 /// The attempts to read all namespaces: a namespace may end, or the process that led to it.
 const NAMESPACE_ATTEMPTS: usize = 10;

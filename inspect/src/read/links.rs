@@ -44,12 +44,19 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
                 objects.push(Object { facts: shape(limit), ..object });
             }
         } else if link.kind == ifb::KIND && is_ifb_name(&link.name) {
-            let in_use = match &in_use {
-                Some(in_use) => in_use,
-                // The filters of all host ends; most nodes have no IFB.
-                None => in_use.insert(used(&mut sockets.route)?),
-            };
-            let mut object = of_ifb(link, &shared, in_use.contains(&link.index));
+            let mut object = of_ifb(link, &shared, |index| {
+                let has_index =
+                    |(link, _): &&(Link, Counters)| link.index == index && link.kind == veth::KIND;
+                scene.links.iter().find(has_index).map(|(link, _)| link.name.clone())
+            });
+            if object.owner.container.is_none() && object.removal.is_some() {
+                let in_use = match &in_use {
+                    Some(in_use) => in_use,
+                    // Reads the filters of all host ends; only if some IFB of the reference names no container.
+                    None => in_use.insert(used(&mut sockets.route)?),
+                };
+                object.alive = in_use.contains(&link.index).then(|| "a filter redirects to it".to_owned());
+            }
             object.facts.extend(limit.map(|limit| shape(limit)).unwrap_or_default());
             objects.push(object);
         }
@@ -91,7 +98,8 @@ fn host_end(scene: &Scene, link: &Link, owner: Owner, maker: Maker) -> Object {
     Object { facts, ..Object::new(Kind::Link, link.name.clone(), place(link), owner, maker) }
 }
 
-fn of_ifb(link: &Link, shared: &Named<&Owner>, is_used: bool) -> Object {
+/// `host_link` returns the name of the veth with an index.
+fn of_ifb(link: &Link, shared: &Named<&Owner>, host_link: impl Fn(u32) -> Option<String>) -> Object {
     let alias = Alias::parse(&link.alias);
     let maker = if alias.is_some() { Maker::Ferrule } else { Maker::Reference };
     // The reference's name has a hash of network and container.
@@ -101,7 +109,8 @@ fn of_ifb(link: &Link, shared: &Named<&Owner>, is_used: bool) -> Object {
     let owner = named.or_else(by_name).unwrap_or_default();
     let is_nameless = owner.container.is_none();
     let object = Object::new(Kind::Ifb, link.name.clone(), place(link), owner, maker);
-    let object = Object { alive: is_used.then(|| "a filter redirects to it".to_owned()), ..object };
+    let name = alias.as_ref().and_then(|alias| host_link(alias.veth));
+    let object = Object { alive: name.map(|name| format!("its host link {name} exists")), ..object };
     if is_foreign || (is_nameless && alias.is_some()) {
         return object;
     }
@@ -139,16 +148,17 @@ mod tests {
         let shared = Named::default();
         let link =
             |alias: &str| Link { name: "bwpa8eda89404b7".into(), alias: alias.into(), ..Link::default() };
-        let bare = of_ifb(&link(""), &shared, false);
+        let bare = of_ifb(&link(""), &shared, |_| None);
         assert!(bare.removal.is_some() && bare.dead.is_some() && bare.maker == Maker::Reference);
-        assert!(of_ifb(&link("uplink"), &shared, false).removal.is_none());
+        assert!(of_ifb(&link("uplink"), &shared, |_| None).removal.is_none());
         let alias = "bandwidth network=pods container=c1 ifname=eth0 veth=12 hook=made";
-        let ours = of_ifb(&link(alias), &shared, false);
+        let ours = of_ifb(&link(alias), &shared, |_| None);
         assert!(
             ours.removal.is_some() && ours.owner.container.as_deref() == Some("c1") && ours.dead.is_none()
         );
-        assert!(of_ifb(&link(alias), &shared, true).alive.is_some());
+        let host_link = |index| (index == 12).then(|| "veth0".to_owned());
+        assert_eq!(of_ifb(&link(alias), &shared, host_link).alive.unwrap(), "its host link veth0 exists");
         let hashed = alias.replace("=c1", "=#0123");
-        assert!(of_ifb(&link(&hashed), &shared, false).removal.is_none());
+        assert!(of_ifb(&link(&hashed), &shared, |_| None).removal.is_none());
     }
 }

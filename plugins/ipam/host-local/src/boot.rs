@@ -56,7 +56,7 @@ impl Boot {
     }
 }
 
-/// Whether the file has the mark of any boot.
+/// Whether the file has the mark of any boot, so that this program has made it.
 pub fn is_marked(file: &File) -> bool {
     fgetxattr(file, ATTRIBUTE, &mut [0; 64][..]).is_ok_and(|len| len > 0)
 }
