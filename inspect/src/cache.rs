@@ -7,6 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -45,7 +46,7 @@ pub struct Entry {
     /// The values for `runtimeConfig`.
     pub capabilities: Map<String, Value>,
     /// The network's configuration list.
-    pub config: Value,
+    pub config: Rc<Value>,
     /// The result of ADD.
     pub result: Option<Value>,
     /// The container's addresses in the result.
@@ -82,7 +83,7 @@ impl Entry {
     pub fn plugins(&self) -> Vec<&Value> {
         match self.config.get("plugins").and_then(Value::as_array) {
             Some(plugins) => plugins.iter().collect(),
-            None if self.config.get("type").is_some() => vec![&self.config],
+            None if self.config.get("type").is_some() => vec![&*self.config],
             None => Vec::new(),
         }
     }
@@ -96,7 +97,8 @@ impl Entry {
         self.plugins().into_iter().filter_map(section).filter_map(move |conf| conf.get(key)?.as_str())
     }
 
-    fn decode(bytes: &[u8], identity: &Identity) -> Option<Entry> {
+    /// `configs` has the lists that earlier files had: the containers of a network share one.
+    fn decode(bytes: &[u8], identity: &Identity, configs: &mut Named<Rc<Value>>) -> Option<Entry> {
         let mut json: Value = serde_json::from_slice(bytes).ok()?;
         if json.get("kind")?.as_str()? != KIND {
             return None;
@@ -112,7 +114,10 @@ impl Entry {
             |pair: &Value| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.as_str()?.to_owned()));
         let args =
             json.get("cniArgs").and_then(Value::as_array).into_iter().flatten().filter_map(pair).collect();
-        let config = base64(&text("config")).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let encoded = text("config");
+        let decoded =
+            || base64(&encoded).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let config = Rc::clone(configs.entry(&encoded, || Rc::new(decoded())));
         let netns = text("netns");
         let capabilities = match json.get_mut("capabilityArgs").map(Value::take) {
             Some(Value::Object(map)) => map,
@@ -125,7 +130,7 @@ impl Entry {
             netns,
             args,
             capabilities,
-            config: config.unwrap_or_default(),
+            config,
             addresses: result.as_ref().map(addresses).unwrap_or_default(),
             host_links: result.as_ref().map(host_links).unwrap_or_default(),
             result,
@@ -150,6 +155,7 @@ impl Cache {
     pub fn read(results: &Path, identity: &Identity) -> Cache {
         let Ok(files) = fs::read_dir(results) else { return Cache::default() };
         let mut cache = Cache { is_readable: true, ..Cache::default() };
+        let mut configs = Named::default();
         let mut names: Vec<String> = Vec::new();
         for file in files {
             match file {
@@ -165,7 +171,7 @@ impl Cache {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 outcome => outcome.unwrap_or_default(),
             };
-            match Entry::decode(&bytes, identity) {
+            match Entry::decode(&bytes, identity, &mut configs) {
                 Some(entry) => {
                     let since = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
                     let container = entry.owner.container.clone().unwrap_or_default();

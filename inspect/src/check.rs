@@ -187,7 +187,14 @@ mod tests {
         let owner = Owner { ifname: Some("eth0".into()), ..Owner::container("c1").on("net") };
         let capabilities = json!({"portMappings": [1], "bandwidth": {}}).as_object().cloned().unwrap();
         let result = Some(json!({"cniVersion": "1.0.0"}));
-        Entry { owner, config, capabilities, result, sandbox: Sandbox::Live(1), ..Entry::default() }
+        Entry {
+            owner,
+            config: config.into(),
+            capabilities,
+            result,
+            sandbox: Sandbox::Live(1),
+            ..Entry::default()
+        }
     }
 
     #[test]

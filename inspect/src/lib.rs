@@ -45,7 +45,7 @@ pub fn inspect(
     style: Style,
     as_json: bool,
 ) -> Result<(String, Vec<String>), CniError> {
-    let mut node = Node::read(roots, &mut Sockets::open()?)?;
+    let mut node = Node::read(roots, &mut Sockets::open()?, matches!(view, View::Links | View::Why(_)))?;
     let states = node.states();
     let leaks = node.leaks_of(&states);
     let shown = Shown { node: &node, states: &states, leaks: &leaks, now: SystemTime::now() };
@@ -81,7 +81,7 @@ pub fn report(outcomes: &[(Owner, check::Outcome)], as_json: bool) -> String {
 /// Something could not be read: a sign of life may be missing, so nothing is removed.
 pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Result<bool, CniError> {
     let mut sockets = Sockets::open()?;
-    let mut node = Node::read(roots, &mut sockets)?;
+    let mut node = Node::read(roots, &mut sockets, false)?;
     if let Some(failure) = node.failures.first() {
         return Err(CniError::internal(format!("nothing is removed: {failure}")));
     }

@@ -61,14 +61,20 @@ pub struct Leak {
 }
 
 impl Node {
-    /// Reads the node with a fixed number of dumps.
+    /// Reads the node with a fixed number of dumps. The counters of links make their dump several times as long.
     ///
     /// # Errors
     /// The kernel does not list the links.
-    pub fn read(roots: &Roots, sockets: &mut Sockets) -> Result<Node, CniError> {
+    pub fn read(roots: &Roots, sockets: &mut Sockets, with_counters: bool) -> Result<Node, CniError> {
         let identity = Identity::current();
         let cache = Cache::read(&roots.results, &identity);
-        let links = sockets.route.links_with_counters().context(|| "list the links")?;
+        let links = match with_counters {
+            true => sockets.route.links_with_counters(),
+            false => {
+                sockets.route.links(None).map(|links| links.into_iter().map(|link| (link, None)).collect())
+            }
+        };
+        let links = links.context(|| "list the links")?;
         let pairs = pairs(links.iter().map(|(link, _)| link.clone()));
         let mut scene = Scene {
             data_dirs: folders(&cache, &roots.data_dirs, "host-local"),

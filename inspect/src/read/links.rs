@@ -1,5 +1,7 @@
 //! Host ends of pairs, IFBs, and the limits on both.
 
+use std::cell::OnceCell;
+
 use cni_common::spec::CniError;
 use ferrule_bandwidth::gc::{remove_if, used};
 use ferrule_bandwidth::owner::{self, Alias, is_ifb_name};
@@ -16,8 +18,11 @@ use crate::named::Named;
 pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     let mut objects = Vec::new();
     let (ours, theirs) = (derived(scene), cached(scene));
-    let shared =
-        Named::of(scene.attachments().map(|(owner, attachment)| (owner::shared_name(&attachment), owner)));
+    // Hashes of all attachments; only if an IFB has no alias.
+    let shared = OnceCell::new();
+    let make_shared =
+        || Named::of(scene.attachments().map(|(owner, attachment)| (owner::shared_name(&attachment), owner)));
+    let shared = || shared.get_or_init(make_shared);
     let limits: Vec<&Listed> =
         scene.qdiscs.iter().filter(|qdisc| qdisc.parent == ROOT && qdisc.qdisc.tbf.is_some()).collect();
     let mut in_use: Option<Vec<u32>> = None;
@@ -31,7 +36,7 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
                 (None, None) => (Owner::default(), Maker::Either),
             };
             let mut object = host_end(scene, link, owner.clone(), maker);
-            object.facts.extend(passed(counters));
+            object.facts.extend(counters.iter().flat_map(passed));
             objects.push(object);
             if let Some(limit) = limit {
                 let object = Object::new(
@@ -44,9 +49,9 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
                 objects.push(Object { facts: shape(limit), ..object });
             }
         } else if link.kind == ifb::KIND && is_ifb_name(&link.name) {
-            let mut object = of_ifb(link, &shared, |index| {
+            let mut object = of_ifb(link, shared, |index| {
                 let has_index =
-                    |(link, _): &&(Link, Counters)| link.index == index && link.kind == veth::KIND;
+                    |(link, _): &&(Link, Option<Counters>)| link.index == index && link.kind == veth::KIND;
                 scene.links.iter().find(has_index).map(|(link, _)| link.name.clone())
             });
             if object.owner.container.is_none() && object.removal.is_some() {
@@ -69,12 +74,15 @@ fn end(name: &str, mac: &str) -> String {
     format!("{name} {mac}")
 }
 
-/// The host ends that Ferrule may have made.
+/// The host ends that Ferrule has made.
 fn derived(scene: &Scene) -> Named<&Owner> {
-    let names = |(owner, attachment)| {
-        veth::names(&attachment).map(move |(name, mac): (String, Mac)| (end(&name, &mac.to_string()), owner))
-    };
-    Named::of(scene.attachments().flat_map(names))
+    let links = Named::of(scene.links.iter().map(|(link, _)| (end(&link.name, &link.mac.to_string()), ())));
+    // ADD nearly always gets the first name, so one hash for each attachment is enough.
+    Named::of(scene.attachments().filter_map(|(owner, attachment)| {
+        let mut ends =
+            veth::names(&attachment).map(|(name, mac): (String, Mac)| end(&name, &mac.to_string()));
+        Some((ends.find(|end| links.get(end).is_some())?, owner))
+    }))
 }
 
 /// The host ends in cached results.
@@ -99,11 +107,15 @@ fn host_end(scene: &Scene, link: &Link, owner: Owner, maker: Maker) -> Object {
 }
 
 /// `host_link` returns the name of the veth with an index.
-fn of_ifb(link: &Link, shared: &Named<&Owner>, host_link: impl Fn(u32) -> Option<String>) -> Object {
+fn of_ifb<'s>(
+    link: &Link,
+    shared: impl Fn() -> &'s Named<&'s Owner>,
+    host_link: impl Fn(u32) -> Option<String>,
+) -> Object {
     let alias = Alias::parse(&link.alias);
     let maker = if alias.is_some() { Maker::Ferrule } else { Maker::Reference };
     // The reference's name has a hash of network and container.
-    let by_name = || shared.get(&link.name).map(|owner| Owner { ifname: None, ..(*owner).clone() });
+    let by_name = || shared().get(&link.name).map(|owner| Owner { ifname: None, ..(*owner).clone() });
     let named = alias.as_ref().map(|alias| alias.attachment().map(Owner::from).unwrap_or_default());
     let is_foreign = alias.is_none() && !link.alias.is_empty();
     let owner = named.or_else(by_name).unwrap_or_default();
@@ -145,20 +157,21 @@ mod tests {
 
     #[test]
     fn an_ifb_without_owner_is_removable_only_if_the_reference_made_it() {
-        let shared = Named::default();
+        let none = Named::default();
+        let shared = || &none;
         let link =
             |alias: &str| Link { name: "bwpa8eda89404b7".into(), alias: alias.into(), ..Link::default() };
-        let bare = of_ifb(&link(""), &shared, |_| None);
+        let bare = of_ifb(&link(""), shared, |_| None);
         assert!(bare.removal.is_some() && bare.dead.is_some() && bare.maker == Maker::Reference);
-        assert!(of_ifb(&link("uplink"), &shared, |_| None).removal.is_none());
+        assert!(of_ifb(&link("uplink"), shared, |_| None).removal.is_none());
         let alias = "bandwidth network=pods container=c1 ifname=eth0 veth=12 hook=made";
-        let ours = of_ifb(&link(alias), &shared, |_| None);
+        let ours = of_ifb(&link(alias), shared, |_| None);
         assert!(
             ours.removal.is_some() && ours.owner.container.as_deref() == Some("c1") && ours.dead.is_none()
         );
         let host_link = |index| (index == 12).then(|| "veth0".to_owned());
-        assert_eq!(of_ifb(&link(alias), &shared, host_link).alive.unwrap(), "its host link veth0 exists");
+        assert_eq!(of_ifb(&link(alias), shared, host_link).alive.unwrap(), "its host link veth0 exists");
         let hashed = alias.replace("=c1", "=#0123");
-        assert!(of_ifb(&link(&hashed), &shared, |_| None).removal.is_none());
+        assert!(of_ifb(&link(&hashed), shared, |_| None).removal.is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! Masquerading rules of both backends.
 
+use std::cell::OnceCell;
+
 use cni_common::spec::CniError;
 use ferrule_kit::masquerade::plan::{self, TABLE};
 use ferrule_kit::masquerade::survey;
@@ -11,7 +13,9 @@ use crate::named::{Named, add_new};
 /// Lists the rules by owner.
 pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     // A comment that was cut still begins with two hashes of the names.
-    let known = Named::of(scene.attachments().map(|(owner, attachment)| (plan::prefix(&attachment), owner)));
+    let known = OnceCell::new();
+    let make_known =
+        || Named::of(scene.attachments().map(|(owner, attachment)| (plan::prefix(&attachment), owner)));
     let mut objects: Named<Object> = Named::default();
     for rule in survey::list(&mut sockets.netfilter)? {
         let key = rule.chain.as_ref().unwrap_or(&rule.comment).clone();
@@ -19,7 +23,8 @@ pub(super) fn read(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
             None => {
                 let prefix = rule.comment.split(',').next().unwrap_or_default();
                 let named = plan::owner_in(&rule.comment).map(Owner::from);
-                let owner = named.or_else(|| known.get(prefix).map(|owner| (*owner).clone()));
+                let find = || known.get_or_init(make_known).get(prefix).map(|owner| Owner::clone(owner));
+                let owner = named.or_else(find);
                 Some((owner.unwrap_or_default(), format!("table {TABLE}")))
             }
             Some(chain) => plan::chain_owner_in(&rule.comment, chain).map(|(network, container)| {

@@ -31,8 +31,8 @@ pub struct Scene {
     pub data_dirs: Vec<PathBuf>,
     /// The folders of `tuning`.
     pub tuning_dirs: Vec<PathBuf>,
-    /// The links of the node with their counters.
-    pub links: Vec<(Link, Counters)>,
+    /// The links of the node, with their counters if these were asked for.
+    pub links: Vec<(Link, Option<Counters>)>,
     /// The qdiscs of the node.
     pub qdiscs: Vec<Listed>,
     /// The attachments that the cache and the readers so far have named.

@@ -310,10 +310,10 @@ pub(super) fn parse(body: &[u8]) -> Link {
 
 impl Socket {
     /// All links of the namespace with their counters, by one dump.
-    pub fn links_with_counters(&mut self) -> Result<Vec<(Link, Counters)>, Error> {
+    pub fn links_with_counters(&mut self) -> Result<Vec<(Link, Option<Counters>)>, Error> {
         let bodies = self.request(Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)))?;
         let counters = |body: &[u8]| find_attr(body.get(IFINFO..)?, IFLA_STATS64).map(Counters::parse);
-        Ok(bodies.iter().map(|body| (parse(body), counters(body).unwrap_or_default())).collect())
+        Ok(bodies.iter().map(|body| (parse(body), counters(body))).collect())
     }
 
     /// Looks up a link. `None` if it does not exist.
