@@ -90,7 +90,15 @@ impl Node {
             match read(sockets, &scene) {
                 Ok(found) => {
                     // In this order: the cache first.
-                    found.iter().for_each(|object: &Object| add_owner(&mut scene.owners, &object.owner));
+                    // The cache has named nearly all of them already.
+                    let of_cache = |owner: &Owner| {
+                        let mut cached = scene.cache.of(owner.container.as_deref().unwrap_or_default());
+                        cached.any(|entry| entry.owner == *owner)
+                    };
+                    let owners = found.iter().map(|object: &Object| &object.owner);
+                    owners
+                        .filter(|owner| !of_cache(owner))
+                        .for_each(|owner| add_owner(&mut scene.owners, owner));
                     objects.extend(found);
                 }
                 Err(error) => failures.push(format!("cannot read {what}: {error}")),
