@@ -122,7 +122,7 @@ impl Evidence {
 
     /// For an object that names no container: its addresses decide, or what it says itself.
     fn judge_unnamed(&self, object: &Object) -> State {
-        if let Some(process) = self.processes.iter().find(|process| process.container.is_some()) {
+        if let Some(process) = self.processes.iter().find(|process| process.is_on_host) {
             return State::Unknown(format!("process {} ({}) is a CNI plugin", process.pid, process.name));
         }
         if !self.cache.is_readable || !self.cache.unknown.is_empty() {
@@ -293,7 +293,7 @@ mod tests {
         evidence.cache = Cache::with(vec![entry("c2", gone())]);
         assert!(matches!(judge(&evidence), State::Unknown(_)), "another leak names the owner");
         let mut evidence = readable();
-        evidence.processes.push(Process { container: Some("c3".into()), ..Process::default() });
+        evidence.processes.push(Process { is_on_host: true, ..Process::default() });
         assert!(matches!(judge(&evidence), State::Unknown(_)), "an ADD runs");
         let mut evidence = readable();
         evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));

@@ -157,7 +157,7 @@ impl Node {
 
     /// Looks at all processes, and at the addresses of namespaces that it has not looked at yet.
     pub fn gather(&mut self) {
-        self.evidence.processes = scene::processes();
+        self.evidence.processes = scene::processes(&self.identity);
         for _ in 0..NAMESPACE_ATTEMPTS {
             let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
             for namespace in &mut self.evidence.namespaces {

@@ -121,6 +121,9 @@ pub struct Process {
     pub name: String,
     /// CNI_CONTAINERID in its environment: a running CNI plugin.
     pub container: Option<String>,
+    /// Whether it, or the process that started it, is in the host's network namespace, as far as this is known. A plugin enters
+    /// a container's namespace for a moment, but a runtime does not.
+    pub is_on_host: bool,
     /// Its arguments.
     pub arguments: Vec<String>,
     /// Its control group.
@@ -147,12 +150,12 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// All processes, except this one and its ancestors: an operator may have started it with a container's name.
-pub fn processes() -> Vec<Process> {
+pub fn processes(identity: &Identity) -> Vec<Process> {
     let mut own = vec![process::id()];
     while let Some(parent) = own.last().and_then(|pid| parent_of(*pid)).filter(|parent| *parent > 1) {
         own.push(parent);
     }
-    pids().filter(|pid| !own.contains(pid)).filter_map(process).collect()
+    pids().filter(|pid| !own.contains(pid)).filter_map(|pid| process(pid, identity)).collect()
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -160,7 +163,13 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-fn process(pid: u32) -> Option<Process> {
+/// Whether the process may be in the own network namespace.
+fn may_be_here(pid: u32, identity: &Identity) -> bool {
+    let link = fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    link.as_ref().and_then(|to| inode_of(to.to_str()?)).is_none_or(|inode| inode == identity.own)
+}
+
+fn process(pid: u32, identity: &Identity) -> Option<Process> {
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let words = |file: &str| -> Vec<String> {
         read(file).split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -172,11 +181,14 @@ fn process(pid: u32) -> Option<Process> {
     }
     let container =
         words("environ").iter().find_map(|word| Some(word.strip_prefix("CNI_CONTAINERID=")?.to_owned()));
+    let is_on_host = container.is_some()
+        && (may_be_here(pid, identity) || parent_of(pid).is_none_or(|parent| may_be_here(parent, identity)));
     let name = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
     Some(Process {
         pid,
         name,
         container,
+        is_on_host,
         arguments,
         cgroup: String::from_utf8_lossy(&read("cgroup")).into_owned(),
     })
