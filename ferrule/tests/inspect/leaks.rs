@@ -99,7 +99,7 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     assert!(is_complete && missing.is_empty(), "missing: {missing:#?}\nfound: {leaks:#?}");
 
     let with_leaks = snapshot();
-    // gc lists fewer while another test's CNI plugin runs: what names no container may be that plugin's.
+    // gc lists nothing while it cannot read a namespace of another test that is about to end.
     let lists_all = || f.says("gc --dry-run").matches("would remove").count() == expected.len();
     assert!(eventually(TIMEOUT, lists_all), "{}", f.says("gc --dry-run"));
     assert_eq!(with_leaks.diff(&snapshot()), "", "a dry run");
