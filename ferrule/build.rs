@@ -1,4 +1,4 @@
-//! Gives the program a build ID, by which it recognises copies of itself.
+//! Gives the program a build ID. The program compares it to recognise copies of itself.
 
 use std::env;
 use std::path::Path;

@@ -84,7 +84,7 @@ fn open(
                 recorded?;
             } else {
                 eprintln!(
-                    "this kernel has no nf_tables: nobody knows the owner of the rules, and host ports stay closed"
+                    "this kernel has no nf_tables: the owner of the rules is not recorded, and host ports stay closed"
                 );
             }
             iptables::add(conf, plan)
@@ -251,11 +251,10 @@ fn remove_sources(conf: &Conf, owned: &[Owned]) {
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::of_removal(call.config);
     let network = call.config.name();
-    let valid: Vec<String> =
-        call.valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
+    let valid = Attachment::keys(network, call.valid, owner::label);
     let mut socket = netfilter()?;
     let mut failures = Failures::default();
-    let is_dead = |label: &str| owner::is_on(label, network) && !valid.iter().any(|valid| valid == label);
+    let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
     let dead = failures.keep(nft::list(&mut socket, is_dead)).unwrap_or_default();
     let (pods, others): (Vec<Owned>, Vec<Owned>) = dead.into_iter().partition(Owned::is_pod);
     failures.keep(nft::delete(&mut socket, &pods, None));

@@ -113,7 +113,7 @@ pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Former<'a>, Cni
     })
 }
 
-/// The value. `None` if the kernel lets nobody read it, such as `net/ipv4/route/flush`.
+/// The value. `None` if it is only writable, such as `net/ipv4/route/flush`.
 fn read(name: &str) -> io::Result<Option<String>> {
     match sysctl::read(name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),

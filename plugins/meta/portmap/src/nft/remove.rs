@@ -43,15 +43,15 @@ pub fn delete(
 /// # Errors
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
-    let valid: Vec<String> =
-        valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
+    let valid = Attachment::keys(network, valid, owner::label);
+    let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
     let removed = remove(socket, |socket| {
         let mut owners = list::owners(socket)?;
-        owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
+        owners.retain(|label| is_dead(label));
         if owners.is_empty() {
             return Ok(ToRemove::default());
         }
-        let found = list::dnat_elements(socket, |label| owners.iter().any(|owner| owner == label))?;
+        let found = list::dnat_elements(socket, is_dead)?;
         Ok(ToRemove { owners, found })
     })?;
     delete_unused(socket)?;
