@@ -30,7 +30,9 @@ impl<'a> Attachment<'a> {
         valid: &[ValidAttachment],
         key: impl Fn(&Attachment<'_>) -> String,
     ) -> BTreeSet<String> {
-        valid.iter().map(|one| key(&Attachment::valid(network, one))).collect()
+        let mut keys = BTreeSet::new();
+        keys.extend(valid.iter().map(|one| key(&Attachment::valid(network, one))));
+        keys
     }
 
     /// The IDs of the containers in the list of a GC request.

@@ -75,8 +75,8 @@ pub fn merge(
             None => merged.push(sysctl),
         }
     }
-    merged.sort_by_key(Sysctl::rank);
-    Ok(merged)
+    let of = |rank| merged.iter().filter(move |sysctl| sysctl.rank() == rank).cloned();
+    Ok((0..=2).flat_map(of).collect())
 }
 
 /// The former values of sysctls that ADD has written, in the order of writing. `None` if a value cannot be read.

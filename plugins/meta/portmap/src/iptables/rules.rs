@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{Listing, Rule};
+use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -176,11 +177,8 @@ pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: 
 /// The rules that jump to the container's chain. They list the ports of all mappings, even those of the other
 /// family.
 fn jumps(conf: &Conf, owner: &Attachment<'_>, family: IpFamily, chain: &str) -> Vec<Rule> {
-    let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
-    protos.sort_unstable();
-    protos.dedup();
     let mut jumps = Vec::new();
-    for proto in protos {
+    for proto in sorted(conf.mappings.iter().map(|mapping| mapping.proto.name())) {
         let of_proto = conf.mappings.iter().filter(|mapping| mapping.proto.name() == proto);
         let ports: Vec<String> = of_proto.map(|mapping| mapping.host_port.to_string()).collect();
         for ports in ports.chunks(PORTS) {
