@@ -5,10 +5,11 @@ mod common;
 
 use std::fmt::Write as _;
 
+use cni_lab::testing::Added;
 use cni_lab::testing::Trace;
 use cni_lab::{Place as _, Snapshot};
 use cni_runner::Attachment;
-use common::{Added, World, pods};
+use common::{World, pods};
 use serde_json::json;
 
 fn trace(world: &World, verb: &str, added: &Added<'_>) -> Trace {

@@ -6,7 +6,7 @@ mod common;
 use cni_lab::Place as _;
 use cni_lab::testing::{at_once, overlay};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, expect, more, network_of, pods, saved};
+use common::{World, expect, expect_pod, more, network_of, pods, saved};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -178,7 +178,7 @@ fn the_mark_bit_can_be_changed() {
     let two = world.add("two", &more(json!({"backend": "nftables", "markBit": 25})));
     assert!(world.table().contains("0x02000000") && saved(&world, "nft").contains("0x2000000/0x2000000"));
     two.serve(80);
-    one.expect(&two, true, "another bit");
+    expect_pod(&one, &two, true, "another bit");
     assert_eq!(two.check(), Ok(()));
 }
 
@@ -245,7 +245,7 @@ fn a_chain_may_name_the_plugin_twice() {
         let one = world.add(&format!("one{second}"), &network);
         one.serve(80);
         let two = world.add(&format!("two{second}"), &network);
-        two.expect(&one, true, second);
+        expect_pod(&two, &one, true, second);
         assert_eq!((one.check(), two.check()), (Ok(()), Ok(())), "{second}");
         one.del();
         two.del();
