@@ -1,7 +1,8 @@
-//! What a link of some kinds has beyond other links: the mode of a macvlan or an ipvlan, the ID of a VLAN.
+//! What a link of some kinds has beyond other links: the mode of a macvlan or an ipvlan, the ID of a VLAN, the owner of a
+//! tap device.
 //!
 //! # References
-//! linux/if_link.h: `IFLA_MACVLAN_*`, `IFLA_IPVLAN_*`, `IFLA_VLAN_*`.
+//! linux/if_link.h: `IFLA_MACVLAN_*`, `IFLA_IPVLAN_*`, `IFLA_VLAN_*`, `IFLA_TUN_*`.
 
 use std::fmt;
 
@@ -20,6 +21,12 @@ const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_FLAGS: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_TUN_OWNER: u16 = 1;
+const IFLA_TUN_GROUP: u16 = 2;
+const IFLA_TUN_TYPE: u16 = 3;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+/// `IFF_TAP`
+const TAP: u8 = 2;
 
 /// The attributes of the link's kind (`IFLA_INFO_DATA`) that we set and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +49,15 @@ pub enum LinkData {
         /// One of [`IPVLAN_FLAGS`].
         flags: u16,
     },
+    /// Of a tap device. The kernel only reports these; [`crate::tun`] sets them.
+    Tap {
+        /// The user who may open it; `None` for everybody with `CAP_NET_ADMIN`.
+        owner: Option<u32>,
+        /// The group that may open it.
+        group: Option<u32>,
+        /// Whether it can be opened several times.
+        multi_queue: bool,
+    },
     /// Of an 802.1Q VLAN device.
     Vlan {
         /// The VLAN ID.
@@ -54,7 +70,7 @@ impl LinkData {
     pub(super) fn encode(self, info: Message) -> Message {
         let u16 = |kind, value: u16| move |data: Message| data.attr(kind, &value.to_ne_bytes());
         match self {
-            LinkData::None => info,
+            LinkData::None | LinkData::Tap { .. } => info,
             LinkData::Macvlan { mode, broadcast_queue } => info.nest(IFLA_INFO_DATA, |data| {
                 let data = data.attr_u32(IFLA_MACVLAN_MODE, mode);
                 if broadcast_queue == 0 {
@@ -80,6 +96,11 @@ impl LinkData {
             },
             "ipvlan" => LinkData::Ipvlan { mode: u16(IFLA_IPVLAN_MODE), flags: u16(IFLA_IPVLAN_FLAGS) },
             "vlan" => LinkData::Vlan { id: u16(IFLA_VLAN_ID) },
+            "tun" if find_attr(data, IFLA_TUN_TYPE) == Some(&[TAP]) => LinkData::Tap {
+                owner: find_attr(data, IFLA_TUN_OWNER).map(|value| u32_at(value, 0)),
+                group: find_attr(data, IFLA_TUN_GROUP).map(|value| u32_at(value, 0)),
+                multi_queue: find_attr(data, IFLA_TUN_MULTI_QUEUE) == Some(&[1]),
+            },
             _ => LinkData::None,
         }
     }
@@ -95,6 +116,11 @@ impl fmt::Display for LinkData {
                 write!(f, "mode {} {}", name(&IPVLAN_MODES, *mode), name(&IPVLAN_FLAGS, *flags))
             }
             LinkData::Vlan { id } => write!(f, "VLAN ID {id}"),
+            LinkData::Tap { owner, group, multi_queue } => {
+                let text = |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                let queues = if *multi_queue { "several queues" } else { "one queue" };
+                write!(f, "mode tap, owner {}, group {}, {queues}", text(owner), text(group))
+            }
         }
     }
 }

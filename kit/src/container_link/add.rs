@@ -22,13 +22,16 @@ const IFF_LOWER_UP: u32 = 1 << 16;
 pub struct Attaching<'a> {
     call: &'a AddRequest<'a>,
     link: &'a ContainerLink,
-    container: Container<'a>,
+    /// The container.
+    pub container: Container<'a>,
     /// The link's MTU in bytes; 0 for the kernel's default.
     mtu: u32,
     /// A socket on the host, if the parent is there.
     host: Option<Socket>,
     /// The link's parent. A plugin may replace it before it makes the link.
     pub parent: Option<Link>,
+    /// The addresses and routes of a network without IPAM.
+    pub assigned: Option<AddResult>,
 }
 
 impl<'a> Attaching<'a> {
@@ -42,7 +45,8 @@ impl<'a> Attaching<'a> {
         if container.interface()?.is_some() {
             return Err(name_taken(link.kind, call.ifname));
         }
-        let mut attaching = Attaching { call, link, container, mtu: link.conf.mtu, host: None, parent: None };
+        let mut attaching =
+            Attaching { call, link, container, mtu: link.conf.mtu, host: None, parent: None, assigned: None };
         if let Some(parent) = &link.parent {
             attaching.host = if parent.in_container { None } else { Some(socket::route()?) };
             let found = parent.find(attaching.socket())?;
@@ -71,10 +75,11 @@ impl<'a> Attaching<'a> {
         ipam: Option<&Delegate<'_>>,
         make: impl FnOnce(&mut Self) -> Result<(), CniError>,
     ) -> Result<AddResult, CniError> {
-        make(&mut self)?;
+        make(&mut self)?; // undoes itself
         let mut undo = UndoStack::default();
         undo.push(format!("make {:?}", self.call.ifname), link::delete(LinkId::Name(self.call.ifname)));
         let attached = ipam::add(ipam, self.call, |assigned| {
+            let assigned = assigned.or_else(|| self.assigned.take());
             self.attach(assigned).inspect_err(|_| undo.undo(&mut self.container.socket))
         });
         attached.inspect_err(|_| undo.undo(&mut self.container.socket))
@@ -124,6 +129,10 @@ impl<'a> Attaching<'a> {
         let upper = parent.master.and_then(|index| self.socket().link(LinkId::Index(index)).ok().flatten());
         failed.with_details(match (error.errno, upper) {
             (Errno::EBUSY, Some(upper)) => format!("master {name:?} is a port of {:?}", upper.name),
+            (Errno::EEXIST, _) => format!(
+                "{} of master {name:?} is in use, perhaps by another container; macvlan with the key vlan shares a VLAN",
+                self.link.data
+            ),
             (Errno::EBUSY, None) => format!("master {name:?} carries links of another kind"),
             _ => format!("{kind} {ifname:?} on master {name:?}"),
         })
