@@ -6,6 +6,7 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
+//! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`dbus`]: calls methods on the system bus, for firewalld.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
@@ -27,5 +28,6 @@ pub mod nftables;
 pub mod retry;
 mod sorted;
 pub mod sysctl;
+pub mod tun;
 
 pub use sorted::sorted;

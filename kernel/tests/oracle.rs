@@ -2,7 +2,7 @@
 //! that we build, and the decoded fields must be the expected ones. (`nftables*.rs` compare nf_tables requests
 //! with `nft`.)
 //!
-//! netlink-packet-route does not decode RTM_GETMULTICAST, so that request is missing here. Attributes that it
+//! netlink-packet-route does not decode RTM_GETMULTICAST, alternative names of links, so those requests are missing here. Attributes that it
 //! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
 //! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the settings of a bridge port (attributes 4,
 //! `IFLA_BRPORT_MODE`, and 33, `IFLA_BRPORT_ISOLATED`).
@@ -17,7 +17,9 @@ use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
-use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route};
+use ferrule_kernel::netlink::{
+    LinkData, LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route,
+};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -61,6 +63,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let cni0 = NewLink { kind: "bridge", name: "cni0", mac: Some(mac), ..NewLink::default() };
     let veth = NewLink { kind: "veth", name: "veth1", mtu: 1450, ..NewLink::default() };
     let end = NewLink { name: "eth0", mac: Some(mac), netns: Some(netns.as_fd()), ..veth };
+    let macvlan = LinkData::Macvlan { mode: 4, broadcast_queue: 2000 };
     let vlans =
         [Vlans { first: 100, last: 100, flags: PVID | UNTAGGED }, Vlans { first: 200, last: 4094, flags: 0 }];
     let tbf = Tbf { rate: 5_000_000_000, limit: 300_000, buffer: 1_000, burst: Some(6_400) };
@@ -167,6 +170,23 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                kind: 33, value: [1] })])] })"#,
         ),
         (
+            NewLink { kind: "macvlan", parent: Some(3), data: macvlan, ..end }.request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("eth0"), Address([2,
+               0, 0, 0, 0, 9]), Mtu(1450), Link(3), NetNsFd(NETNS), LinkInfo([Kind(MacVlan),
+               Data(MacVlan([Mode(Bridge), BcQueueLen(2000)]))])] })"#,
+        ),
+        (
+            NewLink { kind: "ipvlan", index: 99, data: LinkData::Ipvlan { mode: 1, flags: 2 }, ..veth }
+                .request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 99 }, attributes: [IfName("veth1"), Mtu(1450),
+               LinkInfo([Kind(IpVlan), Data(IpVlan([Mode(L3), Flags(IpVlanFlags(Vepa))]))])] })"#,
+        ),
+        (
+            NewLink { kind: "vlan", data: LinkData::Vlan { id: 100 }, ..veth }.request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("veth1"), Mtu(1450),
+               LinkInfo([Kind(Vlan), Data(Vlan([Id(100)]))])] })"#,
+        ),
+        (
             bridge::new_filtering(&NewLink { flags: IFF_UP, ..cni0 }),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
@@ -263,7 +283,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             route::lookup([10, 0, 0, 1].into()),
             r#"0x1 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 32, table: 0, protocol: Unspec, kind: Unspec, flags:
-               RouteFlags(FibMatch) }, attributes: [Destination(Inet(10.0.0.1))] })"#,
+               RouteFlags(LookupTable | FibMatch) }, attributes: [Destination(Inet(10.0.0.1))] })"#,
         ),
         (
             route::list(IpFamily::V6, MAIN_TABLE),

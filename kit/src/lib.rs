@@ -7,6 +7,7 @@ pub mod address_wait;
 pub mod check;
 pub mod config;
 pub mod container;
+pub mod container_link;
 pub mod dad;
 pub mod detach;
 pub mod hash;

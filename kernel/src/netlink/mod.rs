@@ -9,10 +9,12 @@
 
 pub mod addr;
 pub mod bridge;
+mod default_route;
 mod error;
 pub mod filter;
 pub mod ifb;
 pub mod link;
+pub mod link_data;
 pub mod mac;
 pub mod message;
 pub mod nsid;
@@ -23,6 +25,7 @@ mod tc;
 
 pub use error::Error;
 pub use link::{Link, LinkId};
+pub use link_data::LinkData;
 pub use mac::Mac;
 pub use message::Message;
 pub use socket::{Answer, BatchError, Socket, may_be_done};

@@ -16,18 +16,18 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 
 /// Length of `struct rtmsg`.
-const RTMSG: usize = 12;
+pub(super) const RTMSG: usize = 12;
 /// Length of `struct rtnexthop`.
-const RTNEXTHOP: usize = 8;
+pub(super) const RTNEXTHOP: usize = 8;
 
 const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
+pub(super) const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
+pub(super) const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
@@ -35,7 +35,7 @@ const RTAX_ADVMSS: u16 = 8;
 const RT_TABLE_UNSPEC: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
-const RTN_UNICAST: u8 = 1;
+pub(super) const RTN_UNICAST: u8 = 1;
 const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
@@ -118,6 +118,8 @@ pub struct Entry {
 /// `RTM_F_FIB_MATCH`, since Linux 4.13: return the matching route of the table, not the route cache entry of
 /// the packet.
 const FIB_MATCH: u32 = 0x2000;
+/// `RTM_F_LOOKUP_TABLE`: return the number of the table that has the route, not always that of the main table.
+const LOOKUP_TABLE: u32 = 0x1000;
 /// `RTN_LOCAL`
 const RTN_LOCAL: u8 = 2;
 
@@ -139,7 +141,7 @@ pub fn lookup(ip: IpAddr) -> Message {
     let mut header = [0; RTMSG];
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
-    header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+    header[8..12].copy_from_slice(&(FIB_MATCH | LOOKUP_TABLE).to_ne_bytes());
     Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 

@@ -9,6 +9,7 @@
 //! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants, [`Firewalld`] a
 //!   firewalld with a bus of its own.
 //! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
+//! - [`link_plugin`] has the tests that all plugins of one link share.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
@@ -18,6 +19,7 @@ mod context;
 mod firewalld;
 pub mod iptables;
 mod layout;
+pub mod link_plugin;
 mod links;
 mod measure;
 mod plugin_dir;
