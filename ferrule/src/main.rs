@@ -16,11 +16,13 @@ use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
 use ferrule_ptp::Ptp;
+use ferrule_sbr::Sbr;
 use ferrule_static::Static;
 use ferrule_tuning::Tuning;
+use ferrule_vrf::Vrf;
 
 const PLUGINS: &[&dyn Plugin] =
-    &[&Bandwidth, &Bridge, &Firewall, &HostLocal, &Loopback, &Portmap, &Ptp, &Static, &Tuning];
+    &[&Bandwidth, &Bridge, &Firewall, &HostLocal, &Loopback, &Portmap, &Ptp, &Sbr, &Static, &Tuning, &Vrf];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS, || cli::main(PLUGINS))

@@ -12,6 +12,7 @@ use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
 use super::socket::{Answer, Socket};
+use super::vrf;
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -26,7 +27,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
+pub(super) const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
@@ -39,7 +40,7 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 pub(super) const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
+pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_NETKIT_PEER_INFO: u16 = 1;
 const IFLA_NETKIT_MODE: u16 = 5;
@@ -89,6 +90,8 @@ pub struct Link {
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
+    /// For a VRF or a port of one: the VRF's routing table.
+    pub vrf_table: Option<u32>,
     /// For a veth or a netkit: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
     /// If the peer is in another namespace: the ID of that namespace in this link's namespace, see
@@ -274,6 +277,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_IFALIAS => link.alias = text(value),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
+                link.vrf_table = vrf::table(value);
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
                 link.port =
                     find_attr(value, IFLA_INFO_SLAVE_DATA).map(PortSettings::parse).unwrap_or_default();
