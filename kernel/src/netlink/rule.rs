@@ -72,7 +72,7 @@ impl Rule {
     }
 }
 
-/// A request that adds a rule; `EEXIST` if there is an equal one, of any priority unless the rule has one.
+/// A request that adds a rule; `EEXIST` if there is an equal one of the same priority.
 pub fn add(rule: &Rule) -> Message {
     rule.request(RTM_NEWRULE, F_CREATE | F_EXCL)
 }

@@ -41,7 +41,8 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let _lock = table::lock(call.sandbox.path())?;
     let link = interface(&mut container, call.ifname)?;
     let steps = if let Some(table) = conf.table {
-        sources.iter().map(|source| rule_step(source, table)).collect()
+        let present = container.socket.rules().context(|| "list the container's rules")?;
+        sources.iter().filter_map(|source| rule_step(source, table, &present)).collect()
     } else {
         steps(&conf, &sources, &link, &Tables::read(&mut container.socket)?)
     };
@@ -75,7 +76,7 @@ fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<S
             let what = format!("Failed to add default route to {gateway}");
             steps.push(route_step(what, link, &default));
         }
-        rules.push(rule_step(source, table));
+        rules.extend(rule_step(source, table, &tables.rules));
     }
     steps.append(&mut rules);
     if conf.source_hints {
@@ -109,10 +110,14 @@ fn hint(source: &Source, link: &Link, present: &[&StoredRoute]) -> Option<Step> 
     Some(route_step(format!("Failed to add route {dst} with source {address}"), link, &route))
 }
 
-fn rule_step(source: &Source, table: u32) -> Step {
+/// `None` if there is such a rule: the kernel would add another one with another priority.
+fn rule_step(source: &Source, table: u32, present: &[Rule]) -> Option<Step> {
     let rule = Rule::from(source.address.ip(), table, OURS);
+    if present.iter().any(|there| (there.src, there.table) == (rule.src, table)) {
+        return None;
+    }
     let what = format!("failed to add rule 'from {} lookup {table}'", source.address.ip());
-    Step::new(what, rule::add(&rule)).undone_by(rule::delete(&rule)).unless(&[Errno::EEXIST])
+    Some(Step::new(what, rule::add(&rule)).undone_by(rule::delete(&rule)))
 }
 
 fn route_step(what: String, link: &Link, route: &Route) -> Step {
@@ -211,11 +216,8 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     };
     let rules = socket.rules().context(|| "list the container's rules")?;
     let steps = rules.iter().filter(|rule| is_stale(rule)).map(|rule| {
-        let what = format!(
-            "Failed to delete rule 'from {} lookup {}'",
-            rule.src.map_or(String::new(), |s| s.to_string()),
-            rule.table
-        );
+        let from = rule.src.map_or(String::new(), |src| src.ip().to_string());
+        let what = format!("Failed to delete rule 'from {from} lookup {}'", rule.table);
         Step::new(what, rule::delete(rule)).unless(&[Errno::ENOENT])
     });
     run_all(&mut socket, steps.collect())
