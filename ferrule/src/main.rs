@@ -19,14 +19,16 @@ use ferrule_loopback::Loopback;
 use ferrule_macvlan::Macvlan;
 use ferrule_portmap::Portmap;
 use ferrule_ptp::Ptp;
+use ferrule_sbr::Sbr;
 use ferrule_static::Static;
 use ferrule_tap::Tap;
 use ferrule_tuning::Tuning;
 use ferrule_vlan::Vlan;
+use ferrule_vrf::Vrf;
 
 const PLUGINS: &[&dyn Plugin] = &[
-    &Bandwidth, &Bridge, &Dummy, &Firewall, &HostLocal, &Ipvlan, &Loopback, &Macvlan, &Portmap, &Ptp,
-    &Static, &Tap, &Tuning, &Vlan,
+    &Bandwidth, &Bridge, &Dummy, &Firewall, &HostLocal, &Ipvlan, &Loopback, &Macvlan, &Portmap, &Ptp, &Sbr,
+    &Static, &Tap, &Tuning, &Vlan, &Vrf,
 ];
 
 fn main() -> ExitCode {

@@ -17,8 +17,10 @@ use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
+use ferrule_kernel::netlink::rule::Rule;
 use ferrule_kernel::netlink::{
-    LinkData, LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route,
+    LinkData, LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route, rule, stored_route,
+    vrf,
 };
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -89,6 +91,9 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         table: None,
         scope: Some(253),
     };
+    // Without the netlink header, the request is the kernel's own description of the route.
+    let body = route::add(3, &v4).finish(1, 0).unwrap().split_off(16);
+    let stored = &stored_route::read(Ok(vec![body])).unwrap()[0];
     vec![
         (
             link::get(LinkId::Name("eth0")),
@@ -280,6 +285,13 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                attributes: [Destination(Inet6(::)), Oif(3), Table(254)] })"#,
         ),
         (
+            route::delete(3, &v6),
+            r#"0x1 DelRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 254, protocol: Boot, scope: Link, kind: Unicast, flags:
+               RouteFlags(Onlink) },
+               attributes: [Destination(Inet6(::)), Oif(3), Table(254)] })"#,
+        ),
+        (
             route::lookup([10, 0, 0, 1].into()),
             r#"0x1 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 32, table: 0, protocol: Unspec, kind: Unspec, flags:
@@ -296,6 +308,53 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes:
                [Table(1000)] })"#,
+        ),
+        (
+            stored_route::list(IpFamily::V6),
+            r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [] })"#,
+        ),
+        (
+            stored.add_to(100),
+            r#"0xc01 NewRoute(RouteMessage { header: RouteHeader { address_family: Inet,
+               destination_prefix_length: 16, table: 100, protocol: Boot, kind: Unicast }, attributes:
+               [Table(100), Destination(Inet(10.1.0.0)), Oif(3), Gateway(Inet(10.0.0.1)),
+               PrefSource(Inet(10.0.0.2)), Priority(50), Metrics([Mtu(1400), Advmss(1360)])] })"#,
+        ),
+        (
+            stored.delete_from(1000),
+            r#"0x1 DelRoute(RouteMessage { header: RouteHeader { address_family: Inet,
+               destination_prefix_length: 16, table: 0, protocol: Boot, kind: Unicast }, attributes:
+               [Table(1000), Destination(Inet(10.1.0.0)), Oif(3), Gateway(Inet(10.0.0.1)),
+               PrefSource(Inet(10.0.0.2)), Priority(50), Metrics([Mtu(1400), Advmss(1360)])] })"#,
+        ),
+        (
+            rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 67)),
+            r#"0x601 NewRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Table(1000), Source(10.0.0.2),
+               Protocol(Other(67))] })"#,
+        ),
+        (
+            rule::delete(&Rule { priority: Some(5), ..Rule::from("fd00::2".parse().unwrap(), 100, 0) }),
+            r#"0x1 DelRule(RuleMessage { header: RuleHeader { family: Inet6, dst_len: 0, src_len: 128, table: 100,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Table(100), Source(fd00::2), Priority(5)]
+               })"#,
+        ),
+        (
+            rule::list(),
+            r#"0x301 GetRule(RuleMessage { header: RuleHeader { dst_len: 0, src_len: 0, table: 0, action: Unspec,
+               flags: RuleFlags(0x0) }, attributes: [] })"#,
+        ),
+        (
+            vrf::list_ports(5),
+            r#"0x301 GetLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [ExtMask([SkipStats]),
+               Controller(5)] })"#,
+        ),
+        (
+            vrf::create("blue", 1000),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up), change_mask:
+               LinkFlags(Up) }, attributes: [IfName("blue"), LinkInfo([Kind(Vrf),
+               Data(Vrf([TableId(1000)]))])] })"#,
         ),
         (
             qdisc::get(3, ROOT),

@@ -54,7 +54,7 @@ fn inspect(
     ensure(!must_be_up || link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
     let present = addr::read(present, link.index).context(|| format!("list the addresses of {ifname:?}"))?;
     has_addresses("interface", &link, &present, &plan.addresses())?;
-    routes(&mut container.socket, &plan.routes)?;
+    routes(&mut container.socket, &link, &plan.addresses(), &plan.routes)?;
     Ok((link, plan))
 }
 
@@ -139,25 +139,56 @@ fn has_addresses(
     })
 }
 
-/// Checks that every route is in its table, with its next hop and priority if it has them.
-fn routes(socket: &mut Socket, routes: &[Route]) -> Result<(), CniError> {
+/// Checks that every route is in its table, with its next hop and priority if it has them. A plugin behind the one that
+/// made the link may have moved the routes of the main table: `vrf` to the table of the VRF, `sbr` to the tables of
+/// rules from the link's addresses.
+fn routes(
+    socket: &mut Socket,
+    link: &Link,
+    addresses: &[IpNetwork],
+    routes: &[Route],
+) -> Result<(), CniError> {
     let of = |route: &Route| {
-        let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+        let table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
         (IpFamily::of(route.dst.ip()), table)
     };
-    for table in sorted(routes.iter().map(of)) {
+    let missing = missing(socket, &routes.iter().map(|route| (route, of(route))).collect::<Vec<_>>())?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let rules = socket.rules().context(|| "list the rules of the container")?;
+    let own = rules.iter().filter(|rule| addresses.iter().any(|address| rule.is_from(address.ip())));
+    let tables: Vec<u32> = own.map(|rule| rule.table).collect();
+    for route in missing {
+        let (family, _) = of(route);
+        let elsewhere: Vec<_> = tables.iter().map(|table| (route, (family, *table))).collect();
+        let is_moved = route.table.is_none() && self::missing(socket, &elsewhere)?.len() < elsewhere.len();
+        ensure(is_moved, || {
+            let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
+            format!("route {}{via} not found in the container", route.dst)
+        })?;
+    }
+    Ok(())
+}
+
+/// Those of the routes that are not in their table of their family.
+fn missing<'a>(
+    socket: &mut Socket,
+    routes: &[(&'a Route, (IpFamily, u32))],
+) -> Result<Vec<&'a Route>, CniError> {
+    let mut missing = Vec::new();
+    for table in sorted(routes.iter().map(|(_, table)| *table)) {
         let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
-        for route in routes.iter().filter(|route| of(route) == table) {
-            let is_it = |entry: &Entry| {
+        let is_there = |route: &Route| {
+            present.iter().any(|entry: &Entry| {
                 (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
                     && route.gw.is_none_or(|gw| entry.gws.contains(&gw))
                     && (route.priority == 0 || route.priority == entry.priority)
-            };
-            ensure(present.iter().any(is_it), || {
-                let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-                format!("route {}{via} not found in the container", route.dst)
-            })?;
-        }
+            })
+        };
+        missing.extend(
+            routes.iter().filter(|(route, of)| *of == table && !is_there(route)).map(|(route, _)| *route),
+        );
     }
-    Ok(())
+    Ok(missing)
 }

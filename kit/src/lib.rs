@@ -22,6 +22,7 @@ pub mod route;
 pub mod socket;
 pub mod steps;
 pub mod sysctl;
+pub mod table;
 pub mod veth;
 
 /// The allocator of every program that uses this crate: the plugins and their tests. That of musl makes a system

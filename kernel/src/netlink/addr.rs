@@ -87,6 +87,11 @@ pub fn read(answer: Answer, link: u32) -> Result<Vec<Address>, Error> {
     Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
 }
 
+/// All addresses in the answer to [`list`], each with the index of its link.
+pub fn read_all(answer: Answer) -> Result<Vec<(u32, Address)>, Error> {
+    Ok(answer?.iter().filter_map(|body| Some((u32_at(body, 4), parse(body)?))).collect())
+}
+
 impl Socket {
     /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {

@@ -13,6 +13,7 @@ use super::link_data::LinkData;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
 use super::socket::{Answer, Socket};
+use super::vrf;
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -29,7 +30,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
+pub(super) const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
@@ -44,7 +45,7 @@ const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 pub(super) const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
+pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_NETKIT_PEER_INFO: u16 = 1;
 const IFLA_NETKIT_MODE: u16 = 5;
@@ -98,6 +99,9 @@ pub struct Link {
     pub master: Option<u32>,
     /// For a veth or a netkit: the index of its peer, in the peer's namespace. For a macvlan, an ipvlan or a VLAN
     /// device: the same of the link that it was made on.
+    /// For a VRF or a port of one: the VRF's routing table.
+    pub vrf_table: Option<u32>,
+    /// For a veth or a netkit: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
     /// If that link is in another namespace: the ID of that namespace in this link's namespace, see
     /// [`super::nsid`].
@@ -310,6 +314,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_PROP_LIST => link.alt_names = attrs(value).map(|(_, name)| text(name)).collect(),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
+                link.vrf_table = vrf::table(value);
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
                 link.port =
                     find_attr(value, IFLA_INFO_SLAVE_DATA).map(PortSettings::parse).unwrap_or_default();

@@ -20,8 +20,11 @@ pub mod message;
 pub mod nsid;
 pub mod qdisc;
 pub mod route;
+pub mod rule;
 mod socket;
+pub mod stored_route;
 mod tc;
+pub mod vrf;
 
 pub use error::Error;
 pub use link::{Link, LinkId};
