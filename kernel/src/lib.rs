@@ -6,7 +6,7 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
-//! - [`dbus`]: calls methods on the system bus, for firewalld.
+//! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //!
@@ -25,3 +25,4 @@ pub mod netns;
 pub mod nftables;
 pub mod retry;
 pub mod sysctl;
+pub mod unix_stream;
