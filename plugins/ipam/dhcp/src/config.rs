@@ -95,7 +95,8 @@ impl Config {
                 let msg = format!("value too long for option {:?}{source}: {value:?}", key.option);
                 return Err(CniError::invalid_config(msg));
             }
-            if arg.is_some() || !value.is_empty() {
+            // RFC 2132 has no empty options.
+            if !value.is_empty() {
                 provide.push((code, value.as_bytes().to_vec()));
             }
         }
@@ -181,7 +182,7 @@ mod tests {
         let config = load(ipam, "K;NAME=first;NAME=b=c;EMPTY=").unwrap();
         let provide: Vec<(u8, &[u8])> =
             config.options.provide.iter().map(|(code, value)| (*code, value.as_slice())).collect();
-        assert_eq!(provide, [(12, b"b=c".as_slice()), (60, b"v"), (12, b"")]);
+        assert_eq!(provide, [(12, b"b=c".as_slice()), (60, b"v")]);
         assert_eq!(config.options.request, [3, 60, 121, 1, 6, 15, 26, 33, 42, 119]);
         assert_eq!((config.socket, config.priority), ("/x".into(), 7));
         assert_eq!(load(ipam, "").unwrap().options.provide[0], (12, b"a".to_vec()));
