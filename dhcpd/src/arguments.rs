@@ -63,7 +63,9 @@ impl Arguments {
                 next.ok_or_else(|| wrong(format!("flag needs an argument: -{flag}")))
             };
             let duration = |text: String| {
-                let invalid = || wrong(format!("invalid value {text:?} for flag -{flag}: not a duration such as 1m30s"));
+                let invalid = || {
+                    wrong(format!("invalid value {text:?} for flag -{flag}: not a duration such as 1m30s"))
+                };
                 parse_duration(&text).filter(|time| *time > 0).ok_or_else(invalid)
             };
             match flag {
@@ -87,7 +89,8 @@ impl Arguments {
             }
         }
         if let Some(pidfile) = parsed.pidfile.as_ref().filter(|path| !path.is_absolute()) {
-            let text = format!("Error writing pidfile {:?}: path not absolute", pidfile.display().to_string());
+            let text =
+                format!("Error writing pidfile {:?}: path not absolute", pidfile.display().to_string());
             return Err(wrong(text));
         }
         if !parsed.prefix.is_empty() {
@@ -159,9 +162,14 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, expected) in
-            [("1h1m1.5s", Some(3_661_500)), ("3m28s", Some(208_000)), ("1", None), ("", None), ("s", None), ("1d", None)]
-        {
+        for (text, expected) in [
+            ("1h1m1.5s", Some(3_661_500)),
+            ("3m28s", Some(208_000)),
+            ("1", None),
+            ("", None),
+            ("s", None),
+            ("1d", None),
+        ] {
             assert_eq!(parse_duration(text), expected, "{text}");
         }
     }

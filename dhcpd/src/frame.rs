@@ -39,13 +39,9 @@ pub(crate) fn build(addresses: Addresses, content: &[u8]) -> Option<Vec<u8>> {
     let mut udp = Vec::with_capacity(UDP + content.len());
     udp.extend([CLIENT_PORT, SERVER_PORT, udp_length, 0].iter().flat_map(|field| field.to_be_bytes()));
     udp.extend(content);
-    let pseudo = [
-        &addresses.from.octets()[..],
-        &addresses.to.octets(),
-        &[0, PROTOCOL_UDP],
-        &udp_length.to_be_bytes(),
-    ]
-    .concat();
+    let pseudo =
+        [&addresses.from.octets()[..], &addresses.to.octets(), &[0, PROTOCOL_UDP], &udp_length.to_be_bytes()]
+            .concat();
     let sum = match checksum(&[&pseudo, &udp]) {
         0 => 0xffff,
         sum => sum,

@@ -40,10 +40,8 @@ impl Lease {
     /// before.
     pub(crate) fn of(reply: &Reply, prefix: u8, server_mac: [u8; 6], sent: Millis) -> Option<Self> {
         let [renew_at, rebind_at, expires_at] = times(reply.times).map(|time| sent.saturating_add(time));
-        let settings = wire::Lease {
-            address: format!("{}/{prefix}", reply.address),
-            ..reply.settings.clone()
-        };
+        let settings =
+            wire::Lease { address: format!("{}/{prefix}", reply.address), ..reply.settings.clone() };
         let (address, server) = (reply.address, reply.server?);
         Some(Lease { address, prefix, server, server_mac, renew_at, rebind_at, expires_at, settings })
     }

@@ -63,9 +63,10 @@ impl Sandbox {
         let mac = mac(&link).ok_or_else(|| looking_up(&"it has no Ethernet address"))?;
         let index = link.header.index;
         if !link.header.flags.contains(LinkFlags::Up) {
-            rtnetlink.set(LinkUnspec::new_with_index(index).up().build()).await.map_err(|error| {
-                format!("failed to set {ifname:?} up: {error}")
-            })?;
+            rtnetlink
+                .set(LinkUnspec::new_with_index(index).up().build())
+                .await
+                .map_err(|error| format!("failed to set {ifname:?} up: {error}"))?;
         }
         let carrier = async {
             while rtnetlink.link(ifname).await.ok().flatten().is_some_and(|link| !has_carrier(&link)) {
@@ -227,7 +228,9 @@ impl Rtnetlink {
     async fn link(&self, name: &str) -> Result<Option<LinkMessage>, rtnetlink::Error> {
         let mut found = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         match found.try_next().await {
-            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -(nix::errno::Errno::ENODEV as i32) => {
+            Err(rtnetlink::Error::NetlinkError(error))
+                if error.raw_code() == -(nix::errno::Errno::ENODEV as i32) =>
+            {
                 Ok(None)
             }
             outcome => outcome,
@@ -253,9 +256,6 @@ fn has_carrier(link: &LinkMessage) -> bool {
         .any(|attribute| matches!(attribute, LinkAttribute::OperState(State::Up | State::Unknown)))
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)?
 }
-

@@ -51,9 +51,8 @@ impl Drop for Listener {
 fn lock(path: &Path) -> io::Result<File> {
     let name = path.with_extension("lock");
     let lock = File::options().append(true).create(true).open(&name)?;
-    lock.try_lock().map_err(|error| {
-        io::Error::other(format!("another daemon runs: {}: {error}", name.display()))
-    })?;
+    lock.try_lock()
+        .map_err(|error| io::Error::other(format!("another daemon runs: {}: {error}", name.display())))?;
     Ok(lock)
 }
 

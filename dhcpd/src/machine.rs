@@ -12,7 +12,12 @@
 //! # References
 //! RFC 2131, sections 4.4.1 to 4.4.6.
 
-use std::net::Ipv4Addr;
+mod action;
+mod renewal;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use action::{Action, Peer, Timing, Way};
 
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
@@ -23,63 +28,6 @@ const FIRST_WAIT: Millis = 500;
 const REQUESTS: u32 = 5;
 /// The pause after the first NAK to a new client. It doubles with each NAK.
 const FIRST_PAUSE: Millis = 1000;
-/// The least pause between two renewals, except for short leases (RFC 2131, section 4.4.5).
-const LEAST_PAUSE: Millis = 60_000;
-
-/// Limits of the daemon's flags.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
-    /// The longest wait for an answer to one message.
-    pub(crate) answer: Millis,
-    /// The longest pause between two attempts.
-    pub(crate) pause: Millis,
-    /// The limit for one lease or one renewal.
-    pub(crate) limit: Millis,
-}
-
-/// Where a message goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To everybody, from nobody.
-    Broadcast,
-    /// From the leased address to the server, by the container's routes if it has the address.
-    Unicast(Peer),
-    /// From the leased address to the server, without a wait for its MAC address: the link may go at any time.
-    Direct(Peer),
-}
-
-/// The ends of a unicast message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    /// The leased address.
-    pub(crate) address: Ipv4Addr,
-    pub(crate) server: Ipv4Addr,
-    /// [`Lease::server_mac`].
-    pub(crate) mac: [u8; 6],
-}
-
-impl From<&Lease> for Peer {
-    fn from(lease: &Lease) -> Self {
-        Peer { address: lease.address, server: lease.server, mac: lease.server_mac }
-    }
-}
-
-/// What the machine wants to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Send this message.
-    Send { way: Way, message: Vec<u8> },
-    /// Write the lease to the disk. It is not confirmed yet while the machine is not bound.
-    Save,
-    /// A line for the log.
-    Log(String),
-    /// The lease is there, or is prolonged.
-    Bound,
-    /// There is no lease, because of this.
-    Fail(String),
-    /// The address must not be used any longer.
-    Expire,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
@@ -195,7 +143,11 @@ impl Machine {
             }
             State::Bound => self.lease.as_ref().map_or(NEVER, |lease| lease.renew_at),
             State::Renewing(this) | State::Rebinding(this) => {
-                if this.listen_until == 0 { this.next } else { this.listen_until.min(this.next) }
+                if this.listen_until == 0 {
+                    this.next
+                } else {
+                    this.listen_until.min(this.next)
+                }
             }
             State::Ended => NEVER,
         }
@@ -234,14 +186,19 @@ impl Machine {
     /// An answer of a server has come from this MAC address.
     pub(crate) fn receive(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
         match self.state.clone() {
-            State::Selecting(this) if this.sent > 0 && reply.xid == this.xid => self.offered(this, reply, from, now),
+            State::Selecting(this) if this.sent > 0 && reply.xid == this.xid => {
+                self.offered(this, reply, from, now)
+            }
             State::Requesting(this, offer) if reply.xid == this.xid && reply.server == Some(offer.server) => {
                 match reply.verdict {
                     Verdict::Ack => self.acknowledged(reply, from, this.sent_at, "acquired"),
                     Verdict::Nak => {
                         let refused = this.refused + 1;
                         let pause = (FIRST_PAUSE << refused.min(16).saturating_sub(1)).min(self.timing.pause);
-                        let log = Action::Log(format!("{} refuses {}: {}", offer.server, offer.address, reply.text));
+                        let log = Action::Log(format!(
+                            "{} refuses {}: {}",
+                            offer.server, offer.address, reply.text
+                        ));
                         let actions = self.select(now, this.until, pause, refused);
                         [vec![log], actions].concat()
                     }
@@ -267,7 +224,10 @@ impl Machine {
         (self.lease, self.offer) = (None, None);
         let kind = Kind::Release { address: lease.address, server: lease.server };
         let message = build(&self.client, kind, (self.random)(), 0);
-        vec![Action::Log("releasing lease".to_owned()), Action::Send { way: Way::Direct(Peer::from(&lease)), message }]
+        vec![
+            Action::Log("releasing lease".to_owned()),
+            Action::Send { way: Way::Direct(Peer::from(&lease)), message },
+        ]
     }
 
     /// Ends without a message: the container is gone.
@@ -325,67 +285,10 @@ impl Machine {
         let wait = (FIRST_WAIT << this.sent.min(16)).min(self.timing.answer);
         let jitter = Millis::from((self.random)()) % (wait / 5 + 1);
         let next = now.saturating_add(wait - wait / 10 + jitter);
-        (Try { sent: this.sent + 1, sent_at: now, next, ..this }, Action::Send { way: Way::Broadcast, message })
-    }
-
-    fn wake_bound(&mut self, now: Millis) -> Vec<Action> {
-        let Some(expires_at) = self.lease.as_ref().map(|lease| lease.expires_at) else { return Vec::new() };
-        if now < expires_at {
-            return self.renew(now, None);
-        }
-        // The daemon did not run, or the machine slept. The server may not have given the address to another client.
-        let xid = (self.random)();
-        let until = now.saturating_add(self.timing.answer);
-        let this = Try { xid, began: now, until, sent: 0, sent_at: now, next: now, refused: 0 };
-        let log = Action::Log("lease expired meanwhile, asking for it again".to_owned());
-        [vec![log], self.reboot(this, now)].concat()
-    }
-
-    /// Sends a request that prolongs the lease: to the server before T2, to all servers afterwards.
-    fn renew(&mut self, now: Millis, before: Option<Renewal>) -> Vec<Action> {
-        let Some(lease) = &self.lease else { return self.give_up() };
-        if now >= lease.expires_at {
-            return self.expire();
-        }
-        let is_rebinding = now >= lease.rebind_at;
-        let end = if is_rebinding { lease.expires_at } else { lease.rebind_at };
-        // Half of the time that is left, but not too often.
-        let least = LEAST_PAUSE.min((lease.expires_at - lease.renew_at) / 8);
-        let next = now.saturating_add(((end - now) / 2).max(least)).min(end);
-        let (address, peer) = (lease.address, Peer::from(lease));
-        let xid = (self.random)();
-        let began = before.map_or(now, |before| before.began);
-        let message = build(&self.client, Kind::Renew { address }, xid, seconds(now - began));
-        let listen_until = now.saturating_add(self.timing.answer);
-        let this = Renewal { xid, began, sent_at: now, listen_until, next };
-        let was_rebinding = matches!(self.state, State::Rebinding(_));
-        let (way, log) = match is_rebinding {
-            true => (Way::Broadcast, (!was_rebinding).then_some("renewal time expired, rebinding")),
-            false => (Way::Unicast(peer), before.is_none().then_some("renewing lease")),
-        };
-        self.state = if is_rebinding { State::Rebinding(this) } else { State::Renewing(this) };
-        let log = log.map(|text| Action::Log(text.to_owned()));
-        log.into_iter().chain([Action::Send { way, message }]).collect()
-    }
-
-    fn prolonged(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, now: Millis) -> Vec<Action> {
-        let Some(lease) = &self.lease else { return Vec::new() };
-        match reply.verdict {
-            Verdict::Ack if reply.address == lease.address => self.acknowledged(reply, from, sent, "renewed"),
-            Verdict::Ack => {
-                vec![Action::Log(format!("{} gives {} instead of {}: ignored", text(reply.server), reply.address, lease.address))]
-            }
-            Verdict::Nak => {
-                let refusal = format!(
-                    "{} refuses {}: {}; asking for the same address once more",
-                    text(reply.server), lease.address, reply.text
-                );
-                let until = now.saturating_add(self.timing.answer).min(lease.expires_at.max(now + 1));
-                let actions = self.select(now, until, 0, 0);
-                [vec![Action::Log(refusal)], actions].concat()
-            }
-            Verdict::Offer => Vec::new(),
-        }
+        (
+            Try { sent: this.sent + 1, sent_at: now, next, ..this },
+            Action::Send { way: Way::Broadcast, message },
+        )
     }
 
     fn acknowledged(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, verb: &str) -> Vec<Action> {
@@ -413,18 +316,8 @@ impl Machine {
         actions.push(Action::Fail("no more tries".to_owned()));
         actions
     }
-
-    fn expire(&mut self) -> Vec<Action> {
-        self.state = State::Ended;
-        self.lease = None;
-        vec![Action::Log("lease expired, bringing interface DOWN".to_owned()), Action::Expire]
-    }
 }
 
 fn seconds(millis: Millis) -> u16 {
     u16::try_from(millis / 1000).unwrap_or(u16::MAX)
-}
-
-fn text(server: Option<Ipv4Addr>) -> String {
-    server.map_or("a server".to_owned(), |server| server.to_string())
 }

@@ -59,7 +59,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> io::Result<()> {
     let failed = |step: &str, error: io::Error| io::Error::new(error.kind(), format!("{step}: {error}"));
-    let listener = Listener::open(&arguments.socket).map_err(|error| failed("Error getting listener", error))?;
+    let listener =
+        Listener::open(&arguments.socket).map_err(|error| failed("Error getting listener", error))?;
     let _pidfile = match &arguments.pidfile {
         Some(path) => {
             let step = format!("Error writing pidfile {:?}", path.display().to_string());

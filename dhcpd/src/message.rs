@@ -33,8 +33,8 @@ impl Client {
     /// The client ID is the reference's: type 0 and the text, unless the configuration provides option 61.
     pub(crate) fn new(mac: [u8; 6], key: &Key, options: Options) -> Self {
         let provided = options.provide.iter().rev().find(|(code, _)| *code == CLIENT_ID);
-        let id = provided
-            .map_or_else(|| [&[0], name(key).as_bytes()].concat(), |(_, content)| content.clone());
+        let id =
+            provided.map_or_else(|| [&[0], name(key).as_bytes()].concat(), |(_, content)| content.clone());
         Client { mac, id, options }
     }
 }
@@ -257,7 +257,8 @@ pub(crate) mod tests {
 
     #[test]
     fn discover_is_the_references() {
-        let bytes = build(&client(&[(12, "host"), (60, "v")]), Kind::Discover { wanted: None }, 0x0102_0304, 7);
+        let bytes =
+            build(&client(&[(12, "host"), (60, "v")]), Kind::Discover { wanted: None }, 0x0102_0304, 7);
         assert_eq!((bytes.len(), &bytes[..12]), (300, &[1, 1, 6, 0, 1, 2, 3, 4, 0, 7, 0, 0][..]));
         assert_eq!(&bytes[28..34], MAC);
         assert_eq!(

@@ -120,7 +120,9 @@ impl Daemon {
             // Tasks limit themselves: this wait ends with Status::Ended at the latest.
             let status = entry.status.wait_for(|status| !matches!(status, Status::Acquiring)).await;
             match status.as_deref() {
-                Ok(Status::Bound(lease, netns)) if identity(&path) == Some(*netns) => return Ok(lease.clone()),
+                Ok(Status::Bound(lease, netns)) if identity(&path) == Some(*netns) => {
+                    return Ok(lease.clone());
+                }
                 Ok(Status::Ended(why)) if has_started => return Err(failed(why)),
                 Err(_) if has_started => return Err(failed("internal error; see the daemon's log")),
                 _ => {}
@@ -138,7 +140,11 @@ impl Daemon {
         match status {
             Some(Status::Bound(lease, netns)) if identity(path) == Some(netns) => Ok(lease),
             Some(Status::Bound(..)) => {
-                let msg = format!("the lease of {} belongs to another namespace than {}", name(key), path.display());
+                let msg = format!(
+                    "the lease of {} belongs to another namespace than {}",
+                    name(key),
+                    path.display()
+                );
                 Err(failure(Code::Internal, msg))
             }
             _ => Err(failure(Code::Internal, format!("no lease for {}", name(key)))),
@@ -158,7 +164,8 @@ impl Daemon {
                 let _ = entry.status.wait_for(|status| matches!(status, Status::Ended(_))).await;
             }
         };
-        let late = |_| failure(Code::TryAgainLater, format!("not released within {} s", RELEASE_WAIT.as_secs()));
+        let late =
+            |_| failure(Code::TryAgainLater, format!("not released within {} s", RELEASE_WAIT.as_secs()));
         timeout(RELEASE_WAIT, ended).await.map_err(late)?;
         Ok(None)
     }

@@ -68,7 +68,8 @@ impl Store {
             lease: lease.clone(),
         };
         let pending = lease_dir(&self.socket).join(PENDING);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
         file.write_all(&serde_json::to_vec_pretty(&record)?)?;
         drop(file);
         fs::rename(pending, lease_file(&self.socket, key))
@@ -86,7 +87,9 @@ impl Store {
             let path = entry?.path();
             let read = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
             match read {
-                Ok(record) if record.format == FORMAT && record.boot_id == self.boot_id => records.push(record),
+                Ok(record) if record.format == FORMAT && record.boot_id == self.boot_id => {
+                    records.push(record)
+                }
                 Ok(record) => {
                     eprintln!("{}: dropped: of another boot or version", crate::message::name(&record.key));
                     remove(&path)?;
@@ -119,7 +122,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("dhcp.sock");
         let store = Store::open(&socket, "this boot".to_owned()).unwrap();
-        let key = |id: &str| Key { network: "n".to_owned(), container_id: id.to_owned(), ifname: "eth0".to_owned() };
+        let key = |id: &str| Key {
+            network: "n".to_owned(),
+            container_id: id.to_owned(),
+            ifname: "eth0".to_owned(),
+        };
         let sandbox = Sandbox {
             path: "/run/netns/x".into(),
             identity: (4, 5),

@@ -195,7 +195,8 @@ impl Worker<'_> {
                 return Vec::new();
             }
         };
-        let reply = frame::parse(&frame).and_then(|(mac, content)| Some((mac, parse(self.machine.client(), content)?)));
+        let reply = frame::parse(&frame)
+            .and_then(|(mac, content)| Some((mac, parse(self.machine.client(), content)?)));
         reply.map_or(Vec::new(), |(mac, reply)| self.machine.receive(&reply, mac, clock::now()))
     }
 
@@ -222,4 +223,3 @@ async fn receive(sockets: &Option<Sockets>) -> std::io::Result<Vec<u8>> {
 fn random() -> u32 {
     getrandom::u32().unwrap_or_else(|_| clock::now() as u32)
 }
-

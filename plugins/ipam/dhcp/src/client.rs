@@ -81,10 +81,11 @@ fn dial(socket: &Path) -> Result<UnixStream, Error> {
         );
         let error_of = |code| CniError::new(code, msg);
         match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NoDaemon(
-                error_of(Code::Internal)
-                    .with_details("start the daemon ferrule-dhcp, for example: systemctl enable --now cni-dhcp.socket"),
-            ),
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                Error::NoDaemon(error_of(Code::Internal).with_details(
+                    "start the daemon ferrule-dhcp, for example: systemctl enable --now cni-dhcp.socket",
+                ))
+            }
             _ => Error::Broken(error_of(Code::Io)),
         }
     })

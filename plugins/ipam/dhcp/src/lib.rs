@@ -43,7 +43,10 @@ impl Plugin for Dhcp {
         }
         let daemon = std::env::current_exe().unwrap_or_default().with_file_name(DAEMON);
         let error = Command::new(&daemon).args(rest).exec();
-        eprintln!("dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build", daemon.display());
+        eprintln!(
+            "dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build",
+            daemon.display()
+        );
         Some(ExitCode::FAILURE)
     }
 

@@ -16,7 +16,8 @@ const SCOPE_LINK: u32 = 253;
 pub fn result_of(lease: &Lease, priority: u32) -> Result<AddResult, CniError> {
     let invalid = |why: String| CniError::internal(format!("the lease of the DHCP daemon is invalid: {why}"));
     let gateway = lease.gateway.as_deref().map(parse_ip).transpose().map_err(invalid)?;
-    let address = IpConfig { address: parse_cidr(&lease.address).map_err(invalid)?, gateway, interface: None };
+    let address =
+        IpConfig { address: parse_cidr(&lease.address).map_err(invalid)?, gateway, interface: None };
     let mut routes = Vec::with_capacity(lease.routes.len());
     for route in &lease.routes {
         let dst = parse_cidr(&route.dst).map_err(invalid)?;

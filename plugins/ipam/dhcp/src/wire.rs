@@ -177,8 +177,7 @@ mod tests {
 
     #[test]
     fn files_are_beside_the_socket() {
-        let key =
-            Key { network: "net".to_owned(), container_id: "c1".to_owned(), ifname: "eth0".to_owned() };
+        let key = Key { network: "net".to_owned(), container_id: "c1".to_owned(), ifname: "eth0".to_owned() };
         assert_eq!(lease_file(Path::new(SOCKET), &key), Path::new("/run/cni/dhcp.leases/c1:eth0:net"));
     }
 }
