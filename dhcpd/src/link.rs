@@ -171,25 +171,25 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Sends a message to everybody.
-    pub(crate) fn broadcast(&self, message: &[u8]) -> io::Result<()> {
-        self.frame(BROADCAST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, message)
+    pub(crate) async fn broadcast(&self, message: &[u8]) -> io::Result<()> {
+        self.frame(BROADCAST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, message).await
     }
 
     /// Sends a message to the server by the container's routes, or directly.
-    pub(crate) fn unicast(&self, message: &[u8], peer: Peer) -> io::Result<()> {
-        let Some(udp) = &self.udp else { return self.direct(message, peer) };
+    pub(crate) async fn unicast(&self, message: &[u8], peer: Peer) -> io::Result<()> {
+        let Some(udp) = &self.udp else { return self.direct(message, peer).await };
         udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop)
     }
 
     /// Sends a message to the MAC address from which the server's last answer came.
-    pub(crate) fn direct(&self, message: &[u8], peer: Peer) -> io::Result<()> {
-        self.frame(peer.mac, peer.address, peer.server, message)
+    pub(crate) async fn direct(&self, message: &[u8], peer: Peer) -> io::Result<()> {
+        self.frame(peer.mac, peer.address, peer.server, message).await
     }
 
-    fn frame(&self, to_mac: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> io::Result<()> {
+    async fn frame(&self, to_mac: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> io::Result<()> {
         let addresses = Addresses { from_mac: self.mac, to_mac, from, to };
         let frame = frame::build(addresses, message).ok_or(io::ErrorKind::InvalidInput)?;
-        self.packets.try_send(&frame).map(drop)
+        self.packets.send(&frame).await.map(drop)
     }
 
     /// Waits for the next frame and returns it.

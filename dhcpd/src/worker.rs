@@ -175,9 +175,9 @@ impl Worker<'_> {
         }
         let sockets = self.sockets.as_ref()?;
         let sent = match way {
-            Way::Broadcast => sockets.broadcast(message),
-            Way::Unicast(peer) => sockets.unicast(message, peer),
-            Way::Direct(peer) => sockets.direct(message, peer),
+            Way::Broadcast => sockets.broadcast(message).await,
+            Way::Unicast(peer) => sockets.unicast(message, peer).await,
+            Way::Direct(peer) => sockets.direct(message, peer).await,
         };
         if let Err(error) = sent {
             self.log(&format!("cannot send: {error}"));

@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cni_common::spec::{CniError, Code};
+use cni_common::spec::{CniError, Code, Json};
 use ferrule_kernel::unix_stream;
 
 use crate::wire::{Answer, LONGEST, Lease, Operation, PROTOCOL, REFERENCE_DAEMON, Request, lease_file};
@@ -56,7 +56,8 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
     if line.starts_with(REFERENCE_DAEMON) {
         return Err(broken(&"this is the daemon of the reference plugins; stop it and start ferrule-dhcp"));
     }
-    let answer: Answer = serde_json::from_slice(&line)
+    let answer: Answer = Json::parse(&line)
+        .and_then(|json| json.decode())
         .map_err(|error| broken(&format_args!("the peer is not ferrule-dhcp: {error}")))?;
     if let Some(failure) = answer.error {
         let msg = format!("error calling {call}: {}", failure.msg);
@@ -93,8 +94,7 @@ fn dial(socket: &Path) -> Result<UnixStream, Error> {
 
 fn exchange(stream: &mut UnixStream, request: &Request, limit: Duration) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + limit;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
+    let mut line = request.to_line();
     stream.set_write_timeout(Some(limit))?;
     // The reference's daemon may close the connection before it has read everything; its answer tells more.
     let _ = stream.write_all(&line);

@@ -113,10 +113,7 @@ fn request(operation: Operation, attachment: Attachment<'_>) -> Request {
             container_id: container_id.to_owned(),
             ifname: ifname.to_owned(),
         },
-        netns: String::new(),
-        options: wire::Options::default(),
-        valid: Vec::new(),
-        wait: 0,
+        ..Request::default()
     }
 }
 

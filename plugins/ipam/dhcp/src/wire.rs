@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
@@ -20,7 +21,7 @@ pub const REFERENCE_DAEMON: &[u8] = b"HTTP/";
 pub const LONGEST: u64 = 16 * 1024 * 1024;
 
 /// What the plugin asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     /// ADD: get a lease, or return the one that the attachment has.
@@ -32,11 +33,12 @@ pub enum Operation {
     /// GC: release the leases of the network that are not in `valid`.
     Collect,
     /// STATUS: answer.
+    #[default]
     Ping,
 }
 
 /// A request of the plugin.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     /// [`PROTOCOL`].
@@ -44,20 +46,56 @@ pub struct Request {
     /// What to do.
     pub operation: Operation,
     /// The attachment. GC and STATUS: only the network.
-    #[serde(flatten)]
     pub key: Key,
     /// The absolute path of the container's namespace.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub netns: String,
     /// What the configuration says.
     #[serde(default)]
     pub options: Options,
     /// The attachments that GC keeps: container ID and interface name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub valid: Vec<(String, String)>,
     /// How many milliseconds the plugin waits for the lease.
     #[serde(default)]
     pub wait: u64,
+}
+
+impl Request {
+    /// The request as a line. Written by hand: a derived serializer is ten times the code.
+    pub fn to_line(&self) -> Vec<u8> {
+        let operation = match self.operation {
+            Operation::Acquire => "acquire",
+            Operation::Show => "show",
+            Operation::Release => "release",
+            Operation::Collect => "collect",
+            Operation::Ping => "ping",
+        };
+        let Options { provide, request, broadcast } = &self.options;
+        let bytes = |bytes: &[u8]| bytes.iter().copied().map(Value::from).collect::<Value>();
+        let provide = provide.iter().map(|(code, content)| Value::from(vec![(*code).into(), bytes(content)]));
+        let valid = self.valid.iter();
+        let valid =
+            valid.map(|(id, ifname)| Value::from(vec![Value::from(id.as_str()), ifname.as_str().into()]));
+        let request = json!({
+            "ferruleDhcp": self.ferrule_dhcp,
+            "operation": operation,
+            "key": {
+                "network": self.key.network.as_str(),
+                "containerId": self.key.container_id.as_str(),
+                "ifname": self.key.ifname.as_str(),
+            },
+            "netns": self.netns.as_str(),
+            "options": {
+                "provide": provide.collect::<Value>(),
+                "request": bytes(request),
+                "broadcast": *broadcast,
+            },
+            "valid": valid.collect::<Value>(),
+            "wait": self.wait,
+        });
+        format!("{request}\n").into_bytes()
+    }
 }
 
 /// The identity of an attachment.
@@ -173,6 +211,22 @@ mod tests {
         assert_eq!(shorten("abc", 20), "abc");
         let [one, other] = ["x", "y"].map(|end| shorten(&format!("{}ä{end}", "a".repeat(300)), 254));
         assert!(one.len() <= 254 && one[..237] == other[..237] && one != other, "{one} {other}");
+    }
+
+    #[test]
+    fn a_request_survives_the_line() {
+        let request = Request {
+            ferrule_dhcp: PROTOCOL,
+            operation: Operation::Collect,
+            key: Key { network: "n\n".to_owned(), ..Key::default() },
+            netns: "/x".to_owned(),
+            options: Options { provide: vec![(12, vec![0, 255])], request: vec![3, 1], broadcast: true },
+            valid: vec![("c1".to_owned(), "eth0".to_owned())],
+            wait: 5,
+        };
+        let line = request.to_line();
+        assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+        assert_eq!(serde_json::from_slice::<Request>(&line).unwrap(), request);
     }
 
     #[test]
