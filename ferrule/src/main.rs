@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use cni_common::plugin::{self, Plugin};
 use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
+use ferrule_dhcp::Dhcp;
 use ferrule_dummy::Dummy;
 use ferrule_firewall::Firewall;
 use ferrule_host_local::HostLocal;
@@ -27,8 +28,8 @@ use ferrule_vlan::Vlan;
 use ferrule_vrf::Vrf;
 
 const PLUGINS: &[&dyn Plugin] = &[
-    &Bandwidth, &Bridge, &Dummy, &Firewall, &HostLocal, &Ipvlan, &Loopback, &Macvlan, &Portmap, &Ptp, &Sbr,
-    &Static, &Tap, &Tuning, &Vlan, &Vrf,
+    &Bandwidth, &Bridge, &Dhcp, &Dummy, &Firewall, &HostLocal, &Ipvlan, &Loopback, &Macvlan, &Portmap, &Ptp,
+    &Sbr, &Static, &Tap, &Tuning, &Vlan, &Vrf,
 ];
 
 fn main() -> ExitCode {

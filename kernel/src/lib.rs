@@ -8,6 +8,7 @@
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
 //! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`dbus`]: calls methods on the system bus, for firewalld.
+//! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //! - [`sorted`](fn@sorted): sorted lists without duplicates.
@@ -29,5 +30,6 @@ pub mod retry;
 mod sorted;
 pub mod sysctl;
 pub mod tun;
+pub mod unix_stream;
 
 pub use sorted::sorted;

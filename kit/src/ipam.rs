@@ -35,6 +35,12 @@ pub fn call(env: &Environment, config: &NetConf, verb: Verb) -> Result<(), CniEr
     Delegate::ipam(env, config)?.map_or(Ok(()), |ipam| ipam.call(verb))
 }
 
+/// Whether DEL of the IPAM plugin must run before the link is deleted: `dhcp` releases the address by a message through the
+/// link.
+pub fn needs_link(config: &NetConf) -> bool {
+    config.ipam_type().is_ok_and(|name| name.as_deref() == Some("dhcp"))
+}
+
 /// Runs STATUS of the IPAM plugin, if the network has one. Code 50 if that plugin does not exist: ADD cannot
 /// work without it.
 pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
