@@ -41,6 +41,8 @@ pub(crate) struct Case {
     pub(crate) reservations: u32,
     /// How many host ports of other containers portmap already has.
     pub(crate) host_ports: u16,
+    /// A shell command that prepares the node.
+    pub(crate) node: &'static str,
     /// Whether the pod's `lo` is up, as after ADD of the loopback plugin.
     pub(crate) lo_is_up: bool,
     /// How long the pods live before each DEL. An ADD leaves work to the kernel (RCU callbacks), and DEL would
@@ -59,6 +61,7 @@ impl Case {
             verbs: VERBS,
             reservations: 0,
             host_ports: 0,
+            node: "true",
             lo_is_up: true,
             life: Duration::ZERO,
             beside_kernel: false,
@@ -127,6 +130,14 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
             "bandwidth",
             vec![unmeasured("bridge", masquerading_bridge), measured("bandwidth", bandwidth)],
         ),
+        Case {
+            node: "iptables -P FORWARD DROP",
+            ..bridged(
+                "firewall (Go: by iptables)",
+                vec![unmeasured("bridge", masquerading_bridge), measured("firewall", firewall)],
+            )
+        },
+        bridged("tuning", vec![unmeasured("bridge", masquerading_bridge), measured("tuning", tuning)]),
         bridged("chain", chain(sides)),
     ]);
     // The name lists the plugins, which depend on what all sides have.
@@ -178,4 +189,13 @@ fn portmap(_: &Side) -> Value {
 
 fn bandwidth(_: &Side) -> Value {
     json!({"type": "bandwidth", "capabilities": {"bandwidth": true}})
+}
+
+/// The reference takes the word for the automatic choice, and uses iptables.
+fn firewall(_: &Side) -> Value {
+    json!({"type": "firewall", "backend": "nftables"})
+}
+
+fn tuning(_: &Side) -> Value {
+    json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}})
 }

@@ -62,6 +62,7 @@ pub(crate) struct Outcome {
 impl Runner<'_> {
     pub(crate) fn run(&self, case: &Case) -> anyhow::Result<Outcome> {
         let node = Node::new()?;
+        node.sh(case.node)?;
         let mut attachments = Vec::new();
         for side in self.sides {
             let pod = node.pod(&side.network())?;
