@@ -36,7 +36,7 @@ pub use context::{TestContext, assert_unchanged, isolated, require_root};
 pub use firewalld::Firewalld;
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
-pub use measure::measure;
+pub use measure::{connect_time, measure};
 pub use plugin_dir::{Origin, PluginDir};
 pub use random::Random;
 pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};

@@ -62,6 +62,23 @@ fn check_names_the_missing_object_and_the_next_add_repairs_it() {
     );
 }
 
+/// An administrator's first `iptables` rule makes the chain `FORWARD`, which drops nothing at first.
+#[test]
+fn a_chain_forward_that_is_newer_than_the_container_needs_a_gate_once_it_drops() {
+    let world = World::new();
+    let added = world.add("one", &pods(json!({"backend": "nftables"})));
+    for (change, is_open) in [
+        ("iptables-nft -P FORWARD ACCEPT; iptables-nft -A FORWARD -s 10.9.9.9 -j DROP", true),
+        ("iptables-nft -P FORWARD DROP", false),
+        ("iptables-nft -P FORWARD ACCEPT; iptables-nft -A FORWARD -j DROP", false),
+    ] {
+        world.node.sh(change).unwrap();
+        assert_eq!(added.check().is_ok(), is_open, "{change}");
+    }
+    world.ctx.add(&added.attachment, &added.config());
+    assert_eq!(added.check(), Ok(()));
+}
+
 /// The gate as the tools read it: `iptables` lists, saves and restores the table.
 #[test]
 fn iptables_understands_the_gate() {

@@ -77,6 +77,16 @@ pub(crate) fn without_gate(saved: &str) -> String {
     saved.lines().filter(|line| !line.contains("FERRULE-FORWARD")).map(|line| format!("{line}\n")).collect()
 }
 
+/// Adds 5,000 other containers to the sets.
+pub(crate) fn fill(world: &World) {
+    let element =
+        |number| format!("10.200.{}.{} comment \"pods/eth0/pod{number}\"", number / 250, number % 250 + 1);
+    let elements = (0..5000).map(element).collect::<Vec<_>>().join(",");
+    let script = format!("add element inet cni_firewall pods4 {{ {elements} }}\n");
+    world.node.write_file("/run/fill.nft", &script).unwrap();
+    world.node.tool("nft", &["-f", "/run/fill.nft"]).unwrap();
+}
+
 /// Panics unless one pod reaches the server of another one, or does not, in both families.
 pub(crate) fn expect_pod(from: &Added<'_>, to: &Added<'_>, reached: bool, what: &str) {
     for v6 in [false, true] {
