@@ -15,7 +15,7 @@ fn life_of_a_vlan() {
     let ctx = link_plugin::ours(env!("CARGO_BIN_EXE_vlan"));
     let lan = link_plugin::uplink(&ctx);
     // The node has an interface of the same name, at which kernels before 6.13 look.
-    ctx.node.sh("ip link set uplink0 mtu 1200 && ip link add eth0 type veth peer name eth1").unwrap();
+    ctx.node.sh("ip link set uplink0 mtu 1300 && ip link add eth0 type veth peer name eth1").unwrap();
     lan.sh("ip link add link lan0 name lan0.5 type vlan id 5 && ip address flush dev lan0 && \
         ip address add 10.1.2.1/24 dev lan0.5 && ip link set lan0.5 up")
         .unwrap();
@@ -26,7 +26,7 @@ fn life_of_a_vlan() {
     let (pod, other) = (ctx.pod("pod1"), ctx.pod("pod2"));
     let result = ctx.add(&pod.attachment("eth0"), &conf(json!({})));
     let eth0 = link(&pod, "eth0");
-    assert_eq!((&eth0["mtu"], &eth0["address"]), (&json!(1200), &json!("02:00:00:00:00:05")));
+    assert_eq!((&eth0["mtu"], &eth0["address"]), (&json!(1300), &json!("02:00:00:00:00:05")));
     assert_eq!(eth0["linkinfo"]["info_data"]["id"], 5);
     pod.sh("ping -n -c 1 -w 30 10.1.2.1").unwrap();
     ctx.check(&pod.attachment("eth0"), &with_prev(&conf(json!({})), &result));
@@ -35,14 +35,14 @@ fn life_of_a_vlan() {
     error.expect(999, "vlan \"eth0\" has VLAN ID 5, the configuration says VLAN ID 6");
     for (keys, code, text) in [
         (json!({}), 999, "VLAN ID 5 of master \"uplink0\" is in use, perhaps by another container"),
-        (json!({"vlanId": 6, "mtu": 1600}), 7, "invalid MTU 1600, must be [0, master MTU(1200)]"),
-        (json!({"vlanId": 6, "mtu": -100}), 7, "invalid MTU -100, must be [0, master MTU(1200)]"),
+        (json!({"vlanId": 6, "mtu": 1600}), 7, "invalid MTU 1600, must be [0, master MTU(1300)]"),
+        (json!({"vlanId": 6, "mtu": -100}), 7, "invalid MTU -100, must be [0, master MTU(1300)]"),
     ] {
         ctx.fail("ADD", &other.attachment("eth0"), &conf(keys)).expect(code, text);
     }
     ctx.node.sh("ip link del eth0").unwrap();
     ctx.del(&pod.attachment("eth0"), &conf(json!({})));
-    link_plugin::check_notices(&ctx, &conf(json!({})), &CHANGES[5..]);
+    link_plugin::check_notices(&ctx, &conf(json!({"mtu": 1290})), &CHANGES[5..]);
     let compatible = overlay(&conf(json!({})), &json!({"cniVersion": "1.0.0"}));
     link_plugin::takes_turns_with_the_reference(&ctx, "vlan", &compatible);
     ctx.succeed("STATUS", &Attachment::default(), &conf(json!({})));
