@@ -13,6 +13,7 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
+    kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
     plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
 )
 
@@ -97,6 +98,11 @@ only_host_local_and_installation_write_files() {
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 
+only_tun_has_unsafe() {
+    grep -E 'allow\(unsafe_code' <<<"$code" | grep -v '^kernel/src/tun.rs:' |
+        sed 's/$/   <- only kernel\/src\/tun.rs may be unsafe/' || true
+}
+
 files_are_short() {
     local file lines
     find_files '*.rs' | while read -r file; do
@@ -135,7 +141,7 @@ code=$(code)
 
 violations=0
 for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
-    only_host_local_and_installation_write_files files_are_short links_resolve; do
+    only_host_local_and_installation_write_files only_tun_has_unsafe files_are_short links_resolve; do
     found=$("$rule")
     [ -n "$found" ] || continue
     violations=$((violations + $(wc -l <<<"$found")))

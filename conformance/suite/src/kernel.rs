@@ -17,6 +17,7 @@ pub fn has_all(description: &Description) -> TestResult {
             "veth" => "true".to_owned(),
             "macvlan" | "ipvlan" => format!("ip link add link probe0 name probe2 type {kind}"),
             "vlan" => "ip link add link probe0 name probe2 type vlan id 7".to_owned(),
+            "tap" => "ip tuntap add probe2 mode tap".to_owned(),
             "vrf" => "ip link add probe2 type vrf table 77".to_owned(),
             _ => format!("ip link add probe2 type {kind}"),
         };

@@ -19,13 +19,14 @@ pub fn check(call: &AddRequest<'_>, wanted: &ContainerLink) -> Result<Link, CniE
     Ok(link)
 }
 
-/// Compares with the MTU of `prevResult`, which a chained plugin may have changed. Results before 1.1.0 have none.
+/// Compares a configured MTU, unless `prevResult` has another one: then a chained plugin has changed it. Results before
+/// 1.1.0 have none.
 fn mtu(call: &AddRequest<'_>, wanted: &ContainerLink, link: &Link) -> Result<(), CniError> {
     let mut interfaces = check::prev_result(call)?.container_interfaces();
     let reported = interfaces.find(|interface| interface.name == call.ifname).map_or(0, |found| found.mtu);
     let configured = wanted.parent.as_ref().map_or(i64::from(wanted.conf.mtu), |parent| parent.mtu);
     let must = if reported == 0 { configured } else { i64::from(reported) };
-    ensure(must == 0 || must == i64::from(link.mtu), || {
+    ensure(configured == 0 || must == i64::from(link.mtu), || {
         format!("interface {:?} of the container has MTU {}, not {must}", link.name, link.mtu)
     })
 }

@@ -70,7 +70,7 @@ pub fn del_cleans_up_after_kills(ctx: &TestContext, conf: &Value) {
 
 /// DEL with a broken configuration, without a namespace, and again; none may fail.
 pub fn del_needs_nothing(ctx: &TestContext, conf: &Value) {
-    let pod = ctx.pod("pod1");
+    let pod = ctx.pod("deleted");
     let before = snapshot(ctx);
     let attachment = pod.attachment("eth0");
     ctx.add(&attachment, conf);
@@ -146,7 +146,7 @@ pub const CHANGES: [(&str, &str); 6] = [
         "does not have address 10.1.2.",
     ),
     ("ip route del 10.9.0.0/16", "route 10.9.0.0/16"),
-    ("ip link set eth0 mtu 1400", "has MTU 1400"),
+    ("ip link set eth0 mtu 1281", "has MTU 1281"),
 ];
 
 /// Ferrule's plugin and the reference's check and remove what the other has added.

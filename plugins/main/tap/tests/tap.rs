@@ -111,7 +111,7 @@ fn port_of_a_bridge_in_the_container() {
 #[test]
 fn check_notices_every_change() {
     let address = ("ip link set eth0 address 02:00:00:00:00:99", "MAC address");
-    link_plugin::check_notices(&node(), &conf(&json!({})), &[&CHANGES[..], &[address]].concat());
+    link_plugin::check_notices(&node(), &conf(&json!({"mtu": 1450})), &[&CHANGES[..], &[address]].concat());
     // Another owner with the same address.
     let ctx = node();
     let pod = ctx.pod("pod1");
