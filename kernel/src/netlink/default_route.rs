@@ -12,16 +12,15 @@ use crate::ip::IpFamily;
 
 /// `RTNH_F_DEAD | RTNH_F_LINKDOWN`
 const DOWN: u8 = 1 | 16;
-/// Addresses for documentation (RFC 5737, RFC 3849): seldom has a node a more specific route to them than the default
-/// route.
+/// Addresses for documentation (RFC 5737, RFC 3849): few nodes have a route to them beside the default route.
 const PROBES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 impl Socket {
-    /// The index of the link of the main table's default route: of IPv4, or of IPv6 if there is none. Of several
-    /// default routes that with the lowest metric, of several next hops the first that is up.
+    /// The index of the link of the main table's default route: of IPv4, else of IPv6. Of several default routes that
+    /// with the lowest metric counts, of several next hops the first that is up.
     ///
-    /// A lookup usually returns that route. Only if another one comes first, the table is listed.
+    /// A lookup usually returns that route. If it returns another one, the table is listed.
     pub fn default_route_link(&mut self) -> Result<Option<u32>, Error> {
         for probe in PROBES {
             let found = self.request(route::lookup(probe)).unwrap_or_default();

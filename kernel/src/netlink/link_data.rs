@@ -31,7 +31,7 @@ const TAP: u8 = 2;
 /// The attributes of the link's kind (`IFLA_INFO_DATA`) that we set and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkData {
-    /// Another kind of link, or none of its attributes.
+    /// Another kind of link, or no attributes.
     #[default]
     None,
     /// Of a macvlan.

@@ -6,6 +6,7 @@
 mod add;
 mod check;
 mod parent;
+pub mod vlan_device;
 
 use cni_common::plugin::{DelRequest, GcRequest, StatusRequest, Verb};
 use cni_common::spec::{CniError, Code, Context as _, Failures, NetConf};

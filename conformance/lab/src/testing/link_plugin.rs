@@ -85,7 +85,7 @@ pub fn del_needs_nothing(ctx: &TestContext, conf: &Value) {
     ctx.del(&attachment, conf);
 }
 
-/// ADDs that fail at IPAM, after it, and because the interface exists, leave nothing and release what they got.
+/// An ADD that fails at IPAM, after IPAM, or because the interface exists, leaves nothing and releases its addresses.
 pub fn failed_adds_leave_nothing(ctx: &TestContext, conf: &Value) {
     let (stub, pod) = (StubIpam::new(), ctx.pod("pod1"));
     let ctx = TestContext { path: format!("{}:{}", stub.dir().display(), ctx.path), ..ctx.clone() };

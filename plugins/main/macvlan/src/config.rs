@@ -3,10 +3,8 @@
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kernel::netlink::LinkData;
 use ferrule_kernel::netlink::link_data::MACVLAN_MODES;
-use ferrule_kit::container_link::{ContainerLink, mode};
+use ferrule_kit::container_link::{ContainerLink, mode, vlan_device};
 use serde::Deserialize;
-
-use crate::vlan_device;
 
 const BRIDGE: u32 = 4;
 const PASSTHRU: u32 = 8;

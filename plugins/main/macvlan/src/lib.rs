@@ -1,16 +1,14 @@
 //! The `macvlan` CNI plugin: a link with a MAC address of its own on a link of the node.
 //!
-//! [`config`] decodes the configuration and does not touch the kernel. [`vlan_device`] is the VLAN device of the key
-//! `vlan`. `ferrule-kit` has the rest, which all plugins of one link share.
+//! [`config`] decodes the configuration and does not touch the kernel. `ferrule-kit` has the rest, which all plugins of one link share.
 
 #![deny(missing_docs)]
 
 pub mod config;
-pub mod vlan_device;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError};
-use ferrule_kit::container_link::{self, Attaching};
+use ferrule_kit::container_link::{self, Attaching, vlan_device};
 use ferrule_kit::ipam;
 
 use config::Conf;

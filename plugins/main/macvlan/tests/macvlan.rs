@@ -213,7 +213,7 @@ fn master_in_the_container() {
     ctx.del(&pod.attachment("eth0"), &conf);
 }
 
-/// The kernel finds out by probing the LAN whether somebody else has an IPv6 address.
+/// The kernel probes the LAN for another host with the IPv6 address.
 #[test]
 fn duplicate_addresses() {
     let ctx = node();
@@ -230,7 +230,7 @@ fn duplicate_addresses() {
         eth0["addr_info"].as_array().unwrap().iter().any(|address| address["dadfailed"] == true)
     };
     assert!(eventually(TIMEOUT, is_refused));
-    // Without a carrier there is nobody to ask, and ADD does not wait.
+    // Without a carrier the kernel cannot probe, and ADD does not wait.
     lan.sh("ip link set lan0 down").unwrap();
     ctx.add(&ctx.pod("pod2").attachment("eth0"), &wait);
 }

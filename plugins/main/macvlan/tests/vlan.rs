@@ -48,7 +48,7 @@ fn the_last_user_removes_the_device() {
     assert!(has_device(&ctx));
     ctx.succeed("GC", &Attachment::default(), &valid(&[]));
     assert!(!has_device(&ctx));
-    // Somebody else's device stays; a link of another kind is refused.
+    // A device that another program has made stays; one of another VLAN is refused.
     ctx.node
         .sh("ip link add link uplink0 name uplink0.5 type vlan id 5 && ip link set uplink0.5 up")
         .unwrap();

@@ -48,17 +48,13 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
     if verb != MAKE {
         return None;
     }
-    let tap = Tap {
-        name: name.clone(),
-        owner: owner.parse().ok(),
-        group: group.parse().ok(),
-        multi_queue: multi_queue == "true",
-    };
-    Some(match tap.make() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    let (owner, group) = (owner.parse().ok(), group.parse().ok());
+    let made = Tap { name: name.clone(), owner, group, multi_queue: multi_queue == "true" }.make();
+    Some(made.map_or_else(
+        |error| {
             eprintln!("{error}");
             ExitCode::FAILURE
-        }
-    })
+        },
+        |()| ExitCode::SUCCESS,
+    ))
 }

@@ -38,7 +38,16 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CFG-09", "null-in-runtime-config", PLUGINS, forms::nulls_of_the_runtime),
     TestCase::new("CFG-09", "null-in-the-configuration-of-a-plugin", PLUGINS, forms::nulls_of_the_plugin)
         .only(&[
-            "bandwidth", "bridge", "dummy", "host-local", "ipvlan", "macvlan", "portmap", "ptp", "tap", "vlan",
+            "bandwidth",
+            "bridge",
+            "dummy",
+            "host-local",
+            "ipvlan",
+            "macvlan",
+            "portmap",
+            "ptp",
+            "tap",
+            "vlan",
         ]),
     TestCase::new("CFG-10", "keys-in-reverse-order", PLUGINS, forms::reverse_order),
     TestCase::new("CFG-10", "every-character-escaped", PLUGINS, forms::escapes),

@@ -1,8 +1,8 @@
 //! The VLAN device `MASTER.ID` between the master and the macvlans of one VLAN.
 //!
 //! The kernel keeps the list of its users: each attachment adds an alternative name to a device that this plugin has made,
-//! and removes it again. The last one removes the device. A device of that name without such alternative names belongs to
-//! somebody else and is only used. The request that makes the device and the one that adds the first name are sent
+//! and removes it again. The last one removes the device. A device of that name without such alternative names was
+//! made by another program and is only used. The request that makes the device and the one that adds the first name are sent
 //! together, so a kill cannot come between them.
 
 use std::path::Path;
@@ -13,9 +13,10 @@ use cni_common::spec::{CniError, Context as _, Failures, ValidAttachment};
 use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Link, LinkData, LinkId, Socket};
-use ferrule_kit::hash::sha512_hex;
-use ferrule_kit::steps::{Step, UndoStack};
-use ferrule_kit::{lock, socket};
+
+use crate::hash::sha512_hex;
+use crate::steps::{Step, UndoStack};
+use crate::{lock, socket};
 
 const KIND: &str = "vlan";
 /// The beginning of the alternative names.
