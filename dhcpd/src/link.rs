@@ -105,6 +105,7 @@ impl Sandbox {
             enter(sandbox.open()?, || {
                 let packets = sandbox.packet_socket()?;
                 // Without the address on the interface, frames are sent instead.
+                let address = address.filter(|address| sandbox.has(*address));
                 Ok((packets, address.and_then(|address| sandbox.udp_socket(address).ok())))
             })?
         })
@@ -132,6 +133,17 @@ impl Sandbox {
         let addresses = nix::ifaddrs::getifaddrs()?.filter(|address| address.interface_name == self.ifname);
         let mut links = addresses.filter_map(|address| address.address?.as_link_addr().copied());
         Ok(links.find(|link| link.ifindex() == self.index as usize && link.addr() == Some(self.mac)))
+    }
+
+    /// Whether the interface has the address. bind(2) does not tell: `ip_nonlocal_bind` lets it succeed.
+    fn has(&self, wanted: Ipv4Addr) -> bool {
+        let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        addresses.any(|address| {
+            address.interface_name == self.ifname
+                && address
+                    .address
+                    .is_some_and(|found| found.as_sockaddr_in().is_some_and(|v4| v4.ip() == wanted))
+        })
     }
 
     /// A UDP socket that sends from the leased address. It also spares the server ICMP errors for its answers, which the
@@ -181,7 +193,7 @@ impl Sockets {
         udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop)
     }
 
-    /// Sends a message to the MAC address from which the server's last answer came.
+    /// Sends a message to the server without a wait for its MAC address.
     pub(crate) async fn direct(&self, message: &[u8], peer: Peer) -> io::Result<()> {
         self.frame(peer.mac, peer.address, peer.server, message).await
     }
