@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use cni_lab::testing::with_prev;
+use cni_lab::testing::{succeed, succeed_silently, with_prev};
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use serde_json::{Value, json};
 
@@ -40,7 +40,13 @@ fn two_hundred_leases_at_once() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         })
     };
-    let results = all(&|number| Some(lab.ctx.add(&attachments[number], &conf)));
+    // With a time limit each of 200 threads would poll for the end of its plugin.
+    let exec = |verb, number: usize, conf| {
+        let mut exec = lab.ctx.exec(verb, &attachments[number], conf);
+        exec.timeout = None;
+        exec
+    };
+    let results = all(&|number| Some(succeed(&lab.ctx.node, &exec("ADD", number, &conf))));
     let addresses: BTreeSet<String> =
         results.iter().flatten().map(|result| result["ips"][0]["address"].to_string()).collect();
     assert_eq!((addresses.len(), lab.files().len()), (PODS * LINKS, PODS * LINKS));
@@ -49,12 +55,13 @@ fn two_hundred_leases_at_once() {
     server.log();
     daemon = lab.daemon(&[]);
     all(&|number| {
-        lab.ctx.check(&attachments[number], &with_prev(&conf, results[number].as_ref().unwrap()));
+        let conf = with_prev(&conf, results[number].as_ref().unwrap());
+        succeed_silently(&lab.ctx.node, &exec("CHECK", number, &conf));
         None
     });
     assert!(server.log().is_empty());
     all(&|number| {
-        lab.ctx.del(&attachments[number], &conf);
+        succeed_silently(&lab.ctx.node, &exec("DEL", number, &conf));
         None
     });
     assert!(eventually(TIMEOUT, || server.leased().is_empty()), "{:?}", server.leased());
