@@ -15,6 +15,7 @@ writers=(
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
     plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
+    plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -47,6 +48,7 @@ dependencies_point_downwards() {
             "plugin":     [["cni-common", "kernel", "kit"], ["judge", "tests"]],
             "install":    [["cni-common", "kernel"], []],
             "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install"], ["judge", "tests"]],
+            "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]
         } as $allowed
@@ -69,7 +71,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
         .workspace_root as $root
         | .packages[]
         | (.manifest_path | ltrimstr($root + "/")) as $manifest
-        | select($manifest | test("^(kernel|conformance)/") | not)
+        | select($manifest | test("^(kernel|dhcpd|conformance)/") | not)
         | .dependencies[] | select(.kind != "dev")
         | select((.name | test("netlink|nftables|^(libc|neli|socket2|syscalls)$"))
             or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
@@ -78,6 +80,11 @@ only_kernel_opens_sockets_and_enters_namespaces() {
     grep -v '^kernel/' <<<"$code" |
         grep -E 'netlink_sys|libc::|(nix|rustix)::(sched|thread|net|mount)\b|sys::socket|\b(setns|unshare)\(|Command::new\("(ip|tc|nft)"' |
         sed 's/$/   <- only ferrule-kernel does this/' || true
+}
+
+daemons_are_not_linked_into_the_plugins() {
+    grep -E '^(tokio|rtnetlink|dhcproto|ferrule-dhcpd) ' <<<"$ferrule_tree" |
+        sed 's/^/ferrule\/Cargo.toml: depends on /' || true
 }
 
 cni_common_knows_no_netlink() {
@@ -137,10 +144,12 @@ links_resolve() {
 # Read here, so that a failure to read ends the script.
 metadata=$(cargo metadata --locked --no-deps --format-version 1)
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
+ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
 code=$(code)
 
 violations=0
-for rule in dependencies_point_downwards only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
+for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
+    only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
     only_host_local_and_installation_write_files only_tun_has_unsafe files_are_short links_resolve; do
     found=$("$rule")
     [ -n "$found" ] || continue

@@ -105,6 +105,7 @@ impl Sandbox {
             enter(sandbox.open()?, || {
                 let packets = sandbox.packet_socket()?;
                 // Without the address on the interface, frames are sent instead.
+                let address = address.filter(|address| sandbox.has(*address));
                 Ok((packets, address.and_then(|address| sandbox.udp_socket(address).ok())))
             })?
         })
@@ -120,7 +121,7 @@ impl Sandbox {
         let address = self.link_address()?.ok_or_else(gone)?;
         let protocol = Protocol::from(i32::from(ETH_P_IP.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(protocol))?;
-        socket.attach_filter(&to_client_port())?;
+        socket.attach_filter(&answers_to(self.mac))?;
         // The address has no protocol, so the socket keeps its own: packet_bind() in net/packet/af_packet.c.
         bind(socket.as_raw_fd(), &address)?;
         socket.set_nonblocking(true)?;
@@ -132,6 +133,17 @@ impl Sandbox {
         let addresses = nix::ifaddrs::getifaddrs()?.filter(|address| address.interface_name == self.ifname);
         let mut links = addresses.filter_map(|address| address.address?.as_link_addr().copied());
         Ok(links.find(|link| link.ifindex() == self.index as usize && link.addr() == Some(self.mac)))
+    }
+
+    /// Whether the interface has the address. bind(2) does not tell: `ip_nonlocal_bind` lets it succeed.
+    fn has(&self, wanted: Ipv4Addr) -> bool {
+        let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        addresses.any(|address| {
+            address.interface_name == self.ifname
+                && address
+                    .address
+                    .is_some_and(|found| found.as_sockaddr_in().is_some_and(|v4| v4.ip() == wanted))
+        })
     }
 
     /// A UDP socket that sends from the leased address. It also spares the server ICMP errors for its answers, which the
@@ -146,17 +158,25 @@ impl Sandbox {
     }
 }
 
-/// A filter for UDP datagrams to the client's port that are not later fragments (classic BPF).
-fn to_client_port() -> [SockFilter; 9] {
+/// A filter for the answers to this client (classic BPF): UDP datagrams to the client's port with its MAC address, which are
+/// not later fragments. On a bridge every container sees the answers that a server broadcasts to the others.
+fn answers_to(mac: [u8; 6]) -> [SockFilter; 13] {
     let op = SockFilter::new;
+    let [a, b, c, d, e, f] = mac;
+    // Behind the headers of Ethernet and UDP; the filter adds the length of the IP header.
+    let chaddr = 14 + 8 + 28;
     [
         op(0x30, 0, 0, 14 + 9), // ldb: the protocol
-        op(0x15, 0, 6, 17),     // jeq UDP
+        op(0x15, 0, 10, 17),    // jeq UDP
         op(0x28, 0, 0, 14 + 6), // ldh: the fragment's offset
-        op(0x45, 4, 0, 0x1fff), // jset
-        op(0xb1, 0, 0, 14),     // ldxb 4*([14]&0xf): the header's length
+        op(0x45, 8, 0, 0x1fff), // jset
+        op(0xb1, 0, 0, 14),     // ldxb 4*([14]&0xf): the length of the IP header
         op(0x48, 0, 0, 14 + 2), // ldh [x + 16]: the destination port
-        op(0x15, 0, 1, u32::from(CLIENT_PORT)),
+        op(0x15, 0, 5, u32::from(CLIENT_PORT)),
+        op(0x40, 0, 0, chaddr), // ld: the first half of chaddr
+        op(0x15, 0, 3, u32::from_be_bytes([a, b, c, d])),
+        op(0x48, 0, 0, chaddr + 4), // ldh: the rest
+        op(0x15, 0, 1, u32::from_be_bytes([0, 0, e, f])),
         op(0x06, 0, 0, 0xffff), // ret: all of it
         op(0x06, 0, 0, 0),      // ret: nothing
     ]
@@ -181,7 +201,7 @@ impl Sockets {
         udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop)
     }
 
-    /// Sends a message to the MAC address from which the server's last answer came.
+    /// Sends a message to the server without a wait for its MAC address.
     pub(crate) async fn direct(&self, message: &[u8], peer: Peer) -> io::Result<()> {
         self.frame(peer.mac, peer.address, peer.server, message).await
     }

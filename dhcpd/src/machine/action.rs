@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use crate::frame::BROADCAST;
 use crate::lease::{Lease, Millis};
 
 /// Limits of the daemon's flags.
@@ -32,13 +33,19 @@ pub(crate) struct Peer {
     /// The leased address.
     pub(crate) address: Ipv4Addr,
     pub(crate) server: Ipv4Addr,
-    /// [`Lease::server_mac`].
+    /// The destination of a frame, if the kernel does not find it out.
     pub(crate) mac: [u8; 6],
 }
 
 impl From<&Lease> for Peer {
+    /// A server on the link is reached by a broadcast frame: its MAC address may have changed, such as that of a bridge when
+    /// a port is added.
     fn from(lease: &Lease) -> Self {
-        Peer { address: lease.address, server: lease.server, mac: lease.server_mac }
+        let network =
+            |address: Ipv4Addr| u32::from(address).checked_shr(32 - u32::from(lease.prefix)).unwrap_or(0);
+        let is_on_link = network(lease.address) == network(lease.server);
+        let mac = if is_on_link { BROADCAST } else { lease.server_mac };
+        Peer { address: lease.address, server: lease.server, mac }
     }
 }
 

@@ -32,25 +32,23 @@ fn the_references_plugin_with_our_daemon() {
     let mut conf = config(&json!({}));
     conf["cniVersion"] = json!("1.0.0");
     for verb in ["ADD", "DEL"] {
-        let error = reference.fail(verb, &pod.attachment("eth0"), &conf);
-        error.expect(
-            999,
-            "501 this is ferrule-dhcp: install Ferrule's dhcp plugin, or start the reference's daemon",
-        );
+        let output = reference.call(verb, &pod.attachment("eth0"), &conf);
+        let said = output.stdout_text();
+        let text = "501 this is ferrule-dhcp: install Ferrule's dhcp plugin, or start the reference's daemon";
+        assert!(!output.success() && said.contains(text), "{said}");
     }
 }
 
 #[test]
 fn the_daemon_of_the_one_program() {
     let lab = Lab::new();
-    let mut dhcp = Command::new(&lab.ctx.plugin);
-    // The plugin's folder has no daemon.
-    let output = lab.ctx.node.exec(dhcp.args(["daemon", "-h"])).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("ferrule-dhcp: No such file"), "{said}");
+    let built = cni_lab::bin_dir().unwrap().join("dhcp");
+    // A folder without the daemon.
+    let script = format!("cp {} /run/dhcp && /run/dhcp daemon -h", built.display());
+    let said = lab.ctx.node.sh(&script).unwrap_err().to_string();
+    assert!(said.contains("cannot start /run/ferrule-dhcp: No such file"), "{said}");
     // Programs installed from one build.
-    let installed = cni_lab::bin_dir().unwrap().join("dhcp");
-    let output = lab.ctx.node.exec(Command::new(installed).args(["daemon", "-h"])).unwrap();
+    let output = lab.ctx.node.exec(Command::new(built).args(["daemon", "-h"])).unwrap();
     assert!(output.status.success() && output.stdout.starts_with(b"Usage of ferrule-dhcp"), "{output:?}");
 }
 

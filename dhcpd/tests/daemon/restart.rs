@@ -146,10 +146,7 @@ fn a_daemon_in_a_container() {
 fn socket_activation() {
     let lab = Lab::new();
     let server = Server::start(&lab, 3600);
-    let mut daemon = lab.daemon_under(
-        "systemd-socket-activate -l /run/cni/dhcp.sock --now -E NOTIFY_SOCKET=@ferrule-dhcp-test",
-        &[],
-    );
+    let mut daemon = lab.daemon_under("systemd-socket-activate -l /run/cni/dhcp.sock", &[]);
     let pod = lab.pod("one");
     lab.ctx.add(&pod.attachment("eth0"), &config(&json!({})));
     daemon.end("TERM");
