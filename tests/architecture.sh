@@ -114,7 +114,7 @@ files_are_short() {
     local file lines
     find_files '*.rs' | while read -r file; do
         lines=$(wc -l <"$file")
-        [ "$lines" -le 400 ] || [[ " ${long_files[*]} " == *" $file "* ]] ||
+        [ "$lines" -le 400 ] || [[ " ${long_files[*]} " == *" ${file#./} "* ]] ||
             printf '%s: %s lines, more than 400\n' "$file" "$lines"
     done
 }
