@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
         self.key("prevResult", result.clone())
     }
 
-    /// Raises the host ports of the configuration, so that several attachments do not collide.
+    /// Raises the host ports and the VLAN ID of the configuration, so that several attachments do not collide.
     #[must_use]
     pub fn higher_ports(mut self, by: usize) -> Self {
         let mappings = self.config.get_mut("runtimeConfig").and_then(|config| config.get_mut("portMappings"));
@@ -67,6 +67,9 @@ impl<'a> Call<'a> {
             if let (Some(port), Some(mapping)) = (port, mapping.as_object_mut()) {
                 mapping.insert("hostPort".to_owned(), (port + by as u64).into());
             }
+        }
+        if let Some(id) = self.config.get("vlanId").and_then(Value::as_u64) {
+            self.config.insert("vlanId".to_owned(), (id + by as u64).into());
         }
         self
     }

@@ -211,8 +211,8 @@ impl<'a> TestContext<'a> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment. Its host ports are raised by the number of containers made before this one,
-    /// since two containers cannot share a port.
+    /// A call for an attachment. Its host ports and its VLAN ID are raised by the number of containers made before
+    /// this one, since two containers cannot share a port, or a VLAN of one master.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
         let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
         let before = containers.iter().position(|container| *container == target.container_id);
