@@ -94,10 +94,8 @@ impl Daemon {
                 let is_valid = |key: &Key| {
                     request.valid.iter().any(|(id, ifname)| *id == key.container_id && *ifname == key.ifname)
                 };
-                let leases = self.leases.borrow();
-                let lost = leases.keys().filter(|key| key.network == request.key.network && !is_valid(key));
-                let lost = lost.cloned().collect();
-                drop(leases);
+                let is_lost = |key: &&Key| key.network == request.key.network && !is_valid(key);
+                let lost: Vec<Key> = self.leases.borrow().keys().filter(is_lost).cloned().collect();
                 self.release(lost).await
             }
         }

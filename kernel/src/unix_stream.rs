@@ -1,7 +1,7 @@
 //! Connects to a Unix socket within a time limit.
 
 use std::io::{self, ErrorKind};
-use std::os::unix::net::{SocketAddr, UnixStream};
+pub use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;

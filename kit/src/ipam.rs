@@ -35,8 +35,8 @@ pub fn call(env: &Environment, config: &NetConf, verb: Verb) -> Result<(), CniEr
     Delegate::ipam(env, config)?.map_or(Ok(()), |ipam| ipam.call(verb))
 }
 
-/// Whether DEL of the IPAM plugin must run before the link is deleted: `dhcp` releases the address by a message through the
-/// link.
+/// Whether the IPAM plugin needs the container's link: `dhcp` gets the address and releases it by messages through the link.
+/// Then ADD runs after the link is made, and DEL before it is deleted.
 pub fn needs_link(config: &NetConf) -> bool {
     config.ipam_type().is_ok_and(|name| name.as_deref() == Some("dhcp"))
 }

@@ -41,7 +41,7 @@ fn two_hundred_leases_at_once() {
         })
     };
     // With a time limit each of 200 threads would poll for the end of its plugin.
-    let exec = |verb, number: usize, conf| {
+    let exec = |verb: &str, number: usize, conf: &Value| {
         let mut exec = lab.ctx.exec(verb, &attachments[number], conf);
         exec.timeout = None;
         exec

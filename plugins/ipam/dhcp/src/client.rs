@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Code, Json};
-use ferrule_kernel::unix_stream;
+use ferrule_kernel::unix_stream::{self, SocketAddr, UnixStream};
 
 use crate::wire::{Answer, LONGEST, Lease, Operation, PROTOCOL, REFERENCE_DAEMON, Request, lease_file};
 
