@@ -13,7 +13,7 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
-    plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
+    kit/src/state_file.rs   # in /run/cni, or in tuning's configured dataDir
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.

@@ -12,6 +12,7 @@ use cni_common::plugin::{self, Plugin};
 use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
 use ferrule_firewall::Firewall;
+use ferrule_host_device::HostDevice;
 use ferrule_host_local::HostLocal;
 use ferrule_loopback::Loopback;
 use ferrule_portmap::Portmap;
@@ -20,7 +21,7 @@ use ferrule_static::Static;
 use ferrule_tuning::Tuning;
 
 const PLUGINS: &[&dyn Plugin] =
-    &[&Bandwidth, &Bridge, &Firewall, &HostLocal, &Loopback, &Portmap, &Ptp, &Static, &Tuning];
+    &[&Bandwidth, &Bridge, &Firewall, &HostDevice, &HostLocal, &Loopback, &Portmap, &Ptp, &Static, &Tuning];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS, || cli::main(PLUGINS))

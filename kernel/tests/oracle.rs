@@ -17,7 +17,9 @@ use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
-use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route};
+use ferrule_kernel::netlink::{
+    LinkId, Mac, Message, addr, again, bridge, filter, ifb, link, nsid, qdisc, route, transfer,
+};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -53,6 +55,11 @@ fn another_implementation_decodes_the_same_fields() {
         let expected: Vec<&str> = expected.split_whitespace().collect();
         assert_eq!(decode(request), expected.join(" ").replace("Fd(NETNS)", &number));
     }
+}
+
+/// What follows the netlink header, as in the kernel's description of an object.
+fn body(request: Message) -> Vec<u8> {
+    request.finish(7, 0).unwrap().split_off(16)
 }
 
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
@@ -206,6 +213,15 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfAlias("owner")] })"#,
         ),
         (
+            transfer::rename(3, "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1")] })"#,
+        ),
+        (
+            transfer::move_to(3, netns.as_fd(), "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1"),
+               NetNsFd(NETNS)] })"#,
+        ),
+        (
             ifb::probe("ifb"),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [Address([255, 255,
                255, 255, 255, 255]), LinkInfo([Kind(Ifb)])] })"#,
@@ -277,6 +293,13 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes:
                [Table(1000)] })"#,
         ),
+        (
+            again::list_routes(IpFamily::V6, 3),
+            r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [Oif(3)] })"#,
+        ),
+        (again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))), r#"X"#),
+        (again::add_route(5, &body(route::add(3, &v4))), r#"X"#),
         (
             qdisc::get(3, ROOT),
             r#"0x9 GetQueueDiscipline(TcMessage { header: TcHeader { index: 3, handle: TcHandle { major: 0,

@@ -8,6 +8,7 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
+pub mod again;
 pub mod bridge;
 mod error;
 pub mod filter;
@@ -20,6 +21,7 @@ pub mod qdisc;
 pub mod route;
 mod socket;
 mod tc;
+pub mod transfer;
 
 pub use error::Error;
 pub use link::{Link, LinkId};

@@ -12,21 +12,21 @@ use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
+pub(super) const RTM_NEWROUTE: u16 = 24;
+pub(super) const RTM_GETROUTE: u16 = 26;
 
 /// Length of `struct rtmsg`.
-const RTMSG: usize = 12;
+pub(super) const RTMSG: usize = 12;
 /// Length of `struct rtnexthop`.
 const RTNEXTHOP: usize = 8;
 
 const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
+pub(super) const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
@@ -35,8 +35,8 @@ const RTAX_ADVMSS: u16 = 8;
 const RT_TABLE_UNSPEC: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
-const RTN_UNICAST: u8 = 1;
-const RTNH_F_ONLINK: u32 = 4;
+pub(super) const RTN_UNICAST: u8 = 1;
+pub(super) const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
@@ -194,7 +194,7 @@ fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
     })
 }
 
-fn parse(body: &[u8]) -> Option<Entry> {
+pub(super) fn parse(body: &[u8]) -> Option<Entry> {
     let header = body.get(..RTMSG)?;
     let unspecified: IpAddr = if header[0] == IpFamily::V4.number() { [0; 4].into() } else { [0; 16].into() };
     let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
