@@ -298,8 +298,11 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [Oif(3)] })"#,
         ),
-        (again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))), r#"X"#),
-        (again::add_route(5, &body(route::add(3, &v4))), r#"X"#),
+        (
+            again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
+            r#"0x601 NewAddress(AddressMessage { header: AddressHeader { family: Inet6, prefix_len: 64, index: 5 },
+               attributes: [Local(fd00::2), Address(fd00::2), Flags(AddressFlags(Nodad))] })"#,
+        ),
         (
             qdisc::get(3, ROOT),
             r#"0x9 GetQueueDiscipline(TcMessage { header: TcHeader { index: 3, handle: TcHandle { major: 0,
