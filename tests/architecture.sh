@@ -14,8 +14,8 @@ writers=(
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
-    plugins/meta/tuning/src/backup.rs # in /run/cni/tuning, or in the configured dataDir
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
+    kit/src/state_file.rs   # in /run/cni, or in tuning's configured dataDir
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.

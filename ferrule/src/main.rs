@@ -14,6 +14,7 @@ use ferrule_bridge::Bridge;
 use ferrule_dhcp::Dhcp;
 use ferrule_dummy::Dummy;
 use ferrule_firewall::Firewall;
+use ferrule_host_device::HostDevice;
 use ferrule_host_local::HostLocal;
 use ferrule_ipvlan::Ipvlan;
 use ferrule_loopback::Loopback;
@@ -28,8 +29,24 @@ use ferrule_vlan::Vlan;
 use ferrule_vrf::Vrf;
 
 const PLUGINS: &[&dyn Plugin] = &[
-    &Bandwidth, &Bridge, &Dhcp, &Dummy, &Firewall, &HostLocal, &Ipvlan, &Loopback, &Macvlan, &Portmap, &Ptp,
-    &Sbr, &Static, &Tap, &Tuning, &Vlan, &Vrf,
+    &Bandwidth,
+    &Bridge,
+    &Dhcp,
+    &Dummy,
+    &Firewall,
+    &HostDevice,
+    &HostLocal,
+    &Ipvlan,
+    &Loopback,
+    &Macvlan,
+    &Portmap,
+    &Ptp,
+    &Sbr,
+    &Static,
+    &Tap,
+    &Tuning,
+    &Vlan,
+    &Vrf,
 ];
 
 fn main() -> ExitCode {

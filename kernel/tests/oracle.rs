@@ -19,8 +19,8 @@ use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
 use ferrule_kernel::netlink::rule::Rule;
 use ferrule_kernel::netlink::{
-    LinkData, LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route, rule, stored_route,
-    vrf,
+    LinkData, LinkId, Mac, Message, addr, again, bridge, filter, ifb, link, nsid, qdisc, route, rule,
+    stored_route, transfer, vrf,
 };
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -59,6 +59,11 @@ fn another_implementation_decodes_the_same_fields() {
     }
 }
 
+/// What follows the netlink header, as in the kernel's description of an object.
+fn body(request: Message) -> Vec<u8> {
+    request.finish(7, 0).unwrap().split_off(16)
+}
+
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
 fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let mac = Mac([2, 0, 0, 0, 0, 9]);
@@ -92,8 +97,8 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         scope: Some(253),
     };
     // Without the netlink header, the request is the kernel's own description of the route.
-    let body = route::add(3, &v4).finish(1, 0).unwrap().split_off(16);
-    let stored = &stored_route::read(Ok(vec![body])).unwrap()[0];
+    let listed = body(route::add(3, &v4));
+    let stored = &stored_route::read(Ok(vec![listed])).unwrap()[0];
     vec![
         (
             link::get(LinkId::Name("eth0")),
@@ -231,6 +236,15 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfAlias("owner")] })"#,
         ),
         (
+            transfer::rename(3, "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1")] })"#,
+        ),
+        (
+            transfer::move_to(3, netns.as_fd(), "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1"),
+               NetNsFd(NETNS)] })"#,
+        ),
+        (
             ifb::probe("ifb"),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [Address([255, 255,
                255, 255, 255, 255]), LinkInfo([Kind(Ifb)])] })"#,
@@ -355,6 +369,16 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up), change_mask:
                LinkFlags(Up) }, attributes: [IfName("blue"), LinkInfo([Kind(Vrf),
                Data(Vrf([TableId(1000)]))])] })"#,
+        ),
+        (
+            again::list_routes(IpFamily::V6, 3),
+            r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [Oif(3)] })"#,
+        ),
+        (
+            again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
+            r#"0x601 NewAddress(AddressMessage { header: AddressHeader { family: Inet6, prefix_len: 64, index: 5 },
+               attributes: [Local(fd00::2), Address(fd00::2), Flags(AddressFlags(Nodad))] })"#,
         ),
         (
             qdisc::get(3, ROOT),

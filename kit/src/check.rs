@@ -20,7 +20,12 @@ use crate::{dad, ipam};
 /// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, MAC address, state,
 /// addresses and routes. Returns the link, and what `prevResult` says that it has.
 pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
-    inspect(call, kind, conf, true)
+    inspect(call, Some(kind), conf, true)
+}
+
+/// As [`container`], for a link of any kind.
+pub fn container_of_any_kind(call: &AddRequest<'_>, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
+    inspect(call, None, conf, true)
 }
 
 /// As [`container`], for an interface that ADD has left down.
@@ -29,12 +34,12 @@ pub fn container_in_any_state(
     kind: &str,
     conf: &LinkConf,
 ) -> Result<(Link, Plan), CniError> {
-    inspect(call, kind, conf, false)
+    inspect(call, Some(kind), conf, false)
 }
 
 fn inspect(
     call: &AddRequest<'_>,
-    kind: &str,
+    kind: Option<&str>,
     conf: &LinkConf,
     must_be_up: bool,
 ) -> Result<(Link, Plan), CniError> {
@@ -93,12 +98,14 @@ fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
     result.ips.iter().filter(is_own).cloned().collect()
 }
 
-fn link(answer: Answer, kind: &str, reported: &Interface) -> Result<Link, CniError> {
+fn link(answer: Answer, kind: Option<&str>, reported: &Interface) -> Result<Link, CniError> {
     let ifname = &reported.name;
     let missing = || CniError::internal(format!("interface {ifname:?} not found in the container"));
     let found = link::read(answer).context(|| format!("look up {ifname:?} in the container"))?;
     let link = found.ok_or_else(missing)?;
-    ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
+    if let Some(kind) = kind {
+        ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
+    }
     mac("interface", &link, reported)?;
     Ok(link)
 }

@@ -20,6 +20,7 @@ pub mod plan;
 pub mod retry;
 pub mod route;
 pub mod socket;
+pub mod state_file;
 pub mod steps;
 pub mod sysctl;
 pub mod table;

@@ -27,7 +27,7 @@ const RTM_DELLINKPROP: u16 = 109;
 const IFINFO: usize = 16;
 
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 pub(super) const IFLA_MASTER: u16 = 10;
@@ -35,7 +35,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
-const IFLA_NET_NS_FD: u16 = 28;
+pub(super) const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
@@ -43,6 +43,8 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 pub(super) const IFLA_INFO_DATA: u16 = 2;
 pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
@@ -112,6 +114,10 @@ pub struct Link {
     pub alt_names: Vec<String>,
     /// The largest GSO packet in bytes (`gso_max_size`); 0 if the kernel does not report it.
     pub gso_max: u32,
+    /// The device that drives the link, such as `0000:3b:00.2`; empty for a virtual link, and before Linux 5.14.
+    pub parent: String,
+    /// The bus of [`Link::parent`], such as `pci`.
+    pub parent_bus: String,
     /// For a bridge port: its settings.
     pub port: PortSettings,
     /// For a bridge: its VLAN filtering; `None` if the kernel was built without it.
@@ -312,6 +318,8 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_LINK_NETNSID => link.peer_netns = value.try_into().ok().map(i32::from_ne_bytes),
             IFLA_IFALIAS => link.alias = text(value),
             IFLA_PROP_LIST => link.alt_names = attrs(value).map(|(_, name)| text(name)).collect(),
+            IFLA_PARENT_DEV_NAME => link.parent = text(value),
+            IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
                 link.vrf_table = vrf::table(value);

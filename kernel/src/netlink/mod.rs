@@ -8,6 +8,7 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
+pub mod again;
 pub mod bridge;
 mod default_route;
 mod error;
@@ -24,6 +25,7 @@ pub mod rule;
 mod socket;
 pub mod stored_route;
 mod tc;
+pub mod transfer;
 pub mod vrf;
 
 pub use error::Error;

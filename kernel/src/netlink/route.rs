@@ -214,7 +214,7 @@ pub(super) fn unspecified(family: IpFamily) -> IpAddr {
     }
 }
 
-fn parse(body: &[u8]) -> Option<Entry> {
+pub(super) fn parse(body: &[u8]) -> Option<Entry> {
     let header = body.get(..RTMSG)?;
     let family = if header[0] == IpFamily::V4.number() { IpFamily::V4 } else { IpFamily::V6 };
     let (mut dst, mut gws, mut table, mut priority) =
