@@ -59,7 +59,6 @@ pub fn give_back(
     let is_it = |link: &&Link| link.alias == *name;
     let found = match (&home, &other) {
         (Some(link), _) | (_, Some(link)) if is_it(&link) => Some(link.clone()),
-        (_, Some(link)) if is_it(&link) => Some(link.clone()),
         (Some(link), _) if record.has_mac(link.mac) => return Ok(Outcome::Home),
         _ => fallback(host, name)?,
     };
