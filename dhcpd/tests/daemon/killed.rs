@@ -51,8 +51,9 @@ fn a_daemon_that_is_killed_at_any_point() {
     assert!(after.len() > before.len(), "strace saw nothing: {before:?}");
     for (name, count) in &after {
         for nth in before.get(name).copied().unwrap_or(0) + 1..=*count {
-            let strace =
-                format!("strace -D -f -qq -o /dev/null -e trace={name} -e inject={name}:signal=KILL:when={nth}");
+            let strace = format!(
+                "strace -D -f -qq -o /dev/null -e trace={name} -e inject={name}:signal=KILL:when={nth}"
+            );
             let mut victim = lab.daemon_under(&strace, &[]);
             for verb in ["ADD", "DEL"] {
                 lab.ctx.call(verb, &attachment, &conf);
