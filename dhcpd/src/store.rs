@@ -85,6 +85,11 @@ impl Store {
         let mut records = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {
             let path = entry?.path();
+            if path.ends_with(PENDING) {
+                // The file that it should have replaced is still there.
+                remove(&path)?;
+                continue;
+            }
             let read = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
             match read {
                 Ok(record) if record.format == FORMAT && record.boot_id == self.boot_id => {
@@ -148,7 +153,8 @@ mod tests {
         store.write(&key("a"), &sandbox, &client, true, &lease).unwrap();
         let other = Store::open(&socket, "another".to_owned()).unwrap();
         other.write(&key("b"), &sandbox, &client, true, &lease).unwrap();
-        fs::write(lease_dir(&socket).join(PENDING), "{").unwrap();
+        fs::write(lease_dir(&socket).join("broken"), "{").unwrap();
+        fs::copy(lease_file(&socket, &key("a")), lease_dir(&socket).join(PENDING)).unwrap();
         let records = store.load().unwrap();
         assert_eq!(records.len(), 1);
         assert_eq!((&records[0].key, &records[0].lease, &records[0].client), (&key("a"), &lease, &client));
