@@ -10,6 +10,7 @@ use cni_common::plugin::AddRequest;
 use cni_common::spec::{CniError, Context as _, Json};
 use ferrule_kernel::netlink::again::{self, Description};
 use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
+use ferrule_kit::hash::sha512_hex;
 use ferrule_kit::state_file::{self, StateFile};
 use serde::{Deserialize, Serialize};
 
@@ -126,9 +127,13 @@ pub fn file(network: &str, container_id: &str, ifname: &str) -> StateFile {
     StateFile::new(Path::new(FOLDER), &stem(container_id, ifname), network)
 }
 
-/// The name of the file without its extension. Neither part contains a colon.
+/// The longest stem in bytes that is not hashed. File names have at most 255.
+const MAX_STEM: usize = 200;
+
+/// The name of the file without its extension. Neither part contains a colon. A long container ID is hashed.
 pub fn stem(container_id: &str, ifname: &str) -> String {
-    format!("{container_id}:{ifname}")
+    let plain = format!("{container_id}:{ifname}");
+    if plain.len() > MAX_STEM { sha512_hex(&plain, 64) } else { plain }
 }
 
 #[cfg(test)]
