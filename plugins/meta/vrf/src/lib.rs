@@ -20,15 +20,9 @@ impl Plugin for Vrf {
         "vrf"
     }
 
-    // Versions before 0.3.0 have no chains. The reference starts at 0.3.1.
+    /// The reference starts at 0.3.1.
     fn spec_versions(&self) -> &'static [SpecVersion] {
-        &[
-            SpecVersion::V0_3_0,
-            SpecVersion::V0_3_1,
-            SpecVersion::V0_4_0,
-            SpecVersion::V1_0_0,
-            SpecVersion::V1_1_0,
-        ]
+        SpecVersion::CHAINED
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
