@@ -25,7 +25,7 @@ pub(crate) struct Lease {
     pub(crate) server: Ipv4Addr,
     /// The MAC address from which the answer came: the server's, or that of a router towards it.
     pub(crate) server_mac: [u8; 6],
-    /// Until when nothing is to be done (T1).
+    /// When the daemon asks the server to prolong the lease (T1).
     pub(crate) renew_at: Millis,
     /// From when any server may prolong the lease (T2).
     pub(crate) rebind_at: Millis,

@@ -95,7 +95,7 @@ impl Machine {
         (machine, [vec![log], actions].concat())
     }
 
-    /// Goes on with a lease from the disk. [`Machine::wake`] tells what is due.
+    /// Goes on with a lease from the disk. [`Machine::wake`] returns the actions that are due.
     pub(crate) fn resume(
         client: Client,
         timing: Timing,

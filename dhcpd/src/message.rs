@@ -133,7 +133,7 @@ pub(crate) struct Reply {
     pub(crate) text: String,
 }
 
-/// Reads an answer to this client. `None` if it is none.
+/// Reads an answer to this client. `None` if it is another message.
 pub(crate) fn parse(client: &Client, bytes: &[u8]) -> Option<Reply> {
     let message = Message::from_bytes(bytes).ok()?;
     if message.opcode() != Opcode::BootReply || message.chaddr() != client.mac {

@@ -43,7 +43,7 @@ pub(crate) struct Daemon {
     pub(crate) store: Store,
     /// Put before the path of each namespace.
     pub(crate) prefix: String,
-    /// Ask servers to broadcast, whatever the configuration says.
+    /// Ask servers to broadcast, also if the configuration does not say so.
     pub(crate) broadcast: bool,
     leases: RefCell<BTreeMap<Key, Entry>>,
 }

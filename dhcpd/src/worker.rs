@@ -189,7 +189,7 @@ impl Worker<'_> {
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => {
-                // ENETDOWN: somebody has set the link down. The machine tries again.
+                // ENETDOWN: the link was set down. The machine tries again.
                 self.log(&format!("cannot receive: {error}"));
                 self.close();
                 return Vec::new();
@@ -211,7 +211,7 @@ impl Worker<'_> {
     }
 }
 
-/// The next frame. Without sockets there is none.
+/// The next frame. Without sockets it never comes.
 async fn receive(sockets: &Option<Sockets>) -> std::io::Result<Vec<u8>> {
     match sockets {
         Some(sockets) => sockets.receive().await,

@@ -19,7 +19,7 @@ pub(crate) struct Timing {
 /// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// To everybody, from nobody.
+    /// To 255.255.255.255, from 0.0.0.0.
     Broadcast,
     /// From the leased address to the server, by the container's routes if it has the address.
     Unicast(Peer),

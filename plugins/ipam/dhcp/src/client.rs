@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Why the daemon did not answer.
 #[derive(Debug)]
 pub enum Error {
-    /// Nobody listens at the socket.
+    /// The socket does not exist, or no process listens.
     NoDaemon(CniError),
     /// The connection failed, or the peer is not our daemon.
     Broken(CniError),
@@ -124,7 +124,7 @@ fn text_of(error: &io::Error) -> String {
     chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// DEL without a daemon: removes the lease's file, so that a daemon that starts later does not renew a lease of nobody. The
+/// DEL without a daemon: removes the lease's file, so that a daemon that starts later does not renew a lease without a container. The
 /// lease expires at the server.
 ///
 /// # Errors
