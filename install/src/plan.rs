@@ -17,7 +17,7 @@ pub struct Program {
     pub ours: Ours,
 }
 
-/// What is under a name in the folder.
+/// The file under a name in the folder.
 #[derive(Debug, Clone)]
 pub struct Present {
     /// The fingerprint.

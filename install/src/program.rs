@@ -49,7 +49,7 @@ impl Source {
     /// Checks that the program answers VERSION on this machine, called as a runtime calls it.
     ///
     /// # Errors
-    /// What is wrong with the program.
+    /// The defect of the program.
     pub fn check(&self, signals: &Signals) -> Result<(), Failure> {
         let path = self.path.display();
         let meta = match fs::metadata(&self.path) {

@@ -53,7 +53,7 @@ pub fn install(request: &Request, contents: Contents<'_>) -> Result<Outcome, Fai
     })
 }
 
-/// Changes `present` in a dry run to what it will be when an interrupted run has been undone.
+/// Changes `present` in a dry run to its state after an interrupted run has been undone.
 fn foresee_undo(folder: &Folder, present: &mut BTreeMap<String, Present>) -> Result<(), Failure> {
     let Some(journal) = folder.journal()? else { return Ok(()) };
     if journal.is_complete(&Fingerprint::of_path(&folder.path("manifest"))?) {

@@ -9,6 +9,7 @@
 //! - [`dbus`]: calls methods on the system bus, for firewalld.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
+//! - [`sorted`](fn@sorted): sorted lists without duplicates.
 //!
 //! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a
 //! plugin opens netlink sockets or enters namespaces.
@@ -24,4 +25,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nftables;
 pub mod retry;
+mod sorted;
 pub mod sysctl;
+
+pub use sorted::sorted;

@@ -8,6 +8,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::addr::{self, Address, DAD_FAILED};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
+use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
@@ -144,10 +145,7 @@ fn routes(socket: &mut Socket, routes: &[Route]) -> Result<(), CniError> {
         let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
         (IpFamily::of(route.dst.ip()), table)
     };
-    let mut tables: Vec<(IpFamily, u32)> = routes.iter().map(of).collect();
-    tables.sort_unstable();
-    tables.dedup();
-    for table in tables {
+    for table in sorted(routes.iter().map(of)) {
         let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
         for route in routes.iter().filter(|route| of(route) == table) {
             let is_it = |entry: &Entry| {

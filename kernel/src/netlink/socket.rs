@@ -247,7 +247,7 @@ impl Socket {
     /// Receives one datagram.
     ///
     /// # Errors
-    /// `ETIMEDOUT` if there is none, or the error of the system call.
+    /// `ETIMEDOUT` without a message, or the error of the system call.
     fn receive(&mut self) -> Result<(), Error> {
         match self.receive_now(MsgFlags::MSG_DONTWAIT) {
             Err(error) if error.errno == Errno::EAGAIN => {}
@@ -284,22 +284,12 @@ pub struct BatchError {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::Instant;
 
-    use nix::sched::{CloneFlags, unshare};
+    use cni_lab::testing::isolated;
 
     use super::super::ifb;
     use super::*;
-
-    /// Runs `work` in a new network namespace. Needs root.
-    fn isolated<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-        let thread = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        });
-        thread.join().unwrap()
-    }
 
     /// The kernel drops a batch with two BATCH_BEGIN without any answer.
     #[test]

@@ -13,7 +13,7 @@ use crate::backup::{Backup, BackupFile};
 use crate::config::Conf;
 use crate::{allowlist, sysctl};
 
-/// Sets what is configured. Without any key, returns the result unchanged.
+/// Sets the configured values. Without any key, returns the result unchanged.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args, call.ifname)?;
     allowlist::check(&conf.sysctls)?;

@@ -208,13 +208,14 @@ pub fn collect(data_dir: &Path, network: &str, valid: &[ValidAttachment]) -> Res
         Err(error) => return Err(failed("list", data_dir, &error)),
     };
     let draft_extension = draft_extension(network);
+    let valid = Attachment::keys(network, valid, |one| stem(one.container_id, one.ifname));
     let mut failures = Failures::default();
     for name in names {
         let path = data_dir.join(&name);
         let (name, is_draft) =
             name.strip_suffix(&draft_extension).map_or((name.as_str(), false), |n| (n, true));
         let Some(own_stem) = name.strip_suffix(EXTENSION) else { continue };
-        if valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own_stem) {
+        if valid.contains(own_stem) {
             continue;
         }
         let is_own = || {

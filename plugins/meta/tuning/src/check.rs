@@ -8,7 +8,7 @@ use ferrule_kit::container::Container;
 use crate::config::Conf;
 use crate::sysctl;
 
-/// Compares what is configured. The host's end of a veth may have another MTU: the reference does not change it.
+/// Compares the configured values. The host's end of a veth may have another MTU: the reference does not change it.
 ///
 /// # Errors
 /// The reference's text with the first difference.
