@@ -9,9 +9,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # removes, what stays untouched.
 sample_version=1.1.0
 sample=(RES- CHK-03 CHK-04 CHK-05 CHN-05 CHN-06 SYS-)
-# Plugins whose kind of link not every kernel has. They may be judged here alone, so kills and lost namespaces are added.
-rare_plugins=(ipvlan vlan dummy vrf)
-rare_sample=(ADD-08 DEL-03)
+# More for plugins whose kind of link not every kernel has: they may be judged here alone. vrf has its own tests of kills.
+rare_plugins=(ipvlan vlan dummy)
+rare_sample=(ADD-08/killed-during-add DEL-03)
 
 # Names of the tests in a program that need a stock kernel. The reasons are printed where a run includes ignored tests.
 stock_tests() {
