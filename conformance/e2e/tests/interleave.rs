@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const STEPS: usize = 200;
 /// The reference starts up to 22 iptables programs for each call.
 const STEPS_WITH_IPTABLES: usize = 60;
-const STEPS_WITH_SBR: usize = 80;
+const STEPS_WITH_SBR: usize = 50;
 const PODS: usize = 12;
 const STORE: &str = "/var/lib/cni/networks/mixed";
 
@@ -157,7 +157,7 @@ impl Mixed {
 
     fn masquerades_with_nftables(&self) -> bool {
         let main = &self.network.plugins[0];
-        main["ipMasq"] == true && !main.contains_key("ipMasqBackend")
+        main.get("ipMasq") == Some(&json!(true)) && !main.contains_key("ipMasqBackend")
     }
 
     /// Expects that store, backup files and links match the attached pods, and that no address is used twice.
