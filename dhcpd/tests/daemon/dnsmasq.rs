@@ -1,33 +1,23 @@
 //! Against dnsmasq, as the plugin of an interface plugin.
 
-use std::process::Command;
-
-use cni_lab::testing::{Origin, PluginDir, addresses, network_config, routes, with_prev};
+use cni_lab::testing::{
+    self, DNSMASQ_LEASES as LEASES, Origin, PluginDir, addresses, network_config, routes, with_prev,
+};
 use cni_lab::{Background, Place as _, TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::lab::{Lab, config};
 
-const LEASES: &str = "/run/dnsmasq.leases";
-
 fn dnsmasq(lab: &Lab) -> Background {
-    let mut command = Command::new("dnsmasq");
-    command.args([
-        "--keep-in-foreground",
-        "--conf-file=/dev/null",
-        "--port=0",
-        "--interface=br0",
-        "--no-ping",
-    ]);
-    command.args(["--bind-interfaces", "--user=root", "--pid-file=/run/dnsmasq.pid"]);
-    command.args(["--dhcp-range=10.9.0.50,10.9.0.59,255.255.255.0,1h", "--dhcp-option=3,10.9.0.1"]);
-    command.args(["--dhcp-option=6,10.9.0.2", "--dhcp-option=119,a.example", "--dhcp-option=26,1400"]);
-    command.args(["--dhcp-option=121,10.8.0.0/16,10.9.0.7,0.0.0.0/0,10.9.0.1"]);
-    command.args([&format!("--dhcp-leasefile={LEASES}"), "--dhcp-authoritative"]);
-    let server = lab.ctx.node.spawn(command).unwrap();
-    let listens = || lab.ctx.node.sh("ss -Hlun sport = :67").is_ok_and(|text| !text.trim().is_empty());
-    assert!(eventually(TIMEOUT, listens), "dnsmasq does not start");
-    server
+    let options = [
+        "--dhcp-range=10.9.0.50,10.9.0.59,255.255.255.0,1h",
+        "--dhcp-option=3,10.9.0.1",
+        "--dhcp-option=6,10.9.0.2",
+        "--dhcp-option=119,a.example",
+        "--dhcp-option=26,1400",
+        "--dhcp-option=121,10.8.0.0/16,10.9.0.7,0.0.0.0/0,10.9.0.1",
+    ];
+    testing::dnsmasq(&lab.ctx.node, "br0", &options)
 }
 
 /// The lines of dnsmasq's leases.

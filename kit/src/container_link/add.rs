@@ -78,9 +78,14 @@ impl<'a> Attaching<'a> {
         make(&mut self)?; // undoes itself
         let mut undo = UndoStack::default();
         undo.push(format!("make {:?}", self.call.ifname), link::delete(LinkId::Name(self.call.ifname)));
+        let needs_link = ipam::needs_link(self.call.config);
         let attached = ipam::add(ipam, self.call, |assigned| {
             let assigned = assigned.or_else(|| self.assigned.take());
-            self.attach(assigned).inspect_err(|_| undo.undo(&mut self.container.socket))
+            let attached = self.attach(assigned);
+            if attached.is_err() && !needs_link {
+                undo.undo(&mut self.container.socket);
+            }
+            attached
         });
         attached.inspect_err(|_| undo.undo(&mut self.container.socket))
     }

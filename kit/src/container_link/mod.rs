@@ -1,7 +1,7 @@
 //! The plugins that make one link in the container: macvlan, ipvlan, vlan, dummy and tap.
 //!
-//! ADD makes the link with its final name, then asks IPAM for addresses. DEL removes it first and then releases the
-//! addresses: a link must not have an address that IPAM gives to another container.
+//! ADD makes the link with its final name, then asks IPAM for addresses. DEL removes it and releases the addresses, in the
+//! order of [`ipam::del`].
 
 mod add;
 mod check;
@@ -111,17 +111,18 @@ pub fn del(
     call: &DelRequest<'_>,
     release: impl FnOnce(&DelRequest<'_>) -> Result<(), CniError>,
 ) -> Result<(), CniError> {
-    let mut failures = Failures::default();
-    if let Some(netns) = call.netns {
-        let removed = socket::route_in(netns).and_then(|mut socket| {
-            let removed = socket.delete_link(LinkId::Name(call.ifname));
-            removed.context(|| format!("remove {:?} from the container", call.ifname))
-        });
-        failures.keep(removed);
-    }
-    failures.keep(release(call));
-    failures.keep(ipam::call(call.env, call.config, Verb::Del));
-    failures.into_result()
+    ipam::del(call, || {
+        let mut failures = Failures::default();
+        if let Some(netns) = call.netns {
+            let removed = socket::route_in(netns).and_then(|mut socket| {
+                let removed = socket.delete_link(LinkId::Name(call.ifname));
+                removed.context(|| format!("remove {:?} from the container", call.ifname))
+            });
+            failures.keep(removed);
+        }
+        failures.keep(release(call));
+        failures.into_result()
+    })
 }
 
 /// Calls IPAM GC. `collect` removes what the plugin has on the host. The kernel has removed the links themselves with

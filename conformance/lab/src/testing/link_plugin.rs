@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     Origin, PluginDir, StubIpam, TestContext, host_local, network_config, overlay, try_link, with_prev,
 };
-use crate::{Place as _, Pod, Snapshot};
+use crate::{Node, Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
 
 /// The addresses of [`Lan`].
@@ -25,8 +25,13 @@ pub fn config(plugin: &str, version: &str, keys: &Value) -> Value {
 
 /// Makes the link `uplink0` of the node, which leads to another machine with the addresses [`LAN`].
 pub fn uplink(ctx: &TestContext) -> Pod {
-    let lan = ctx.pod("lan");
-    ctx.node.sh("ip link add uplink0 type veth peer name lan0 netns lan && ip link set uplink0 up").unwrap();
+    uplink_of(&ctx.node)
+}
+
+/// [`uplink`] of a node without a plugin under test.
+pub fn uplink_of(node: &Node) -> Pod {
+    let lan = node.pod("lan").unwrap();
+    node.sh("ip link add uplink0 type veth peer name lan0 netns lan && ip link set uplink0 up").unwrap();
     let addresses = LAN.map(|ip| {
         let prefix = if ip.contains(':') { "64 nodad" } else { "24" };
         format!("ip address add {ip}/{prefix} dev lan0")
@@ -115,6 +120,30 @@ pub fn failed_adds_leave_nothing(ctx: &TestContext, conf: &Value) {
     assert_eq!(try_link(&pod, "eth0"), link);
     ctx.del(&attachment, &conf);
     assert_clean(&ctx, &pod, &before, "DEL");
+}
+
+/// An IPAM plugin of the type `dhcp` finds the link at ADD and at DEL, also at the DEL of a failed ADD.
+pub fn dhcp_finds_the_link(ctx: &TestContext, conf: &Value) {
+    let (stub, pod) = (StubIpam::new(), ctx.pod("leased"));
+    let ctx = TestContext { path: format!("{}:{}", stub.dir().display(), ctx.path), ..ctx.clone() };
+    let conf = overlay(conf, &json!({"cniVersion": "1.1.0", "ipam": {"type": "dhcp"}}));
+    let (attachment, before) = (pod.attachment("eth0"), snapshot(&ctx));
+    let note =
+        "nsenter --net=$CNI_NETNS ip link show $CNI_IFNAME >/dev/null && echo $CNI_COMMAND >> $dir/notes";
+    let assign = |ips: &Value| {
+        let result = json!({"cniVersion": "1.1.0", "ips": ips});
+        stub.answer("ADD", &format!("{note}; echo '{result}'"));
+    };
+    stub.answer("DEL", note);
+    assign(&json!([{"address": "10.1.2.9/24"}]));
+    ctx.add(&attachment, &conf);
+    ctx.del(&attachment, &conf);
+    assert_eq!(stub.notes(), ["ADD", "DEL"]);
+    // The kernel refuses the second one.
+    assign(&json!([{"address": "10.1.2.9/24"}, {"address": "10.1.2.9/24"}]));
+    ctx.fail("ADD", &attachment, &conf);
+    assert_eq!(stub.notes(), ["ADD", "DEL"]);
+    assert_clean(&ctx, &pod, &before, "dhcp");
 }
 
 /// CHECK passes after ADD, and fails with the text after each shell script. A script runs in the container, or on the

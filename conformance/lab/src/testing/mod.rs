@@ -7,7 +7,7 @@
 //! - [`isolated`] runs code in a network namespace without a node.
 //! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
 //! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants, [`Firewalld`] a
-//!   firewalld with a bus of its own.
+//!   firewalld with a bus of its own. [`dnsmasq`] is a DHCP server.
 //! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
 //! - [`link_plugin`] has the tests that all plugins of one link share.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
@@ -16,6 +16,7 @@ mod calls;
 mod command;
 mod config;
 mod context;
+mod dnsmasq;
 mod firewalld;
 pub mod iptables;
 mod layout;
@@ -33,6 +34,7 @@ pub use calls::{ErrorObject, Expect, at_once, fail, ips_of, succeed, succeed_sil
 pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
 pub use config::{host_local, network_config, overlay, with_prev};
 pub use context::{TestContext, assert_unchanged, isolated, require_root};
+pub use dnsmasq::{DNSMASQ_LEASES, dnsmasq};
 pub use firewalld::Firewalld;
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};

@@ -17,13 +17,9 @@ use crate::transfer::{self, Outcome, is_fallback_name};
 const RETURN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Gives the device back, then calls IPAM DEL. Of the configuration it needs only `device` and `ipam`, if they can be read.
+/// Gives the device back, and calls IPAM DEL. Of the configuration it needs only `device` and `ipam`, if they can be read.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let mut failures = Failures::default();
-    failures.keep(release(call));
-    // After the link: IPAM may give the address to another container at once.
-    failures.keep(ipam::call(call.env, call.config, Verb::Del));
-    failures.into_result()
+    ipam::del(call, || release(call))
 }
 
 fn release(call: &DelRequest<'_>) -> Result<(), CniError> {

@@ -54,3 +54,8 @@ fn check_notices_every_change() {
 fn takes_turns_with_the_reference() {
     link_plugin::takes_turns_with_the_reference(&node(), "macvlan", &conf());
 }
+
+#[test]
+fn dhcp_finds_the_link() {
+    link_plugin::dhcp_finds_the_link(&node(), &conf());
+}
