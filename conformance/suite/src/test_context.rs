@@ -15,6 +15,7 @@ use super::call::{Answer, Call};
 use super::kernel;
 use super::layout;
 use super::outcome::{Stop, TestResult, skip};
+use super::own_device;
 use super::plugin_under_test::{PluginUnderTest, Role};
 use super::stub::{Reply, Stub};
 use cni_lab::{Node, Place as _, Pod, Snapshot, eventually};
@@ -211,8 +212,8 @@ impl<'a> TestContext<'a> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment. Its host ports and its VLAN ID are raised by the number of containers made before
-    /// this one, since two containers cannot share a port, or a VLAN of one master.
+    /// A call for an attachment. Its host ports, its VLAN ID and the number of its device are raised by the number of
+    /// containers made before this one, since two containers cannot share a port, a VLAN of one master, or a device.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
         let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
         let before = containers.iter().position(|container| *container == target.container_id);
@@ -275,16 +276,16 @@ impl<'a> TestContext<'a> {
 
     /// The changes on the node since a snapshot, one per line; empty if the node is unchanged. Waits up to 20
     /// seconds for new veth links to disappear: the kernel removes a namespace, and with it the peers of its
-    /// veth links, some time after its last user has ended.
+    /// veth links, some time after its last user has ended. A device that ended with its container is no change.
     pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
         let mut changes = Ok(String::new());
         let is_going = |line: &str| line.starts_with("+ link: ") && line.contains("kind=veth");
         eventually(KERNEL_TIMEOUT, || {
             changes = self.snapshot().map(|now| before.diff(&now));
             // A tool fails if a link disappears while it lists links.
-            changes.as_ref().is_ok_and(|changes| !changes.lines().any(is_going))
+            changes.as_ref().is_ok_and(|all| !all.lines().any(is_going) && !own_device::is_any_ending(all))
         });
-        changes
+        changes.map(|changes| own_device::without_ended(&changes))
     }
 
     /// Ends the test case with a mismatch if the node differs from the snapshot. `answer` is the last call.
