@@ -35,7 +35,7 @@ const NOT_POSSIBLE: [Errno; 4] = [Errno::EEXIST, Errno::ENETDOWN, Errno::ENETUNR
 const SCOPE_LINK: u32 = 253;
 
 /// Adds a rule for each address and fills its table, and removes the routes from the main table at last. Until then,
-/// packets for which the table has no route use the main table. With `table`, adds only the rules. Leaves out addresses
+/// the main table serves packets that find no route in the table. With `table`, adds only the rules. Leaves out addresses
 /// that the interface does not have.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
