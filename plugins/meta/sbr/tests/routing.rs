@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use cni_lab::testing::{
-    VERSIONS, ask, assert_unchanged, has_check, is_per_family, network_config, overlay, routes, serve,
+    Origin, PluginDir, VERSIONS, ask, assert_unchanged, has_check, is_per_family, network_config, overlay,
+    routes, serve,
 };
 use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
@@ -91,6 +92,23 @@ fn answers_leave_by_the_interface_of_their_source() {
         assert_eq!(seen_by("host0", to, from), (true, false), "{to}");
         let address: SocketAddr = (to.parse::<std::net::IpAddr>().unwrap(), 80).into();
         assert!(eventually(TIMEOUT, || ask(&ctx.node, "tcp", address).is_ok()), "{to}");
+    }
+}
+
+/// An installation or a rollback changes the program while containers run.
+#[test]
+fn ours_and_the_reference_take_over_from_each_other() {
+    let (ours, pod) = attached();
+    let reference = ours.with_plugins(PluginDir::installed(Origin::Reference, "sbr"));
+    let (net, conf) = (pod.attachment("net1"), config("1.0.0", &json!({})));
+    for (first, second) in [(&ours, &reference), (&reference, &ours)] {
+        first.add(&net, &conf);
+        assert_eq!(rules(&pod), RULES);
+        second.check(&net, &conf);
+        second.del(&net, &conf);
+        assert_eq!(rules(&pod), [""; 0]);
+        pod.sh("ip link del net1").unwrap();
+        net1(&ours, &pod);
     }
 }
 
