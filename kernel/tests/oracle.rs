@@ -84,6 +84,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         priority: 50,
         table: Some(1000),
         scope: None,
+        protocol: 0,
     };
     let v6 = Route {
         dst: "::/0".parse().unwrap(),
@@ -95,6 +96,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         priority: 0,
         table: None,
         scope: Some(253),
+        protocol: 0,
     };
     // Without the netlink header, the request is the kernel's own description of the route.
     let listed = body(route::add(3, &v4));

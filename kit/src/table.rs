@@ -54,3 +54,16 @@ pub fn lock(netns: &str) -> Result<Option<Lock>, CniError> {
         Err(error) => Err(lock::error(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_tables_are_those_of_no_rule_route_or_vrf() {
+        let rules = vec![Rule::from([10, 0, 0, 1].into(), 3, 0)];
+        let tables = Tables { rules, routes: Vec::new(), vrfs: vec![1, 5, 2] };
+        assert_eq!(tables.free(1).take(3).collect::<Vec<_>>(), [4, 6, 7]);
+        assert_eq!(tables.free(252).take(2).collect::<Vec<_>>(), [252, 256]);
+    }
+}

@@ -63,6 +63,8 @@ pub struct Route {
     pub table: Option<u32>,
     /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
     pub scope: Option<u32>,
+    /// The program that makes the route, `RTPROT_*` of linux/rtnetlink.h or another number; 0 for `RTPROT_BOOT`.
+    pub protocol: u8,
 }
 
 /// A request that adds a route through the link with index `oif`. Other routes to the same destination stay
@@ -82,7 +84,7 @@ fn request(kind: u16, flags: u16, oif: u32, route: &Route) -> Message {
     header[0] = IpFamily::of(route.dst.ip()).number();
     header[1] = route.dst.prefix();
     header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
-    header[5] = RTPROT_BOOT;
+    header[5] = if route.protocol == 0 { RTPROT_BOOT } else { route.protocol };
     header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
     header[7] = RTN_UNICAST;
     header[8..12].copy_from_slice(&(if route.onlink { RTNH_F_ONLINK } else { 0 }).to_ne_bytes());

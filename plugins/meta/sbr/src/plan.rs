@@ -116,6 +116,7 @@ mod tests {
             priority: 0,
             table: None,
             scope: None,
+            protocol: 0,
         };
         let body = route::add(link, &route).finish(1, 0).unwrap().split_off(16);
         stored_route::read(Ok(vec![body])).unwrap().remove(0)

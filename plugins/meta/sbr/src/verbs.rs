@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni_common::plugin::{AddRequest, DelRequest};
 use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::netlink::addr::NO_PREFIX_ROUTE;
+use ferrule_kernel::netlink::addr::{Address, NO_PREFIX_ROUTE};
 use ferrule_kernel::netlink::route::{self, MAIN_TABLE, Route};
 use ferrule_kernel::netlink::rule::{self, Rule};
 use ferrule_kernel::netlink::stored_route::StoredRoute;
@@ -21,28 +21,35 @@ use nix::errno::Errno;
 use crate::config::Conf;
 use crate::plan::{Source, moved, sources};
 
-/// The protocol number of our rules, which no program of iproute2's list has.
+/// The protocol number of our rules and routes, which no program of iproute2's list has.
 const OURS: u8 = 67;
+/// The protocol number of the rules to a table of the configuration. Its routes are not ours.
+const OURS_FIXED: u8 = 68;
 /// The first table that ADD takes.
 const FIRST_TABLE: u32 = 100;
 /// The metric of the kernel's own route to the subnet of an IPv6 address is 256. A hint comes before it.
 const HINT_METRIC: u32 = 255;
+/// The route is in the main table, or the link or an address has changed so much that it cannot be there.
+const NOT_POSSIBLE: [Errno; 4] = [Errno::EEXIST, Errno::ENETDOWN, Errno::ENETUNREACH, Errno::EHOSTUNREACH];
 /// `RT_SCOPE_LINK`
 const SCOPE_LINK: u32 = 253;
 
-/// Fills a table for each address, adds the rules, and removes the routes from the main table at last. With `table`,
-/// adds only the rules.
+/// Adds a rule for each address and fills its table, and removes the routes from the main table at last. Until then,
+/// the main table serves packets that find no route in the table. With `table`, adds only the rules. Leaves out addresses
+/// that the interface does not have.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let chained = || CniError::invalid_config("This plugin must be called as chained plugin");
     let result = call.prev_result.as_ref().ok_or_else(chained)?;
-    let sources = sources(&conf, result, call.ifname)?;
+    let mut sources = sources(&conf, result, call.ifname)?;
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
     let _lock = table::lock(call.sandbox.path())?;
     let link = interface(&mut container, call.ifname)?;
+    let present = addresses(&mut container, &link)?;
+    sources.retain(|source| find(&present, source).is_some());
     let steps = if let Some(table) = conf.table {
         let present = container.socket.rules().context(|| "list the container's rules")?;
-        sources.iter().filter_map(|source| rule_step(source, table, &present)).collect()
+        sources.iter().filter_map(|source| rule_step(source, table, OURS_FIXED, &present)).collect()
     } else {
         steps(&conf, &sources, &link, &Tables::read(&mut container.socket)?)
     };
@@ -55,15 +62,25 @@ fn interface(container: &mut Container<'_>, ifname: &str) -> Result<Link, CniErr
     container.interface()?.ok_or_else(missing)
 }
 
+fn addresses(container: &mut Container<'_>, link: &Link) -> Result<Vec<Address>, CniError> {
+    let present = container.socket.addresses(link.index);
+    present.context(|| format!("list the addresses of {:?}", link.name))
+}
+
+fn find<'a>(present: &'a [Address], source: &Source) -> Option<&'a Address> {
+    present.iter().find(|address| address.network.ip() == source.address.ip())
+}
+
 fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<Step> {
     let moved = moved(&tables.routes, link.index, sources);
     let mut free = tables.free(FIRST_TABLE);
-    let (mut steps, mut rules) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
     for source in sources {
         // After a lost answer to ADD, the runtime may repeat it.
         let former =
             tables.rules.iter().find(|rule| rule.is_from(source.address.ip()) && rule.protocol == OURS);
         let Some(table) = former.map(|rule| rule.table).or_else(|| free.next()) else { break };
+        steps.extend(rule_step(source, table, OURS, &tables.rules));
         let routes = source.routes(&moved, sources);
         let has_default = routes.iter().any(|route| route.dst.prefix() == 0);
         steps.extend(routes.into_iter().map(|route| {
@@ -76,9 +93,7 @@ fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<S
             let what = format!("Failed to add default route to {gateway}");
             steps.push(route_step(what, link, &default));
         }
-        rules.extend(rule_step(source, table, &tables.rules));
     }
-    steps.append(&mut rules);
     if conf.source_hints {
         steps.extend(sources.iter().filter_map(|source| hint(source, link, &moved)));
     }
@@ -111,8 +126,8 @@ fn hint(source: &Source, link: &Link, present: &[&StoredRoute]) -> Option<Step> 
 }
 
 /// `None` if there is such a rule: the kernel would add another one with another priority.
-fn rule_step(source: &Source, table: u32, present: &[Rule]) -> Option<Step> {
-    let rule = Rule::from(source.address.ip(), table, OURS);
+fn rule_step(source: &Source, table: u32, protocol: u8, present: &[Rule]) -> Option<Step> {
+    let rule = Rule::from(source.address.ip(), table, protocol);
     if present.iter().any(|there| (there.src, there.table) == (rule.src, table)) {
         return None;
     }
@@ -141,11 +156,12 @@ fn any(family: IpFamily) -> IpNetwork {
 }
 
 fn bare(dst: IpNetwork) -> Route {
-    ferrule_kit::route::of_result(&cni_common::spec::Route::new(dst, None))
+    Route { protocol: OURS, ..ferrule_kit::route::of_result(&cni_common::spec::Route::new(dst, None)) }
 }
 
 /// Checks the interface, and for each address: it is there, its rule, the default route in its table and the route to its
-/// subnet. With `table`, only the rule.
+/// subnet. With `table`, only the rule. An address with neither a rule nor a place on the interface is one that ADD left
+/// out.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let ifname = call.ifname;
@@ -153,25 +169,28 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let mut container = Container::open(call.sandbox.netns()?, ifname)?;
     let link = interface(&mut container, ifname)?;
     ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
-    let present = container.socket.addresses(link.index);
-    let present = present.context(|| format!("list the addresses of {ifname:?}"))?;
+    let present = addresses(&mut container, &link)?;
     let tables = Tables::read(&mut container.socket)?;
     for source in &sources {
         let ip = source.address.ip();
-        let address = present.iter().find(|address| address.network == source.address);
-        let missing =
-            || CniError::internal(format!("interface {ifname:?} does not have address {}", source.address));
-        let address = address.ok_or_else(missing)?;
         let is_it = |rule: &&Rule| rule.is_from(ip) && conf.table.is_none_or(|table| table == rule.table);
         let to = conf.table.map_or(String::new(), |table| format!(" lookup {table}"));
         let missing = || CniError::internal(format!("rule 'from {ip}{to}' not found in the container"));
-        let table = tables.rules.iter().find(is_it).ok_or_else(missing)?.table;
+        let (address, rule) = match (find(&present, source), tables.rules.iter().find(is_it)) {
+            (None, None) => continue,
+            (None, Some(_)) => {
+                let msg = format!("interface {ifname:?} does not have address {}", source.address);
+                return Err(CniError::internal(msg));
+            }
+            (Some(address), rule) => (address, rule.ok_or_else(missing)?),
+        };
+        let table = rule.table;
         if conf.table.is_some() {
             continue;
         }
         let gateway = source.gateway.filter(|_| source.is_static);
         // The kernel has made a route to the subnet, which ADD has moved.
-        let subnet = subnet(source.address).filter(|_| address.flags & NO_PREFIX_ROUTE == 0);
+        let subnet = subnet(address.network).filter(|_| address.flags & NO_PREFIX_ROUTE == 0);
         let default = source.gateway.map(|_| any(source.family()));
         for (dst, gateway) in
             default.map(|dst| (dst, gateway)).into_iter().chain(subnet.map(|dst| (dst, None)))
@@ -190,7 +209,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 }
 
 /// Removes the rules for the addresses that the interface has now, has had according to `prevResult`, or that no
-/// interface has any longer. Does not look at the configuration. Routes go with the interface.
+/// interface has any longer. The routes that ADD moved return to the main table before that. Does not look at the
+/// configuration.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
@@ -211,14 +231,47 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
             addresses.iter().filter(|(_, address)| address.network.ip() == ip).map(|(link, _)| *link);
         match &link {
             Some(link) if links.clone().any(|index| index == link.index) => true,
-            _ => links.next().is_none() && (rule.protocol == OURS || former.contains(&ip)),
+            _ => links.next().is_none() && (is_ours(rule) || former.contains(&ip)),
         }
     };
-    let rules = socket.rules().context(|| "list the container's rules")?;
-    let steps = rules.iter().filter(|rule| is_stale(rule)).map(|rule| {
+    let mut rules = socket.rules().context(|| "list the container's rules")?;
+    rules.retain(is_stale);
+    let mut steps = Vec::new();
+    if let Some(link) = link.filter(|_| rules.iter().any(|rule| rule.protocol == OURS)) {
+        let routes = socket.stored_routes().context(|| "list the container's routes")?;
+        steps = steps_back(&routes, &link, &rules);
+    }
+    steps.extend(rules.iter().map(|rule| {
         let from = rule.src.map_or(String::new(), |src| src.ip().to_string());
         let what = format!("Failed to delete rule 'from {from} lookup {}'", rule.table);
         Step::new(what, rule::delete(rule)).unless(&[Errno::ENOENT])
+    }));
+    run_all(&mut socket, steps)
+}
+
+fn is_ours(rule: &Rule) -> bool {
+    matches!(rule.protocol, OURS | OURS_FIXED)
+}
+
+/// Moves the routes through the link back from the tables of our rules, and removes those that ADD made.
+fn steps_back(routes: &[StoredRoute], link: &Link, rules: &[Rule]) -> Vec<Step> {
+    let is_emptied = |route: &StoredRoute| {
+        rules.iter().any(|rule| (rule.protocol, rule.family, rule.table) == (OURS, route.family, route.table))
+    };
+    let mut own: Vec<&StoredRoute> = routes
+        .iter()
+        .filter(|route| is_emptied(route) || (route.table, route.protocol) == (MAIN_TABLE, OURS))
+        .filter(|route| !route.links.is_empty() && route.links.iter().all(|index| *index == link.index))
+        .collect();
+    // Next hops are reachable through the routes without one.
+    own.sort_by_key(|route| !route.gws.is_empty());
+    let back = own.iter().filter(|route| route.protocol != OURS).map(|route| {
+        let what = format!("Failed to move route {} back to the main table", route.dst);
+        Step::new(what, route.add_to(MAIN_TABLE)).unless(&NOT_POSSIBLE)
     });
-    run_all(&mut socket, steps.collect())
+    let gone = own.iter().map(|route| {
+        let what = format!("Failed to delete route {} from table {}", route.dst, route.table);
+        Step::new(what, route.delete_from(route.table)).unless(&[Errno::ESRCH])
+    });
+    back.chain(gone).collect()
 }

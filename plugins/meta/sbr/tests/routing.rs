@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use cni_lab::testing::{
-    VERSIONS, ask, assert_unchanged, has_check, is_per_family, network_config, overlay, routes, serve,
+    Origin, PluginDir, VERSIONS, ask, assert_unchanged, has_check, is_per_family, network_config, overlay,
+    routes, serve,
 };
 use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
@@ -47,8 +48,6 @@ fn routes_move_into_a_table_for_each_address() {
         }
         // Neither the configuration nor the result matters.
         ctx.del(&net, &network_config("sbr", version, &json!({"table": "x", "gateways": 5})));
-        pod.sh("ip link del net1").unwrap();
-        net1(&ctx, &pod);
         assert_unchanged(&pod, &before, version);
     }
 }
@@ -96,6 +95,23 @@ fn answers_leave_by_the_interface_of_their_source() {
     }
 }
 
+/// An installation or a rollback changes the program while containers run.
+#[test]
+fn ours_and_the_reference_take_over_from_each_other() {
+    let (ours, pod) = attached();
+    let reference = ours.with_plugins(PluginDir::installed(Origin::Reference, "sbr"));
+    let (net, conf) = (pod.attachment("net1"), config("1.0.0", &json!({})));
+    for (first, second) in [(&ours, &reference), (&reference, &ours)] {
+        first.add(&net, &conf);
+        assert_eq!(rules(&pod), RULES);
+        second.check(&net, &conf);
+        second.del(&net, &conf);
+        assert_eq!(rules(&pod), [""; 0]);
+        pod.sh("ip link del net1").unwrap();
+        net1(&ours, &pod);
+    }
+}
+
 #[test]
 fn unused_tables_are_taken() {
     let (ctx, pod) = attached();
@@ -127,6 +143,7 @@ fn with_a_table_only_the_rules_are_added() {
 fn configured_gateways_and_source_hints() {
     let (ctx, pod) = attached();
     pod.sh("ip route add default via 10.1.0.9 dev net1 metric 50").unwrap();
+    let before = Snapshot::take(&pod).unwrap();
     let net = pod.attachment("net1");
     let gateway = |family: &str| {
         let default =
@@ -138,9 +155,6 @@ fn configured_gateways_and_source_hints() {
     ctx.add(&net, &config("1.0.0", &json!({})));
     assert_eq!((gateway(""), gateway("-6")), ("10.1.0.9".to_owned(), "fd01::1".to_owned()));
     ctx.del(&net, &config("1.0.0", &json!({})));
-    pod.sh("ip link del net1").unwrap();
-    net1(&ctx, &pod);
-    pod.sh("ip route add default via 10.1.0.9 dev net1 metric 50").unwrap();
     let conf = config("1.0.0", &json!({"gateways": ["10.1.0.7", "fd01::7"], "addSourceHints": true}));
     ctx.add(&net, &conf);
     ctx.check(&net, &conf);
@@ -157,11 +171,25 @@ fn configured_gateways_and_source_hints() {
     ];
     assert_eq!(destinations(&pod, "main"), expected);
     for (to, from) in [("10.1.0.5", "10.1.0.2"), ("fd01::5", "fd01::2")] {
-        assert!(
-            pod.sh(&format!("ip route get {to}")).unwrap().contains(&format!("dev net1 src {from}")),
-            "{to}"
-        );
+        let found = pod.sh(&format!("ip route get {to}")).unwrap();
+        assert!(found.contains("dev net1 ") && found.contains(&format!(" src {from} ")), "{found}");
     }
+    ctx.del(&net, &conf);
+    // Only the default route that `gateways` replaced does not return.
+    pod.sh("ip route add default via 10.1.0.9 dev net1 metric 50").unwrap();
+    assert_unchanged(&pod, &before, "DEL");
+}
+
+/// Nor is a gateway of its family reachable.
+#[test]
+fn addresses_that_the_interface_does_not_have_are_left_out() {
+    let (ctx, pod) = attached();
+    pod.sh("ip -6 addr flush dev net1 scope global").unwrap();
+    let (net, conf) = (pod.attachment("net1"), config("1.0.0", &json!({})));
+    ctx.add(&net, &conf);
+    assert_eq!(rules(&pod), ["10.1.0.2 100"]);
+    assert!(destinations(&pod, "main").contains(&"fd08::/64".to_owned()));
+    ctx.check(&net, &conf);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::dad;
 use ferrule_kit::steps::{Step, UndoStack};
 use ferrule_kit::table::Tables;
-use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 /// `IFA_F_PERMANENT`: not of a router advertisement, which comes again.
@@ -24,8 +23,8 @@ pub struct Kept {
 impl Kept {
     /// Reads the global IPv6 addresses, and the routes of the main table with at least one next hop through the link.
     pub fn read(socket: &mut Socket, link: &Link, tables: &Tables) -> Result<Self, CniError> {
-        let addresses = socket.addresses(link.index);
-        let mut addresses = addresses.context(|| format!("list the addresses of {:?}", link.name))?;
+        let mut addresses =
+            socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
         addresses.retain(|a| a.network.is_ipv6() && a.scope == 0 && a.flags & PERMANENT != 0);
         let is_kept = |route: &&StoredRoute| {
             route.table == MAIN_TABLE
@@ -48,13 +47,11 @@ impl Kept {
         let mut undo = UndoStack::default();
         undo.run(socket, self.addresses.iter().map(address).collect())?;
         let usable = self.addresses.iter().filter(|address| address.flags & TENTATIVE == 0);
-        let usable: Vec<IpNetwork> = usable.map(|address| address.network).collect();
-        dad::wait(socket, link, &usable)?;
+        dad::wait(socket, link, &usable.map(|address| address.network).collect::<Vec<_>>())?;
         let route = |route: &StoredRoute| {
             let what = format!("could not add route '{}' to table {table}", route.dst);
             Step::new(what, route.add_to(table)).undone_by(route.delete_from(table)).unless(&[Errno::EEXIST])
         };
-        undo.run(socket, self.routes.iter().map(route).collect())?;
-        Ok(())
+        undo.run(socket, self.routes.iter().map(route).collect()).map(drop).map_err(CniError::from)
     }
 }

@@ -29,9 +29,12 @@ fn read(config: &NetConf) -> Result<Conf, CniError> {
     if is_valid { Ok(conf) } else { Err(invalid().with_details(format!("vrfname is {:?}", conf.vrfname))) }
 }
 
-fn prev_result<'a>(call: &'a AddRequest<'_>) -> Result<&'a AddResult, CniError> {
+/// What ADD and CHECK need.
+fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
+    let conf = read(call.config)?;
     let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
-    call.prev_result.as_ref().ok_or_else(missing)
+    let result = call.prev_result.as_ref().ok_or_else(missing)?;
+    Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
 }
 
 fn look_up(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
@@ -44,16 +47,14 @@ fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError
     let Some(found) = look_up(socket, LinkId::Name(name))? else { return Ok(None) };
     ensure(found.kind == vrf::KIND, || format!("Netlink {name} is not a VRF"))?;
     let present = found.vrf_table.unwrap_or_default();
-    ensure(*table == 0 || *table == present, || {
-        format!("VRF {name} already exist with different routing table {present}")
-    })?;
+    let other = || format!("VRF {name} already exist with different routing table {present}");
+    ensure([0, present].contains(table), other)?;
     Ok(Some(found))
 }
 
 /// Makes the interface a port of the VRF, and moves its routes. A port of the VRF is left as it is.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let (conf, result, ifname) = (read(call.config)?, prev_result(call)?, call.ifname);
-    let mut socket = socket::route_in(call.sandbox.netns()?)?;
+    let ((conf, result, mut socket), ifname) = (open(call)?, call.ifname);
     let _lock = table::lock(call.sandbox.path())?;
     let present = configured(&mut socket, &conf)?;
     let missing = || CniError::internal(format!("could not get link by name {ifname}: Link not found"));
@@ -68,18 +69,14 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let tables = Tables::read(&mut socket)?;
     let kept = Kept::read(&mut socket, &link, &tables)?;
     let mut undo = UndoStack::default();
-    let vrf = match present {
-        Some(vrf) => vrf,
-        None => create(&mut socket, &conf, &tables, &mut undo)?,
-    };
-    let what = |state: &str| format!("could not set {state} of {ifname}");
-    let enter = Step::new(what("the master"), link::set_master(link.index, vrf.index));
+    let vrf = present.map_or_else(|| create(&mut socket, &conf, &tables, &mut undo), Ok)?;
+    let what = format!("could not set the master of {ifname}");
+    let enter = Step::new(what, link::set_master(link.index, vrf.index));
     undo.run(&mut socket, vec![enter.undone_by(link::set_master(link.index, 0))])?;
     kept.restore(&mut socket, &link, vrf.vrf_table.unwrap_or_default()).inspect_err(|_| {
         undo.undo(&mut socket);
-        if let Err(error) = kept.restore(&mut socket, &link, MAIN_TABLE) {
-            eprintln!("failed to undo a failed ADD: {error}");
-        }
+        let undone = kept.restore(&mut socket, &link, MAIN_TABLE);
+        _ = undone.inspect_err(|error| eprintln!("failed to undo a failed ADD: {error}"));
     })?;
     Ok(result.clone())
 }
@@ -96,8 +93,7 @@ fn create(socket: &mut Socket, conf: &Conf, tables: &Tables, undo: &mut UndoStac
 
 /// Checks the VRF, its table, the interface, and that the VRF's table has the interface's routes of `prevResult`.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let (conf, result, ifname) = (read(call.config)?, prev_result(call)?, call.ifname);
-    let mut socket = socket::route_in(call.sandbox.netns()?)?;
+    let ((conf, result, mut socket), ifname) = (open(call)?, call.ifname);
     let name = &conf.vrfname;
     let missing = || CniError::internal(format!("VRF {name}: Link not found"));
     let vrf = configured(&mut socket, &conf)?.ok_or_else(missing)?;
@@ -124,17 +120,13 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
-    let is_vrf = |link: &Link| link.kind == vrf::KIND;
-    let link = look_up(&mut socket, LinkId::Name(call.ifname))?;
-    let mut found = match link.as_ref().and_then(|link| link.master) {
-        Some(master) => look_up(&mut socket, LinkId::Index(master))?.filter(is_vrf),
-        None => None,
-    };
-    if found.is_none()
-        && let Ok(conf) = read(call.config)
-    {
-        // An ADD was killed, or the interface is gone.
-        found = look_up(&mut socket, LinkId::Name(&conf.vrfname))?.filter(is_vrf);
+    let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
+    let master = link.as_ref().and_then(|link| link.master).map(LinkId::Index);
+    let mut found = None;
+    // Without a master, an ADD was killed, or the interface is gone.
+    for id in master.into_iter().chain(conf.as_ref().map(|conf| LinkId::Name(&conf.vrfname))) {
+        let vrf = if found.is_none() { look_up(&mut socket, id)? } else { None };
+        found = found.or(vrf.filter(|link| link.kind == vrf::KIND));
     }
     let Some(vrf) = found else { return Ok(()) };
     let mut failures = Failures::default();

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test program uses a part
 
 use cni_lab::testing::{Origin, PluginDir, TestContext, network_config, overlay};
-use cni_lab::{Place, Pod};
+use cni_lab::{Place, Pod, TIMEOUT, eventually};
 use serde_json::{Value, json};
 
 /// A node with our plugin, and a pod with a default route through `eth0` and a second interface `net1`.
@@ -30,6 +30,9 @@ pub(crate) fn net1(ctx: &TestContext, pod: &Pod) {
          ip route add 10.9.0.0/16 dev net1 metric 7
          ip -6 route add fd08::/64 via fd01::9 dev net1")
         .unwrap();
+    // The kernel adds it from a work queue.
+    let is_local = || pod.sh("ip -6 route show table local fd01::2 | grep -q .").is_ok();
+    assert!(eventually(TIMEOUT, is_local), "fd01::2 is not local");
 }
 
 /// The configuration of sbr behind a plugin that made `net1`.
