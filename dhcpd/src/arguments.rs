@@ -6,8 +6,10 @@ use crate::lease::Millis;
 use crate::machine::Timing;
 
 /// The text of `-h`.
-pub(crate) const USAGE: &str = "\
-Usage of ferrule-dhcp, or dhcp daemon:
+pub(crate) const USAGE: &str = concat!(
+    "Usage of ferrule-dhcp v",
+    env!("CARGO_PKG_VERSION"),
+    ", or dhcp daemon:
   -broadcast             ask servers to broadcast their answers
   -hostprefix DIR        put this before the paths of the socket and of namespaces
   -pidfile FILE          write the process ID to this file
@@ -17,7 +19,8 @@ Usage of ferrule-dhcp, or dhcp daemon:
   -socketpath FILE       the socket (default /run/cni/dhcp.sock); leases are in a
                          folder beside it (/run/cni/dhcp.leases)
   -timeout DURATION      the longest wait for an answer to one message (default 10s)
-";
+"
+);
 
 /// The decoded flags.
 #[derive(Clone, Debug)]

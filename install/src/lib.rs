@@ -45,6 +45,10 @@ pub use verbs::{install, roll_back, uninstall};
 
 /// The name under which the program is this tool, and not a plugin.
 pub const TOOL: &str = "ferrule";
+/// The daemon of the plugin [`DAEMON_OF`], which is a program of its own.
+pub const DAEMON: &str = "ferrule-dhcp";
+/// The plugin with a daemon.
+pub const DAEMON_OF: &str = "dhcp";
 
 /// What this program contains.
 #[derive(Debug, Clone, Copy)]

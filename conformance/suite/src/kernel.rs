@@ -9,8 +9,9 @@ use cni_lab::{Node, Place as _};
 
 static KNOWN: Mutex<Option<HashMap<String, bool>>> = Mutex::new(None);
 
-/// Skips the test case if the kernel lacks a link type or queueing discipline that the plugin needs.
+/// Skips the test case if the machine lacks a program, link type or queueing discipline that the plugin needs.
 pub fn has_all(description: &Description) -> TestResult {
+    tools(&description.tools)?;
     let prepare = "ip link add probe0 type veth peer name probe1";
     for kind in &description.links {
         let command = match kind.as_str() {
@@ -39,8 +40,8 @@ pub fn has_all(description: &Description) -> TestResult {
 }
 
 /// Skips the test case if one of these programs is not installed.
-pub fn tools(programs: &[&str]) -> TestResult {
-    for program in programs {
+pub fn tools(programs: &[impl AsRef<str>]) -> TestResult {
+    for program in programs.iter().map(AsRef::as_ref) {
         if !works(&format!("command -v {program}"))? {
             return skip(format!("the program {program} is not installed"));
         }

@@ -18,7 +18,7 @@ use super::outcome::{Stop, TestResult, skip};
 use super::own_device;
 use super::plugin_under_test::{PluginUnderTest, Role};
 use super::stub::{Reply, Stub};
-use cni_lab::{Node, Place as _, Pod, Snapshot, eventually};
+use cni_lab::{Background, Node, Place as _, Pod, Snapshot, eventually};
 use cni_runner::{Attachment, Version};
 
 /// The network name in all test cases that are not about network names.
@@ -38,6 +38,8 @@ pub struct TestContext<'a> {
     pub plugin: &'a PluginUnderTest,
     /// The CNI version of the configurations.
     pub version: Version,
+    // Killed before the node ends.
+    daemons: Vec<Background>,
     node: Option<Node>,
     dir: TempDir,
     ipam: OnceLock<Stub>,
@@ -72,9 +74,10 @@ impl<'a> TestContext<'a> {
             kernel::has_all(&plugin.description)?;
         }
         let node = with_node.then(Node::new).transpose()?;
-        let test = TestContext {
+        let mut test = TestContext {
             plugin,
             version,
+            daemons: Vec::new(),
             node,
             dir: tempfile::Builder::new().prefix("cni-conformance-").tempdir()?,
             ipam: OnceLock::new(),
@@ -84,6 +87,15 @@ impl<'a> TestContext<'a> {
         if let Some(node) = &test.node {
             for command in &plugin.description.setup {
                 node.sh(command)?;
+            }
+            for daemon in &plugin.description.daemons {
+                let mut command = Command::new("sh");
+                let dir = plugin.dir.to_string_lossy();
+                command.args(["-c", &format!("exec {}", daemon.run.replace("@DIR@", &dir))]);
+                test.daemons.push(node.spawn(command)?);
+                if !eventually(KERNEL_TIMEOUT, || node.sh(&daemon.ready).is_ok()) {
+                    return Err(anyhow::anyhow!("the daemon does not start: {}", daemon.run).into());
+                }
             }
         }
         if plugin.delegates {
@@ -171,6 +183,13 @@ impl<'a> TestContext<'a> {
             Role::Chained => Some(self.interface_for(&pod, &netns, ifname)?),
             _ => None,
         };
+        if let Some(command) = &self.plugin.description.interface {
+            // Some test cases attach a container a second time.
+            let second = (ifname != "eth1").then_some("eth1");
+            for name in [ifname].into_iter().chain(second) {
+                node.sh(&command.replace("@IFNAME@", name).replace("@NETNS@", &netns))?;
+            }
+        }
         let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
         Ok(Target { pod, container_id, netns, ifname, previous })
     }
