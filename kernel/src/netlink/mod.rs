@@ -10,6 +10,7 @@
 pub mod addr;
 pub mod bridge;
 mod error;
+pub mod features;
 pub mod filter;
 pub mod ifb;
 pub mod link;
