@@ -12,6 +12,7 @@ pub mod again;
 pub mod bridge;
 mod default_route;
 mod error;
+pub mod features;
 pub mod filter;
 pub mod ifb;
 pub mod link;

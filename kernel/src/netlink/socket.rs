@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use netlink_sys::SocketAddr;
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
@@ -64,6 +64,11 @@ impl Socket {
     /// A socket for nf_tables and connection tracking.
     pub fn netfilter() -> Result<Self, Error> {
         Socket::open(NETLINK_NETFILTER)
+    }
+
+    /// A socket for the families of generic netlink.
+    pub(super) fn generic() -> Result<Self, Error> {
+        Socket::open(NETLINK_GENERIC)
     }
 
     fn open(protocol: isize) -> Result<Self, Error> {

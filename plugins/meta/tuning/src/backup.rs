@@ -1,8 +1,8 @@
 //! The backup file: the former attributes of the link, which DEL restores.
 //!
 //! `<dataDir>/<container ID>_<ifname>.json` has the reference's keys `mac`, `promisc`, `mtu`, `allmulti` and
-//! `txQLen`, so each implementation restores what the other one changed. Two more keys, which the reference
-//! ignores, name the network for GC and have the MTU of the host's end.
+//! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the reference ignores,
+//! name the network for GC and have the MTU of the host's end and the offload features.
 
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use ferrule_kit::state_file::{self, StateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::Attributes;
+use crate::offload::Switches;
 
 /// What DEL restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Backup {
     pub link: Attributes,
     /// The former MTU of the host's end.
     pub host_mtu: Option<u32>,
+    /// The former offload features of the container's link, by the kernel's names.
+    pub offload: Switches,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -37,12 +40,14 @@ struct Wire {
     tx_q_len: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Switches::is_empty")]
+    offload: Switches,
     network: String,
 }
 
 impl Wire {
     fn new(network: &str, backup: &Backup) -> Wire {
-        let Backup { link, host_mtu } = backup;
+        let Backup { link, host_mtu, offload } = backup;
         Wire {
             mac: link.mac.map_or(String::new(), |mac| mac.to_string()),
             promisc: link.promiscuous,
@@ -50,6 +55,7 @@ impl Wire {
             allmulti: link.all_multicast,
             tx_q_len: link.tx_queue_len,
             host_mtu: *host_mtu,
+            offload: offload.clone(),
             network: network.to_owned(),
         }
     }
@@ -67,7 +73,7 @@ impl Wire {
             all_multicast: self.allmulti,
             tx_queue_len: self.tx_q_len,
         };
-        Backup { link, host_mtu: self.host_mtu }
+        Backup { link, host_mtu: self.host_mtu, offload: self.offload.clone() }
     }
 
     /// The reference's form: indented by one space, without a newline at the end.
@@ -110,8 +116,13 @@ impl<'a> BackupFile<'a> {
     pub fn save(&self, backup: &Backup) -> Result<Option<Vec<u8>>, CniError> {
         let former = self.file.read()?;
         let first = former.as_deref().and_then(Wire::read).map(|wire| wire.backup()).unwrap_or_default();
-        let merged =
-            Backup { link: first.link.or(&backup.link), host_mtu: first.host_mtu.or(backup.host_mtu) };
+        let mut offload = backup.offload.clone();
+        offload.extend(first.offload);
+        let merged = Backup {
+            link: first.link.or(&backup.link),
+            host_mtu: first.host_mtu.or(backup.host_mtu),
+            offload,
+        };
         let bytes = Wire::new(self.network, &merged).to_bytes();
         if former.as_ref() != Some(&bytes) {
             self.file.write(&bytes)?;
@@ -170,7 +181,7 @@ mod tests {
             all_multicast: Some(false),
             tx_queue_len: Some(1000),
         };
-        Backup { link, host_mtu: Some(1500) }
+        Backup { link, host_mtu: Some(1500), ..Backup::default() }
     }
 
     #[test]
@@ -189,12 +200,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = BackupFile::new(&dir.path().join("a/b"), &ONE);
         assert_eq!(file.read().unwrap(), None);
-        let mtu = |mtu| Backup { link: Attributes { mtu, ..Attributes::default() }, host_mtu: None };
+        let mtu = |mtu| Backup { link: Attributes { mtu, ..Attributes::default() }, ..Backup::default() };
         assert_eq!(file.save(&mtu(Some(1500))).unwrap(), None);
         let second = Attributes { mtu: Some(1400), tx_queue_len: Some(7), ..Attributes::default() };
-        let former = file.save(&Backup { link: second, host_mtu: Some(9000) }).unwrap();
+        let offload = |on| Switches::from([("rx-gro".to_owned(), on)]);
+        let one = Backup { link: second.clone(), host_mtu: Some(9000), offload: offload(true) };
+        let former = file.save(&one).unwrap();
+        file.save(&Backup { offload: offload(false), ..one.clone() }).unwrap();
         let merged = Attributes { mtu: Some(1500), tx_queue_len: Some(7), ..Attributes::default() };
-        assert_eq!(file.read().unwrap(), Some(Backup { link: merged, host_mtu: Some(9000) }));
+        assert_eq!(file.read().unwrap(), Some(Backup { link: merged, ..one }));
         file.undo(former);
         assert_eq!(file.read().unwrap(), Some(mtu(Some(1500))));
         file.undo(None);
