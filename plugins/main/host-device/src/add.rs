@@ -31,9 +31,16 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
                     "failed to move link failed to move {ifname:?} (host: {name:?}) to container NS: file exists"
                 )));
             }
+            let mut attach = Attach { call, conf: &conf, host: &mut host, container: &mut container };
+            let plan = |assigned| Plan::new(&conf.link, assigned);
+            if ipam::needs_link(call.config) {
+                return attach.run(&link, pci_id, |configure| {
+                    ipam::add(ipam.as_ref(), call, |assigned| configure(plan(assigned)?))
+                });
+            }
             ipam::add(ipam.as_ref(), call, |assigned| {
-                let mut attach = Attach { call, conf: &conf, host: &mut host, container: &mut container };
-                attach.run(&link, pci_id, Plan::new(&conf.link, assigned)?)
+                let plan = plan(assigned)?;
+                attach.run(&link, pci_id, |configure| configure(plan))
             })
         }
     }
@@ -61,19 +68,35 @@ struct Attach<'a, 'c> {
     container: &'a mut Container<'c>,
 }
 
+/// Gives the device in the container its addresses and routes.
+type Configure<'a> = &'a mut dyn FnMut(Plan) -> Result<(Plan, Link), CniError>;
+
 impl Attach<'_, '_> {
-    fn run(&mut self, link: &Link, pci_id: String, mut plan: Plan) -> Result<AddResult, CniError> {
+    /// Moves the device. `with_plan` has the plan, or gets it from an IPAM plugin that needs the link.
+    fn run(
+        &mut self,
+        link: &Link,
+        pci_id: String,
+        with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
+    ) -> Result<AddResult, CniError> {
         let record = Record::take(self.call, self.host, link)?;
-        if self.conf.use_interface_network {
-            own_network::merge(&mut plan, &record.addresses, &record.routes);
-        }
-        let attached = record.save().and_then(|()| self.connect(link, &plan));
-        let inside = attached.inspect_err(|_| self.undo(&record))?;
+        let moved = record.save().and_then(|()| {
+            transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
+        });
+        let attached = moved.and_then(|()| {
+            with_plan(&mut |mut plan| {
+                if self.conf.use_interface_network {
+                    own_network::merge(&mut plan, &record.addresses, &record.routes);
+                }
+                let inside = self.configure(&plan)?;
+                Ok((plan, inside))
+            })
+        });
+        let (plan, inside) = attached.inspect_err(|_| self.undo(&record))?;
         Ok(result(self.call, plan, &inside, pci_id))
     }
 
-    fn connect(&mut self, link: &Link, plan: &Plan) -> Result<Link, CniError> {
-        transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)?;
+    fn configure(&mut self, plan: &Plan) -> Result<Link, CniError> {
         let missing =
             || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
         let moved = self.container.interface()?.ok_or_else(missing)?;

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use cni_lab::testing::{
-    Origin, PluginDir, StubIpam, TestContext, addresses, is_up, link, network_config, try_link, with_prev,
+    Origin, PluginDir, StubIpam, TestContext, addresses, is_up, link, link_plugin, network_config, try_link,
+    with_prev,
 };
 use cni_lab::{Place as _, Snapshot};
+use cni_runner::Attachment;
 use serde_json::{Value, json};
 
 const RECORDS: &str = "/run/cni/host-device";
@@ -51,6 +53,60 @@ fn the_device_comes_back_as_it_was() {
         }
         assert_eq!(ctx.node.list_dir(RECORDS).unwrap(), Vec::<String>::new());
         pod.delete().unwrap();
+    }
+}
+
+#[test]
+fn dhcp_finds_the_device() {
+    let ctx = node();
+    // The folder of the records stays.
+    ctx.node.sh("mkdir -p -m 700 /run/cni/host-device").unwrap();
+    link_plugin::dhcp_finds_the_link(&ctx, &config(&json!({})));
+}
+
+/// A veth end goes with its namespace, so a peer of it is left on the node and DEL finds nothing.
+#[test]
+fn del_without_the_namespace_removes_the_record() {
+    let ctx = node();
+    let (pod, conf) = (ctx.pod("pod"), config(&json!({})));
+    let attachment = pod.attachment("net1");
+    ctx.add(&attachment, &conf);
+    pod.delete().unwrap();
+    for netns in [attachment.netns.clone(), String::new()] {
+        ctx.del(
+            &Attachment { netns, ..attachment.clone() },
+            &network_config("host-device", "1.0.0", &json!({"device": 7})),
+        );
+        assert_eq!(ctx.node.list_dir(RECORDS).unwrap(), Vec::<String>::new());
+    }
+}
+
+/// The kernel refuses the second address, after the move.
+#[test]
+fn a_failed_add_gives_the_device_back() {
+    let mut ctx = node();
+    let stub = StubIpam::assigning("1.0.0", &["10.1.2.9/24", "10.1.2.9/24"]);
+    ctx.path = format!("{}:{}", stub.dir().display(), ctx.path);
+    let (pod, before) = (ctx.pod("pod"), snapshot(&ctx));
+    ctx.fail("ADD", &pod.attachment("net1"), &config(&json!({"ipam": {"type": "stub"}})));
+    assert_eq!(before.diff(&snapshot(&ctx)), "");
+    assert_eq!(addresses(&ctx.node, "hd0"), ["10.9.0.1/24", "fd00:9::1/64"]);
+}
+
+/// The reference does not restore addresses and state, so only the name and the alias count.
+#[test]
+fn ours_and_the_reference_take_over_from_each_other() {
+    for (first, second) in [(Origin::Ours, Origin::Reference), (Origin::Reference, Origin::Ours)] {
+        let ctx = node();
+        let [first, second] = [first, second]
+            .map(|origin| ctx.with_plugins(PluginDir::new(env!("CARGO_BIN_EXE_host-device"), origin)));
+        let (pod, conf) = (ctx.pod("pod"), config(&json!({})));
+        let attachment = pod.attachment("net1");
+        let result = first.add(&attachment, &conf);
+        second.check(&attachment, &with_prev(&conf, &result));
+        second.del(&attachment, &conf);
+        assert!(try_link(&ctx.node, "hd0").is_some() && try_link(&pod, "net1").is_none());
+        first.del(&attachment, &conf);
     }
 }
 
