@@ -130,7 +130,8 @@ pub struct Entry {
 /// `RTM_F_FIB_MATCH`, since Linux 4.13: return the matching route of the table, not the route cache entry of
 /// the packet.
 const FIB_MATCH: u32 = 0x2000;
-/// `RTM_F_LOOKUP_TABLE`: return the number of the table that has the route, not always that of the main table.
+/// `RTM_F_LOOKUP_TABLE`: return the number of the table that has the route, not always that of the main table. IPv6
+/// always does, and refuses the flag.
 const LOOKUP_TABLE: u32 = 0x1000;
 /// `RTN_LOCAL`
 const RTN_LOCAL: u8 = 2;
@@ -153,7 +154,8 @@ pub fn lookup(ip: IpAddr) -> Message {
     let mut header = [0; RTMSG];
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
-    header[8..12].copy_from_slice(&(FIB_MATCH | LOOKUP_TABLE).to_ne_bytes());
+    let flags = if ip.is_ipv4() { FIB_MATCH | LOOKUP_TABLE } else { FIB_MATCH };
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
     Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 
