@@ -1,9 +1,9 @@
 //! The backup file: the former attributes of the link, which DEL restores.
 //!
 //! `<dataDir>/<container ID>_<ifname>.json` has the reference's keys `mac`, `promisc`, `mtu`, `allmulti` and
-//! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the
-//! reference ignores, name the network for GC and have the MTU of the host's end and the offload features. The file is complete or absent: it is
-//! written under another name first, which has a hash of the network's name for GC.
+//! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the reference ignores,
+//! name the network for GC and have the MTU of the host's end and the offload features. The file is complete or absent: it
+//! is written under another name first, which has a hash of the network's name for GC.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
