@@ -3,6 +3,8 @@
 //! # References
 //! linux/ethtool_netlink.h, linux/genetlink.h; Documentation/networking/ethtool-netlink.rst.
 
+use std::collections::BTreeMap;
+
 use nix::errno::Errno;
 
 use super::error::Error;
@@ -35,7 +37,7 @@ const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
 pub struct Features {
     /// Those that can be changed.
     pub changeable: Vec<String>,
-    /// Those that somebody wants. One may be inactive because it needs another one.
+    /// Those that are switched on. One may be inactive because it needs another one.
     pub wanted: Vec<String>,
     /// Those that the link uses.
     pub active: Vec<String>,
@@ -67,7 +69,7 @@ impl Ethtool {
     }
 
     /// Switches features of the link on or off. The kernel ignores those that it does not let change.
-    pub fn set(&mut self, link: u32, features: &[(String, bool)]) -> Result<(), Error> {
+    pub fn set(&mut self, link: u32, features: &BTreeMap<String, bool>) -> Result<(), Error> {
         self.socket.request(set(self.family, link, features)).map(drop)
     }
 }
@@ -86,11 +88,11 @@ fn get(family: u16, link: u32) -> Message {
     message(family, ETHTOOL_MSG_FEATURES_GET).nest(ETHTOOL_A_FEATURES_HEADER, header).one_answer()
 }
 
-fn set(family: u16, link: u32, features: &[(String, bool)]) -> Message {
+fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
     let header = |m: Message| {
         m.attr_u32(ETHTOOL_A_HEADER_DEV_INDEX, link).attr_u32(ETHTOOL_A_HEADER_FLAGS, ETHTOOL_FLAG_OMIT_REPLY)
     };
-    let bit = |m: Message, (name, on): &(String, bool)| {
+    let bit = |m: Message, (name, on): (&String, &bool)| {
         m.nest(ETHTOOL_A_BITSET_BITS_BIT, |m| {
             let m = m.attr_text(ETHTOOL_A_BITSET_BIT_NAME, name);
             if *on { m.attr(ETHTOOL_A_BITSET_BIT_VALUE, &[]) } else { m }
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_request_is_a_bitset_with_a_mask() {
-        let wanted = [("rx-gro".to_owned(), true), ("tx-checksum-sctp".to_owned(), false)];
+        let wanted = [("rx-gro".to_owned(), true), ("tx-checksum-sctp".to_owned(), false)].into();
         let bytes = set(20, 3, &wanted).finish(1, 0).unwrap();
         assert_eq!((u16_at(&bytes, 4), &bytes[HEADER..HEADER + 4]), (20, &[12, 1, 0, 0][..]));
         let bitset = find_attr(&bytes[HEADER + 4..], ETHTOOL_A_FEATURES_WANTED).unwrap();

@@ -24,5 +24,5 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let missing = || CniError::internal(format!("Cannot find container link {}", call.ifname));
     let link = Container::open(netns, call.ifname)?.interface()?.ok_or_else(missing)?;
     conf.link.check(&link)?;
-    Offload::plan(netns, &link, &conf.offload)?.map_or(Ok(()), |mut offload| offload.check())
+    Offload::plan(netns, &link, &conf.offload)?.map_or(Ok(()), |offload| offload.check())
 }

@@ -59,6 +59,7 @@ pub struct Offload {
     ethtool: Ethtool,
     link: u32,
     ifname: String,
+    present: Features,
     wanted: Switches,
     /// The present values of those that change.
     pub former: Switches,
@@ -74,33 +75,35 @@ impl Offload {
             return Ok(None);
         }
         let mut ethtool = socket::ethtool_in(netns)?;
-        let features = read(&mut ethtool, link)?;
-        let wanted = resolve(configured, &features, &link.name)?;
-        let present = |(name, on): (&String, &bool)| {
-            let is_wanted = features.wanted.contains(name);
-            (is_wanted != *on).then(|| (name.clone(), is_wanted))
+        let present = read(&mut ethtool, link.index, &link.name)?;
+        let wanted = resolve(configured, &present, &link.name)?;
+        let changes = |(name, on): (&String, &bool)| {
+            let is_on = present.wanted.contains(name);
+            (is_on != *on).then(|| (name.clone(), is_on))
         };
-        let former = wanted.iter().filter_map(present).collect();
-        Ok(Some(Offload { ethtool, link: link.index, ifname: link.name.clone(), wanted, former }))
+        let former = wanted.iter().filter_map(changes).collect();
+        Ok(Some(Offload { ethtool, link: link.index, ifname: link.name.clone(), present, wanted, former }))
     }
 
     /// Switches the features. If that fails, the link has its former ones.
     pub fn apply(&mut self) -> Result<(), CniError> {
-        let wanted: Vec<_> = self.wanted.clone().into_iter().collect();
-        let changed = self.ethtool.set(self.link, &wanted);
-        let applied = changed.context(|| format!("set the offload features of {:?}", self.ifname));
-        applied.and_then(|()| self.check()).inspect_err(|_| self.undo())
+        self.switch().inspect_err(|_| self.undo())
+    }
+
+    fn switch(&mut self) -> Result<(), CniError> {
+        let switched = self.ethtool.set(self.link, &self.wanted);
+        switched.context(|| format!("set the offload features of {:?}", self.ifname))?;
+        self.present = read(&mut self.ethtool, self.link, &self.ifname)?;
+        self.check()
     }
 
     /// Compares the link with the configuration.
     ///
     /// # Errors
     /// The first feature with another value: it has been changed, or it needs another feature.
-    pub fn check(&mut self) -> Result<(), CniError> {
-        let features = self.ethtool.features(self.link);
-        let features = features.context(|| format!("read the offload features of {:?}", self.ifname))?;
+    pub fn check(&self) -> Result<(), CniError> {
         for (name, wanted) in &self.wanted {
-            let is = features.active.contains(name);
+            let is = self.present.active.contains(name);
             ensure(is == *wanted, || {
                 let ifname = &self.ifname;
                 format!(
@@ -113,8 +116,7 @@ impl Offload {
 
     /// Gives the link its former features after a failed ADD.
     pub fn undo(&mut self) {
-        let former: Vec<_> = self.former.clone().into_iter().collect();
-        if let Err(error) = self.ethtool.set(self.link, &former) {
+        if let Err(error) = self.ethtool.set(self.link, &self.former) {
             eprintln!("tuning: after a failed ADD: offload features of {:?}: {error}", self.ifname);
         }
     }
@@ -125,13 +127,12 @@ pub fn restore(netns: &Netns, link: &Link, former: &Switches) -> Result<(), CniE
     if former.is_empty() {
         return Ok(());
     }
-    let former: Vec<_> = former.clone().into_iter().collect();
-    let restored = socket::ethtool_in(netns)?.set(link.index, &former);
+    let restored = socket::ethtool_in(netns)?.set(link.index, former);
     restored.context(|| format!("restore the offload features of {:?}", link.name))
 }
 
-fn read(ethtool: &mut Ethtool, link: &Link) -> Result<Features, CniError> {
-    ethtool.features(link.index).context(|| format!("read the offload features of {:?}", link.name))
+fn read(ethtool: &mut Ethtool, link: u32, ifname: &str) -> Result<Features, CniError> {
+    ethtool.features(link).context(|| format!("read the offload features of {ifname:?}"))
 }
 
 #[cfg(test)]
