@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the plugins as static programs, and cnirun beside them. Run with --help for the rest.
+# Builds the plugins as static programs, and the daemon and cnirun beside them. Run with --help for the rest.
 set -euo pipefail
 export LC_ALL=C
 
@@ -13,7 +13,7 @@ Usage: ./build.sh [--profile NAME] [--arch ARCH]
 
 Builds the plugins as one program that needs no shared library, with a name (a
 hard link) for each plugin under plugins/ and the name ferrule for its command
-line, and the network runner cnirun. Prints one line on stdout: the absolute path
+line, the daemon ferrule-dhcp, and the network runner cnirun. Prints one line on stdout: the absolute path
 of the folder that holds them. All else goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
@@ -142,19 +142,25 @@ bench) folder=release ;;
 *) folder=$profile ;;
 esac
 built=$target_dir/$target/$folder
+# The daemons have a release profile of their own.
+daemon_profile=$profile daemon_built=$built
+[ "$profile" != release ] || daemon_profile=daemon daemon_built=$target_dir/$target/daemon
 
 mapfile -t names < <(plugins)
 [ ${#names[@]} -gt 0 ] || die "no plugins to build"
 
-# Two calls: in one, cargo would give the plugins the crate features that only the suite needs.
+# Separate calls: in one, cargo would give the plugins the crate features that only the others need.
 say "building ${names[*]} for $target, profile $profile"
 cargo build --locked --profile "$profile" --target "$target" --package ferrule >&2
 say "building cnirun"
 cargo build --locked --profile "$profile" --target "$target" --package cni-runner --bin cnirun >&2
+say "building ferrule-dhcp"
+cargo build --locked --profile "$daemon_profile" --target "$target" --package ferrule-dhcpd >&2
 check_static "$built/ferrule"
+check_static "$daemon_built/ferrule-dhcp"
 check_static "$built/cnirun"
 
-# A folder with only the plugins, ferrule and cnirun, to install or to use as CNI_PATH. Each name changes by one rename,
+# A folder with only the plugins, ferrule, ferrule-dhcp and cnirun, to install or to use as CNI_PATH. Each name changes by one rename,
 # because a test may be running the old program.
 out=$built/cni
 mkdir -p "$out"
@@ -166,5 +172,6 @@ publish() {
 for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
+publish "$daemon_built/ferrule-dhcp" ferrule-dhcp
 publish "$built/cnirun" cnirun
 printf '%s\n' "$out"

@@ -10,8 +10,9 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 # Names of Debian packages. After a colon: a program that may come from elsewhere. If it exists, the package is not
 # installed, because it could replace that program.
 packages=(
-    gcc libc6-dev busybox-static containerd:containerd containernetworking-plugins cpio curl dbus firewalld iperf3 iproute2 ipset iptables
-    iputils-ping ipvsadm jq kmod nftables podman:podman qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux xz-utils
+    gcc libc6-dev busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld iperf3 iproute2
+    ipset iptables iputils-ping ipvsadm jq kmod nftables podman:podman qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux
+    xz-utils
 )
 
 usage() {

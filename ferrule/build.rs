@@ -1,4 +1,5 @@
-//! Gives the program a build ID, by which it recognises copies of itself.
+//! Gives the program a build ID. The program compares it to recognise copies of itself. Makes it smaller by what only
+//! unwinding needs, and by functions with the same instructions.
 
 use std::env;
 use std::path::Path;
@@ -15,4 +16,16 @@ fn main() {
     let name = Path::new(&linker).file_stem().unwrap_or_default().to_string_lossy();
     let prefix = if ["ld", "ld.lld", "lld", "rust-lld"].contains(&&*name) { "" } else { "-Wl," };
     println!("cargo::rustc-link-arg-bins={prefix}--build-id=sha1");
+
+    // Only the static release for musl is linked by lld itself. glibc needs the tables to end threads.
+    let is_small = env::var("PROFILE").as_deref() == Ok("release");
+    if is_small && target.ends_with("MUSL") && prefix.is_empty() {
+        println!("cargo::rerun-if-changed=sections.ld");
+        let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+        for argument in
+            [&*format!("-T{folder}/sections.ld"), "--no-eh-frame-hdr", "--icf=all", "--no-rosegment"]
+        {
+            println!("cargo::rustc-link-arg-bins={argument}");
+        }
+    }
 }

@@ -239,7 +239,7 @@ fn integers_must_be_written_as_integers_and_fit() {
         r#"{"mtu":4294967296}"# => "mtu: expected u32, found number 4294967296"
         r#"{"port":65536}"# => "port: expected u16, found number 65536"
         r#"{"wide":-1}"# => "wide: expected u64, found number -1"
-        r#"{"wide":18446744073709551616}"# => "wide: expected u64, found number 1.8446744073709552e19"
+        r#"{"wide":18446744073709551616}"# => "wide: expected u64, found number 1.8446744073709552e+19"
         r#"{"offset":9223372036854775808}"# => "offset: expected i64, found number 9223372036854775808"
         r#"{"mtu":true}"# => "mtu: expected u32, found boolean true"
         r#"{"mtu":{}}"# => "mtu: expected u32, found object"

@@ -11,16 +11,43 @@ use std::process::ExitCode;
 use cni_common::plugin::{self, Plugin};
 use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
+use ferrule_dhcp::Dhcp;
+use ferrule_dummy::Dummy;
 use ferrule_firewall::Firewall;
+use ferrule_host_device::HostDevice;
 use ferrule_host_local::HostLocal;
+use ferrule_ipvlan::Ipvlan;
 use ferrule_loopback::Loopback;
+use ferrule_macvlan::Macvlan;
 use ferrule_portmap::Portmap;
 use ferrule_ptp::Ptp;
+use ferrule_sbr::Sbr;
 use ferrule_static::Static;
+use ferrule_tap::Tap;
 use ferrule_tuning::Tuning;
+use ferrule_vlan::Vlan;
+use ferrule_vrf::Vrf;
 
-const PLUGINS: &[&dyn Plugin] =
-    &[&Bandwidth, &Bridge, &Firewall, &HostLocal, &Loopback, &Portmap, &Ptp, &Static, &Tuning];
+const PLUGINS: &[&dyn Plugin] = &[
+    &Bandwidth,
+    &Bridge,
+    &Dhcp,
+    &Dummy,
+    &Firewall,
+    &HostDevice,
+    &HostLocal,
+    &Ipvlan,
+    &Loopback,
+    &Macvlan,
+    &Portmap,
+    &Ptp,
+    &Sbr,
+    &Static,
+    &Tap,
+    &Tuning,
+    &Vlan,
+    &Vrf,
+];
 
 fn main() -> ExitCode {
     plugin::run_one_of(PLUGINS, || cli::main(PLUGINS))

@@ -111,7 +111,7 @@ impl Folder {
         Fingerprint::of_path(&self.bin.join(name))
     }
 
-    /// What is under these names. Links to one file are read once.
+    /// The files under these names. Links to one file are read once.
     ///
     /// # Errors
     /// As [`Fingerprint::of_path`].

@@ -22,8 +22,8 @@ const INDEX: &str = ".ferrule";
 
 /// Folders of host-local: the default, those that the configurations in `conf_dir` name, and `more`.
 pub fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
-    let mut dirs: BTreeSet<PathBuf> = more.iter().cloned().collect();
-    dirs.insert(DATA_DIR.into());
+    let mut dirs = BTreeSet::from([DATA_DIR.into()]);
+    dirs.extend(more.iter().cloned());
     for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
         let text = fs::read(entry.path()).unwrap_or_default();
         let Ok(config) = Json::parse(&text) else { continue };

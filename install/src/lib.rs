@@ -1,5 +1,5 @@
 //! Installs the plugins into the folder where runtimes look for them, restores the files that were there, and
-//! tells what is there.
+//! lists the installed plugins.
 //!
 //! Runtimes start plugins at any time. So a plugin's file changes only by rename(2), from a complete file
 //! beside it. An installation first writes its changes to a journal. If it fails, or if it is killed and the
@@ -7,7 +7,7 @@
 //!
 //! The state is in `BIN_DIR/.ferrule/`, in the format of the script that installed Ferrule before this crate:
 //!
-//! - [`manifest`]: what is installed, and what it replaced;
+//! - [`manifest`]: the installed plugins, and the files that they replaced;
 //! - [`journal`]: the changes of a running installation;
 //! - `saved/NAME.FINGERPRINT`: the replaced files.
 //!
@@ -45,6 +45,10 @@ pub use verbs::{install, roll_back, uninstall};
 
 /// The name under which the program is this tool, and not a plugin.
 pub const TOOL: &str = "ferrule";
+/// The daemon of the plugin [`DAEMON_OF`], which is a program of its own.
+pub const DAEMON: &str = "ferrule-dhcp";
+/// The plugin with a daemon.
+pub const DAEMON_OF: &str = "dhcp";
 
 /// What this program contains.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +97,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// What precedes a verb in the output: a dry run says what it would do.
+    /// The word before a verb in the output: a dry run only describes its changes.
     fn would(&self) -> &'static str {
         if self.dry_run { "would " } else { "" }
     }

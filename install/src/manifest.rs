@@ -1,4 +1,4 @@
-//! The manifest: what is installed, and what it replaced.
+//! The manifest: the installed plugins, and the files that they replaced.
 //!
 //! ```text
 //! plugin NAME ORIGINAL INSTALLED VERSION   one for each installed plugin

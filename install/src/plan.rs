@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::TOOL;
 use crate::fingerprint::Fingerprint;
 use crate::journal::Swap;
 use crate::manifest::{Installed, Manifest, Ours, Replaced};
+use crate::{DAEMON, DAEMON_OF, TOOL};
 
 /// A program to install.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Program {
     pub ours: Ours,
 }
 
-/// What is under a name in the folder.
+/// The file under a name in the folder.
 #[derive(Debug, Clone)]
 pub struct Present {
     /// The fingerprint.
@@ -105,6 +105,9 @@ pub fn select(
         return Err(unknown.clone());
     }
     let mut names = wanted.clone();
+    if names.contains(DAEMON_OF) && known.contains(DAEMON) {
+        names.insert(DAEMON.to_owned());
+    }
     if known.contains(TOOL) && known.iter().all(|name| name == TOOL || names.contains(name)) {
         names.insert(TOOL.to_owned());
     }

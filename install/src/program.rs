@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use cni_common::spec::Json;
 
-use crate::TOOL;
 use crate::failure::{Failure, Step};
 use crate::process::{self, Ended, Trouble};
 use crate::signals::Signals;
+use crate::{DAEMON, TOOL};
 
 /// How long a program may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A program of one name.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The plugin, or [`TOOL`].
+    /// The plugin, [`TOOL`] or [`DAEMON`].
     pub name: String,
     /// The file.
     pub path: PathBuf,
@@ -49,7 +49,7 @@ impl Source {
     /// Checks that the program answers VERSION on this machine, called as a runtime calls it.
     ///
     /// # Errors
-    /// What is wrong with the program.
+    /// The defect of the program.
     pub fn check(&self, signals: &Signals) -> Result<(), Failure> {
         let path = self.path.display();
         let meta = match fs::metadata(&self.path) {
@@ -72,6 +72,13 @@ impl Source {
                 None => Err(Failure::new(format!("{path} does not answer `{TOOL} version`"))),
             };
         }
+        if self.name == DAEMON {
+            let said = self.ask(self.command(&["-h"]), "", signals)?;
+            return match said.stdout.contains(DAEMON) {
+                true => Ok(()),
+                false => Err(Failure::new(format!("{path} does not answer `{DAEMON} -h`"))),
+            };
+        }
         let mut command = self.command(&[]);
         command.env("CNI_COMMAND", "VERSION");
         for variable in ["CNI_NETNS", "CNI_IFNAME", "CNI_PATH"] {
@@ -91,7 +98,11 @@ impl Source {
     /// # Errors
     /// A signal has asked for the end.
     pub fn version(&self, signals: &Signals) -> Result<String, Failure> {
-        let mut command = if self.name == TOOL { self.command(&["version"]) } else { self.command(&[]) };
+        let mut command = match self.name.as_str() {
+            TOOL => self.command(&["version"]),
+            DAEMON => self.command(&["-h"]),
+            _ => self.command(&[]),
+        };
         let said = match process::run(&mut command, "", LIMIT, signals) {
             Ok(said) => said.stdout + &said.stderr,
             Err(Trouble::Stopped(failure)) => return Err(failure),

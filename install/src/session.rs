@@ -121,7 +121,7 @@ impl Session {
         Ok(())
     }
 
-    /// Restores the files that the journal names. Tries every file, and prints what it restores.
+    /// Restores the files that the journal names. Tries every file, and prints the name of each restored one.
     fn undo(&self, why: &str) -> Result<(), Failure> {
         let Some(journal) = self.folder.journal()? else { return Ok(()) };
         note(why);

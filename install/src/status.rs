@@ -1,4 +1,4 @@
-//! What is installed in a folder.
+//! The installed plugins of a folder.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};

@@ -14,7 +14,7 @@ use crate::plan::{self, Back, Plan, Present, Program};
 use crate::program::Source;
 use crate::session::Session;
 use crate::signals::Signals;
-use crate::{Contents, Outcome, Request, TOOL, copy, index, names};
+use crate::{Contents, DAEMON, DAEMON_OF, Outcome, Request, TOOL, copy, index, names};
 
 /// Installs this program under the name of each plugin, or the programs of `request.from`.
 ///
@@ -53,7 +53,7 @@ pub fn install(request: &Request, contents: Contents<'_>) -> Result<Outcome, Fai
     })
 }
 
-/// Changes `present` in a dry run to what it will be when an interrupted run has been undone.
+/// Changes `present` in a dry run to its state after an interrupted run has been undone.
 fn foresee_undo(folder: &Folder, present: &mut BTreeMap<String, Present>) -> Result<(), Failure> {
     let Some(journal) = folder.journal()? else { return Ok(()) };
     if journal.is_complete(&Fingerprint::of_path(&folder.path("manifest"))?) {
@@ -68,7 +68,8 @@ fn foresee_undo(folder: &Folder, present: &mut BTreeMap<String, Present>) -> Res
     Ok(())
 }
 
-/// The programs to install, by name. The tool comes along: it is needed for the way back.
+/// The programs to install, by name. The tool comes along: it is needed for the way back. So does
+/// the daemon of a plugin, if it is in the same folder.
 fn sources(request: &Request, contents: Contents<'_>) -> Result<Vec<Source>, Failure> {
     let mut names: BTreeSet<String> = match &request.plugins {
         Some(value) => names::parse(value)?,
@@ -80,7 +81,10 @@ fn sources(request: &Request, contents: Contents<'_>) -> Result<Vec<Source>, Fai
             return Err(Failure::usage(format!("there is no plugin '{unknown}' in this program")));
         }
         names.insert(TOOL.to_owned());
-        return Ok(names.iter().map(|name| Source::this_program(name)).collect());
+        let here = std::env::current_exe().unwrap_or_default();
+        let daemon = Source { name: DAEMON.to_owned(), path: here.with_file_name(DAEMON) };
+        let daemon = Some(daemon).filter(|daemon| names.contains(DAEMON_OF) && daemon.path.is_file());
+        return Ok(names.iter().map(|name| Source::this_program(name)).chain(daemon).collect());
     };
     if !from.is_dir() {
         return Err(Failure::new(format!("--from {}: there is no such folder", from.display())));
@@ -88,6 +92,9 @@ fn sources(request: &Request, contents: Contents<'_>) -> Result<Vec<Source>, Fai
     let from = fs::canonicalize(from).step(|| format!("cannot find {}", from.display()))?;
     if from.join(TOOL).is_file() {
         names.insert(TOOL.to_owned());
+    }
+    if names.contains(DAEMON_OF) && from.join(DAEMON).is_file() {
+        names.insert(DAEMON.to_owned());
     }
     Ok(names.iter().map(|name| Source::in_folder(&from, name)).collect())
 }

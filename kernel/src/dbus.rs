@@ -10,9 +10,9 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::unix_stream;
 
 /// The limit of one exchange. A bus that hangs must not stop all containers of the node.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ impl Bus {
         let socket = socket_of(address).ok_or_else(|| {
             io::Error::new(ErrorKind::InvalidInput, format!("unsupported bus address {address:?}"))
         })?;
-        let stream = connect(socket)
+        let stream = unix_stream::connect(socket, LIMIT)
             .map_err(|error| io::Error::new(error.kind(), format!("connect to {address}: {error}")))?;
         let mut bus = Bus { stream, serial: 0 };
         // The user ID 0 as hexadecimal digits of its decimal digits.
@@ -160,18 +160,6 @@ fn socket_of(address: &str) -> Option<SocketAddr> {
             _ => None,
         })
     })
-}
-
-/// Connects in another thread: connect(2) blocks without limit if the bus does not accept connections.
-fn connect(socket: SocketAddr) -> io::Result<UnixStream> {
-    if socket.as_pathname().is_some_and(|path| !path.exists()) {
-        return Err(ErrorKind::NotFound.into());
-    }
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new().spawn(move || {
-        let _ = sender.send(UnixStream::connect_addr(&socket));
-    })?;
-    receiver.recv_timeout(LIMIT).map_err(|_| timed_out())?
 }
 
 /// The bytes of a method call.

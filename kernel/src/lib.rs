@@ -6,9 +6,12 @@
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
+//! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`dbus`]: calls methods on the system bus, for firewalld.
+//! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
+//! - [`sorted`](fn@sorted): sorted lists without duplicates.
 //!
 //! This crate knows nothing of CNI and depends on no other crate of the workspace. No other crate of a
 //! plugin opens netlink sockets or enters namespaces.
@@ -24,4 +27,9 @@ pub mod netlink;
 pub mod netns;
 pub mod nftables;
 pub mod retry;
+mod sorted;
 pub mod sysctl;
+pub mod tun;
+pub mod unix_stream;
+
+pub use sorted::sorted;

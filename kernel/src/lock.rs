@@ -28,8 +28,20 @@ impl Lock {
     /// # Errors
     /// [`Error::TimedOut`] after 10 s.
     pub fn take(path: &Path, mode: u32) -> Result<Self, Error> {
+        Lock::on(path, open(path, mode))
+    }
+
+    /// As [`Lock::take`], for a file that exists, such as a mounted network namespace.
+    ///
+    /// # Errors
+    /// Also if there is no file.
+    pub fn take_existing(path: &Path) -> Result<Self, Error> {
+        Lock::on(path, File::open(path))
+    }
+
+    fn on(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
         let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
-        let file = open(path, mode).map_err(failed)?;
+        let file = file.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),

@@ -21,11 +21,16 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// If the thread cannot return to its own namespace: it would apply changes for the host to the container.
 #[allow(clippy::expect_used)]
 pub fn enter<T>(netns: impl AsFd, work: impl FnOnce() -> T) -> io::Result<T> {
-    let own = File::open(OWN)?;
+    let own_netns = own()?;
     setns(netns, CloneFlags::CLONE_NEWNET)?;
     let outcome = work();
-    setns(&own, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
+    setns(&own_netns, CloneFlags::CLONE_NEWNET).expect("return from the container's network namespace");
     Ok(outcome)
+}
+
+/// The network namespace of the calling thread.
+pub fn own() -> io::Result<File> {
+    File::open(OWN)
 }
 
 /// The number of a namespace's file descriptor, for netlink attributes such as `IFLA_NET_NS_FD`.

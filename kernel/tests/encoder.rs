@@ -1,4 +1,4 @@
-//! The encoder: what it writes can be read back, and what does not fit is an error.
+//! The encoder: a decoder reads its output back, and a value that does not fit is an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

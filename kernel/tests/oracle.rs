@@ -2,7 +2,7 @@
 //! that we build, and the decoded fields must be the expected ones. (`nftables*.rs` compare nf_tables requests
 //! with `nft`.)
 //!
-//! netlink-packet-route does not decode RTM_GETMULTICAST, so that request is missing here. Attributes that it
+//! netlink-packet-route does not decode RTM_GETMULTICAST, alternative names of links, so those requests are missing here. Attributes that it
 //! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
 //! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the settings of a bridge port (attributes 4,
 //! `IFLA_BRPORT_MODE`, and 33, `IFLA_BRPORT_ISOLATED`).
@@ -17,7 +17,11 @@ use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
-use ferrule_kernel::netlink::{LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route};
+use ferrule_kernel::netlink::rule::Rule;
+use ferrule_kernel::netlink::{
+    LinkData, LinkId, Mac, Message, addr, again, bridge, filter, ifb, link, nsid, qdisc, route, rule,
+    stored_route, transfer, vrf,
+};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -55,12 +59,18 @@ fn another_implementation_decodes_the_same_fields() {
     }
 }
 
+/// What follows the netlink header, as in the kernel's description of an object.
+fn body(request: Message) -> Vec<u8> {
+    request.finish(7, 0).unwrap().split_off(16)
+}
+
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
 fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let mac = Mac([2, 0, 0, 0, 0, 9]);
     let cni0 = NewLink { kind: "bridge", name: "cni0", mac: Some(mac), ..NewLink::default() };
     let veth = NewLink { kind: "veth", name: "veth1", mtu: 1450, ..NewLink::default() };
     let end = NewLink { name: "eth0", mac: Some(mac), netns: Some(netns.as_fd()), ..veth };
+    let macvlan = LinkData::Macvlan { mode: 4, broadcast_queue: 2000 };
     let vlans =
         [Vlans { first: 100, last: 100, flags: PVID | UNTAGGED }, Vlans { first: 200, last: 4094, flags: 0 }];
     let tbf = Tbf { rate: 5_000_000_000, limit: 300_000, buffer: 1_000, burst: Some(6_400) };
@@ -74,6 +84,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         priority: 50,
         table: Some(1000),
         scope: None,
+        protocol: 0,
     };
     let v6 = Route {
         dst: "::/0".parse().unwrap(),
@@ -85,7 +96,11 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         priority: 0,
         table: None,
         scope: Some(253),
+        protocol: 0,
     };
+    // Without the netlink header, the request is the kernel's own description of the route.
+    let listed = body(route::add(3, &v4));
+    let stored = &stored_route::read(Ok(vec![listed])).unwrap()[0];
     vec![
         (
             link::get(LinkId::Name("eth0")),
@@ -167,6 +182,23 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                kind: 33, value: [1] })])] })"#,
         ),
         (
+            NewLink { kind: "macvlan", parent: Some(3), data: macvlan, ..end }.request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("eth0"), Address([2,
+               0, 0, 0, 0, 9]), Mtu(1450), Link(3), NetNsFd(NETNS), LinkInfo([Kind(MacVlan),
+               Data(MacVlan([Mode(Bridge), BcQueueLen(2000)]))])] })"#,
+        ),
+        (
+            NewLink { kind: "ipvlan", index: 99, data: LinkData::Ipvlan { mode: 1, flags: 2 }, ..veth }
+                .request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 99 }, attributes: [IfName("veth1"), Mtu(1450),
+               LinkInfo([Kind(IpVlan), Data(IpVlan([Mode(L3), Flags(IpVlanFlags(Vepa))]))])] })"#,
+        ),
+        (
+            NewLink { kind: "vlan", data: LinkData::Vlan { id: 100 }, ..veth }.request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("veth1"), Mtu(1450),
+               LinkInfo([Kind(Vlan), Data(Vlan([Id(100)]))])] })"#,
+        ),
+        (
             bridge::new_filtering(&NewLink { flags: IFF_UP, ..cni0 }),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
@@ -204,6 +236,15 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
         (
             ifb::set_alias(3, "owner"),
             r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfAlias("owner")] })"#,
+        ),
+        (
+            transfer::rename(3, "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1")] })"#,
+        ),
+        (
+            transfer::move_to(3, netns.as_fd(), "net1"),
+            r#"0x1 NewLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [IfName("net1"),
+               NetNsFd(NETNS)] })"#,
         ),
         (
             ifb::probe("ifb"),
@@ -260,10 +301,17 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                attributes: [Destination(Inet6(::)), Oif(3), Table(254)] })"#,
         ),
         (
+            route::delete(3, &v6),
+            r#"0x1 DelRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 254, protocol: Boot, scope: Link, kind: Unicast, flags:
+               RouteFlags(Onlink) },
+               attributes: [Destination(Inet6(::)), Oif(3), Table(254)] })"#,
+        ),
+        (
             route::lookup([10, 0, 0, 1].into()),
             r#"0x1 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 32, table: 0, protocol: Unspec, kind: Unspec, flags:
-               RouteFlags(FibMatch) }, attributes: [Destination(Inet(10.0.0.1))] })"#,
+               RouteFlags(LookupTable | FibMatch) }, attributes: [Destination(Inet(10.0.0.1))] })"#,
         ),
         (
             route::list(IpFamily::V6, MAIN_TABLE),
@@ -276,6 +324,63 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes:
                [Table(1000)] })"#,
+        ),
+        (
+            stored_route::list(IpFamily::V6),
+            r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [] })"#,
+        ),
+        (
+            stored.add_to(100),
+            r#"0xc01 NewRoute(RouteMessage { header: RouteHeader { address_family: Inet,
+               destination_prefix_length: 16, table: 100, protocol: Boot, kind: Unicast }, attributes:
+               [Table(100), Destination(Inet(10.1.0.0)), Oif(3), Gateway(Inet(10.0.0.1)),
+               PrefSource(Inet(10.0.0.2)), Priority(50), Metrics([Mtu(1400), Advmss(1360)])] })"#,
+        ),
+        (
+            stored.delete_from(1000),
+            r#"0x1 DelRoute(RouteMessage { header: RouteHeader { address_family: Inet,
+               destination_prefix_length: 16, table: 0, protocol: Boot, kind: Unicast }, attributes:
+               [Table(1000), Destination(Inet(10.1.0.0)), Oif(3), Gateway(Inet(10.0.0.1)),
+               PrefSource(Inet(10.0.0.2)), Priority(50), Metrics([Mtu(1400), Advmss(1360)])] })"#,
+        ),
+        (
+            rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 67)),
+            r#"0x601 NewRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Table(1000), Source(10.0.0.2),
+               Protocol(Other(67))] })"#,
+        ),
+        (
+            rule::delete(&Rule { priority: Some(5), ..Rule::from("fd00::2".parse().unwrap(), 100, 0) }),
+            r#"0x1 DelRule(RuleMessage { header: RuleHeader { family: Inet6, dst_len: 0, src_len: 128, table: 100,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Table(100), Source(fd00::2), Priority(5)]
+               })"#,
+        ),
+        (
+            rule::list(),
+            r#"0x301 GetRule(RuleMessage { header: RuleHeader { dst_len: 0, src_len: 0, table: 0, action: Unspec,
+               flags: RuleFlags(0x0) }, attributes: [] })"#,
+        ),
+        (
+            vrf::list_ports(5),
+            r#"0x301 GetLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [ExtMask([SkipStats]),
+               Controller(5)] })"#,
+        ),
+        (
+            vrf::create("blue", 1000),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up), change_mask:
+               LinkFlags(Up) }, attributes: [IfName("blue"), LinkInfo([Kind(Vrf),
+               Data(Vrf([TableId(1000)]))])] })"#,
+        ),
+        (
+            again::list_routes(IpFamily::V6, 3),
+            r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
+               destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [Oif(3)] })"#,
+        ),
+        (
+            again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
+            r#"0x601 NewAddress(AddressMessage { header: AddressHeader { family: Inet6, prefix_len: 64, index: 5 },
+               attributes: [Local(fd00::2), Address(fd00::2), Flags(AddressFlags(Nodad))] })"#,
         ),
         (
             qdisc::get(3, ROOT),

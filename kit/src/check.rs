@@ -8,6 +8,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::addr::{self, Address, DAD_FAILED};
 use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
 use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
+use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
@@ -19,7 +20,12 @@ use crate::{dad, ipam};
 /// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, MAC address, state,
 /// addresses and routes. Returns the link, and what `prevResult` says that it has.
 pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
-    inspect(call, kind, conf, true)
+    inspect(call, Some(kind), conf, true)
+}
+
+/// As [`container`], for a link of any kind.
+pub fn container_of_any_kind(call: &AddRequest<'_>, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
+    inspect(call, None, conf, true)
 }
 
 /// As [`container`], for an interface that ADD has left down.
@@ -28,12 +34,12 @@ pub fn container_in_any_state(
     kind: &str,
     conf: &LinkConf,
 ) -> Result<(Link, Plan), CniError> {
-    inspect(call, kind, conf, false)
+    inspect(call, Some(kind), conf, false)
 }
 
 fn inspect(
     call: &AddRequest<'_>,
-    kind: &str,
+    kind: Option<&str>,
     conf: &LinkConf,
     must_be_up: bool,
 ) -> Result<(Link, Plan), CniError> {
@@ -53,7 +59,7 @@ fn inspect(
     ensure(!must_be_up || link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
     let present = addr::read(present, link.index).context(|| format!("list the addresses of {ifname:?}"))?;
     has_addresses("interface", &link, &present, &plan.addresses())?;
-    routes(&mut container.socket, &plan.routes)?;
+    routes(&mut container.socket, &link, &plan.addresses(), &plan.routes)?;
     Ok((link, plan))
 }
 
@@ -92,12 +98,14 @@ fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
     result.ips.iter().filter(is_own).cloned().collect()
 }
 
-fn link(answer: Answer, kind: &str, reported: &Interface) -> Result<Link, CniError> {
+fn link(answer: Answer, kind: Option<&str>, reported: &Interface) -> Result<Link, CniError> {
     let ifname = &reported.name;
     let missing = || CniError::internal(format!("interface {ifname:?} not found in the container"));
     let found = link::read(answer).context(|| format!("look up {ifname:?} in the container"))?;
     let link = found.ok_or_else(missing)?;
-    ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
+    if let Some(kind) = kind {
+        ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
+    }
     mac("interface", &link, reported)?;
     Ok(link)
 }
@@ -138,28 +146,56 @@ fn has_addresses(
     })
 }
 
-/// Checks that every route is in its table, with its next hop and priority if it has them.
-fn routes(socket: &mut Socket, routes: &[Route]) -> Result<(), CniError> {
+/// Checks that every route is in its table, with its next hop and priority if it has them. A plugin behind the one that
+/// made the link may have moved the routes of the main table: `vrf` to the table of the VRF, `sbr` to the tables of
+/// rules from the link's addresses.
+fn routes(
+    socket: &mut Socket,
+    link: &Link,
+    addresses: &[IpNetwork],
+    routes: &[Route],
+) -> Result<(), CniError> {
     let of = |route: &Route| {
-        let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+        let table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
         (IpFamily::of(route.dst.ip()), table)
     };
-    let mut tables: Vec<(IpFamily, u32)> = routes.iter().map(of).collect();
-    tables.sort_unstable();
-    tables.dedup();
-    for table in tables {
+    let missing = missing(socket, &routes.iter().map(|route| (route, of(route))).collect::<Vec<_>>())?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let rules = socket.rules().context(|| "list the rules of the container")?;
+    let own = rules.iter().filter(|rule| addresses.iter().any(|address| rule.is_from(address.ip())));
+    let tables: Vec<u32> = own.map(|rule| rule.table).collect();
+    for route in missing {
+        let (family, _) = of(route);
+        let elsewhere: Vec<_> = tables.iter().map(|table| (route, (family, *table))).collect();
+        let is_moved = route.table.is_none() && self::missing(socket, &elsewhere)?.len() < elsewhere.len();
+        ensure(is_moved, || {
+            let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
+            format!("route {}{via} not found in the container", route.dst)
+        })?;
+    }
+    Ok(())
+}
+
+/// Those of the routes that are not in their table of their family.
+fn missing<'a>(
+    socket: &mut Socket,
+    routes: &[(&'a Route, (IpFamily, u32))],
+) -> Result<Vec<&'a Route>, CniError> {
+    let mut missing = Vec::new();
+    for table in sorted(routes.iter().map(|(_, table)| *table)) {
         let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
-        for route in routes.iter().filter(|route| of(route) == table) {
-            let is_it = |entry: &Entry| {
+        let is_there = |route: &Route| {
+            present.iter().any(|entry: &Entry| {
                 (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
                     && route.gw.is_none_or(|gw| entry.gws.contains(&gw))
                     && (route.priority == 0 || route.priority == entry.priority)
-            };
-            ensure(present.iter().any(is_it), || {
-                let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-                format!("route {}{via} not found in the container", route.dst)
-            })?;
-        }
+            })
+        };
+        missing.extend(
+            routes.iter().filter(|(route, of)| *of == table && !is_there(route)).map(|(route, _)| *route),
+        );
     }
-    Ok(())
+    Ok(missing)
 }

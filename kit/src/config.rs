@@ -67,6 +67,11 @@ impl LinkKeys {
     /// # Errors
     /// Code 4 if CNI_ARGS is invalid. Code 7 if a decoded value is invalid.
     pub fn check(self, cni_args: &str) -> Result<LinkConf, CniError> {
+        self.check_with_mac(cni_args, "")
+    }
+
+    /// As [`LinkKeys::check`], for a plugin with a key `mac`, which counts last.
+    pub fn check_with_mac(self, cni_args: &str, mac: &str) -> Result<LinkConf, CniError> {
         let mtu = u32::try_from(self.mtu).ok().filter(|mtu| *mtu == 0 || MTU.contains(mtu));
         let mtu = mtu.ok_or_else(|| {
             let (mtu, min, max) = (self.mtu, MTU.start(), MTU.end());
@@ -74,20 +79,26 @@ impl LinkKeys {
         })?;
         Ok(LinkConf {
             mtu,
-            mac: self.mac(cni_args)?,
+            mac: self.mac(cni_args, mac)?,
             dns: self.dns.into_override(),
             // Skip invalid routes: the IPAM plugin reports them.
             ipam_routes: self.ipam.routes.into_iter().filter_map(|route| route.into_route().ok()).collect(),
         })
     }
 
-    /// The MAC address. Precedence: `runtimeConfig.mac`, `args.cni.mac`, `MAC` of CNI_ARGS.
-    fn mac(&self, cni_args: &str) -> Result<Option<Mac>, CniError> {
+    /// Takes the MTU out, for a plugin that checks it by other rules.
+    pub fn take_mtu(&mut self) -> i64 {
+        std::mem::take(&mut self.mtu)
+    }
+
+    /// The MAC address. Precedence: `runtimeConfig.mac`, `args.cni.mac`, `MAC` of CNI_ARGS, the key `mac`.
+    fn mac(&self, cni_args: &str, key: &str) -> Result<Option<Mac>, CniError> {
         let args = CniArgs::parse(cni_args, &["MAC"])?;
         let sources = [
             ("runtimeConfig.mac", self.runtime_config.mac.as_str()),
             ("args.cni.mac", self.args.cni.mac.as_str()),
             ("MAC", args.get("MAC").unwrap_or_default()),
+            ("mac", key),
         ];
         let Some((source, text)) = sources.into_iter().find(|(_, text)| !text.is_empty()) else {
             return Ok(None);

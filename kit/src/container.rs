@@ -94,6 +94,8 @@ fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool) -> Result<(), CniError> 
     if dad {
         // Enhanced DAD (RFC 7527) tells its own probes, which a bridge may send back, from another host's.
         let _ = sysctl::write(&ipv6(ifname, "enhanced_dad"), "1");
+        // Like arp_notify: the network learns at once which MAC address a new address has.
+        let _ = sysctl::write(&ipv6(ifname, "ndisc_notify"), "1");
     }
     let _ = sysctl::write(&ipv6(ifname, "accept_dad"), if dad { "1" } else { "0" });
     let _ = sysctl::write(&format!("net/ipv4/conf/{ifname}/arp_notify"), "1");

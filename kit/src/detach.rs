@@ -22,9 +22,7 @@ pub fn del(
         failures.keep(masquerade::delete(netfilter, &attachment));
         failures.keep(delete_rules(netfilter, &attachment));
     }
-    failures.keep(veth::delete(call.netns, &attachment, call.prev_result.as_ref()));
-    // After the link: IPAM may give the address to another container at once, so no link may still have it.
-    failures.keep(ipam::call(call.env, call.config, Verb::Del));
+    failures.keep(ipam::del(call, || veth::delete(call.netns, &attachment, call.prev_result.as_ref())));
     drop(netfilter);
     failures.into_result()
 }

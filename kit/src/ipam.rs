@@ -1,8 +1,8 @@
 //! Calls of the IPAM plugin, for networks that may have none; and a check that the IPAM plugins share.
 
-use cni_common::plugin::{AddRequest, Delegate, Environment, StatusRequest, Verb};
+use cni_common::plugin::{AddRequest, DelRequest, Delegate, Environment, StatusRequest, Verb};
 use cni_common::spec::version::Layout;
-use cni_common::spec::{AddResult, CniError, Code, NetConf, SpecVersion};
+use cni_common::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
 /// The IPAM plugin of an ADD. `None` if the network has no IPAM.
 ///
@@ -33,6 +33,30 @@ pub fn add<T>(
 /// Runs CHECK, DEL or GC of the IPAM plugin, if the network has one.
 pub fn call(env: &Environment, config: &NetConf, verb: Verb) -> Result<(), CniError> {
     Delegate::ipam(env, config)?.map_or(Ok(()), |ipam| ipam.call(verb))
+}
+
+/// Whether the IPAM plugin needs the container's link: `dhcp` gets the address and releases it by messages through the link.
+/// Then ADD runs after the link is made, and DEL before it is deleted.
+pub fn needs_link(config: &NetConf) -> bool {
+    config.ipam_type().is_ok_and(|name| name.as_deref() == Some("dhcp"))
+}
+
+/// Runs `remove_link` and then DEL of the IPAM plugin: IPAM may give the address to another container at once, so no link
+/// may still have it. In the other order if the IPAM plugin needs the link. A failure of one does not stop the other.
+pub fn del(
+    call: &DelRequest<'_>,
+    remove_link: impl FnOnce() -> Result<(), CniError>,
+) -> Result<(), CniError> {
+    let release = || self::call(call.env, call.config, Verb::Del);
+    let mut failures = Failures::default();
+    if needs_link(call.config) {
+        failures.keep(release());
+        failures.keep(remove_link());
+    } else {
+        failures.keep(remove_link());
+        failures.keep(release());
+    }
+    failures.into_result()
 }
 
 /// Runs STATUS of the IPAM plugin, if the network has one. Code 50 if that plugin does not exist: ADD cannot

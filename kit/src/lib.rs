@@ -7,6 +7,7 @@ pub mod address_wait;
 pub mod check;
 pub mod config;
 pub mod container;
+pub mod container_link;
 pub mod dad;
 pub mod detach;
 pub mod hash;
@@ -19,8 +20,10 @@ pub mod plan;
 pub mod retry;
 pub mod route;
 pub mod socket;
+pub mod state_file;
 pub mod steps;
 pub mod sysctl;
+pub mod table;
 pub mod veth;
 
 /// The allocator of every program that uses this crate: the plugins and their tests. That of musl makes a system

@@ -24,11 +24,13 @@ pub fn iptables() -> Result<Lock, CniError> {
 /// # Errors
 /// Code 11 if another process still holds the lock after 10 s; code 5 if opening or locking the file fails.
 pub fn take(path: &Path, mode: u32) -> Result<Lock, CniError> {
-    Lock::take(path, mode).map_err(|error| {
-        let code = match error {
-            Error::TimedOut { .. } => Code::TryAgainLater,
-            Error::Io { .. } => Code::Io,
-        };
-        CniError::new(code, error.to_string())
-    })
+    Lock::take(path, mode).map_err(error)
+}
+
+pub(crate) fn error(error: Error) -> CniError {
+    let code = match error {
+        Error::TimedOut { .. } => Code::TryAgainLater,
+        Error::Io { .. } => Code::Io,
+    };
+    CniError::new(code, error.to_string())
 }

@@ -11,7 +11,7 @@ const SCOPE_LINK: u32 = 253;
 /// The route of a result as a request describes it.
 pub fn of_result(route: &spec::Route) -> Route {
     let spec::Route { dst, gw, mtu, advmss, priority, table, scope } = *route;
-    Route { dst, gw, src: None, onlink: false, mtu, advmss, priority, table, scope }
+    Route { dst, gw, src: None, onlink: false, mtu, advmss, priority, table, scope, protocol: 0 }
 }
 
 /// Gives each route its next hop and drops duplicates, which the kernel would refuse.

@@ -3,6 +3,7 @@
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::features::Ethtool;
 
 use crate::netns::enter;
 
@@ -19,4 +20,9 @@ pub fn route_in(netns: &Netns) -> Result<Socket, CniError> {
 /// A socket on the host for nf_tables and connection tracking.
 pub fn netfilter() -> Result<Socket, CniError> {
     Socket::netfilter().context(|| "open a netfilter socket")
+}
+
+/// A socket for the offload features of the links in the container's network namespace.
+pub fn ethtool_in(netns: &Netns) -> Result<Ethtool, CniError> {
+    enter(netns, || Ethtool::open().context(|| "open a socket for ethtool in the container"))
 }

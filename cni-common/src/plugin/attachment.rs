@@ -1,5 +1,7 @@
 //! The identity of an attachment.
 
+use std::collections::BTreeSet;
+
 use super::{AddRequest, DelRequest};
 use crate::spec::ValidAttachment;
 
@@ -19,6 +21,24 @@ impl<'a> Attachment<'a> {
     /// The identity of an attachment in the list of a GC request.
     pub fn valid(network: &'a str, valid: &'a ValidAttachment) -> Self {
         Attachment { network, container_id: &valid.container_id, ifname: &valid.ifname }
+    }
+
+    /// What `key` makes of each attachment in the list of a GC request, such as the label of its objects. One lookup
+    /// for each object on the node then tells whether GC must keep it.
+    pub fn keys(
+        network: &str,
+        valid: &[ValidAttachment],
+        key: impl Fn(&Attachment<'_>) -> String,
+    ) -> BTreeSet<String> {
+        // Not `collect`, whose sort adds 3 kB to the program for each type.
+        let mut keys = BTreeSet::new();
+        keys.extend(valid.iter().map(|one| key(&Attachment::valid(network, one))));
+        keys
+    }
+
+    /// The IDs of the containers in the list of a GC request.
+    pub fn containers(valid: &[ValidAttachment]) -> BTreeSet<String> {
+        Attachment::keys("", valid, |one| one.container_id.to_owned())
     }
 }
 

@@ -66,6 +66,12 @@ impl SpecVersion {
         &[V0_1_0, V0_2_0, V0_3_0, V0_3_1, V0_4_0, V1_0_0, V1_1_0]
     };
 
+    /// The versions whose results list interfaces. A plugin that is always chained supports these.
+    pub const CHAINED: &'static [SpecVersion] = {
+        use SpecVersion::*;
+        &[V0_3_0, V0_3_1, V0_4_0, V1_0_0, V1_1_0]
+    };
+
     /// The newest version. Error objects have it if the configuration's version is unknown.
     pub const NEWEST: SpecVersion = SpecVersion::V1_1_0;
 

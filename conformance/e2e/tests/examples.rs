@@ -1,4 +1,4 @@
-//! Every conflist in `examples/` attaches a pod that works.
+//! Every conflist in `examples/` attaches a pod that works. That with a VLAN needs a stock kernel.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use cni_lab::{Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
+use cni_lab::{
+    Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually, kernel_module,
+};
 use cni_runner::Network;
 use serde_json::{Value, json};
 
@@ -19,15 +21,17 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// The conflists' networks, loaded by name as a runtime does.
-fn networks() -> anyhow::Result<Vec<Network>> {
+/// The conflists' networks with or without a VLAN, loaded by name as a runtime does.
+fn networks(with_vlan: bool) -> anyhow::Result<Vec<Network>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(examples())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "conflist") {
             let list: Value =
                 serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
-            names.push(list["name"].as_str().context("no name")?.to_owned());
+            if list["plugins"][0].get("vlan").is_some() == with_vlan {
+                names.push(list["name"].as_str().context("no name")?.to_owned());
+            }
         }
     }
     names.sort();
@@ -83,11 +87,19 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
 
 #[test]
 fn every_example_attaches_a_pod_and_leaves_nothing() {
-    let networks = networks().unwrap();
+    let networks = networks(false).unwrap();
     assert!(networks.len() >= 7);
     for network in networks {
         attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
     }
+}
+
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn the_vlan_example_attaches_a_pod_and_leaves_nothing() {
+    kernel_module("8021q");
+    let [network] = &networks(true).unwrap()[..] else { panic!("not one example with a VLAN") };
+    attach_and_leave(network).unwrap();
 }
 
 fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
@@ -118,7 +130,7 @@ fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
 fn the_examples_do_not_disturb_each_other() {
     let node = Node::new().unwrap();
     let runtime = node.runtime([bin_dir().unwrap()]);
-    let networks = networks().unwrap();
+    let networks = networks(false).unwrap();
     let pods: Vec<Pod> = networks.iter().map(|network| node.pod(&network.name).unwrap()).collect();
     for (network, pod) in networks.iter().zip(&pods) {
         runtime.add(network, &pod.attachment("eth0")).unwrap();

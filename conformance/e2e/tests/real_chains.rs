@@ -85,7 +85,7 @@ const CHAINS: [Chain; 8] = [
                 "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
                     "ranges": [[{"subnet": "172.26.64.0/20"}], [{"subnet": "fd00:a110:c8::/120"}]]}},
             {"type": "firewall", "backend": "iptables", "iptablesAdminChainName": "NOMAD-ADMIN"},
-            {"type": "firewall", "backend": "ip6tables"},
+            {"type": "firewall", "backend": "ip6tables", "iptablesAdminChainName": "NOMAD-ADMIN"},
             {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}]}"#,
     },
     Chain {

@@ -255,7 +255,7 @@ fn a_plugin_is_killed_at_all_of_its_kill_points() {
     assert_eq!(seen, expected);
 }
 
-/// Removing a folder removes what is mounted on it, in every mount namespace.
+/// The kernel removes a mount from all mount namespaces if its folder is removed in one of them.
 #[test]
 fn a_node_does_not_depend_on_the_machines_folder_for_cni() {
     thread::spawn(|| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::outcome::{Mismatch, Stop, TestResult};
+use super::own_device;
 use super::test_context::TestContext;
 use cni_lab::Place as _;
 use cni_runner::{Exec, HeldOpen, Output, TookTooLong};
@@ -58,7 +59,8 @@ impl<'a> Call<'a> {
         self.key("prevResult", result.clone())
     }
 
-    /// Raises the host ports of the configuration, so that several attachments do not collide.
+    /// Raises the host ports, the VLAN ID and the number of the device in the configuration, so that several attachments
+    /// do not collide.
     #[must_use]
     pub fn higher_ports(mut self, by: usize) -> Self {
         let mappings = self.config.get_mut("runtimeConfig").and_then(|config| config.get_mut("portMappings"));
@@ -67,6 +69,13 @@ impl<'a> Call<'a> {
             if let (Some(port), Some(mapping)) = (port, mapping.as_object_mut()) {
                 mapping.insert("hostPort".to_owned(), (port + by as u64).into());
             }
+        }
+        if let Some(id) = self.config.get("vlanId").and_then(Value::as_u64) {
+            self.config.insert("vlanId".to_owned(), (id + by as u64).into());
+        }
+        let device = self.config.get("device").and_then(Value::as_str);
+        if let Some(device) = device.and_then(|device| own_device::numbered(device, by)) {
+            self.config.insert("device".to_owned(), device.into());
         }
         self
     }

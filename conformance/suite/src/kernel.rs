@@ -9,14 +9,16 @@ use cni_lab::{Node, Place as _};
 
 static KNOWN: Mutex<Option<HashMap<String, bool>>> = Mutex::new(None);
 
-/// Skips the test case if the kernel lacks a link type or queueing discipline that the plugin needs.
+/// Skips the test case if the machine lacks a program, link type or queueing discipline that the plugin needs.
 pub fn has_all(description: &Description) -> TestResult {
+    tools(&description.tools)?;
     let prepare = "ip link add probe0 type veth peer name probe1";
     for kind in &description.links {
         let command = match kind.as_str() {
             "veth" => "true".to_owned(),
             "macvlan" | "ipvlan" => format!("ip link add link probe0 name probe2 type {kind}"),
             "vlan" => "ip link add link probe0 name probe2 type vlan id 7".to_owned(),
+            "tap" => "ip tuntap add probe2 mode tap".to_owned(),
             "vrf" => "ip link add probe2 type vrf table 77".to_owned(),
             _ => format!("ip link add probe2 type {kind}"),
         };
@@ -38,8 +40,8 @@ pub fn has_all(description: &Description) -> TestResult {
 }
 
 /// Skips the test case if one of these programs is not installed.
-pub fn tools(programs: &[&str]) -> TestResult {
-    for program in programs {
+pub fn tools(programs: &[impl AsRef<str>]) -> TestResult {
+    for program in programs.iter().map(AsRef::as_ref) {
         if !works(&format!("command -v {program}"))? {
             return skip(format!("the program {program} is not installed"));
         }

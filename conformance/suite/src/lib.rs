@@ -12,6 +12,7 @@ pub mod deviations;
 pub mod kernel;
 pub mod layout;
 pub mod outcome;
+pub mod own_device;
 pub mod plugin_under_test;
 pub mod report;
 pub mod requirement;

@@ -57,12 +57,31 @@ pub struct Description {
     /// Shell commands that prepare a node for it.
     #[serde(default)]
     pub setup: Vec<String>,
+    /// The processes that run on a node beside it.
+    #[serde(default)]
+    pub daemons: Vec<Daemon>,
+    /// A shell command that makes the interface `@IFNAME@` in the namespace `@NETNS@`, for an IPAM plugin that uses
+    /// the interface.
+    pub interface: Option<String>,
+    /// Programs of the machine that these commands need.
+    #[serde(default)]
+    pub tools: Vec<String>,
     /// Link types, as in `ip link add type`, that it needs.
     #[serde(default)]
     pub links: Vec<String>,
     /// Queueing disciplines, as in `tc qdisc add`, that it needs.
     #[serde(default)]
     pub qdiscs: Vec<String>,
+}
+
+/// A process that runs on a node as long as the test case.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Daemon {
+    /// The shell command; `@DIR@` is the folder of the plugin.
+    pub run: String,
+    /// A shell command that succeeds once the process is ready.
+    pub ready: String,
 }
 
 /// A plugin that the suite judges.
@@ -153,6 +172,9 @@ impl Discovery<'_> {
             config: Map::new(),
             delegates: false,
             setup: Vec::new(),
+            daemons: Vec::new(),
+            interface: None,
+            tools: Vec::new(),
             links: Vec::new(),
             qdiscs: Vec::new(),
         };

@@ -15,9 +15,10 @@ use super::call::{Answer, Call};
 use super::kernel;
 use super::layout;
 use super::outcome::{Stop, TestResult, skip};
+use super::own_device;
 use super::plugin_under_test::{PluginUnderTest, Role};
 use super::stub::{Reply, Stub};
-use cni_lab::{Node, Place as _, Pod, Snapshot, eventually};
+use cni_lab::{Background, Node, Place as _, Pod, Snapshot, eventually};
 use cni_runner::{Attachment, Version};
 
 /// The network name in all test cases that are not about network names.
@@ -37,6 +38,8 @@ pub struct TestContext<'a> {
     pub plugin: &'a PluginUnderTest,
     /// The CNI version of the configurations.
     pub version: Version,
+    // Killed before the node ends.
+    daemons: Vec<Background>,
     node: Option<Node>,
     dir: TempDir,
     ipam: OnceLock<Stub>,
@@ -71,9 +74,10 @@ impl<'a> TestContext<'a> {
             kernel::has_all(&plugin.description)?;
         }
         let node = with_node.then(Node::new).transpose()?;
-        let test = TestContext {
+        let mut test = TestContext {
             plugin,
             version,
+            daemons: Vec::new(),
             node,
             dir: tempfile::Builder::new().prefix("cni-conformance-").tempdir()?,
             ipam: OnceLock::new(),
@@ -83,6 +87,15 @@ impl<'a> TestContext<'a> {
         if let Some(node) = &test.node {
             for command in &plugin.description.setup {
                 node.sh(command)?;
+            }
+            for daemon in &plugin.description.daemons {
+                let mut command = Command::new("sh");
+                let dir = plugin.dir.to_string_lossy();
+                command.args(["-c", &format!("exec {}", daemon.run.replace("@DIR@", &dir))]);
+                test.daemons.push(node.spawn(command)?);
+                if !eventually(KERNEL_TIMEOUT, || node.sh(&daemon.ready).is_ok()) {
+                    return Err(anyhow::anyhow!("the daemon does not start: {}", daemon.run).into());
+                }
             }
         }
         if plugin.delegates {
@@ -170,6 +183,13 @@ impl<'a> TestContext<'a> {
             Role::Chained => Some(self.interface_for(&pod, &netns, ifname)?),
             _ => None,
         };
+        if let Some(command) = &self.plugin.description.interface {
+            // Some test cases attach a container a second time.
+            let second = (ifname != "eth1").then_some("eth1");
+            for name in [ifname].into_iter().chain(second) {
+                node.sh(&command.replace("@IFNAME@", name).replace("@NETNS@", &netns))?;
+            }
+        }
         let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
         Ok(Target { pod, container_id, netns, ifname, previous })
     }
@@ -211,8 +231,8 @@ impl<'a> TestContext<'a> {
         Call::new(self, command)
     }
 
-    /// A call for an attachment. Its host ports are raised by the number of containers made before this one,
-    /// since two containers cannot share a port.
+    /// A call for an attachment. Its host ports, its VLAN ID and the number of its device are raised by the number of
+    /// containers made before this one, since two containers cannot share a port, a VLAN of one master, or a device.
     pub fn call_for(&self, command: &str, target: &Target) -> Call<'_> {
         let containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
         let before = containers.iter().position(|container| *container == target.container_id);
@@ -275,16 +295,16 @@ impl<'a> TestContext<'a> {
 
     /// The changes on the node since a snapshot, one per line; empty if the node is unchanged. Waits up to 20
     /// seconds for new veth links to disappear: the kernel removes a namespace, and with it the peers of its
-    /// veth links, some time after its last user has ended.
+    /// veth links, some time after its last user has ended. A device that ended with its container is no change.
     pub fn changes_since(&self, before: &Snapshot) -> Result<String, Stop> {
         let mut changes = Ok(String::new());
         let is_going = |line: &str| line.starts_with("+ link: ") && line.contains("kind=veth");
         eventually(KERNEL_TIMEOUT, || {
             changes = self.snapshot().map(|now| before.diff(&now));
             // A tool fails if a link disappears while it lists links.
-            changes.as_ref().is_ok_and(|changes| !changes.lines().any(is_going))
+            changes.as_ref().is_ok_and(|all| !all.lines().any(is_going) && !own_device::is_any_ending(all))
         });
-        changes
+        changes.map(|changes| own_device::without_ended(&changes))
     }
 
     /// Ends the test case with a mismatch if the node differs from the snapshot. `answer` is the last call.

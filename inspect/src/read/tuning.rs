@@ -3,6 +3,7 @@
 use std::fs;
 
 use cni_common::spec::CniError;
+use ferrule_kit::state_file;
 use ferrule_tuning::backup;
 
 use super::Scene;
@@ -25,7 +26,7 @@ pub(super) fn read(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniErr
             if !is_dead() || !file.path.exists() {
                 return Ok(false);
             }
-            backup::remove_file(&file).map(|()| true)
+            state_file::remove_listed(&file.path).map(|()| true)
         })
     };
     Ok(files.map(object).collect())

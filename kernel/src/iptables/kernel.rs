@@ -7,6 +7,7 @@ use crate::ip::IpFamily;
 use crate::netlink::Socket;
 use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
 use crate::retry::{Limit, retry};
+use crate::sorted;
 
 /// The attempts to delete a chain.
 const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
@@ -77,16 +78,12 @@ pub fn delete_dead(
     dead_chain: impl Fn(&str, &str) -> Option<String>,
 ) -> Result<(), Error> {
     for family in IpFamily::ALL {
-        let mut dead: Vec<String> = rules(socket, table(family), parent)?
-            .iter()
-            .filter_map(|rule| {
-                let comment = rule.compat_comment().or_else(|| rule.comment.clone())?;
-                dead_chain(&comment, &rule.jump_target()?)
-            })
-            .collect();
-        dead.sort_unstable();
-        dead.dedup();
-        for chain in dead {
+        let rules = rules(socket, table(family), parent)?;
+        let dead = |rule: &Rule| {
+            let comment = rule.compat_comment().or_else(|| rule.comment.clone())?;
+            dead_chain(&comment, &rule.jump_target()?)
+        };
+        for chain in sorted(rules.iter().filter_map(dead)) {
             delete_chain(socket, family, &[parent], &chain)?;
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use super::{Listing, Programs, is_conflict};
 use crate::ip::IpFamily;
 use crate::retry::{Limit, retry};
+use crate::sorted;
 
 /// The attempts to remove chains from one table.
 const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the legacy nat table" };
@@ -46,10 +47,7 @@ pub fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
 pub fn remove_dead(dead_chain: impl Fn(&str, &str) -> Option<String>) -> io::Result<()> {
     remove(|listing| {
         let dead = |rule: &super::Rule| dead_chain(rule.argument("--comment")?, rule.argument("-j")?);
-        let mut dead: Vec<String> = listing.rules.iter().filter_map(dead).collect();
-        dead.sort_unstable();
-        dead.dedup();
-        dead
+        sorted(listing.rules.iter().filter_map(dead))
     })
 }
 

@@ -12,13 +12,13 @@ use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
-const RTM_NEWADDR: u16 = 20;
+pub(super) const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTM_GETMULTICAST: u16 = 58;
 
 /// Length of `struct ifaddrmsg`.
-const IFADDR: usize = 8;
+pub(super) const IFADDR: usize = 8;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -32,6 +32,9 @@ pub const NODAD: u32 = 0x02;
 pub const DAD_FAILED: u32 = 0x08;
 /// `IFA_F_TENTATIVE`: duplicate address detection has not ended, or has failed.
 pub const TENTATIVE: u32 = 0x40;
+
+/// `IFA_F_PERMANENT`: the address has no lifetime. Those of DHCP and of router advertisements have one.
+pub const PERMANENT: u32 = 0x80;
 
 /// `IFA_F_NOPREFIXROUTE`: add no route to the address's subnet. For IPv4 since Linux 4.16; older kernels ignore it.
 pub const NO_PREFIX_ROUTE: u32 = 0x200;
@@ -87,6 +90,11 @@ pub fn read(answer: Answer, link: u32) -> Result<Vec<Address>, Error> {
     Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
 }
 
+/// All addresses in the answer to [`list`], each with the index of its link.
+pub fn read_all(answer: Answer) -> Result<Vec<(u32, Address)>, Error> {
+    Ok(answer?.iter().filter_map(|body| Some((u32_at(body, 4), parse(body)?))).collect())
+}
+
 impl Socket {
     /// The addresses of the link with this index.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
@@ -115,7 +123,7 @@ impl Socket {
     }
 }
 
-fn parse(body: &[u8]) -> Option<Address> {
+pub(super) fn parse(body: &[u8]) -> Option<Address> {
     let header = body.get(..IFADDR)?;
     let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
     for (kind, value) in attrs(&body[IFADDR..]) {

@@ -9,38 +9,46 @@ use nix::errno::Errno;
 
 use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
 use super::error::Error;
+use super::link_data::LinkData;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at, u64_at};
 use super::socket::{Answer, Socket};
+use super::vrf;
 use crate::netns;
 
 pub(super) const RTM_NEWLINK: u16 = 16;
 pub(super) const RTM_DELLINK: u16 = 17;
 pub(super) const RTM_GETLINK: u16 = 18;
 pub(super) const RTM_SETLINK: u16 = 19;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
 
 /// Length of `struct ifinfomsg`.
 const IFINFO: usize = 16;
 
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
+pub(super) const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
-const IFLA_NET_NS_FD: u16 = 28;
+pub(super) const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_STATS64: u16 = 23;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 pub(super) const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
+pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_NETKIT_PEER_INFO: u16 = 1;
 const IFLA_NETKIT_MODE: u16 = 5;
@@ -66,6 +74,8 @@ pub enum LinkId<'a> {
     Index(u32),
     /// By its name.
     Name(&'a str),
+    /// By one of its alternative names, since Linux 5.5.
+    AltName(&'a str),
 }
 
 /// A link in an answer of the kernel.
@@ -90,19 +100,31 @@ pub struct Link {
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
+    /// For a veth or a netkit: the index of its peer, in the peer's namespace. For a macvlan, an ipvlan or a VLAN
+    /// device: the same of the link that it was made on.
+    /// For a VRF or a port of one: the VRF's routing table.
+    pub vrf_table: Option<u32>,
     /// For a veth or a netkit: the index of its peer, in the peer's namespace.
     pub peer: Option<u32>,
-    /// If the peer is in another namespace: the ID of that namespace in this link's namespace, see
+    /// If that link is in another namespace: the ID of that namespace in this link's namespace, see
     /// [`super::nsid`].
     pub peer_netns: Option<i32>,
     /// Its alias (`ifalias`); may be empty.
     pub alias: String,
+    /// Its alternative names.
+    pub alt_names: Vec<String>,
     /// The largest GSO packet in bytes (`gso_max_size`); 0 if the kernel does not report it.
     pub gso_max: u32,
+    /// The device that drives the link, such as `0000:3b:00.2`; empty for a virtual link, and before Linux 5.14.
+    pub parent: String,
+    /// The bus of [`Link::parent`], such as `pci`.
+    pub parent_bus: String,
     /// For a bridge port: its settings.
     pub port: PortSettings,
     /// For a bridge: its VLAN filtering; `None` if the kernel was built without it.
     pub vlan_filtering: Option<VlanFiltering>,
+    /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
+    pub data: LinkData,
 }
 
 /// The counters of a link since it was made.
@@ -156,6 +178,9 @@ fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
     match id {
         LinkId::Index(index) => Message::new(kind, flags, &ifinfo(0, index, 0, 0)),
         LinkId::Name(name) => Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_IFNAME, name),
+        LinkId::AltName(name) => {
+            Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_ALT_IFNAME, name)
+        }
     }
 }
 
@@ -194,6 +219,17 @@ pub fn set_master(index: u32, master: u32) -> Message {
     Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_MASTER, master)
 }
 
+/// A request that gives a link an alternative name of at most 127 bytes. `EEXIST` if a link of the namespace has it.
+pub fn add_alt_name(id: LinkId<'_>, name: &str) -> Message {
+    link_request(RTM_NEWLINKPROP, F_CREATE | F_EXCL, id)
+        .nest(IFLA_PROP_LIST, |list| list.attr_text(IFLA_ALT_IFNAME, name))
+}
+
+/// A request that removes an alternative name of a link.
+pub fn remove_alt_name(id: LinkId<'_>, name: &str) -> Message {
+    link_request(RTM_DELLINKPROP, 0, id).nest(IFLA_PROP_LIST, |list| list.attr_text(IFLA_ALT_IFNAME, name))
+}
+
 /// A link to make.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewLink<'a> {
@@ -207,6 +243,12 @@ pub struct NewLink<'a> {
     pub mtu: u32,
     /// Its flags (`IFF_*`).
     pub flags: u32,
+    /// Its index; 0 for the kernel's choice.
+    pub index: u32,
+    /// The index of the link that it is made on, in the namespace of the socket.
+    pub parent: Option<u32>,
+    /// The attributes of its kind.
+    pub data: LinkData,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
     /// The namespace to make it in; `None` for the namespace of the socket.
@@ -216,12 +258,12 @@ pub struct NewLink<'a> {
 impl NewLink<'_> {
     /// A request that makes the link; `EEXIST` if the namespace has a link of this name.
     pub fn request(&self) -> Message {
-        self.request_with(|info| info)
+        self.request_with(|info| self.data.encode(info))
     }
 
     /// `data` adds the attributes of the kind (`IFLA_INFO_DATA`).
     pub(super) fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
-        let header = ifinfo(0, 0, self.flags, self.flags);
+        let header = ifinfo(0, self.index, self.flags, self.flags);
         let message = self.attributes(Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &header));
         message.nest(IFLA_LINKINFO, |info| data(info.attr_text(IFLA_INFO_KIND, self.kind)))
     }
@@ -235,6 +277,9 @@ impl NewLink<'_> {
         }
         if self.mtu != 0 {
             message = message.attr_u32(IFLA_MTU, self.mtu);
+        }
+        if let Some(parent) = self.parent {
+            message = message.attr_u32(IFLA_LINK, parent);
         }
         if let Some(master) = self.master {
             message = message.attr_u32(IFLA_MASTER, master);
@@ -294,13 +339,18 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),
             IFLA_LINK_NETNSID => link.peer_netns = value.try_into().ok().map(i32::from_ne_bytes),
             IFLA_IFALIAS => link.alias = text(value),
+            IFLA_PROP_LIST => link.alt_names = attrs(value).map(|(_, name)| text(name)).collect(),
+            IFLA_PARENT_DEV_NAME => link.parent = text(value),
+            IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
+                link.vrf_table = vrf::table(value);
                 link.kind = find_attr(value, IFLA_INFO_KIND).map(text).unwrap_or_default();
                 link.port =
                     find_attr(value, IFLA_INFO_SLAVE_DATA).map(PortSettings::parse).unwrap_or_default();
-                let bridge = find_attr(value, IFLA_INFO_DATA).filter(|_| link.kind == "bridge");
-                link.vlan_filtering = bridge.and_then(vlan_filtering);
+                let data = find_attr(value, IFLA_INFO_DATA);
+                link.vlan_filtering = data.filter(|_| link.kind == "bridge").and_then(vlan_filtering);
+                link.data = LinkData::parse(&link.kind, data.unwrap_or_default());
             }
             _ => {}
         }

@@ -8,21 +8,30 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
+pub mod again;
 pub mod bridge;
+mod default_route;
 mod error;
+pub mod features;
 pub mod filter;
 pub mod ifb;
 pub mod link;
+pub mod link_data;
 pub mod mac;
 pub mod message;
 pub mod nsid;
 pub mod qdisc;
 pub mod route;
+pub mod rule;
 mod socket;
+pub mod stored_route;
 mod tc;
+pub mod transfer;
+pub mod vrf;
 
 pub use error::Error;
 pub use link::{Link, LinkId};
+pub use link_data::LinkData;
 pub use mac::Mac;
 pub use message::Message;
 pub use socket::{Answer, BatchError, Socket, may_be_done};

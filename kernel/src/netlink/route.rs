@@ -12,22 +12,23 @@ use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
+pub(super) const RTM_NEWROUTE: u16 = 24;
+pub(super) const RTM_DELROUTE: u16 = 25;
+pub(super) const RTM_GETROUTE: u16 = 26;
 
 /// Length of `struct rtmsg`.
-const RTMSG: usize = 12;
+pub(super) const RTMSG: usize = 12;
 /// Length of `struct rtnexthop`.
-const RTNEXTHOP: usize = 8;
+pub(super) const RTNEXTHOP: usize = 8;
 
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
+pub(super) const RTA_DST: u16 = 1;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
-const RTA_PREFSRC: u16 = 7;
+pub(super) const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
+pub(super) const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
@@ -35,8 +36,8 @@ const RTAX_ADVMSS: u16 = 8;
 const RT_TABLE_UNSPEC: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
-const RTN_UNICAST: u8 = 1;
-const RTNH_F_ONLINK: u32 = 4;
+pub(super) const RTN_UNICAST: u8 = 1;
+pub(super) const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = RT_TABLE_MAIN as u32;
@@ -62,21 +63,32 @@ pub struct Route {
     pub table: Option<u32>,
     /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
     pub scope: Option<u32>,
+    /// The program that makes the route, `RTPROT_*` of linux/rtnetlink.h or another number; 0 for `RTPROT_BOOT`.
+    pub protocol: u8,
 }
 
 /// A request that adds a route through the link with index `oif`. Other routes to the same destination stay
 /// if they differ in next hop or metric.
 pub fn add(oif: u32, route: &Route) -> Message {
+    request(RTM_NEWROUTE, F_CREATE, oif, route)
+}
+
+/// A request that removes a route through the link with index `oif`; `ESRCH` if there is none.
+pub fn delete(oif: u32, route: &Route) -> Message {
+    request(RTM_DELROUTE, 0, oif, route)
+}
+
+fn request(kind: u16, flags: u16, oif: u32, route: &Route) -> Message {
     let table = route.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
     let mut header = [0; RTMSG];
     header[0] = IpFamily::of(route.dst.ip()).number();
     header[1] = route.dst.prefix();
     header[4] = u8::try_from(table).unwrap_or(RT_TABLE_UNSPEC);
-    header[5] = RTPROT_BOOT;
+    header[5] = if route.protocol == 0 { RTPROT_BOOT } else { route.protocol };
     header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
     header[7] = RTN_UNICAST;
     header[8..12].copy_from_slice(&(if route.onlink { RTNH_F_ONLINK } else { 0 }).to_ne_bytes());
-    let mut message = Message::new(RTM_NEWROUTE, F_CREATE, &header)
+    let mut message = Message::new(kind, flags, &header)
         .attr(RTA_DST, &octets(route.dst.network()))
         .attr_u32(RTA_OIF, oif)
         .attr_u32(RTA_TABLE, table);
@@ -118,6 +130,9 @@ pub struct Entry {
 /// `RTM_F_FIB_MATCH`, since Linux 4.13: return the matching route of the table, not the route cache entry of
 /// the packet.
 const FIB_MATCH: u32 = 0x2000;
+/// `RTM_F_LOOKUP_TABLE`: return the number of the table that has the route, not always that of the main table. IPv6
+/// always does, and refuses the flag.
+const LOOKUP_TABLE: u32 = 0x1000;
 /// `RTN_LOCAL`
 const RTN_LOCAL: u8 = 2;
 
@@ -139,7 +154,8 @@ pub fn lookup(ip: IpAddr) -> Message {
     let mut header = [0; RTMSG];
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
-    header[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
+    let flags = if ip.is_ipv4() { FIB_MATCH | LOOKUP_TABLE } else { FIB_MATCH };
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
     Message::new(RTM_GETROUTE, 0, &header).attr(RTA_DST, &octets(ip)).one_answer()
 }
 
@@ -194,10 +210,19 @@ fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
     })
 }
 
-fn parse(body: &[u8]) -> Option<Entry> {
+/// The address 0.0.0.0 or ::, which a route without a destination means.
+pub(super) fn unspecified(family: IpFamily) -> IpAddr {
+    match family {
+        IpFamily::V4 => [0; 4].into(),
+        IpFamily::V6 => [0; 16].into(),
+    }
+}
+
+pub(super) fn parse(body: &[u8]) -> Option<Entry> {
     let header = body.get(..RTMSG)?;
-    let unspecified: IpAddr = if header[0] == IpFamily::V4.number() { [0; 4].into() } else { [0; 16].into() };
-    let (mut dst, mut gws, mut table, mut priority) = (unspecified, Vec::new(), u32::from(header[4]), 0);
+    let family = if header[0] == IpFamily::V4.number() { IpFamily::V4 } else { IpFamily::V6 };
+    let (mut dst, mut gws, mut table, mut priority) =
+        (unspecified(family), Vec::new(), u32::from(header[4]), 0);
     for (kind, value) in attrs(&body[RTMSG..]) {
         match kind {
             RTA_DST => dst = from_octets(value)?,
@@ -212,7 +237,7 @@ fn parse(body: &[u8]) -> Option<Entry> {
 }
 
 /// The gateways in a list of `struct rtnexthop`, each followed by its attributes.
-fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
+pub(super) fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
     let mut gws = Vec::new();
     while let Some(hop) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP) {
         gws.extend(

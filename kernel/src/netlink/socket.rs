@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use netlink_sys::SocketAddr;
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
@@ -64,6 +64,11 @@ impl Socket {
     /// A socket for nf_tables and connection tracking.
     pub fn netfilter() -> Result<Self, Error> {
         Socket::open(NETLINK_NETFILTER)
+    }
+
+    /// A socket for the families of generic netlink.
+    pub(super) fn generic() -> Result<Self, Error> {
+        Socket::open(NETLINK_GENERIC)
     }
 
     fn open(protocol: isize) -> Result<Self, Error> {
@@ -247,7 +252,7 @@ impl Socket {
     /// Receives one datagram.
     ///
     /// # Errors
-    /// `ETIMEDOUT` if there is none, or the error of the system call.
+    /// `ETIMEDOUT` without a message, or the error of the system call.
     fn receive(&mut self) -> Result<(), Error> {
         match self.receive_now(MsgFlags::MSG_DONTWAIT) {
             Err(error) if error.errno == Errno::EAGAIN => {}
@@ -284,22 +289,12 @@ pub struct BatchError {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::Instant;
 
-    use nix::sched::{CloneFlags, unshare};
+    use cni_lab::testing::isolated;
 
     use super::super::ifb;
     use super::*;
-
-    /// Runs `work` in a new network namespace. Needs root.
-    fn isolated<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-        let thread = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            work()
-        });
-        thread.join().unwrap()
-    }
 
     /// The kernel drops a batch with two BATCH_BEGIN without any answer.
     #[test]

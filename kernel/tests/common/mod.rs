@@ -2,21 +2,12 @@
 #![allow(dead_code)] // not every test program uses all helpers
 
 use std::process::Command;
-use std::thread;
 
 use ferrule_kernel::netlink::Socket;
-use nix::sched::{CloneFlags, unshare};
 
-/// Runs `work` on a new thread in a new network namespace.
+/// Runs `work` in a new network namespace, with a netfilter socket.
 pub(crate) fn isolated(work: impl FnOnce(&mut Socket) + Send) {
-    let outcome = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("create a network namespace (these tests need root)");
-            work(&mut Socket::netfilter().unwrap());
-        });
-        thread.join()
-    });
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    cni_lab::testing::isolated(|| work(&mut Socket::netfilter().unwrap()));
 }
 
 /// The output of `nft list ruleset`.

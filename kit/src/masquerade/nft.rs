@@ -81,10 +81,10 @@ pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result
 
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
     let network_prefix = plan::network_prefix(network);
-    let valid: Vec<String> =
-        valid.iter().map(|attachment| plan::prefix(&Attachment::valid(network, attachment))).collect();
+    let valid = Attachment::keys(network, valid, plan::prefix);
     delete_where(socket, |comment| {
-        comment.starts_with(&network_prefix) && !valid.iter().any(|prefix| comment.starts_with(prefix))
+        comment.starts_with(&network_prefix)
+            && !comment.get(..plan::PREFIX_LENGTH).is_some_and(|prefix| valid.contains(prefix))
     })
 }
 

@@ -1,9 +1,9 @@
 //! Names, comments and rules of the reference's backends. Nothing here touches the kernel.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::ValidAttachment;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address, family_of};
 use ferrule_kernel::nftables::{
@@ -47,6 +47,9 @@ pub fn multicast(family: IpFamily) -> IpNetwork {
         IpFamily::V6 => MULTICAST_V6.into(),
     }
 }
+
+/// The length of [`prefix`] in bytes.
+pub const PREFIX_LENGTH: usize = 33;
 
 /// The prefix that all comments of the attachment's rules share: hashes of network, and of ifname and
 /// container ID.
@@ -105,10 +108,9 @@ pub fn chain_owner_in<'c>(comment: &'c str, chain: &str) -> Option<(&'c str, &'c
 
 /// The chain to delete: `target`, if `comment` and `target` both name the same container of this network, and
 /// that container has no valid attachment. Requiring both protects chains of other programs.
-pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
+pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &BTreeSet<String>) -> Option<String> {
     let container = container_in(comment, network)?;
-    let is_dead = target == chain_of(network, container)
-        && !valid.iter().any(|attachment| attachment.container_id == container);
+    let is_dead = target == chain_of(network, container) && !valid.contains(container);
     is_dead.then(|| target.to_owned())
 }
 
@@ -170,7 +172,7 @@ mod tests {
         let comment = comment(&key);
         assert_eq!(comment.len(), 128);
         assert!(comment.contains(", net: ab, if: e, id: xxx"));
-        assert!(comment.starts_with(&prefix(&key)));
+        assert_eq!(comment[..PREFIX_LENGTH], prefix(&key));
     }
 
     #[test]
@@ -184,11 +186,11 @@ mod tests {
     fn chain_is_dead_without_a_valid_attachment() {
         let comment = "name: \"net\" id: \"one\"";
         let chain = chain_of("net", "one");
-        let valid = |id: &str| ValidAttachment { container_id: id.to_owned(), ifname: "eth1".to_owned() };
-        assert_eq!(dead_chain(comment, &chain, "net", &[valid("two")]), Some(chain.clone()));
-        assert_eq!(dead_chain(comment, &chain, "net", &[valid("one")]), None);
-        assert_eq!(dead_chain(comment, &chain, "other", &[]), None);
-        assert_eq!(dead_chain(comment, "KUBE-POSTROUTING", "net", &[]), None);
+        let valid = |id: &str| BTreeSet::from([id.to_owned()]);
+        assert_eq!(dead_chain(comment, &chain, "net", &valid("two")), Some(chain.clone()));
+        assert_eq!(dead_chain(comment, &chain, "net", &valid("one")), None);
+        assert_eq!(dead_chain(comment, &chain, "other", &BTreeSet::new()), None);
+        assert_eq!(dead_chain(comment, "KUBE-POSTROUTING", "net", &BTreeSet::new()), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cni_runner::{Attachment, Exec, Output};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 use super::{ErrorObject, Expect as _, PluginDir, succeed, succeed_silently};
@@ -124,6 +125,15 @@ impl TestContext {
 /// Panics without root. For tests that need root for something else than a [`Node`], which checks it itself.
 pub fn require_root() {
     assert!(namespaces::is_root(), "{}", namespaces::NEEDS_ROOT);
+}
+
+/// Runs a closure in a new thread in a new network namespace. Processes that it starts are in the namespace too.
+pub fn isolated<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    require_root();
+    namespaces::in_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    })
 }
 
 /// Panics if the place differs from the snapshot.

@@ -1,10 +1,11 @@
 //! Measurements that load on the machine can spoil.
 
 use std::fmt::Debug;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::repeated;
+use crate::{Place, TIMEOUT, repeated};
 
 /// The pause before a repetition: other work on the machine seldom takes only a moment.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -23,6 +24,23 @@ pub fn measure<T: Debug>(
         thread::sleep(PAUSE);
     };
     until_good(most, is_good, measure, pause)
+}
+
+/// The time of one TCP connection: the lowest of three medians of 101 connections.
+pub fn connect_time(from: &impl Place, to: SocketAddr) -> Duration {
+    let connect = || {
+        let began = Instant::now();
+        let stream = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
+        let time = began.elapsed();
+        drop(stream);
+        time
+    };
+    let median = || {
+        let mut times: Vec<Duration> = (0..101).map(|_| connect()).collect();
+        times.sort();
+        times[50]
+    };
+    from.run(|| (0..3).map(|_| median()).min().unwrap()).unwrap()
 }
 
 fn until_good<T>(

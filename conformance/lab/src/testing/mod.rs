@@ -3,19 +3,24 @@
 //!
 //! - [`PluginDir`] is a folder for `CNI_PATH`; for each plugin it says whose program is there.
 //! - [`TestContext`] is a node with one plugin under test, and makes raw calls of it.
+//! - [`World`] is such a node with bridged pods ([`Added`]) and outside clients.
+//! - [`isolated`] runs code in a network namespace without a node.
 //! - [`succeed`], [`succeed_silently`] and [`fail`] make one call; [`Expect`] judges its output.
 //! - [`serve`] starts servers, [`ask`] and [`silent`] are their clients; [`iptables`] has its two variants, [`Firewalld`] a
-//!   firewalld with a bus of its own.
+//!   firewalld with a bus of its own. [`dnsmasq`] is a DHCP server.
 //! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
+//! - [`link_plugin`] has the tests that all plugins of one link share.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
 mod command;
 mod config;
 mod context;
+mod dnsmasq;
 mod firewalld;
 pub mod iptables;
 mod layout;
+pub mod link_plugin;
 mod links;
 mod measure;
 mod plugin_dir;
@@ -23,17 +28,20 @@ mod random;
 mod servers;
 mod stub_ipam;
 mod trace;
+mod world;
 
 pub use calls::{ErrorObject, Expect, at_once, fail, ips_of, succeed, succeed_silently};
 pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
 pub use config::{host_local, network_config, overlay, with_prev};
-pub use context::{TestContext, assert_unchanged, require_root};
+pub use context::{TestContext, assert_unchanged, isolated, require_root};
+pub use dnsmasq::{DNSMASQ_LEASES, dnsmasq};
 pub use firewalld::Firewalld;
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
-pub use measure::measure;
+pub use measure::{connect_time, measure};
 pub use plugin_dir::{Origin, PluginDir};
 pub use random::Random;
 pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};
 pub use stub_ipam::StubIpam;
 pub use trace::Trace;
+pub use world::{Added, OUTSIDE, World, bridged};

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A directory for CNI_PATH that contains the plugin `stub`.
+/// A directory for CNI_PATH that contains the plugin `stub`, also as `dhcp`.
 #[derive(Debug)]
 pub struct StubIpam {
     dir: TempDir,
@@ -21,7 +21,9 @@ impl StubIpam {
         // A symlink, not a copy: exec fails with ETXTBSY while another thread's fork still holds the copy
         // open for writing.
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testing/stub-ipam");
-        symlink(script, dir.path().join("stub")).unwrap();
+        for name in ["stub", "dhcp"] {
+            symlink(&script, dir.path().join(name)).unwrap();
+        }
         StubIpam { dir }
     }
 

@@ -129,7 +129,8 @@ pub(super) fn delete(socket: &mut Socket, chain: &str) -> Result<(), CniError> {
 /// Deletes the chains of those containers on the network that have no valid attachment.
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let dead = |comment: &str, target: &str| plan::dead_chain(comment, target, network, valid);
+    let valid = Attachment::containers(valid);
+    let dead = |comment: &str, target: &str| plan::dead_chain(comment, target, network, &valid);
     failures.keep(
         kernel::delete_dead(socket, POSTROUTING, dead)
             .context(|| "remove dead masquerade rules of iptables-nft"),

@@ -65,8 +65,9 @@ pub fn is_marked(file: &File) -> bool {
 /// unknown.
 fn start_of_boot() -> Option<SystemTime> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let from_uptime = SystemTime::now().checked_sub(Duration::try_from_secs_f64(seconds).ok()?)?;
+    // 350735.47: the fraction does not matter, see MARGIN.
+    let seconds = uptime.split('.').next()?.parse().ok()?;
+    let from_uptime = SystemTime::now().checked_sub(Duration::from_secs(seconds))?;
     let from_devtmpfs = fs::metadata("/dev/null").and_then(|meta| meta.modified()).ok()?;
     Some(from_uptime.min(from_devtmpfs))
 }

@@ -22,16 +22,27 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
     (container.dad, container.keep_down) = (conf.dad, conf.container_down);
     veth::check_name(&mut container, &Attachment::from(call))?;
+    if ipam::needs_link(call.config) {
+        return attach(call, &conf, &mut container, |connect| {
+            ipam::add(ipam.as_ref(), call, |assigned| connect(plan::new(&conf, assigned)?))
+        });
+    }
     ipam::add(ipam.as_ref(), call, |assigned| {
-        attach(call, &conf, &mut container, plan::new(&conf, assigned)?)
+        let plan = plan::new(&conf, assigned)?;
+        attach(call, &conf, &mut container, |connect| connect(plan))
     })
 }
 
+/// Gives a container with a link its addresses, or fails.
+type Connect<'a> = &'a mut dyn FnMut(Plan) -> Result<AddResult, CniError>;
+
+/// Makes the link, and then connects the container. `with_plan` has the plan, or gets it from an IPAM plugin that needs the
+/// link.
 fn attach(
     call: &AddRequest<'_>,
     conf: &Conf,
     container: &mut Container<'_>,
-    plan: Plan,
+    with_plan: impl FnOnce(Connect<'_>) -> Result<AddResult, CniError>,
 ) -> Result<AddResult, CniError> {
     let mut host = socket::route()?;
     let bridge = device::ensure(&mut host, conf)?;
@@ -40,7 +51,7 @@ fn attach(
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
     undo.run(&mut host, port::setup(conf, &bridge, &port))?;
-    let connected = connect(call, conf, container, plan, &mut host, &bridge, &port);
+    let connected = with_plan(&mut |plan| connect(call, conf, container, plan, &mut host, &bridge, &port));
     connected.inspect_err(|_| undo.undo(&mut host))
 }
 

@@ -115,7 +115,7 @@ fn del_succeeds_after_a_killed_del() {
     assert_only_shared_changed(&ctx, &before, "killed DELs");
 }
 
-/// `iptables-restore` runs on after the plugin is killed. DEL, or GC without DEL, removes what it has added.
+/// `iptables-restore` runs on after the plugin is killed. DEL, or GC without DEL, removes its rules.
 #[test]
 fn rules_of_iptables_are_removed_after_a_killed_add() {
     let conf = overlay(&conf(), &json!({"ipMasqBackend": "iptables"}));

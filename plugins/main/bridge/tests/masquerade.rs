@@ -10,13 +10,14 @@ use std::thread;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, ValidAttachment};
+use cni_lab::testing::isolated;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Rule, rules};
 use ferrule_kit::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
 use ferrule_kit::masquerade::{self, Backend, check, delete, gc};
 use ipnetwork::IpNetwork;
 
-use node::{Namespace, isolated, run, succeeds};
+use node::{Namespace, run, succeeds};
 
 const ONE: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "one" };
 const TWO: Attachment<'_> = Attachment { network: "unit-test", ifname: "eth0", container_id: "two" };

@@ -2,6 +2,7 @@
 
 use cni_common::spec::{AddResult, CniError, IpConfig, Route};
 use ferrule_kernel::netlink::route;
+use ferrule_kernel::sorted;
 use ferrule_kit::config::LinkConf;
 use ferrule_kit::plan::Plan;
 use ferrule_kit::route::of_result;
@@ -24,10 +25,7 @@ pub fn new(conf: &LinkConf, assigned: Option<AddResult>) -> Result<Plan, CniErro
 
 /// The gateways as addresses of the host's end, without duplicates.
 pub fn gateways(ips: &[IpConfig]) -> Vec<IpNetwork> {
-    let mut gateways: Vec<IpNetwork> = ips.iter().filter_map(|ip| ip.gateway).map(IpNetwork::from).collect();
-    gateways.sort_unstable();
-    gateways.dedup();
-    gateways
+    sorted(ips.iter().filter_map(|ip| ip.gateway).map(IpNetwork::from))
 }
 
 /// The node's routes to the container.

@@ -1,11 +1,12 @@
 //! GC: removes the IFBs of attachments that are not valid. If DEL was lost, only they remain: all other
 //! objects belong to a link that the kernel deletes with the namespace.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
 use cni_common::plugin::{Attachment, GcRequest};
-use cni_common::spec::{CniError, Context};
+use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::netlink::link::{Link, LinkId};
 use ferrule_kernel::netlink::{Socket, ifb};
 use ferrule_kit::socket;
@@ -22,13 +23,12 @@ const UNUSED_TIME: Duration = Duration::from_millis(100);
 /// Removes the network's IFBs that have no valid attachment.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
-    let owners: Vec<Attachment<'_>> =
-        call.valid.iter().map(|valid| Attachment::valid(network, valid)).collect();
+    let valid = Valid::new(network, call.valid);
     let mut socket = socket::route()?;
     let links = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
-        ours.filter(|link| !must_stay(link, network, &owners)).partition(|link| !link.alias.is_empty());
+        ours.filter(|link| !valid.protects(link)).partition(|link| !link.alias.is_empty());
     to_remove.extend(unused(&mut socket, without_alias)?);
     run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
 }
@@ -56,11 +56,27 @@ pub fn remove_if(
     run_all(socket, unused.iter().map(remove_ifb).collect()).map(|()| true)
 }
 
-/// Whether an IFB belongs to a valid attachment, to another network or to another program.
-fn must_stay(link: &Link, network: &str, owners: &[Attachment<'_>]) -> bool {
-    match Alias::parse(&link.alias) {
-        Some(alias) => !alias.is_on(network) || owners.iter().any(|owner| alias.is_of(owner)),
-        None => !link.alias.is_empty() || owners.iter().any(|owner| owner::shared_name(owner) == link.name),
+/// The IFBs of the valid attachments.
+struct Valid<'a> {
+    network: &'a str,
+    /// The keys of aliases.
+    keys: BTreeSet<String>,
+    /// The reference's names.
+    names: BTreeSet<String>,
+}
+
+impl<'a> Valid<'a> {
+    fn new(network: &'a str, valid: &[ValidAttachment]) -> Self {
+        let keys = Attachment::keys(network, valid, owner::key);
+        Valid { network, keys, names: Attachment::keys(network, valid, owner::shared_name) }
+    }
+
+    /// Whether an IFB belongs to a valid attachment, to another network or to another program.
+    fn protects(&self, link: &Link) -> bool {
+        match Alias::parse(&link.alias) {
+            Some(alias) => !alias.is_on(self.network) || self.keys.contains(&alias.key()),
+            None => !link.alias.is_empty() || self.names.contains(&link.name),
+        }
     }
 }
 
@@ -104,16 +120,15 @@ mod tests {
         let with_alias = |owner: Attachment<'_>| {
             link(owner::shared_name(&owner), owner::alias(&owner, 3, QdiscOrigin::Made).to_string())
         };
-        let valid = [owner("pods", "one")];
-        assert!(must_stay(&with_alias(owner("pods", "one")), "pods", &valid));
-        assert!(!must_stay(&with_alias(owner("pods", "two")), "pods", &valid));
-        assert!(must_stay(&with_alias(owner("other", "two")), "pods", &valid));
-        assert!(must_stay(&link(owner::shared_name(&valid[0]), String::new()), "pods", &valid));
-        assert!(!must_stay(&link(owner::shared_name(&owner("pods", "two")), String::new()), "pods", &valid));
-        assert!(must_stay(
-            &link("bwp000000000000".to_owned(), "another program's".to_owned()),
-            "pods",
-            &valid
-        ));
+        let one = owner("pods", "one");
+        let valid = [ValidAttachment { container_id: "one".to_owned(), ifname: "eth0".to_owned() }];
+        let protects = |link| Valid::new("pods", &valid).protects(&link);
+        assert!(protects(with_alias(one)));
+        assert!(!protects(with_alias(owner("pods", "two"))));
+        assert!(!protects(with_alias(Attachment { ifname: "eth1", ..one })));
+        assert!(protects(with_alias(owner("other", "two"))));
+        assert!(protects(link(owner::shared_name(&one), String::new())));
+        assert!(!protects(link(owner::shared_name(&owner("pods", "two")), String::new())));
+        assert!(protects(link("bwp000000000000".to_owned(), "another program's".to_owned())));
     }
 }

@@ -32,13 +32,7 @@ impl Plugin for Bandwidth {
 
     // Versions before 0.3.0 have neither chains nor interfaces in results.
     fn spec_versions(&self) -> &'static [SpecVersion] {
-        &[
-            SpecVersion::V0_3_0,
-            SpecVersion::V0_3_1,
-            SpecVersion::V0_4_0,
-            SpecVersion::V1_0_0,
-            SpecVersion::V1_1_0,
-        ]
+        SpecVersion::CHAINED
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {

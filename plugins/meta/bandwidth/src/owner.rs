@@ -41,6 +41,11 @@ pub fn alias(owner: &Attachment<'_>, veth: u32, origin: QdiscOrigin) -> Alias {
     }
 }
 
+/// What tells the attachments of a network apart in an alias.
+pub fn key(owner: &Attachment<'_>) -> String {
+    format!("{} {}", text(owner.container_id), owner.ifname)
+}
+
 /// Compares the alias of `link` with the attachment.
 pub fn claim(owner: &Attachment<'_>, link: &Link) -> Claim {
     match Alias::parse(&link.alias) {
@@ -112,9 +117,12 @@ impl Alias {
 
     /// Whether the alias names this attachment.
     pub fn is_of(&self, owner: &Attachment<'_>) -> bool {
-        self.is_on(owner.network)
-            && self.container_id == text(owner.container_id)
-            && self.ifname == owner.ifname
+        self.is_on(owner.network) && self.key() == key(owner)
+    }
+
+    /// The [`key`] of its attachment.
+    pub fn key(&self) -> String {
+        format!("{} {}", self.container_id, self.ifname)
     }
 
     /// Whether the alias names an attachment to this network.

@@ -18,8 +18,8 @@ pub enum Chosen {
     Firewalld(Firewalld),
 }
 
-/// The configured backend. The automatic choice is firewalld if it runs, else iptables if that can open every chain `FORWARD`
-/// of the node, else nftables.
+/// The configured backend. The automatic choice is firewalld if it runs, else iptables if the administrator has named its chain or if
+/// iptables can open every chain `FORWARD` of the node, else nftables.
 ///
 /// # Errors
 /// The configured backend is firewalld, and there is no system bus.
@@ -28,9 +28,9 @@ pub fn choose(conf: &Conf, node: &Node, plan: &Plan) -> Result<Chosen, CniError>
         Backend::Nftables => Chosen::Nftables,
         Backend::Iptables => Chosen::Iptables,
         Backend::Firewalld => Chosen::Firewalld(Firewalld::connect()?),
-        Backend::Automatic => match Firewalld::find() {
+        automatic => match Firewalld::find() {
             Some(firewalld) => Chosen::Firewalld(firewalld),
-            None if iptables::can_open(node, plan) => Chosen::Iptables,
+            None if automatic == Backend::Reference || iptables::can_open(node, plan) => Chosen::Iptables,
             None => Chosen::Nftables,
         },
     };

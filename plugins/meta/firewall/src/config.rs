@@ -18,6 +18,8 @@ pub enum Backend {
     /// The node decides. Every other word has this meaning, as in the reference.
     #[default]
     Automatic,
+    /// The same without nftables, as the reference decides: the administrator has named a chain of iptables.
+    Reference,
     /// Our own table.
     Nftables,
     /// The reference's chains.
@@ -38,6 +40,13 @@ pub enum Policy {
     Isolated,
     /// Only those of the same bridge. Everybody else reaches host ports, and gets replies.
     Strict,
+}
+
+impl Backend {
+    /// Whether firewalld opens the addresses if it runs.
+    pub const fn may_be_firewalld(self) -> bool {
+        matches!(self, Backend::Automatic | Backend::Reference | Backend::Firewalld)
+    }
 }
 
 impl Policy {
@@ -118,8 +127,7 @@ impl WireConf {
             "nftables" => Backend::Nftables,
             "iptables" => Backend::Iptables,
             "firewalld" => Backend::Firewalld,
-            // An administrator who names the chain fills it by iptables.
-            _ if !self.iptables_admin_chain_name.is_empty() => Backend::Iptables,
+            _ if !self.iptables_admin_chain_name.is_empty() => Backend::Reference,
             _ => Backend::Automatic,
         };
         let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
@@ -182,7 +190,9 @@ mod tests {
             (r#","backend":"iptables""#, Backend::Iptables),
             (r#","BACKEND":"nftables""#, Backend::Nftables),
             (r#","backend":"firewalld""#, Backend::Firewalld),
-            (r#","iptablesAdminChainName":"NOMAD-ADMIN""#, Backend::Iptables),
+            (r#","iptablesAdminChainName":"NOMAD-ADMIN""#, Backend::Reference),
+            (r#","iptablesAdminChainName":"NOMAD-ADMIN","backend":"ip6tables""#, Backend::Reference),
+            (r#","iptablesAdminChainName":"A","backend":"iptables""#, Backend::Iptables),
             (r#","iptablesAdminChainName":"A","backend":"firewalld""#, Backend::Firewalld),
         ] {
             assert_eq!(read(keys).unwrap().backend, backend, "{keys}");

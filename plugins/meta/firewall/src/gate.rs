@@ -127,25 +127,32 @@ fn is_in(listing: &Listing, bit: u8) -> bool {
     listing.rules_of(CHAIN).eq([&accept]) && listing.jumps_to(CHAIN).eq([&jump])
 }
 
-/// Checks the gate in iptables-nft: its rule, the jump, and that no rule before the jump drops everything.
+/// Checks the gate in iptables-nft: its rule, the jump, and that no rule before the jump drops everything. Another program may have
+/// made `FORWARD` since the ADD; it needs no gate until it drops everything.
 ///
 /// # Errors
 /// Code 999 with the missing rule.
 pub fn check(socket: &mut Socket, family: IpFamily, bit: u8) -> Result<(), CniError> {
     let step = || format!("list the rules of {family} iptables");
-    let found = rules(socket, filter_table(family), CHAIN).context(step)?;
+    let table = filter_table(family);
+    let forward = rules(socket, table, FORWARD).context(step)?;
+    let bases = chains(socket, &[(table, CHAIN), (table, FORWARD)]).context(step)?;
+    let drops = bases.iter().flatten().any(|chain| chain.base.is_some_and(|base| base.drops));
+    if bases.first() == Some(&None) && !drops && !forward.iter().any(Rule::drops_everything) {
+        return Ok(());
+    }
+    let found = rules(socket, table, CHAIN).context(step)?;
     let wanted = accept(bit);
     let is_right = matches!(&found[..], [rule] if rule.decode().is_some_and(|rule| wanted.contains(&rule)));
     // Rules that a program of iptables has added also have a counter, and newer ones compare the mark without an extension.
     let is_right = is_right
         || matches!(&found[..], [rule] if rule.accepts() && (rule.has("meta") || rule.has_match("mark")));
     ensure(is_right, || format!("chain {CHAIN} of {family} iptables is missing or altered"))?;
-    let rules = rules(socket, filter_table(family), FORWARD).context(step)?;
-    let position = rules.iter().position(|rule| rule.jump_target().as_deref() == Some(CHAIN));
+    let position = forward.iter().position(|rule| rule.jump_target().as_deref() == Some(CHAIN));
     ensure(position.is_some(), || {
         format!("expected FORWARD rule [-j {CHAIN}] not found in {family} iptables")
     })?;
-    let drops_all = rules.iter().take(position.unwrap_or_default()).any(Rule::drops_everything);
+    let drops_all = forward.iter().take(position.unwrap_or_default()).any(Rule::drops_everything);
     ensure(!drops_all, || {
         format!("a rule before [-j {CHAIN}] in FORWARD of {family} iptables drops all packets")
     })

@@ -31,13 +31,7 @@ impl Plugin for Firewall {
 
     // Versions before 0.3.0 have no chains. The reference starts at 0.4.0, but lists of version 0.3.1 name the plugin.
     fn spec_versions(&self) -> &'static [SpecVersion] {
-        &[
-            SpecVersion::V0_3_0,
-            SpecVersion::V0_3_1,
-            SpecVersion::V0_4_0,
-            SpecVersion::V1_0_0,
-            SpecVersion::V1_1_0,
-        ]
+        SpecVersion::CHAINED
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {

@@ -84,7 +84,7 @@ fn open(
                 recorded?;
             } else {
                 eprintln!(
-                    "this kernel has no nf_tables: nobody knows the owner of the rules, and host ports stay closed"
+                    "this kernel has no nf_tables: the owner of the rules is not recorded, and host ports stay closed"
                 );
             }
             iptables::add(conf, plan)
@@ -174,14 +174,15 @@ fn opened_by(
     let is_iptables = owned.iter().any(Owned::is_by_iptables);
     let zone = owned.iter().find_map(Owned::zone);
     let by = match (zone, conf.backend) {
-        (Some(zone), Backend::Firewalld | Backend::Automatic) => By::Firewalld(zone),
-        (Some(zone), _) if !is_iptables => By::Firewalld(zone),
+        (Some(zone), backend) if backend.may_be_firewalld() || !is_iptables => By::Firewalld(zone),
         _ if is_iptables => By::Iptables,
         _ if owned.iter().any(|owned| owned.is_pod_of(&plan.label)) => By::Nftables,
         _ if iptables::has(socket, node, &plan.addresses)? => By::Iptables,
         (_, Backend::Firewalld) => By::Firewalld(conf.zone.clone()),
-        (_, Backend::Automatic) if Firewalld::find().is_some() => By::Firewalld(conf.zone.clone()),
-        (_, Backend::Iptables) => By::Iptables,
+        (_, backend) if backend.may_be_firewalld() && Firewalld::find().is_some() => {
+            By::Firewalld(conf.zone.clone())
+        }
+        (_, Backend::Iptables | Backend::Reference) => By::Iptables,
         _ => By::Nftables,
     };
     Ok(by)
@@ -228,9 +229,10 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
 /// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
 /// success.
 pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
-    let may_be_theirs = matches!(conf.backend, Backend::Firewalld | Backend::Automatic);
     let zone_of = |owned: &Owned| {
-        let unknown = || (may_be_theirs && owned.labels().next().is_none()).then(|| conf.zone.clone());
+        let unknown = || {
+            (conf.backend.may_be_firewalld() && owned.labels().next().is_none()).then(|| conf.zone.clone())
+        };
         owned.zone().or_else(unknown)
     };
     let sources: Vec<_> = owned.iter().filter_map(|owned| Some((zone_of(owned)?, owned.address))).collect();
@@ -251,11 +253,10 @@ pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::of_removal(call.config);
     let network = call.config.name();
-    let valid: Vec<String> =
-        call.valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
+    let valid = Attachment::keys(network, call.valid, owner::label);
     let mut socket = netfilter()?;
     let mut failures = Failures::default();
-    let is_dead = |label: &str| owner::is_on(label, network) && !valid.iter().any(|valid| valid == label);
+    let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
     let dead = failures.keep(nft::list(&mut socket, is_dead)).unwrap_or_default();
     let (pods, others): (Vec<Owned>, Vec<Owned>) = dead.into_iter().partition(Owned::is_pod);
     failures.keep(nft::delete(&mut socket, &pods, None));
@@ -272,7 +273,8 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
     match conf.backend {
-        Backend::Iptables => {
+        Backend::Reference if Firewalld::find().is_some() => Ok(()),
+        Backend::Iptables | Backend::Reference => {
             iptables::available(IpFamily::V4).map_err(|error| unavailable(error.to_string()))
         }
         Backend::Firewalld => {

@@ -3,33 +3,15 @@
 
 mod common;
 
-use std::fmt::Write as _;
-
-use cni_lab::testing::Trace;
+use cni_lab::testing::{Added, Trace};
 use cni_lab::{Place as _, Snapshot};
 use cni_runner::Attachment;
-use common::{Added, World, pods};
+use common::{World, fill, pods};
 use serde_json::json;
 
 fn trace(world: &World, verb: &str, added: &Added<'_>) -> Trace {
     let exec = world.exec(verb, &added.attachment, &added.config()).env("PATH", "/usr/sbin");
     Trace::of(&world.node, &exec, "execve,execveat,recvfrom,sendto")
-}
-
-/// Adds 5,000 other containers to the sets.
-fn fill(world: &World) {
-    let mut elements = String::new();
-    for number in 0..5000 {
-        let _ = write!(
-            elements,
-            "10.200.{}.{} comment \"pods/eth0/pod{number}\",",
-            number / 250,
-            number % 250 + 1
-        );
-    }
-    let script = format!("add element inet cni_firewall pods4 {{ {elements} }}\n");
-    world.node.write_file("/run/fill.nft", &script).unwrap();
-    world.node.tool("nft", &["-f", "/run/fill.nft"]).unwrap();
 }
 
 /// No process, and as many messages with 5,000 containers as with one.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cni_lab::Place as _;
 use cni_lab::testing::{Firewalld, Origin, overlay, serve};
-use common::{World, expect, host_port, more, network_of, pods, take_turns};
+use common::{World, expect, expect_pod, host_port, more, network_of, pods, take_turns};
 use serde_json::json;
 
 const SOURCES: &str = "--zone=trusted --list-sources";
@@ -20,8 +20,7 @@ fn connections_behind_firewalld() {
     let firewalld = Firewalld::start(&world.node);
     for backend in ["", "firewalld"] {
         let keys = json!({"backend": backend});
-        let server =
-            world.add_with(&world.ctx, &format!("server{backend}"), &pods(keys.clone()), host_port());
+        let server = world.add_by(&world, &format!("server{backend}"), &pods(keys.clone()), &host_port());
         let neighbour = world.add(&format!("neighbour{backend}"), &pods(keys.clone()));
         let stranger = world.add(&format!("stranger{backend}"), &more(keys));
         for added in [&server, &neighbour, &stranger] {
@@ -31,8 +30,8 @@ fn connections_behind_firewalld() {
         let sources = firewalld.cmd(SOURCES);
         assert!(sources.contains(&format!("{}/32", server.address(false))), "{sources}");
         assert!(sources.contains(&format!("{}/128", server.address(true))), "{sources}");
-        stranger.expect(&server, true, "another network");
-        neighbour.expect(&server, true, "the same network");
+        expect_pod(&stranger, &server, true, "another network");
+        expect_pod(&neighbour, &server, true, "the same network");
         for (v6, outside) in [false, true].into_iter().zip(&world.outside) {
             if backend.is_empty() {
                 serve(outside, "outside", 80);

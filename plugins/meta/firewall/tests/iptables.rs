@@ -88,7 +88,7 @@ fn check_names_the_missing_rule() {
         let ctx = world.with_programs(programs.path());
         let keys = json!({"backend": "iptables", "ingressPolicy": "same-bridge"});
         let network = network_of("pods", "cni0", 0, "1.0.0", keys);
-        let added = world.add_with(&ctx, "one", &network, json!([]));
+        let added = world.add_by(&ctx, "one", &network, &json!([]));
         let whole = world.node.tool(&format!("iptables-{name}-save"), &["-t", "filter"]).unwrap();
         for (change, words) in [
             (
@@ -151,11 +151,11 @@ fn sixteen_calls_at_once() {
         let programs = variant(name);
         let ctx = world.with_programs(programs.path());
         let keys = json!({"backend": "iptables", "ingressPolicy": "same-bridge"});
-        let base = world.add_with(
+        let base = world.add_by(
             &world.ctx,
             "base",
             &network_of("pods", "cni0", 0, "1.0.0", json!({"backend": "nftables"})),
-            json!([]),
+            &json!([]),
         );
         let calls = |verb: &str| -> Vec<_> {
             let of = |number: u8| {

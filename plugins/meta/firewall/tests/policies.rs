@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use cni_lab::Place as _;
 use cni_lab::testing::{Firewalld, overlay};
 use cni_runner::Attachment;
-use common::{World, expect, host_port, network_of, saved};
+use common::{World, expect, expect_pod, host_port, network_of, saved};
 use serde_json::json;
 
 /// Pods of three bridges: near with "same-bridge", far with the policy under test, and free without a policy.
@@ -24,21 +24,21 @@ fn separate(backend: &str, policy: &str, bridge_nf: bool) {
     let far = network("far", 2, policy);
     let free = world.add("free1", &network("free", 3, "open"));
     let [near1, near2] = ["near1", "near2"].map(|name| world.add(name, &near));
-    let far1 = world.add_with(&world.ctx, "far1", &far, host_port());
+    let far1 = world.add_by(&world, "far1", &far, &host_port());
     let far2 = world.add("far2", &far);
     let all = [&free, &near1, &near2, &far1, &far2];
     for added in all {
         added.serve(80);
         assert_eq!(added.check(), Ok(()), "{what}");
     }
-    near1.expect(&near2, true, &what);
-    near1.expect(&far1, false, &what);
-    far1.expect(&near1, false, &what);
-    far1.expect(&far2, policy != "isolated", &what);
-    far1.expect(&free, true, &what);
+    expect_pod(&near1, &near2, true, &what);
+    expect_pod(&near1, &far1, false, &what);
+    expect_pod(&far1, &near1, false, &what);
+    expect_pod(&far1, &far2, policy != "isolated", &what);
+    expect_pod(&far1, &free, true, &what);
     // Only "strict" keeps others out than guarded bridges.
-    free.expect(&near1, true, &what);
-    free.expect(&far1, policy != "strict", &what);
+    expect_pod(&free, &near1, true, &what);
+    expect_pod(&free, &far1, policy != "strict", &what);
     for outside in &world.outside {
         let node = outside.node_address();
         expect(outside, SocketAddr::new(node, 8080), true, &format!("{what}: host port"));

@@ -6,7 +6,7 @@ mod common;
 use cni_lab::Place as _;
 use cni_lab::testing::{at_once, overlay};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, expect, more, network_of, pods, saved};
+use common::{World, expect, expect_pod, more, network_of, pods, saved};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -60,6 +60,23 @@ fn check_names_the_missing_object_and_the_next_add_repairs_it() {
         error.contains("a rule before [-j FERRULE-FORWARD] in FORWARD of IPv4 iptables drops all packets"),
         "{error}"
     );
+}
+
+/// An administrator's first `iptables` rule makes the chain `FORWARD`, which drops nothing at first.
+#[test]
+fn a_chain_forward_that_is_newer_than_the_container_needs_a_gate_once_it_drops() {
+    let world = World::new();
+    let added = world.add("one", &pods(json!({"backend": "nftables"})));
+    for (change, is_open) in [
+        ("iptables-nft -P FORWARD ACCEPT; iptables-nft -A FORWARD -s 10.9.9.9 -j DROP", true),
+        ("iptables-nft -P FORWARD DROP", false),
+        ("iptables-nft -P FORWARD ACCEPT; iptables-nft -A FORWARD -j DROP", false),
+    ] {
+        world.node.sh(change).unwrap();
+        assert_eq!(added.check().is_ok(), is_open, "{change}");
+    }
+    world.ctx.add(&added.attachment, &added.config());
+    assert_eq!(added.check(), Ok(()));
 }
 
 /// The gate as the tools read it: `iptables` lists, saves and restores the table.
@@ -178,7 +195,7 @@ fn the_mark_bit_can_be_changed() {
     let two = world.add("two", &more(json!({"backend": "nftables", "markBit": 25})));
     assert!(world.table().contains("0x02000000") && saved(&world, "nft").contains("0x2000000/0x2000000"));
     two.serve(80);
-    one.expect(&two, true, "another bit");
+    expect_pod(&one, &two, true, "another bit");
     assert_eq!(two.check(), Ok(()));
 }
 
@@ -245,7 +262,7 @@ fn a_chain_may_name_the_plugin_twice() {
         let one = world.add(&format!("one{second}"), &network);
         one.serve(80);
         let two = world.add(&format!("two{second}"), &network);
-        two.expect(&one, true, second);
+        expect_pod(&two, &one, true, second);
         assert_eq!((one.check(), two.check()), (Ok(()), Ok(())), "{second}");
         one.del();
         two.del();

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use cni_lab::Place as _;
 use cni_lab::testing::iptables::variant;
 use cni_lab::testing::serve;
-use common::{World, expect, host_port, more, pods, saved};
+use common::{World, expect, expect_pod, host_port, more, pods, saved};
 use serde_json::json;
 
 /// What drops forwarded packets on a node.
@@ -37,7 +37,7 @@ fn connect(backend: &str, dropper: &str, tools: &str, bridge_nf: bool) {
     let programs = variant(tools);
     let mut ctx = world.ctx.clone();
     ctx.env.push(("PATH".to_owned(), format!("{}:/usr/sbin", programs.path().display())));
-    let add = |name, network, ports| world.add_with(&ctx, name, &network, ports);
+    let add = |name, network, ports| world.add_by(&ctx, name, &network, &ports);
     let keys = json!({"backend": backend});
     let server = add("server", pods(keys.clone()), host_port());
     let neighbour = add("neighbour", pods(keys.clone()), json!([]));
@@ -51,7 +51,7 @@ fn connect(backend: &str, dropper: &str, tools: &str, bridge_nf: bool) {
     for (from, to) in
         [(&neighbour, &server), (&server, &neighbour), (&stranger, &server), (&neighbour, &stranger)]
     {
-        from.expect(to, true, &what);
+        expect_pod(from, to, true, &what);
     }
     for (v6, outside) in [false, true].into_iter().zip(&world.outside) {
         serve(outside, "outside", 80);

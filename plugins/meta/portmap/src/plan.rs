@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -129,11 +130,7 @@ impl Plan {
 
     /// The map sets that the host ports use.
     pub fn map_sets(&self) -> Vec<MapSet> {
-        let mut map_sets: Vec<MapSet> =
-            self.host_ports.iter().map(|host_port| host_port.key.map_set.clone()).collect();
-        map_sets.sort();
-        map_sets.dedup();
-        map_sets
+        sorted(self.host_ports.iter().map(|host_port| host_port.key.map_set.clone()))
     }
 
     /// The distinct kinds of masquerading of the host ports.

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context, ValidAttachment};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
@@ -79,10 +80,9 @@ pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<HostPort
         return Ok(Vec::new());
     }
     let Some(results) = results(Path::new(RESULTS)) else { return Ok(Vec::new()) };
-    let is_alive = |id: &str| {
-        valid.iter().any(|attachment| attachment.container_id == id)
-            || results.iter().any(|name| name.contains(&format!("-{id}-")))
-    };
+    let valid = Attachment::containers(valid);
+    let is_alive =
+        |id: &str| valid.contains(id) || results.iter().any(|name| name.contains(&format!("-{id}-")));
     delete_where(socket, |comment| !is_alive(comment)).context(step)
 }
 

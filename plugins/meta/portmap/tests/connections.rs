@@ -4,38 +4,20 @@
 
 mod common;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cni_lab::testing::{measure, serve};
-use cni_lab::{Place as _, TIMEOUT};
+use cni_lab::Place as _;
+use cni_lab::testing::{self, measure, serve};
 use common::{World, fill, mapping, pods};
 use serde_json::json;
 
 /// The maximum ratio of the two times.
 const MOST: f64 = 1.2;
 
-/// The time of one connection to the port: the lowest of three medians of 101 connections.
+/// The time of one connection to the port.
 fn connect_time(world: &World, port: u16) -> Duration {
-    let to = SocketAddr::new(world.address(false), port);
-    world.outside[0]
-        .run(|| {
-            let median = || {
-                let mut times: Vec<Duration> = (0..101)
-                    .map(|_| {
-                        let began = Instant::now();
-                        let stream = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
-                        let time = began.elapsed();
-                        drop(stream);
-                        time
-                    })
-                    .collect();
-                times.sort();
-                times[50]
-            };
-            (0..3).map(|_| median()).min().unwrap()
-        })
-        .unwrap()
+    testing::connect_time(&world.outside[0], SocketAddr::new(world.address(false), port))
 }
 
 #[test]

@@ -7,8 +7,8 @@ mod common;
 use std::process::{Command, Output};
 
 use cni_lab::Place as _;
-use cni_lab::testing::{Origin, ask};
-use common::{Added, PORTMAP, World, both, mapping, more, plugins, pods};
+use cni_lab::testing::{Added, Origin, ask};
+use common::{PORTMAP, World, both, mapping, more, plugins, pods};
 use serde_json::json;
 
 fn export(world: &World, arguments: &[&str]) -> Output {

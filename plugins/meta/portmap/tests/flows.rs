@@ -5,9 +5,9 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use cni_lab::testing::{NO_ANSWER_WAIT, serve_at, udp_ask, udp_socket};
+use cni_lab::testing::{Added, NO_ANSWER_WAIT, serve_at, udp_ask, udp_socket};
 use cni_lab::{Place as _, TIMEOUT};
-use common::{Added, World, both, mapping, more, pods};
+use common::{World, both, mapping, more, pods};
 use ferrule_kernel::conntrack::{Filter, UDP, flows};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;

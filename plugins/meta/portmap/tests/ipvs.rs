@@ -7,11 +7,11 @@ mod common;
 use std::net::SocketAddr;
 
 use cni_lab::testing::iptables::{saved, variant};
-use cni_lab::testing::{self, TestContext, ask, serve_at};
+use cni_lab::testing::{self, Added, TestContext, ask, serve_at};
 use cni_lab::{Place as _, kernel_module};
 use cni_runner::Network;
 use common::ipvs::{Balancer, KubeProxy, NODE_PORT, cluster_ip};
-use common::{Added, World, mapping, more, pods};
+use common::{World, mapping, more, pods};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

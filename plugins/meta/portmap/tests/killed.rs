@@ -7,11 +7,12 @@ mod common;
 use std::path::Path;
 
 use cni_lab::KillPoint;
+use cni_lab::testing::Added;
 use cni_lab::testing::TestContext;
 use cni_lab::testing::iptables::{self, VARIANTS, saved, variant};
 use cni_runner::Attachment;
 use common::ipvs::{Balancer, KubeProxy};
-use common::{Added, World, both, pods};
+use common::{World, both, pods};
 use serde_json::{Value, json};
 
 /// The configuration of containers that exist only for portmap, on a node with one real pod.

@@ -1,4 +1,4 @@
-//! ADD: sysctls, backup file, link attributes. Undoes them in reverse order if a step fails.
+//! ADD: sysctls, backup file, offload features, link attributes. Undoes them in reverse order if a step fails.
 
 use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, Attachment};
@@ -11,16 +11,17 @@ use ferrule_kit::{check, socket, veth};
 use crate::attributes::Attributes;
 use crate::backup::{Backup, BackupFile};
 use crate::config::Conf;
+use crate::offload::Offload;
 use crate::{allowlist, sysctl};
 
-/// Sets what is configured. Without any key, returns the result unchanged.
+/// Sets the configured values. Without any key, returns the result unchanged.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args, call.ifname)?;
     allowlist::check(&conf.sysctls)?;
     let mut result = check::prev_result(call)?.clone();
     let netns = call.sandbox.netns()?;
     let former = sysctl::write(netns, &conf.sysctls)?;
-    if !conf.link.is_empty() {
+    if !conf.keeps_link() {
         let tuned = tune(call, netns, &conf).inspect_err(|_| sysctl::restore(netns, &former))?;
         report(&mut result, call.ifname, &conf.link, tuned.as_ref());
     }
@@ -38,8 +39,14 @@ fn tune(call: &AddRequest<'_>, netns: &Netns, conf: &Conf) -> Result<Option<Link
     };
     let host_mtu = host.as_ref().map(|(_, end)| end.mtu);
     let file = BackupFile::new(&conf.data_dir, &Attachment::from(call));
-    let former = file.save(&Backup { link: conf.link.of(&link), host_mtu })?;
-    let changed = change(&mut container.socket, &link, host.as_mut(), &conf.link);
+    let mut offload = Offload::plan(netns, &link, &conf.offload)?;
+    let switches = offload.as_ref().map(|offload| offload.former.clone()).unwrap_or_default();
+    let former = file.save(&Backup { link: conf.link.of(&link), host_mtu, offload: switches })?;
+    let switched = offload.as_mut().map_or(Ok(()), Offload::apply);
+    let changed = switched.and_then(|()| {
+        let changed = change(&mut container.socket, &link, host.as_mut(), &conf.link);
+        changed.inspect_err(|_| offload.iter_mut().for_each(Offload::undo))
+    });
     changed.inspect_err(|_| file.undo(former))?;
     Ok(host.map(|(_, end)| end))
 }

@@ -1,21 +1,18 @@
 //! The backup file: the former attributes of the link, which DEL restores.
 //!
 //! `<dataDir>/<container ID>_<ifname>.json` has the reference's keys `mac`, `promisc`, `mtu`, `allmulti` and
-//! `txQLen`, so each implementation restores what the other one changed. Two more keys, which the reference
-//! ignores, name the network for GC and have the MTU of the host's end. The file is complete or absent: it is
-//! written under another name first, which has a hash of the network's name for GC.
+//! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the reference ignores,
+//! name the network for GC and have the MTU of the host's end and the offload features.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::{CniError, Code, Failures, Json, ValidAttachment};
-use ferrule_kit::hash::sha512_hex;
+use cni_common::spec::{CniError, Json, ValidAttachment};
+use ferrule_kit::state_file::{self, StateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::Attributes;
+use crate::offload::Switches;
 
 /// What DEL restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +21,8 @@ pub struct Backup {
     pub link: Attributes,
     /// The former MTU of the host's end.
     pub host_mtu: Option<u32>,
+    /// The former offload features of the container's link, by the kernel's names.
+    pub offload: Switches,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -41,12 +40,14 @@ struct Wire {
     tx_q_len: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Switches::is_empty")]
+    offload: Switches,
     network: String,
 }
 
 impl Wire {
     fn new(network: &str, backup: &Backup) -> Wire {
-        let Backup { link, host_mtu } = backup;
+        let Backup { link, host_mtu, offload } = backup;
         Wire {
             mac: link.mac.map_or(String::new(), |mac| mac.to_string()),
             promisc: link.promiscuous,
@@ -54,6 +55,7 @@ impl Wire {
             allmulti: link.all_multicast,
             tx_q_len: link.tx_queue_len,
             host_mtu: *host_mtu,
+            offload: offload.clone(),
             network: network.to_owned(),
         }
     }
@@ -71,7 +73,7 @@ impl Wire {
             all_multicast: self.allmulti,
             tx_queue_len: self.tx_q_len,
         };
-        Backup { link, host_mtu: self.host_mtu }
+        Backup { link, host_mtu: self.host_mtu, offload: self.offload.clone() }
     }
 
     /// The reference's form: indented by one space, without a newline at the end.
@@ -87,16 +89,15 @@ impl Wire {
 /// The backup file of an attachment.
 pub struct BackupFile<'a> {
     network: &'a str,
-    path: PathBuf,
-    draft: PathBuf,
+    file: StateFile,
 }
 
 impl<'a> BackupFile<'a> {
     /// The file, which need not exist.
     pub fn new(data_dir: &Path, attachment: &Attachment<'a>) -> Self {
-        let name = stem(attachment.container_id, attachment.ifname) + EXTENSION;
-        let draft = data_dir.join(format!("{name}{}", draft_extension(attachment.network)));
-        BackupFile { network: attachment.network, path: data_dir.join(name), draft }
+        let stem = stem(attachment.container_id, attachment.ifname);
+        let network = attachment.network;
+        BackupFile { network, file: StateFile::new(data_dir, &stem, network) }
     }
 
     /// The backup. `None` if there is no file, or if its content is not a backup.
@@ -104,7 +105,7 @@ impl<'a> BackupFile<'a> {
     /// # Errors
     /// Code 5 if the file cannot be read.
     pub fn read(&self) -> Result<Option<Backup>, CniError> {
-        Ok(self.bytes()?.and_then(|bytes| Wire::read(&bytes)).map(|wire| wire.backup()))
+        Ok(self.file.read()?.and_then(|bytes| Wire::read(&bytes)).map(|wire| wire.backup()))
     }
 
     /// Adds the values to the file. Keeps the values that it has already: an earlier ADD or an earlier tuning
@@ -113,20 +114,25 @@ impl<'a> BackupFile<'a> {
     /// # Errors
     /// Code 5 if the file cannot be written.
     pub fn save(&self, backup: &Backup) -> Result<Option<Vec<u8>>, CniError> {
-        let former = self.bytes()?;
+        let former = self.file.read()?;
         let first = former.as_deref().and_then(Wire::read).map(|wire| wire.backup()).unwrap_or_default();
-        let merged =
-            Backup { link: first.link.or(&backup.link), host_mtu: first.host_mtu.or(backup.host_mtu) };
+        let mut offload = backup.offload.clone();
+        offload.extend(first.offload);
+        let merged = Backup {
+            link: first.link.or(&backup.link),
+            host_mtu: first.host_mtu.or(backup.host_mtu),
+            offload,
+        };
         let bytes = Wire::new(self.network, &merged).to_bytes();
         if former.as_ref() != Some(&bytes) {
-            self.replace(&bytes)?;
+            self.file.write(&bytes)?;
         }
         Ok(former)
     }
 
     /// Puts the former content back after a failed ADD.
     pub fn undo(&self, former: Option<Vec<u8>>) {
-        let undone = former.map_or_else(|| self.remove(), |bytes| self.replace(&bytes));
+        let undone = former.map_or_else(|| self.remove(), |bytes| self.file.write(&bytes));
         if let Err(error) = undone {
             eprintln!("tuning: after a failed ADD: {error}");
         }
@@ -137,63 +143,13 @@ impl<'a> BackupFile<'a> {
     /// # Errors
     /// Code 5 if one cannot be removed.
     pub fn remove(&self) -> Result<(), CniError> {
-        remove(&self.draft)?;
-        remove(&self.path)
-    }
-
-    fn bytes(&self) -> Result<Option<Vec<u8>>, CniError> {
-        match fs::read(&self.path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(failed("read", &self.path, &error)),
-        }
-    }
-
-    fn replace(&self, bytes: &[u8]) -> Result<(), CniError> {
-        let write = || {
-            let open =
-                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.draft);
-            let file = open().or_else(|error| match self.path.parent() {
-                Some(folder) if error.kind() == io::ErrorKind::NotFound => {
-                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-                    open()
-                }
-                _ => Err(error),
-            });
-            file?.write_all(bytes)?;
-            fs::rename(&self.draft, &self.path)
-        };
-        write().map_err(|error| failed("save", &self.path, &error))
+        self.file.remove()
     }
 }
-
-const EXTENSION: &str = ".json";
 
 /// The file name of an attachment's backup without its extension.
 fn stem(container_id: &str, ifname: &str) -> String {
     format!("{container_id}_{ifname}")
-}
-
-/// Ends the names of files that an ADD on this network has not completed yet.
-fn draft_extension(network: &str) -> String {
-    format!(".{}", sha512_hex(network, 16))
-}
-
-/// `InvalidFilename`: no ADD with this container ID could make the file.
-fn is_absent(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
-}
-
-fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
-    CniError::new(Code::Io, format!("failed to {what} file {}: {error}", path.display()))
-}
-
-fn remove(path: &Path) -> Result<(), CniError> {
-    match fs::remove_file(path) {
-        Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
-        _ => Ok(()),
-    }
 }
 
 /// A file in the folder.
@@ -211,64 +167,33 @@ pub struct Listed {
 
 /// Lists the backup files of all networks. A missing folder has none.
 pub fn list(data_dir: &Path) -> Vec<Listed> {
-    let entries = fs::read_dir(data_dir).into_iter().flatten().flatten();
-    let read = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
+    let read = |(path, bytes): (PathBuf, Vec<u8>)| {
         // A container ID may contain underscores too, but interface names rarely do.
-        let (container_id, ifname) = name.strip_suffix(EXTENSION)?.rsplit_once('_')?;
-        let wire = Wire::read(&fs::read(entry.path()).ok()?)?;
-        Some(Listed {
-            path: entry.path(),
-            container_id: container_id.to_owned(),
-            ifname: ifname.to_owned(),
-            network: Some(wire.network).filter(|network| !network.is_empty()),
-        })
+        let (container_id, ifname) = path.file_stem()?.to_str()?.rsplit_once('_')?;
+        let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
+        let network = Some(Wire::read(&bytes)?.network).filter(|network| !network.is_empty());
+        Some(Listed { path, container_id, ifname, network })
     };
-    entries.filter_map(read).collect()
+    state_file::listed(data_dir).filter_map(read).collect()
 }
 
-/// Removes a backup file, if it exists.
-///
-/// # Errors
-/// Code 5 if it cannot be removed.
-pub fn remove_file(file: &Listed) -> Result<(), CniError> {
-    remove(&file.path)
-}
-
-/// Removes the files of the network's attachments that are not valid. All networks share the folder, and files of the
-/// reference do not name their network, so those stay.
+/// Removes the files of the network's attachments that are not valid. Files of the reference do not name their network,
+/// so those stay.
 ///
 /// # Errors
 /// All files that could not be read or removed; every one is tried.
 pub fn collect(data_dir: &Path, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
-    let names = match fs::read_dir(data_dir) {
-        Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()),
-        Err(error) if is_absent(&error) => return Ok(()),
-        Err(error) => return Err(failed("list", data_dir, &error)),
-    };
-    let draft_extension = draft_extension(network);
-    let mut failures = Failures::default();
-    for name in names {
-        let path = data_dir.join(&name);
-        let (name, is_draft) =
-            name.strip_suffix(&draft_extension).map_or((name.as_str(), false), |n| (n, true));
-        let Some(own_stem) = name.strip_suffix(EXTENSION) else { continue };
-        if valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own_stem) {
-            continue;
-        }
-        let is_own = || {
-            let content = fs::read(&path).ok().and_then(|bytes| Wire::read(&bytes));
-            content.is_some_and(|wire| wire.network == network)
-        };
-        if is_draft || is_own() {
-            failures.keep(remove(&path));
-        }
-    }
-    failures.into_result()
+    let valid = Attachment::keys(network, valid, |one| stem(one.container_id, one.ifname));
+    let is_own = |bytes: &[u8]| Ok(Wire::read(bytes).is_some_and(|wire| wire.network == network));
+    state_file::collect(data_dir, network, |own| valid.contains(own), is_own)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use ferrule_kit::state_file::draft_extension;
+
     use super::*;
 
     const ONE: Attachment<'_> = Attachment { network: "net", container_id: "one", ifname: "eth0" };
@@ -281,7 +206,7 @@ mod tests {
             all_multicast: Some(false),
             tx_queue_len: Some(1000),
         };
-        Backup { link, host_mtu: Some(1500) }
+        Backup { link, host_mtu: Some(1500), ..Backup::default() }
     }
 
     #[test]
@@ -300,12 +225,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = BackupFile::new(&dir.path().join("a/b"), &ONE);
         assert_eq!(file.read().unwrap(), None);
-        let mtu = |mtu| Backup { link: Attributes { mtu, ..Attributes::default() }, host_mtu: None };
+        let mtu = |mtu| Backup { link: Attributes { mtu, ..Attributes::default() }, ..Backup::default() };
         assert_eq!(file.save(&mtu(Some(1500))).unwrap(), None);
         let second = Attributes { mtu: Some(1400), tx_queue_len: Some(7), ..Attributes::default() };
-        let former = file.save(&Backup { link: second, host_mtu: Some(9000) }).unwrap();
+        let offload = |on| Switches::from([("rx-gro".to_owned(), on)]);
+        let one = Backup { link: second.clone(), host_mtu: Some(9000), offload: offload(true) };
+        let former = file.save(&one).unwrap();
+        file.save(&Backup { offload: offload(false), ..one.clone() }).unwrap();
         let merged = Attributes { mtu: Some(1500), tx_queue_len: Some(7), ..Attributes::default() };
-        assert_eq!(file.read().unwrap(), Some(Backup { link: merged, host_mtu: Some(9000) }));
+        assert_eq!(file.read().unwrap(), Some(Backup { link: merged, ..one }));
         file.undo(former);
         assert_eq!(file.read().unwrap(), Some(mtu(Some(1500))));
         file.undo(None);
@@ -330,7 +258,8 @@ mod tests {
         for (network, container_id) in [("net", "one"), ("net", "two"), ("other", "three")] {
             let attachment = Attachment { network, container_id, ifname: "eth0" };
             BackupFile::new(dir.path(), &attachment).save(&all()).unwrap();
-            fs::write(BackupFile::new(dir.path(), &attachment).draft, "").unwrap();
+            let draft = format!("{container_id}_eth0.json{}", draft_extension(network));
+            fs::write(dir.path().join(draft), "").unwrap();
         }
         fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
         let mut listed: Vec<_> =

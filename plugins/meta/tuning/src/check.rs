@@ -1,4 +1,4 @@
-//! CHECK: compares sysctls and link attributes with the configuration.
+//! CHECK: compares sysctls, link attributes and offload features with the configuration.
 
 use cni_common::plugin::AddRequest;
 use cni_common::spec::CniError;
@@ -6,9 +6,10 @@ use ferrule_kit::check;
 use ferrule_kit::container::Container;
 
 use crate::config::Conf;
+use crate::offload::Offload;
 use crate::sysctl;
 
-/// Compares what is configured. The host's end of a veth may have another MTU: the reference does not change it.
+/// Compares the configured values. The host's end of a veth may have another MTU: the reference does not change it.
 ///
 /// # Errors
 /// The reference's text with the first difference.
@@ -17,10 +18,11 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     check::prev_result(call)?;
     let netns = call.sandbox.netns()?;
     sysctl::check(netns, &conf.sysctls)?;
-    if conf.link.is_empty() {
+    if conf.keeps_link() {
         return Ok(());
     }
     let missing = || CniError::internal(format!("Cannot find container link {}", call.ifname));
     let link = Container::open(netns, call.ifname)?.interface()?.ok_or_else(missing)?;
-    conf.link.check(&link)
+    conf.link.check(&link)?;
+    Offload::plan(netns, &link, &conf.offload)?.map_or(Ok(()), |offload| offload.check())
 }

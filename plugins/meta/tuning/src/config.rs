@@ -10,6 +10,7 @@ use ferrule_kernel::netlink::Mac;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::attributes::Attributes;
+use crate::offload::Switches;
 use crate::sysctl::{self, Sysctl};
 
 /// The default of `dataDir`.
@@ -22,6 +23,8 @@ pub struct Conf {
     pub sysctls: Vec<Sysctl>,
     /// The configured attributes of the link.
     pub link: Attributes,
+    /// The offload features that the configuration switches.
+    pub offload: Switches,
     /// The folder of the backup files.
     pub data_dir: PathBuf,
 }
@@ -36,6 +39,7 @@ struct Keys {
     promisc: Option<bool>,
     allmulti: Option<bool>,
     tx_q_len: Option<i64>,
+    offload: Switches,
 }
 
 /// The other keys.
@@ -60,6 +64,11 @@ struct Args {
 }
 
 impl Conf {
+    /// Whether the link stays as it is.
+    pub fn keeps_link(&self) -> bool {
+        self.link.is_empty() && self.offload.is_empty()
+    }
+
     /// Reads the configuration and CNI_ARGS for the interface `ifname`. `args.cni` has precedence over
     /// `runtimeConfig`, CNI_ARGS and the top level, in this order.
     ///
@@ -78,7 +87,9 @@ impl Conf {
             tx_queue_len: number("txQLen", cni.tx_q_len.or(keys.tx_q_len))?,
         };
         let sysctls = sysctl::merge(keys.sysctl.0, cni.sysctl.0, ifname)?;
-        Ok(Conf { sysctls, link, data_dir: folder(data_dir) })
+        let mut offload = keys.offload;
+        offload.extend(cni.offload);
+        Ok(Conf { sysctls, link, offload, data_dir: folder(data_dir) })
     }
 }
 
@@ -220,6 +231,7 @@ mod tests {
             (r#","mtu":-1"#, 7, "invalid mtu -1"),
             (r#","txQLen":-1"#, 7, "invalid txQLen -1"),
             (r#","mtu":"1400""#, 6, "mtu: expected"),
+            (r#","offload":{"tso":"off"}"#, 6, "offload.tso: expected"),
             (r#","sysctl":{"net.core.somaxconn":5}"#, 6, "expected a string, found number 5"),
             (r#","sysctl":["x"]"#, 6, "sysctl: expected"),
             (r#","sysctl":{"net.a":"1","net.a":"1"}"#, 7, "duplicated sysctl keys are not allowed"),

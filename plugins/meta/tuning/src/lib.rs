@@ -2,7 +2,7 @@
 //! made it.
 //!
 //! [`config`] merges the keys of all sources, [`sysctl`] orders and writes the sysctls, [`allowlist`] limits them to
-//! those that the administrator permits. [`attributes`] changes and compares the link. [`backup`] is the file
+//! those that the administrator permits. [`attributes`] and [`offload`] change and compare the link. [`backup`] is the file
 //! with the former attributes, which DEL restores. [`add`], [`check`] and [`remove`] hold the steps of the verbs.
 
 #![deny(missing_docs)]
@@ -13,6 +13,7 @@ pub mod attributes;
 pub mod backup;
 pub mod check;
 pub mod config;
+pub mod offload;
 pub mod remove;
 pub mod sysctl;
 

@@ -10,6 +10,7 @@ use crate::add::host_end;
 use crate::attributes::Attributes;
 use crate::backup::{self, Backup, BackupFile};
 use crate::config::data_dir_of;
+use crate::offload;
 
 /// Restores the link, and removes the file. Uses only `dataDir` of the configuration. Sysctls stay, as in the
 /// reference.
@@ -33,6 +34,7 @@ fn restore(netns: &Netns, ifname: &str, backup: &Backup) -> Result<(), CniError>
     let Some(link) = container.interface()? else { return Ok(()) };
     let mut failures = Failures::default();
     failures.keep(run_all(&mut container.socket, backup.link.steps(&link)));
+    failures.keep(offload::restore(netns, &link, &backup.offload));
     let host = backup.host_mtu.map_or(Ok(None), |_| host_end(netns, &link));
     if let Some((mut socket, end)) = failures.keep(host).flatten() {
         let mtu = Attributes { mtu: backup.host_mtu, ..Attributes::default() };

@@ -75,8 +75,8 @@ pub fn merge(
             None => merged.push(sysctl),
         }
     }
-    merged.sort_by_key(Sysctl::rank);
-    Ok(merged)
+    let of = |rank| merged.iter().filter(move |sysctl| sysctl.rank() == rank).cloned();
+    Ok((0..=2).flat_map(of).collect())
 }
 
 /// The former values of sysctls that ADD has written, in the order of writing. `None` if a value cannot be read.
@@ -113,7 +113,7 @@ pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Former<'a>, Cni
     })
 }
 
-/// The value. `None` if the kernel lets nobody read it, such as `net/ipv4/route/flush`.
+/// The value. `None` if it is only writable, such as `net/ipv4/route/flush`.
 fn read(name: &str) -> io::Result<Option<String>> {
     match sysctl::read(name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),

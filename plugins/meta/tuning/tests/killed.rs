@@ -8,12 +8,11 @@ mod common;
 use cni_lab::testing::{assert_unchanged, network_config};
 use cni_lab::{Place as _, Snapshot};
 use cni_runner::Attachment;
-use common::{attached, config, eth0, veth};
+use common::{attached, config, eth0, has_feature, veth};
 use serde_json::{Value, json};
 
 fn conf() -> Value {
-    let keys =
-        json!({"mac": "c2:00:00:00:00:0a", "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77});
+    let keys = json!({"mac": "c2:00:00:00:00:0a", "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77, "offload": {"tso": false}});
     config("1.1.0", &keys)
 }
 
@@ -39,6 +38,7 @@ fn del_cleans_up_after_killed_calls() {
             ctx.del(&eth0(&pod), &conf());
             assert_unchanged(&ctx.node, &node, &format!("{verb} killed {point}"));
             assert_unchanged(&pod, &before, &format!("{verb} killed {point}"));
+            assert!(has_feature(&pod, "tx-tcp-segmentation"), "{verb} killed {point}");
         }
     }
 }

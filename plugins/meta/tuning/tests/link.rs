@@ -48,7 +48,7 @@ fn every_attribute_is_set_and_restored() {
         if has_check(version) {
             ctx.check(&eth0(&pod), &overlay(&conf, &json!({"prevResult": expected})));
         }
-        // DEL restores what the file says, whatever the configuration says.
+        // DEL restores the values of the file. It ignores the keys of the configuration.
         ctx.del(&eth0(&pod), &network_config("tuning", version, &json!({"mtu": "x"})));
         assert_unchanged(&pod, &before, version);
         let ignored = ["/run/cni/tuning/"];

@@ -30,6 +30,9 @@ impl<'a> Order<'a> {
         let check = test.check(target, result);
         let mut others = vec!["eth1".to_owned(), "- file: ".to_owned()];
         let interfaces = other.into_iter().flat_map(|other| layout::list(other, "interfaces"));
+        // The second attachment takes a device from the node.
+        let device = second(test.check(target, result), None).config.get("device").cloned();
+        others.extend(device.as_ref().and_then(Value::as_str).map(str::to_owned));
         others.extend(interfaces.filter_map(|interface| interface["name"].as_str()).map(str::to_owned));
         Ok(Order { others, test, target, check, node: test.snapshot()?, pod: test.snapshot_of(&target.pod)? })
     }

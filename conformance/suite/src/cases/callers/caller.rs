@@ -57,6 +57,9 @@ impl<'l> Caller<'l> {
             config: Map::new(),
             delegates: false,
             setup: Vec::new(),
+            daemons: Vec::new(),
+            interface: None,
+            tools: Vec::new(),
             links: owned(links),
             qdiscs: owned(qdiscs),
         };

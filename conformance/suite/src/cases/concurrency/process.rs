@@ -1,7 +1,9 @@
 //! When a plugin ends, and which processes it leaves.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin};
 use std::thread;
 use std::time::Duration;
@@ -56,10 +58,18 @@ fn life(test: &TestContext<'_>, mut seen: impl FnMut(&str, &Answer) -> TestResul
 /// namespace. [`Call::run`] already checks that the output streams are closed.
 pub(super) fn none_left(test: &TestContext<'_>) -> TestResult {
     let view = test.node()?.run(|| fs::read_link("/proc/thread-self/ns/mnt"))??;
-    let left = || -> Vec<String> {
+    let here = || -> BTreeMap<PathBuf, String> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
         let here = processes.filter(|path| fs::read_link(path.join("ns/mnt")).is_ok_and(|its| its == view));
-        here.filter_map(|path| fs::read_to_string(path.join("cmdline")).ok()).collect()
+        here.filter_map(|path| Some((path.clone(), fs::read_to_string(path.join("cmdline")).ok()?))).collect()
+    };
+    let before = here();
+    let left = || -> Vec<String> {
+        here()
+            .into_iter()
+            .filter(|(path, _)| !before.contains_key(path))
+            .map(|(_, command)| command)
+            .collect()
     };
     life(test, |verb, answer| {
         let is_empty = eventually(KERNEL, || left().is_empty());

@@ -71,6 +71,10 @@ pub(super) fn nulls_of_the_plugin(test: &TestContext<'_>) -> TestResult {
             &["mtu", "vlan", "hairpinMode", "promiscMode", "forceAddress", "isDefaultGateway", "ipMasq"]
         }
         "macvlan" => &["mtu", "mode", "mac", "linkInContainer"],
+        "ipvlan" => &["mtu", "mode", "linkInContainer"],
+        "vlan" => &["mtu", "linkInContainer"],
+        "dummy" => &["dns"],
+        "tap" => &["mtu", "mac", "multiQueue", "owner", "group", "bridge", "selinuxContext"],
         "ptp" => &["mtu", "ipMasq", "dns"],
         "portmap" => {
             &["snat", "conditionsV4", "conditionsV6", "markMasqBit", "externalSetMarkChain", "backend"]

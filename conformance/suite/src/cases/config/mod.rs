@@ -37,7 +37,18 @@ pub(super) const CASES: &[TestCase] = &[
     TestCase::new("CFG-09", "null-for-what-every-network-may-have", PLUGINS, forms::nulls),
     TestCase::new("CFG-09", "null-in-runtime-config", PLUGINS, forms::nulls_of_the_runtime),
     TestCase::new("CFG-09", "null-in-the-configuration-of-a-plugin", PLUGINS, forms::nulls_of_the_plugin)
-        .only(&["bandwidth", "bridge", "host-local", "macvlan", "portmap", "ptp"]),
+        .only(&[
+            "bandwidth",
+            "bridge",
+            "dummy",
+            "host-local",
+            "ipvlan",
+            "macvlan",
+            "portmap",
+            "ptp",
+            "tap",
+            "vlan",
+        ]),
     TestCase::new("CFG-10", "keys-in-reverse-order", PLUGINS, forms::reverse_order),
     TestCase::new("CFG-10", "every-character-escaped", PLUGINS, forms::escapes),
     TestCase::new("CFG-10", "much-white-space", PLUGINS, forms::white_space),
@@ -47,7 +58,7 @@ pub(super) const CASES: &[TestCase] = &[
         .only(&["bridge", "ptp"]),
     TestCase::new("CFG-13", "addresses-of-the-ipam-plugin", PLUGINS, meaning::addresses).delegating(),
     TestCase::new("CFG-13", "name-servers", PLUGINS, meaning::name_servers)
-        .only(&["bridge", "macvlan", "ptp"]),
+        .only(&["bridge", "ipvlan", "macvlan", "ptp", "tap", "vlan"]),
     TestCase::new("CFG-14", "a-delegate-by-a-path", PLUGINS, meaning::delegate_by_path).delegating(),
     TestCase::new("CFG-15", "no-ipam-in-every-form", PLUGINS, meaning::no_ipam).delegating(),
     TestCase::new("CFG-16", "ranges", PLUGINS, forms::empty_in_ranges).only(&["host-local"]),

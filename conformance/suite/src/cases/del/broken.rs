@@ -12,6 +12,10 @@ const SPOILT: &[(&str, &str, &str)] = &[
     ("bridge", "vlan", "9999"),
     ("ptp", "mtu", "-1"),
     ("macvlan", "mode", "\"nonsense\""),
+    ("ipvlan", "mode", "\"nonsense\""),
+    ("vlan", "vlanId", "9999"),
+    ("dummy", "mtu", "-1"),
+    ("tap", "owner", "-1"),
     ("host-local", "ipam.ranges", "[[{\"subnet\": \"nonsense\"}]]"),
     ("static", "ipam.addresses", "[{\"address\": \"nonsense\"}]"),
     (

@@ -17,7 +17,19 @@ const INTERFACE: &[Role] = &[Role::Interface];
 /// Roles of plugins that work on links and may use helper programs.
 const WORKERS: &[Role] = &[Role::Interface, Role::Chained];
 /// Plugins with a key in `broken` that DEL does not need.
-const SPOILT: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "static", "portmap", "bandwidth"];
+const SPOILT: &[&str] = &[
+    "bridge",
+    "ptp",
+    "macvlan",
+    "ipvlan",
+    "vlan",
+    "dummy",
+    "tap",
+    "host-local",
+    "static",
+    "portmap",
+    "bandwidth",
+];
 
 /// In the order of the requirements.
 pub(super) const CASES: &[TestCase] = &[

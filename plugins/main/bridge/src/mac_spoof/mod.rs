@@ -114,12 +114,10 @@ pub fn gc(
     valid: &[ValidAttachment],
 ) -> Result<(), CniError> {
     let step = || "remove dead rules against MAC spoofing";
-    let is_valid = |own: &Chains| {
-        valid.iter().any(|attachment| Chains::of(&Attachment::valid(network, attachment)) == *own)
-    };
+    let valid = Attachment::keys(network, valid, |attachment| Chains::of(attachment).interface);
     let jumps = rules(netfilter, TABLE, PREROUTING).context(step)?;
     let candidates: Vec<(Chains, String)> =
-        jumps.iter().filter_map(jump_of).filter(|(own, _)| !is_valid(own)).collect();
+        jumps.iter().filter_map(jump_of).filter(|(own, _)| !valid.contains(&own.interface)).collect();
     let lookups = candidates.iter().map(|(_, port)| link::get(LinkId::Name(port))).collect();
     for ((own, _), answer) in candidates.iter().zip(host.requests(lookups)) {
         if link::read(answer).context(step)?.is_none() {

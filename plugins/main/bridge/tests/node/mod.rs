@@ -3,22 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
-use std::thread;
 
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, setns};
 use tempfile::TempDir;
-
-/// Runs `work` on a new thread in a new network namespace. Processes that it starts are in the namespace too.
-pub(crate) fn isolated<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let outcome = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("unshare the network namespace (these tests need root)");
-            work()
-        });
-        thread.join()
-    });
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
 
 /// A thread's network namespace, which another thread can enter.
 pub(crate) struct Namespace(File);

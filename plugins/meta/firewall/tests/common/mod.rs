@@ -1,14 +1,13 @@
 //! A test node with containers behind bridges and a firewall plugin, servers, and clients.
 #![allow(dead_code)] // each test program uses a part
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 
+use cni_lab::Place as _;
 use cni_lab::testing::{
-    Origin, PluginDir, Random, TestContext, ask, host_local, ips_of, iptables, overlay, serve, silent,
-    with_prev,
+    self, Added, Origin, PluginDir, Random, TestContext, ask, bridged, iptables, overlay, silent,
 };
-use cni_lab::{Client, Place as _, Pod};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
 
@@ -20,17 +19,14 @@ pub(crate) fn plugins(firewall: Origin) -> PluginDir {
     PluginDir::new(FIREWALL, firewall).with(Origin::Ours, &["bridge", "host-local", "portmap"])
 }
 
-/// A node, and one outside client for each family.
-pub(crate) struct World {
-    pub(crate) ctx: TestContext,
-    pub(crate) outside: [Client; 2],
-}
+/// A node, and the shortcuts of these tests.
+pub(crate) struct World(testing::World);
 
 impl Deref for World {
-    type Target = TestContext;
+    type Target = testing::World;
 
-    fn deref(&self) -> &TestContext {
-        &self.ctx
+    fn deref(&self) -> &testing::World {
+        &self.0
     }
 }
 
@@ -40,30 +36,12 @@ impl World {
     }
 
     pub(crate) fn by(firewall: Origin) -> World {
-        let ctx = TestContext::new(plugins(firewall));
-        let outside =
-            ["192.0.2.0/24", "2001:db8::/64"].map(|subnet| ctx.node.outside_client(subnet).unwrap());
-        World { ctx, outside }
+        World(testing::World::new(plugins(firewall)))
     }
 
     /// Starts a pod.
     pub(crate) fn add(&self, name: &str, network: &Network) -> Added<'_> {
-        self.add_with(&self.ctx, name, network, json!([]))
-    }
-
-    /// [`World::add`] by this context's runtime, with port mappings.
-    pub(crate) fn add_with(
-        &self,
-        ctx: &TestContext,
-        name: &str,
-        network: &Network,
-        ports: Value,
-    ) -> Added<'_> {
-        let pod = self.pod(name);
-        pod.sh("ip link set lo up").unwrap();
-        let attachment = pod.attachment("eth0").with_capability("portMappings", ports);
-        let result = ctx.runtime().add(network, &attachment).unwrap();
-        Added { world: self, pod, attachment, network: network.clone(), result }
+        self.0.add(name, network, &json!([]))
     }
 
     /// Whether bridged packets pass the hook `forward`.
@@ -74,16 +52,12 @@ impl World {
         }
     }
 
-    pub(crate) fn nft(&self, script: &str) {
-        self.node.tool("nft", &[script]).unwrap();
-    }
-
     /// Our table as `nft` prints it; empty if it does not exist.
     pub(crate) fn table(&self) -> String {
-        self.node.tool("nft", &["-s", "list", "table", "inet", "cni_firewall"]).unwrap_or_default()
+        self.nft_table("cni_firewall")
     }
 
-    /// The elements of a set as `nft` prints them; empty if there are none.
+    /// The elements of a set as `nft` prints them; empty for an empty set.
     pub(crate) fn set(&self, name: &str) -> String {
         let listed =
             self.node.tool("nft", &["list", "set", "inet", "cni_firewall", name]).unwrap_or_default();
@@ -103,54 +77,21 @@ pub(crate) fn without_gate(saved: &str) -> String {
     saved.lines().filter(|line| !line.contains("FERRULE-FORWARD")).map(|line| format!("{line}\n")).collect()
 }
 
-/// An attached pod.
-pub(crate) struct Added<'w> {
-    pub(crate) world: &'w World,
-    pub(crate) pod: Pod,
-    pub(crate) attachment: Attachment,
-    pub(crate) network: Network,
-    pub(crate) result: Value,
+/// Adds 5,000 other containers to the sets.
+pub(crate) fn fill(world: &World) {
+    let element =
+        |number| format!("10.200.{}.{} comment \"pods/eth0/pod{number}\"", number / 250, number % 250 + 1);
+    let elements = (0..5000).map(element).collect::<Vec<_>>().join(",");
+    let script = format!("add element inet cni_firewall pods4 {{ {elements} }}\n");
+    world.node.write_file("/run/fill.nft", &script).unwrap();
+    world.node.tool("nft", &["-f", "/run/fill.nft"]).unwrap();
 }
 
-impl Added<'_> {
-    pub(crate) fn address(&self, v6: bool) -> IpAddr {
-        let mut ips = ips_of(&self.result).into_iter().map(|ip| ip.parse::<IpAddr>().unwrap());
-        ips.find(|ip| ip.is_ipv6() == v6).unwrap()
-    }
-
-    pub(crate) fn del(&self) {
-        self.world.runtime().del(&self.network, &self.attachment).unwrap();
-    }
-
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.check_by(&self.world.ctx)
-    }
-
-    /// [`Added::check`] by this context's runtime.
-    pub(crate) fn check_by(&self, ctx: &TestContext) -> Result<(), String> {
-        ctx.runtime().check(&self.network, &self.attachment).map_err(|error| error.to_string())
-    }
-
-    /// Starts servers on a port of the pod: TCP and UDP, both families.
-    pub(crate) fn serve(&self, port: u16) {
-        serve(&self.pod, self.pod.name(), port);
-    }
-
-    /// Panics unless this pod reaches the server of another one, or does not, in both families.
-    pub(crate) fn expect(&self, other: &Added<'_>, reached: bool, what: &str) {
-        for v6 in [false, true] {
-            let what = format!("{what}: {} to {}", self.pod.name(), other.pod.name());
-            expect(&self.pod, SocketAddr::new(other.address(v6), 80), reached, &what);
-        }
-    }
-
-    /// The configuration of firewall as a runtime would send it, with the result of the ADD as `prevResult`.
-    pub(crate) fn config(&self) -> Value {
-        let firewall = self.network.plugins.iter().find(|plugin| plugin["type"] == "firewall").unwrap();
-        let mut config = Value::Object(firewall.clone());
-        config["name"] = json!(self.network.name);
-        config["cniVersion"] = json!(self.network.version);
-        with_prev(&config, &self.result)
+/// Panics unless one pod reaches the server of another one, or does not, in both families.
+pub(crate) fn expect_pod(from: &Added<'_>, to: &Added<'_>, reached: bool, what: &str) {
+    for v6 in [false, true] {
+        let what = format!("{what}: {} to {}", from.pod.name(), to.pod.name());
+        expect(&from.pod, SocketAddr::new(to.address(v6), 80), reached, &what);
     }
 }
 
@@ -165,13 +106,8 @@ pub(crate) fn expect(from: &impl cni_lab::Place, to: SocketAddr, answers: bool, 
 
 /// A network of a bridge with addresses of both families, portmap, and firewall with these keys.
 pub(crate) fn network_of(name: &str, bridge: &str, number: u8, version: &str, keys: Value) -> Network {
-    let firewall = overlay(&json!({"type": "firewall"}), &keys);
-    let subnets = [format!("10.1.{number}.0/24"), format!("fd00:{number}::/64")];
-    let bridge = json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "hairpinMode": true,
-        "ipam": host_local(&[&subnets[0], &subnets[1]])});
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    let list = json!({"name": name, "cniVersion": version, "plugins": [bridge, portmap, firewall]});
-    Network::from_value(&list).unwrap()
+    bridged(name, bridge, number, version, &[portmap, overlay(&json!({"type": "firewall"}), &keys)])
 }
 
 pub(crate) fn pods(keys: Value) -> Network {

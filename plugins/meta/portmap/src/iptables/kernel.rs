@@ -1,6 +1,7 @@
 //! The rules of a container in the tables of iptables-nft, read and deleted over netlink.
 
-use cni_common::spec::ValidAttachment;
+use std::collections::BTreeSet;
+
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::{delete_chain, delete_dead, exist, families_with, table};
 use ferrule_kernel::netlink::Socket;
@@ -40,7 +41,7 @@ pub(super) fn families_of(socket: &mut Socket, owner: &Attachment<'_>) -> Result
     families_with(socket, &[&chain, &old_chain_of(owner.network, owner.container_id)])
 }
 
-/// The chains by which [`families_of`] finds the families.
+/// The chains that [`families_of`] looks for.
 pub(super) fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>, String)> + use<> {
     let chain = chain_of(owner.network, owner.container_id);
     let old = old_chain_of(owner.network, owner.container_id);
@@ -60,7 +61,7 @@ pub(super) fn delete_in(socket: &mut Socket, family: IpFamily, owner: &Attachmen
 }
 
 /// Deletes the chains of the network's containers without valid attachment.
-pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
+pub(super) fn gc(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> Result<(), Error> {
     [DNAT, OLD_SNAT].into_iter().try_for_each(|parent| {
         delete_dead(socket, parent, |comment, target| dead_chain(comment, target, network, valid))
     })

@@ -1,8 +1,9 @@
 //! The rules of a container in legacy tables, which only the iptables programs can read and change.
 
+use std::collections::BTreeSet;
 use std::io;
 
-use cni_common::spec::{CniError, Context, ValidAttachment};
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
 use ferrule_kernel::iptables::{Listing, Programs, is_conflict};
 use ferrule_kernel::retry::retry;
@@ -69,6 +70,6 @@ pub(super) fn delete(owner: &Attachment<'_>) -> io::Result<()> {
     remove(|_| chains.to_vec())
 }
 
-pub(super) fn gc(network: &str, valid: &[ValidAttachment]) -> io::Result<()> {
+pub(super) fn gc(network: &str, valid: &BTreeSet<String>) -> io::Result<()> {
     remove_dead(|comment, target| dead_chain(comment, target, network, valid))
 }

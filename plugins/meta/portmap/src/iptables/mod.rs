@@ -170,7 +170,7 @@ fn compare(
     }
 }
 
-/// The chains of which a container with rules of iptables-nft has at least one.
+/// The possible chains of a container. With rules of iptables-nft it has at least one of them.
 pub fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>, String)> + use<> {
     kernel::chains_of(owner)
 }
@@ -194,9 +194,10 @@ pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> R
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let nft = kernel::gc(socket, network, valid);
+    let valid = Attachment::containers(valid);
+    let nft = kernel::gc(socket, network, &valid);
     failures.keep(nft.context(|| "remove unused host ports from iptables-nft"));
-    failures.keep(legacy::gc(network, valid).context(|| "remove unused host ports from iptables-legacy"));
+    failures.keep(legacy::gc(network, &valid).context(|| "remove unused host ports from iptables-legacy"));
     failures.into_result()
 }
 

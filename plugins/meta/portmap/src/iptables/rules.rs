@@ -1,11 +1,12 @@
 //! Computes the chains and rules of iptables. Names, comments and order are the reference's, byte for byte.
 //! Nothing here sends requests to the kernel or starts a program.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni_common::spec::ValidAttachment;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{Listing, Rule};
+use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -67,13 +68,12 @@ pub fn owner_in<'c>(comment: &'c str, target: &str) -> Option<(&'c str, &'c str)
 
 /// For a rule with this comment and target: the target, if it is the chain of a container of the network
 /// without valid attachment. Comment and target must agree, to spare the chains of other programs.
-pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &[ValidAttachment]) -> Option<String> {
+pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &BTreeSet<String>) -> Option<String> {
     // In the old layout, comments start with "snat".
     let comment = comment.strip_prefix("snat").map_or(comment.to_owned(), |rest| format!("dnat{rest}"));
     let container = container_in(&comment, network)?;
     let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
-    let is_valid = valid.iter().any(|attachment| attachment.container_id == container);
-    (is_its && !is_valid).then(|| target.to_owned())
+    (is_its && !valid.contains(container)).then(|| target.to_owned())
 }
 
 /// A rule that all containers share.
@@ -185,11 +185,8 @@ pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: 
 /// The rules that jump to the container's chain. They list the ports of all mappings, even those of the other
 /// family.
 fn jumps(conf: &Conf, owner: &Attachment<'_>, family: IpFamily, chain: &str) -> Vec<Rule> {
-    let mut protos: Vec<&'static str> = conf.mappings.iter().map(|mapping| mapping.proto.name()).collect();
-    protos.sort_unstable();
-    protos.dedup();
     let mut jumps = Vec::new();
-    for proto in protos {
+    for proto in sorted(conf.mappings.iter().map(|mapping| mapping.proto.name())) {
         let of_proto = conf.mappings.iter().filter(|mapping| mapping.proto.name() == proto);
         let ports: Vec<String> = of_proto.map(|mapping| mapping.host_port.to_string()).collect();
         for ports in ports.chunks(PORTS) {

@@ -96,7 +96,7 @@ impl TableGate {
         matches!(self, TableGate::Is(gate) if gate.is_after_services(family))
     }
 
-    /// This gate; [`Gate::Local`] if there is none.
+    /// This gate; [`Gate::Local`] without a gate.
     pub(super) fn or_local(self) -> Gate {
         if let TableGate::Is(gate) = self { gate } else { Gate::Local }
     }

@@ -3,6 +3,7 @@
 use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
+use ferrule_kernel::sorted;
 use ferrule_kit::owner;
 
 use crate::mark::Masquerade;
@@ -60,15 +61,15 @@ pub fn delete_if(
 /// # Errors
 /// As [`delete`].
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
-    let valid: Vec<String> =
-        valid.iter().map(|valid| owner::label(&Attachment::valid(network, valid))).collect();
+    let valid = Attachment::keys(network, valid, owner::label);
+    let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
     let removed = remove(socket, &mut |socket| {
         let mut owners = list::owners(socket)?;
-        owners.retain(|label| owner::is_on(label, network) && !valid.contains(label));
+        owners.retain(|label| is_dead(label));
         if owners.is_empty() {
             return Ok(ToRemove::default());
         }
-        let found = list::dnat_elements(socket, |label| owners.iter().any(|owner| owner == label))?;
+        let found = list::dnat_elements(socket, is_dead)?;
         Ok(ToRemove { owners, found })
     })?;
     delete_unused(socket)?;
@@ -150,11 +151,8 @@ fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
 }
 
 fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
-    let mut map_sets: Vec<MapSet> =
-        sets(socket, TABLE)?.iter().filter_map(|name| Some(MapSet::of_map(name)?.0)).collect();
-    map_sets.sort();
-    map_sets.dedup();
-    for map_set in map_sets {
+    let names = sets(socket, TABLE)?;
+    for map_set in sorted(names.iter().filter_map(|name| Some(MapSet::of_map(name)?.0))) {
         // The map sets without conditions always stay.
         let Some(chain) = map_set.chain() else { continue };
         let mut is_empty = true;

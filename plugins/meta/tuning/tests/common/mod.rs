@@ -50,3 +50,10 @@ pub(crate) fn state(pod: &Pod) -> (String, u64, u64, bool, bool) {
     let mac = link["address"].as_str().unwrap().to_owned();
     (mac, number("mtu"), number("txqlen"), is_on("PROMISC"), is_on("ALLMULTI"))
 }
+
+/// Whether the pod's `eth0` uses the offload feature, as `ethtool` reports it.
+pub(crate) fn has_feature(pod: &Pod, name: &str) -> bool {
+    let features = pod.sh("ethtool -k eth0").unwrap();
+    let line = features.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}: "))).unwrap();
+    line.starts_with("on")
+}

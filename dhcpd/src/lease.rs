@@ -1,0 +1,83 @@
+//! A lease: an address of a server, and until when the container may use it. Pure.
+
+use std::net::Ipv4Addr;
+
+use ferrule_dhcp::wire;
+use serde::{Deserialize, Serialize};
+
+use crate::message::Reply;
+
+/// Milliseconds since the machine booted, also while it slept (`CLOCK_BOOTTIME`).
+pub(crate) type Millis = u64;
+/// A time that never comes.
+pub(crate) const NEVER: Millis = Millis::MAX;
+
+/// The lease time in seconds if the server says none, as in the reference.
+const DEFAULT_TIME: u32 = 3600;
+/// The lease time that means for ever (RFC 2131, section 3.3).
+const INFINITE: u32 = u32::MAX;
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) prefix: u8,
+    pub(crate) server: Ipv4Addr,
+    /// The MAC address from which the answer came: the server's, or that of a router towards it.
+    pub(crate) server_mac: [u8; 6],
+    /// When the daemon asks the server to prolong the lease (T1).
+    pub(crate) renew_at: Millis,
+    /// From when any server may prolong the lease (T2).
+    pub(crate) rebind_at: Millis,
+    /// From when the address must not be used.
+    pub(crate) expires_at: Millis,
+    /// What the container gets beside the address.
+    pub(crate) settings: wire::Lease,
+}
+
+impl Lease {
+    /// The lease of an ACK to a request that was sent at `sent`. A renewal may omit the subnet mask: `prefix` is the one of
+    /// before.
+    pub(crate) fn of(reply: &Reply, prefix: u8, server_mac: [u8; 6], sent: Millis) -> Option<Self> {
+        let [renew_at, rebind_at, expires_at] = times(reply.times).map(|time| sent.saturating_add(time));
+        let settings =
+            wire::Lease { address: format!("{}/{prefix}", reply.address), ..reply.settings.clone() };
+        let (address, server) = (reply.address, reply.server?);
+        Some(Lease { address, prefix, server, server_mac, renew_at, rebind_at, expires_at, settings })
+    }
+}
+
+/// T1, T2 and the lease time in milliseconds. Values in the wrong order count as absent; RFC 2131, section 4.4.5, has the
+/// defaults 1/2 and 7/8.
+fn times([lease, t1, t2]: [Option<u32>; 3]) -> [Millis; 3] {
+    let lease = lease.unwrap_or(DEFAULT_TIME).max(1);
+    if lease == INFINITE {
+        return [NEVER; 3];
+    }
+    let lease = Millis::from(lease) * 1000;
+    let before = |time: Option<u32>, limit: Millis| {
+        time.map(|time| Millis::from(time) * 1000).filter(|time| (1..limit).contains(time))
+    };
+    let t2 = before(t2, lease).unwrap_or(lease / 8 * 7);
+    let t1 = before(t1, t2).unwrap_or((lease / 2).min(t2 / 2 + t2 / 4));
+    [t1, t2, lease]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_follow_the_rfc() {
+        assert_eq!(times([Some(8), None, None]), [4000, 7000, 8000]);
+        assert_eq!(times([None, None, None]), [1_800_000, 3_150_000, 3_600_000]);
+        assert_eq!(times([Some(100), Some(10), Some(20)]), [10_000, 20_000, 100_000]);
+        // T2 is beyond the lease, T1 beyond T2, or both are zero.
+        assert_eq!(times([Some(80), Some(10), Some(90)]), [10_000, 70_000, 80_000]);
+        assert_eq!(times([Some(80), Some(75), None]), [40_000, 70_000, 80_000]);
+        assert_eq!(times([Some(80), Some(0), Some(0)]), [40_000, 70_000, 80_000]);
+        assert_eq!(times([Some(80), None, Some(20)]), [15_000, 20_000, 80_000]);
+        assert_eq!(times([Some(u32::MAX), Some(1), Some(2)]), [NEVER; 3]);
+        assert_eq!(times([Some(0), None, None]), [500, 875, 1000]);
+    }
+}

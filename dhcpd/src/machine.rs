@@ -1,0 +1,323 @@
+//! The life of one lease as a state machine. Pure: it gets the time and the server's answers, and returns what to do.
+//!
+//! ```text
+//! Selecting --OFFER--> Requesting --ACK--> Bound --T1--> Renewing --T2--> Rebinding --expiry--> Ended
+//!     ^                    |NAK              ^------ACK-----|-------ACK-------|
+//!     +--------------------+                 +--ACK-- Rebooting <-- Bound, if it wakes after the expiry
+//! ```
+//!
+//! A NAK to a bound client leads to Selecting once more, but only for the same address: nobody would tell the container of
+//! another one.
+//!
+//! # References
+//! RFC 2131, sections 4.4.1 to 4.4.6.
+
+mod action;
+mod renewal;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use action::{Action, Peer, Timing, Way};
+
+use crate::lease::{Lease, Millis, NEVER};
+use crate::message::{Client, Kind, Reply, Verdict, build};
+
+/// The first wait for an answer. It doubles with each message.
+const FIRST_WAIT: Millis = 500;
+/// How often a request for an offered address is sent.
+const REQUESTS: u32 = 5;
+/// The pause after the first NAK to a new client. It doubles with each NAK.
+const FIRST_PAUSE: Millis = 1000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Selecting(Try),
+    Requesting(Try, Box<Lease>),
+    Rebooting(Try),
+    Bound,
+    Renewing(Renewal),
+    Rebinding(Renewal),
+    Ended,
+}
+
+/// An exchange that is repeated until an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Try {
+    xid: u32,
+    began: Millis,
+    /// When the exchange ends.
+    until: Millis,
+    /// How many messages were sent.
+    sent: u32,
+    /// When the last message was sent.
+    sent_at: Millis,
+    /// When the next message is due.
+    next: Millis,
+    /// How many NAKs came.
+    refused: u32,
+}
+
+/// One message that prolongs the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Renewal {
+    xid: u32,
+    began: Millis,
+    sent_at: Millis,
+    /// Until when an answer is awaited.
+    listen_until: Millis,
+    /// When the next message is due.
+    next: Millis,
+}
+
+/// The state machine of a lease.
+pub(crate) struct Machine {
+    client: Client,
+    timing: Timing,
+    random: Box<dyn FnMut() -> u32>,
+    state: State,
+    lease: Option<Lease>,
+    /// The last offer that was requested. A lost ACK means that the server has given the address.
+    offer: Option<Lease>,
+}
+
+impl Machine {
+    /// Looks for a lease for at most `limit` milliseconds.
+    pub(crate) fn acquire(
+        client: Client,
+        timing: Timing,
+        limit: Millis,
+        random: Box<dyn FnMut() -> u32>,
+        now: Millis,
+    ) -> (Self, Vec<Action>) {
+        let mut machine = Machine { client, timing, random, state: State::Ended, lease: None, offer: None };
+        let log = Action::Log("acquiring lease".to_owned());
+        let actions = machine.select(now, now.saturating_add(limit), 0, 0);
+        (machine, [vec![log], actions].concat())
+    }
+
+    /// Goes on with a lease from the disk. [`Machine::wake`] returns the actions that are due.
+    pub(crate) fn resume(
+        client: Client,
+        timing: Timing,
+        lease: Lease,
+        random: Box<dyn FnMut() -> u32>,
+    ) -> Self {
+        Machine { client, timing, random, state: State::Bound, lease: Some(lease), offer: None }
+    }
+
+    /// The lease, or the offer that may become one.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref().or(self.offer.as_ref())
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether the container may use the address.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Whether there is nothing more to do.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Whether an answer may come.
+    pub(crate) fn is_listening(&self) -> bool {
+        match &self.state {
+            State::Selecting(this) => this.sent > 0,
+            State::Requesting(..) | State::Rebooting(_) => true,
+            State::Renewing(this) | State::Rebinding(this) => this.listen_until != 0,
+            State::Bound | State::Ended => false,
+        }
+    }
+
+    /// When [`Machine::wake`] is due.
+    pub(crate) fn deadline(&self) -> Millis {
+        match &self.state {
+            State::Selecting(this) | State::Requesting(this, _) | State::Rebooting(this) => {
+                this.next.min(this.until)
+            }
+            State::Bound => self.lease.as_ref().map_or(NEVER, |lease| lease.renew_at),
+            State::Renewing(this) | State::Rebinding(this) => {
+                if this.listen_until == 0 {
+                    this.next
+                } else {
+                    this.listen_until.min(this.next)
+                }
+            }
+            State::Ended => NEVER,
+        }
+    }
+
+    /// The time has come. Safe to call too early.
+    pub(crate) fn wake(&mut self, now: Millis) -> Vec<Action> {
+        if now < self.deadline() {
+            return Vec::new();
+        }
+        match self.state.clone() {
+            State::Selecting(this) if now >= this.until => self.give_up(),
+            State::Selecting(this) => self.discover(this, now),
+            State::Requesting(this, _) if now >= this.until => self.give_up(),
+            State::Requesting(this, _) if this.sent >= REQUESTS => {
+                self.select(now, this.until, 0, this.refused)
+            }
+            State::Requesting(this, offered) => self.request(this, offered, now),
+            State::Rebooting(this) if now >= this.until => self.expire(),
+            State::Rebooting(this) => self.reboot(this, now),
+            State::Bound => self.wake_bound(now),
+            State::Renewing(this) | State::Rebinding(this) if now < this.next => {
+                // No answer. The sockets close until the next message.
+                let quiet = Renewal { listen_until: 0, ..this };
+                self.state = match self.state {
+                    State::Renewing(_) => State::Renewing(quiet),
+                    _ => State::Rebinding(quiet),
+                };
+                Vec::new()
+            }
+            State::Renewing(this) | State::Rebinding(this) => self.renew(now, Some(this)),
+            State::Ended => Vec::new(),
+        }
+    }
+
+    /// An answer of a server has come from this MAC address.
+    pub(crate) fn receive(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
+        match self.state.clone() {
+            State::Selecting(this) if this.sent > 0 && reply.xid == this.xid => {
+                self.offered(this, reply, from, now)
+            }
+            State::Requesting(this, offer) if reply.xid == this.xid && reply.server == Some(offer.server) => {
+                match reply.verdict {
+                    Verdict::Ack => self.acknowledged(reply, from, this.sent_at, "acquired"),
+                    Verdict::Nak => {
+                        let refused = this.refused + 1;
+                        let pause = (FIRST_PAUSE << refused.min(16).saturating_sub(1)).min(self.timing.pause);
+                        let log = Action::Log(format!(
+                            "{} refuses {}: {}",
+                            offer.server, offer.address, reply.text
+                        ));
+                        let actions = self.select(now, this.until, pause, refused);
+                        [vec![log], actions].concat()
+                    }
+                    Verdict::Offer => Vec::new(),
+                }
+            }
+            State::Rebooting(this) if reply.xid == this.xid => self.prolonged(reply, from, this.sent_at, now),
+            State::Renewing(this) if reply.xid == this.xid && this.listen_until != 0 => {
+                self.prolonged(reply, from, this.sent_at, now)
+            }
+            State::Rebinding(this) if reply.xid == this.xid && this.listen_until != 0 => {
+                self.prolonged(reply, from, this.sent_at, now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Gives the lease back and ends. Also gives back an address that the server may have given already.
+    pub(crate) fn release(&mut self) -> Vec<Action> {
+        let lease = self.lease().cloned();
+        self.state = State::Ended;
+        let Some(lease) = lease else { return Vec::new() };
+        (self.lease, self.offer) = (None, None);
+        let kind = Kind::Release { address: lease.address, server: lease.server };
+        let message = build(&self.client, kind, (self.random)(), 0);
+        vec![
+            Action::Log("releasing lease".to_owned()),
+            Action::Send { way: Way::Direct(Peer::from(&lease)), message },
+        ]
+    }
+
+    /// Ends without a message: the container is gone.
+    pub(crate) fn end(&mut self) {
+        self.state = State::Ended;
+    }
+
+    fn select(&mut self, now: Millis, until: Millis, pause: Millis, refused: u32) -> Vec<Action> {
+        let xid = (self.random)();
+        let next = now.saturating_add(pause);
+        let this = Try { xid, began: now, until, sent: 0, sent_at: now, next, refused };
+        self.state = State::Selecting(this);
+        if pause == 0 { self.discover(this, now) } else { Vec::new() }
+    }
+
+    fn discover(&mut self, this: Try, now: Millis) -> Vec<Action> {
+        let wanted = self.lease.as_ref().map(|lease| lease.address);
+        let (this, send) = self.send(this, Kind::Discover { wanted }, now);
+        self.state = State::Selecting(this);
+        vec![send]
+    }
+
+    fn offered(&mut self, this: Try, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
+        let is_wanted = self.lease.as_ref().is_none_or(|lease| lease.address == reply.address);
+        if reply.verdict != Verdict::Offer || !is_wanted || reply.address.is_unspecified() {
+            return Vec::new();
+        }
+        // An offer may omit the mask; the ACK decides.
+        let Some(offer) = Lease::of(reply, reply.prefix.unwrap_or(32), from, now) else { return Vec::new() };
+        self.offer = Some(offer.clone());
+        let this = Try { sent: 0, began: now, ..this };
+        // Saved first: if the daemon is killed, the next one knows which address to give back.
+        let mut actions = self.request(this, Box::new(offer), now);
+        actions.insert(0, Action::Save);
+        actions
+    }
+
+    fn request(&mut self, this: Try, offer: Box<Lease>, now: Millis) -> Vec<Action> {
+        let kind = Kind::Select { address: offer.address, server: offer.server };
+        let (this, send) = self.send(this, kind, now);
+        self.state = State::Requesting(this, offer);
+        vec![send]
+    }
+
+    fn reboot(&mut self, this: Try, now: Millis) -> Vec<Action> {
+        let Some(address) = self.lease.as_ref().map(|lease| lease.address) else { return self.give_up() };
+        let (this, send) = self.send(this, Kind::Reboot { address }, now);
+        self.state = State::Rebooting(this);
+        vec![send]
+    }
+
+    /// Broadcasts a message and sets the time of the next: twice as long after this one as before, give or take a tenth.
+    fn send(&mut self, this: Try, kind: Kind, now: Millis) -> (Try, Action) {
+        let message = build(&self.client, kind, this.xid, seconds(now - this.began));
+        let wait = (FIRST_WAIT << this.sent.min(16)).min(self.timing.answer);
+        let jitter = Millis::from((self.random)()) % (wait / 5 + 1);
+        let next = now.saturating_add(wait - wait / 10 + jitter);
+        (
+            Try { sent: this.sent + 1, sent_at: now, next, ..this },
+            Action::Send { way: Way::Broadcast, message },
+        )
+    }
+
+    fn acknowledged(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, verb: &str) -> Vec<Action> {
+        let known = self.lease.as_ref().map(|lease| lease.prefix);
+        let lease = reply.prefix.or(known).and_then(|prefix| Lease::of(reply, prefix, from, sent));
+        let Some(lease) = lease else {
+            let mut actions = self.release();
+            actions.push(Action::Fail("DHCP option Subnet Mask not found in DHCPACK".to_owned()));
+            return actions;
+        };
+        let seconds = lease.expires_at.saturating_sub(sent) / 1000;
+        let log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
+        self.lease = Some(lease);
+        self.offer = None;
+        self.state = State::Bound;
+        vec![Action::Save, Action::Log(log), Action::Bound]
+    }
+
+    fn give_up(&mut self) -> Vec<Action> {
+        if self.lease.is_some() {
+            return self.expire();
+        }
+        // A lost ACK: the server may have given the address.
+        let mut actions = self.release();
+        actions.push(Action::Fail("no more tries".to_owned()));
+        actions
+    }
+}
+
+fn seconds(millis: Millis) -> u16 {
+    u16::try_from(millis / 1000).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,95 @@
+//! What becomes of a lease that the container has: T1, T2, the expiry, and the servers' answers.
+
+use std::net::Ipv4Addr;
+
+use super::{Action, Machine, Peer, Renewal, State, Try, Way, seconds};
+use crate::lease::Millis;
+use crate::message::{Kind, Reply, Verdict, build};
+
+/// The least pause between two renewals, except for short leases (RFC 2131, section 4.4.5).
+const LEAST_PAUSE: Millis = 60_000;
+
+impl Machine {
+    pub(super) fn wake_bound(&mut self, now: Millis) -> Vec<Action> {
+        let Some(expires_at) = self.lease.as_ref().map(|lease| lease.expires_at) else { return Vec::new() };
+        if now < expires_at {
+            return self.renew(now, None);
+        }
+        // The daemon did not run, or the machine slept. The server may not have given the address to another client.
+        let xid = (self.random)();
+        let until = now.saturating_add(self.timing.answer);
+        let this = Try { xid, began: now, until, sent: 0, sent_at: now, next: now, refused: 0 };
+        let log = Action::Log("lease expired meanwhile, asking for it again".to_owned());
+        [vec![log], self.reboot(this, now)].concat()
+    }
+
+    /// Sends a request that prolongs the lease: to the server before T2, to all servers afterwards.
+    pub(super) fn renew(&mut self, now: Millis, before: Option<Renewal>) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return self.give_up() };
+        if now >= lease.expires_at {
+            return self.expire();
+        }
+        let is_rebinding = now >= lease.rebind_at;
+        let end = if is_rebinding { lease.expires_at } else { lease.rebind_at };
+        // Half of the time that is left, but not too often.
+        let least = LEAST_PAUSE.min((lease.expires_at - lease.renew_at) / 4);
+        let next = now.saturating_add(((end - now) / 2).max(least)).min(end);
+        let (address, peer) = (lease.address, Peer::from(lease));
+        let xid = (self.random)();
+        let began = before.map_or(now, |before| before.began);
+        let message = build(&self.client, Kind::Renew { address }, xid, seconds(now - began));
+        let listen_until = now.saturating_add(self.timing.answer);
+        let this = Renewal { xid, began, sent_at: now, listen_until, next };
+        let was_rebinding = matches!(self.state, State::Rebinding(_));
+        let (way, log) = match is_rebinding {
+            true => (Way::Broadcast, (!was_rebinding).then_some("renewal time expired, rebinding")),
+            false => (Way::Unicast(peer), before.is_none().then_some("renewing lease")),
+        };
+        self.state = if is_rebinding { State::Rebinding(this) } else { State::Renewing(this) };
+        let log = log.map(|text| Action::Log(text.to_owned()));
+        log.into_iter().chain([Action::Send { way, message }]).collect()
+    }
+
+    pub(super) fn prolonged(
+        &mut self,
+        reply: &Reply,
+        from: [u8; 6],
+        sent: Millis,
+        now: Millis,
+    ) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        match reply.verdict {
+            Verdict::Ack if reply.address == lease.address => self.acknowledged(reply, from, sent, "renewed"),
+            Verdict::Ack => {
+                vec![Action::Log(format!(
+                    "{} gives {} instead of {}: ignored",
+                    text(reply.server),
+                    reply.address,
+                    lease.address
+                ))]
+            }
+            Verdict::Nak => {
+                let refusal = format!(
+                    "{} refuses {}: {}; asking for the same address once more",
+                    text(reply.server),
+                    lease.address,
+                    reply.text
+                );
+                let until = now.saturating_add(self.timing.answer).min(lease.expires_at.max(now + 1));
+                let actions = self.select(now, until, 0, 0);
+                [vec![Action::Log(refusal)], actions].concat()
+            }
+            Verdict::Offer => Vec::new(),
+        }
+    }
+
+    pub(super) fn expire(&mut self) -> Vec<Action> {
+        self.state = State::Ended;
+        self.lease = None;
+        vec![Action::Log("lease expired, bringing interface DOWN".to_owned()), Action::Expire]
+    }
+}
+
+fn text(server: Option<Ipv4Addr>) -> String {
+    server.map_or("a server".to_owned(), |server| server.to_string())
+}

@@ -1,0 +1,123 @@
+//! A network that loses, delays and duplicates, a server that refuses, and none at all.
+
+use cni_lab::Place as _;
+use dhcproto::v4::MessageType;
+use serde_json::json;
+
+use crate::lab::{Lab, config};
+use crate::server::{Reaction, Server};
+
+#[test]
+fn lost_delayed_duplicate_and_refused_messages() {
+    use MessageType::{Discover, Request};
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&["-timeout", "200ms"]);
+    let (pod, conf) = (lab.pod("one"), config(&json!({})));
+    let attachment = pod.attachment("eth0");
+    for (kind, reaction) in [
+        (Discover, Reaction::Lose),
+        (Discover, Reaction::Delay),
+        (Discover, Reaction::Duplicate),
+        (Request, Reaction::Lose),
+        (Request, Reaction::Delay),
+        (Request, Reaction::Duplicate),
+        (Request, Reaction::Refuse),
+    ] {
+        server.rule(move |this, count| if this == kind && count == 1 { reaction } else { Reaction::Answer });
+        let result = lab.ctx.add(&attachment, &conf);
+        assert_eq!(
+            result["ips"][0]["address"],
+            json!(format!("{}/24", server.leased()[0])),
+            "{kind:?} {reaction:?}"
+        );
+        lab.ctx.del(&attachment, &conf);
+        server.wait_for(
+            &format!("Release from {}", result["ips"][0]["address"].as_str().unwrap().replace("/24", "")),
+            1,
+        );
+        assert!(server.leased().is_empty() && lab.files().is_empty(), "{kind:?} {reaction:?}");
+        server.log();
+    }
+}
+
+#[test]
+fn a_network_that_loses_every_second_message() {
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&["-timeout", "100ms"]);
+    server.rule(|_, count| if count % 2 == 1 { Reaction::Lose } else { Reaction::Answer });
+    for number in 0..3 {
+        let pod = lab.pod(&format!("p{number}"));
+        lab.ctx.add(&pod.attachment("eth0"), &config(&json!({})));
+    }
+    assert_eq!(server.leased().len(), 3);
+}
+
+/// The reference's tests compare the first text.
+#[test]
+fn failures_have_the_references_texts() {
+    let lab = Lab::new();
+    let _daemon = lab.daemon(&["-timeout", "100ms", "--resendmax=200ms", "-resendtimeout", "300ms"]);
+    let (pod, conf) = (lab.pod("one"), config(&json!({})));
+    let attachment = pod.attachment("eth0");
+    let fail = |attachment, code, msg: &str| {
+        let error = lab.ctx.fail("ADD", attachment, &conf);
+        assert_eq!(error.pair(), (code, msg.to_owned()));
+        assert!(lab.files().is_empty());
+        lab.ctx.del(attachment, &conf);
+    };
+    fail(&attachment, 11, "error calling DHCP.Allocate: no more tries");
+    let missing = pod.attachment("nope");
+    fail(&missing, 999, r#"error calling DHCP.Allocate: error looking up "nope": Link not found"#);
+    pod.sh("ip link set lo up").unwrap();
+    let server = Server::start(&lab, 3600);
+    server.option(1, &[]);
+    fail(&attachment, 999, "error calling DHCP.Allocate: DHCP option Subnet Mask not found in DHCPACK");
+    server.wait_for("Release from 10.9.0.10", 1);
+    server.rule(|kind, _| if kind == MessageType::Request { Reaction::Refuse } else { Reaction::Answer });
+    fail(&attachment, 11, "error calling DHCP.Allocate: no more tries");
+    let mut gone = attachment.clone();
+    gone.netns = "/run/netns/gone".to_owned();
+    let msg = r#"error calling DHCP.Allocate: failed to Statfs "/run/netns/gone": no such file or directory"#;
+    fail(&gone, 999, msg);
+}
+
+/// DEL does not wait for an ADD that still looks for a server.
+#[test]
+fn del_stops_a_running_add() {
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&[]);
+    server.rule(|_, _| Reaction::Lose);
+    let (pod, conf) = (lab.pod("one"), config(&json!({})));
+    let attachment = pod.attachment("eth0");
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| lab.ctx.fail("ADD", &attachment, &conf));
+        server.wait_for("Discover from 0.0.0.0", 1);
+        lab.ctx.del(&attachment, &conf);
+        add.join().unwrap().expect(999, "the lease was released");
+    });
+    assert!(lab.files().is_empty());
+}
+
+#[test]
+fn two_adds_at_once_get_one_lease() {
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&["-timeout", "100ms"]);
+    server.rule(|_, count| if count == 1 { Reaction::Lose } else { Reaction::Answer });
+    let (pod, conf) = (lab.pod("one"), config(&json!({})));
+    let attachment = pod.attachment("eth0");
+    let results = std::thread::scope(|scope| {
+        [(); 3].map(|()| scope.spawn(|| lab.ctx.add(&attachment, &conf))).map(|add| add.join().unwrap())
+    });
+    assert!(results.iter().all(|result| *result == results[0]) && server.leased().len() == 1);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| lab.ctx.del(&attachment, &conf));
+        }
+    });
+    server.wait_for("Release from 10.9.0.10", 1);
+    assert_eq!(server.log().iter().filter(|line| line.starts_with("Release")).count(), 1);
+}

@@ -1,0 +1,14 @@
+//! The daemon and the plugin on a node with a bridge, against a test server and against dnsmasq. Needs root and dnsmasq.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod crowd;
+mod dnsmasq;
+mod faults;
+mod killed;
+mod lab;
+mod life;
+mod peers;
+mod renewals;
+mod restart;
+mod server;

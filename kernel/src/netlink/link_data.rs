@@ -1,0 +1,152 @@
+//! What a link of some kinds has beyond other links: the mode of a macvlan or an ipvlan, the ID of a VLAN, the owner of a
+//! tap device.
+//!
+//! # References
+//! linux/if_link.h: `IFLA_MACVLAN_*`, `IFLA_IPVLAN_*`, `IFLA_VLAN_*`, `IFLA_TUN_*`.
+
+use std::fmt;
+
+use super::link::IFLA_INFO_DATA;
+use super::message::{Message, find_attr, u16_at, u32_at};
+
+/// The modes of a macvlan by the names that `ip` uses.
+pub const MACVLAN_MODES: [(&str, u32); 4] = [("private", 1), ("vepa", 2), ("bridge", 4), ("passthru", 8)];
+/// The modes of an ipvlan.
+pub const IPVLAN_MODES: [(&str, u16); 3] = [("l2", 0), ("l3", 1), ("l3s", 2)];
+/// The flags of an ipvlan: which of its siblings it reaches.
+pub const IPVLAN_FLAGS: [(&str, u16); 3] = [("bridge", 0), ("private", 1), ("vepa", 2)];
+
+const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
+const IFLA_IPVLAN_MODE: u16 = 1;
+const IFLA_IPVLAN_FLAGS: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_TUN_OWNER: u16 = 1;
+const IFLA_TUN_GROUP: u16 = 2;
+const IFLA_TUN_TYPE: u16 = 3;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+/// `IFF_TAP`
+const TAP: u8 = 2;
+
+/// The attributes of the link's kind (`IFLA_INFO_DATA`) that we set and read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkData {
+    /// Another kind of link, or no attributes.
+    #[default]
+    None,
+    /// Of a macvlan.
+    Macvlan {
+        /// One of [`MACVLAN_MODES`].
+        mode: u32,
+        /// Length of the queue for broadcasts in packets, which all macvlans of a master share; 0 for the kernel's
+        /// default.
+        broadcast_queue: u32,
+    },
+    /// Of an ipvlan.
+    Ipvlan {
+        /// One of [`IPVLAN_MODES`].
+        mode: u16,
+        /// One of [`IPVLAN_FLAGS`].
+        flags: u16,
+    },
+    /// Of a tap device. The kernel only reports these; [`crate::tun`] sets them.
+    Tap {
+        /// The user who may open it; `None` for everybody with `CAP_NET_ADMIN`.
+        owner: Option<u32>,
+        /// The group that may open it.
+        group: Option<u32>,
+        /// Whether it can be opened several times.
+        multi_queue: bool,
+    },
+    /// Of an 802.1Q VLAN device.
+    Vlan {
+        /// The VLAN ID.
+        id: u16,
+    },
+}
+
+impl LinkData {
+    /// Adds the attributes to `IFLA_LINKINFO`.
+    pub(super) fn encode(self, info: Message) -> Message {
+        let u16 = |kind, value: u16| move |data: Message| data.attr(kind, &value.to_ne_bytes());
+        match self {
+            LinkData::None | LinkData::Tap { .. } => info,
+            LinkData::Macvlan { mode, broadcast_queue } => info.nest(IFLA_INFO_DATA, |data| {
+                let data = data.attr_u32(IFLA_MACVLAN_MODE, mode);
+                if broadcast_queue == 0 {
+                    return data;
+                }
+                data.attr_u32(IFLA_MACVLAN_BC_QUEUE_LEN, broadcast_queue)
+            }),
+            LinkData::Ipvlan { mode, flags } => info.nest(IFLA_INFO_DATA, |data| {
+                u16(IFLA_IPVLAN_FLAGS, flags)(u16(IFLA_IPVLAN_MODE, mode)(data))
+            }),
+            LinkData::Vlan { id } => info.nest(IFLA_INFO_DATA, u16(IFLA_VLAN_ID, id)),
+        }
+    }
+
+    /// Decodes `IFLA_INFO_DATA` of a link of this kind.
+    pub(super) fn parse(kind: &str, data: &[u8]) -> Self {
+        let u32 = |kind| find_attr(data, kind).map_or(0, |value| u32_at(value, 0));
+        let u16 = |kind| find_attr(data, kind).map_or(0, |value| u16_at(value, 0));
+        match kind {
+            "macvlan" => LinkData::Macvlan {
+                mode: u32(IFLA_MACVLAN_MODE),
+                broadcast_queue: u32(IFLA_MACVLAN_BC_QUEUE_LEN),
+            },
+            "ipvlan" => LinkData::Ipvlan { mode: u16(IFLA_IPVLAN_MODE), flags: u16(IFLA_IPVLAN_FLAGS) },
+            "vlan" => LinkData::Vlan { id: u16(IFLA_VLAN_ID) },
+            "tun" if find_attr(data, IFLA_TUN_TYPE) == Some(&[TAP]) => LinkData::Tap {
+                owner: find_attr(data, IFLA_TUN_OWNER).map(|value| u32_at(value, 0)),
+                group: find_attr(data, IFLA_TUN_GROUP).map(|value| u32_at(value, 0)),
+                multi_queue: find_attr(data, IFLA_TUN_MULTI_QUEUE) == Some(&[1]),
+            },
+            _ => LinkData::None,
+        }
+    }
+}
+
+/// Mode or VLAN ID, as in `mode bridge`: what makes two links of one kind different. The length of a queue does not.
+impl fmt::Display for LinkData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkData::None => f.write_str("no mode"),
+            LinkData::Macvlan { mode, .. } => write!(f, "mode {}", name(&MACVLAN_MODES, *mode)),
+            LinkData::Ipvlan { mode, flags } => {
+                write!(f, "mode {} {}", name(&IPVLAN_MODES, *mode), name(&IPVLAN_FLAGS, *flags))
+            }
+            LinkData::Vlan { id } => write!(f, "VLAN ID {id}"),
+            LinkData::Tap { owner, group, multi_queue } => {
+                let text = |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                let queues = if *multi_queue { "several queues" } else { "one queue" };
+                write!(f, "mode tap, owner {}, group {}, {queues}", text(owner), text(group))
+            }
+        }
+    }
+}
+
+fn name<T: Copy + PartialEq + fmt::Display>(names: &[(&str, T)], number: T) -> String {
+    let found = names.iter().find(|(_, known)| *known == number);
+    found.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::find_attr;
+    use super::*;
+
+    #[test]
+    fn encoded_data_is_decoded_and_named() {
+        for (kind, data, text) in [
+            ("macvlan", LinkData::Macvlan { mode: 8, broadcast_queue: 7 }, "mode passthru"),
+            ("macvlan", LinkData::Macvlan { mode: 16, broadcast_queue: 0 }, "mode 16"),
+            ("ipvlan", LinkData::Ipvlan { mode: 2, flags: 1 }, "mode l3s private"),
+            ("vlan", LinkData::Vlan { id: 4094 }, "VLAN ID 4094"),
+        ] {
+            let bytes = data.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
+            let encoded = find_attr(&bytes[16..], IFLA_INFO_DATA).unwrap();
+            assert_eq!(LinkData::parse(kind, encoded), data);
+            assert_eq!(data.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Policy routing rules: which routing table a packet uses.
+//!
+//! # References
+//! linux/fib_rules.h; ip-rule(8).
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::error::Error;
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
+use super::socket::{Answer, Socket};
+use crate::ip::{IpFamily, from_octets, octets};
+
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+const RTM_GETRULE: u16 = 34;
+
+/// Length of `struct fib_rule_hdr`.
+const RULE: usize = 12;
+
+const FRA_SRC: u16 = 2;
+const FRA_PRIORITY: u16 = 6;
+const FRA_TABLE: u16 = 15;
+/// Who made the rule, since Linux 4.17.
+const FRA_PROTOCOL: u16 = 21;
+
+/// `FR_ACT_TO_TBL`: look the route up in a table.
+const TO_TABLE: u8 = 1;
+const RT_TABLE_UNSPEC: u8 = 0;
+
+/// A rule that sends the packets from one address, or from everywhere, to a routing table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its family.
+    pub family: IpFamily,
+    /// The source addresses of the packets; `None` for all.
+    pub src: Option<IpNetwork>,
+    /// The routing table.
+    pub table: u32,
+    /// The order of the rules, lowest first; `None` for the kernel's choice: before all others but the first.
+    pub priority: Option<u32>,
+    /// The program that made the rule: `RTPROT_*` of linux/rtnetlink.h or another number; 0 if unknown.
+    pub protocol: u8,
+}
+
+impl Rule {
+    /// The rule for the packets from one address.
+    pub fn from(ip: IpAddr, table: u32, protocol: u8) -> Self {
+        Rule { family: IpFamily::of(ip), src: Some(ip.into()), table, priority: None, protocol }
+    }
+
+    /// Whether the rule is for the packets from exactly this address.
+    pub fn is_from(&self, ip: IpAddr) -> bool {
+        self.src == Some(ip.into())
+    }
+
+    fn request(&self, kind: u16, flags: u16) -> Message {
+        let mut header = [0; RULE];
+        header[0] = self.family.number();
+        header[2] = self.src.map_or(0, |src| src.prefix());
+        header[4] = u8::try_from(self.table).unwrap_or(RT_TABLE_UNSPEC);
+        header[7] = TO_TABLE;
+        let mut message = Message::new(kind, flags, &header).attr_u32(FRA_TABLE, self.table);
+        if let Some(src) = self.src {
+            message = message.attr(FRA_SRC, &octets(src.network()));
+        }
+        if let Some(priority) = self.priority {
+            message = message.attr_u32(FRA_PRIORITY, priority);
+        }
+        if self.protocol == 0 { message } else { message.attr(FRA_PROTOCOL, &[self.protocol]) }
+    }
+}
+
+/// A request that adds a rule; `EEXIST` if there is an equal one of the same priority.
+pub fn add(rule: &Rule) -> Message {
+    rule.request(RTM_NEWRULE, F_CREATE | F_EXCL)
+}
+
+/// A request that removes the first rule with these attributes; `ENOENT` if there is none.
+pub fn delete(rule: &Rule) -> Message {
+    rule.request(RTM_DELRULE, 0)
+}
+
+/// A request for the rules of both families.
+pub fn list() -> Message {
+    Message::new(RTM_GETRULE, F_DUMP, &[0; RULE])
+}
+
+/// The rules in the answer to [`list`]: those that look into a table for all packets or by source address alone are
+/// complete, of others (`iif`, `fwmark`) only these attributes are.
+pub fn read(answer: Answer) -> Result<Vec<Rule>, Error> {
+    Ok(answer?.iter().filter_map(|body| parse(body)).collect())
+}
+
+impl Socket {
+    /// The rules of both families.
+    pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
+        read(self.request(list()))
+    }
+}
+
+fn parse(body: &[u8]) -> Option<Rule> {
+    let header = body.get(..RULE)?;
+    // The dump also has the rules of multicast routing.
+    let family = IpFamily::ALL.into_iter().find(|family| family.number() == header[0])?;
+    let mut rule = Rule { family, src: None, table: u32::from(header[4]), priority: None, protocol: 0 };
+    for (kind, value) in attrs(&body[RULE..]) {
+        match kind {
+            FRA_SRC => rule.src = IpNetwork::new(from_octets(value)?, header[2]).ok(),
+            FRA_TABLE => rule.table = u32_at(value, 0),
+            FRA_PRIORITY => rule.priority = Some(u32_at(value, 0)),
+            FRA_PROTOCOL => rule.protocol = value.first().copied().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Some(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From a kernel 6.18, after `ip rule add from 192.0.2.1 lookup 1000 protocol 67`.
+    #[test]
+    fn a_rule_of_the_kernel_is_decoded() {
+        let mut body = vec![2, 0, 32, 0, 252, 0, 0, 1, 0, 0, 0, 0];
+        body.extend([5, 0, 21, 0, 67, 0, 0, 0]);
+        body.extend([
+            8, 0, 15, 0, 0xe8, 3, 0, 0, 8, 0, 14, 0, 255, 255, 255, 255, 8, 0, 6, 0, 0xfd, 0x7f, 0, 0,
+        ]);
+        body.extend([8, 0, 2, 0, 192, 0, 2, 1]);
+        let ip = [192, 0, 2, 1].into();
+        let rule = parse(&body).unwrap();
+        assert_eq!(rule, Rule { priority: Some(32765), ..Rule::from(ip, 1000, 67) });
+        assert!(rule.is_from(ip) && !rule.is_from([192, 0, 2, 2].into()));
+        // A rule of multicast routing (RTNL_FAMILY_IPMR).
+        body[0] = 128;
+        assert_eq!(parse(&body), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! The plugins that make one link in the container: macvlan, ipvlan, vlan, dummy and tap.
+//!
+//! ADD makes the link with its final name, then asks IPAM for addresses. DEL removes it and releases the addresses, in the
+//! order of [`ipam::del`].
+
+mod add;
+mod check;
+mod parent;
+pub mod vlan_device;
+
+use cni_common::plugin::{DelRequest, GcRequest, StatusRequest, Verb};
+use cni_common::spec::{CniError, Code, Context as _, Failures, NetConf};
+use ferrule_kernel::netlink::{LinkData, LinkId, ifb};
+use serde::Deserialize;
+
+use crate::config::{LinkConf, LinkKeys};
+use crate::{ipam, socket};
+
+pub use add::Attaching;
+pub use check::check;
+pub use parent::Parent;
+
+/// The link that the configuration asks for.
+#[derive(Debug, Default)]
+pub struct ContainerLink {
+    /// The kernel's kind of link.
+    pub kind: &'static str,
+    /// The attributes of this kind.
+    pub data: LinkData,
+    /// The link that it is made on. `None` for a kind that needs none.
+    pub parent: Option<Parent>,
+    /// What duplicate address detection (DAD) does. It is off for a link without a parent, which reaches no other host.
+    pub dad: Dad,
+    /// The keys of all interface plugins.
+    pub conf: LinkConf,
+}
+
+/// What duplicate address detection does with new IPv6 addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dad {
+    /// The addresses can be used at once.
+    #[default]
+    Off,
+    /// ADD does not wait for the outcome.
+    NoWait,
+    /// ADD waits, and fails if another host has one of the addresses.
+    Wait,
+}
+
+/// The keys of all these plugins that are not in [`LinkKeys`].
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    master: String,
+    link_in_container: bool,
+    mac: String,
+    dad: String,
+}
+
+impl ContainerLink {
+    /// Reads the keys of a link without a parent. A plugin that ignores CNI_ARGS passes an empty text.
+    ///
+    /// # Errors
+    /// Code 4 if CNI_ARGS is invalid, 6 if the configuration cannot be decoded, 7 if a value is invalid.
+    pub fn read(kind: &'static str, config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
+        let (keys, link): (Keys, LinkKeys) = (config.decode()?, config.decode()?);
+        let conf = link.check_with_mac(cni_args, &keys.mac)?;
+        Ok(ContainerLink { kind, conf, ..ContainerLink::default() })
+    }
+
+    /// Reads the keys of a link that is made on another one: also `master`, `linkInContainer` and `dad`.
+    ///
+    /// # Errors
+    /// Those of [`ContainerLink::read`].
+    pub fn read_child(kind: &'static str, config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
+        let (keys, mut link): (Keys, LinkKeys) = (config.decode()?, config.decode()?);
+        let mtu = link.take_mtu();
+        let conf = link.check_with_mac(cni_args, &keys.mac)?;
+        let dad = match keys.dad.as_str() {
+            "" | "wait" => Dad::Wait,
+            "nowait" => Dad::NoWait,
+            "off" => Dad::Off,
+            other => {
+                let msg = format!("unknown dad: {other:?}");
+                return Err(CniError::invalid_config(msg).with_details("wait, nowait and off are known"));
+            }
+        };
+        let parent = Parent { name: keys.master, in_container: keys.link_in_container, mtu };
+        Ok(ContainerLink { kind, parent: Some(parent), dad, conf, ..ContainerLink::default() })
+    }
+}
+
+/// The number of a mode by its name. An empty name means `default`.
+///
+/// # Errors
+/// Code 7 with the reference's text: `unknown macvlan mode: "x"`.
+pub fn mode<T: Copy>(what: &str, names: &[(&str, T)], name: &str, default: T) -> Result<T, CniError> {
+    if name.is_empty() {
+        return Ok(default);
+    }
+    let found = names.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(known, _)| *known).collect();
+        let msg = format!("unknown {what}: {name:?}");
+        CniError::invalid_config(msg).with_details(format!("{} are known", known.join(", ")))
+    })
+}
+
+/// Removes the link, and calls IPAM DEL. Needs no valid configuration. `release` removes what the plugin has on the host.
+pub fn del(
+    call: &DelRequest<'_>,
+    release: impl FnOnce(&DelRequest<'_>) -> Result<(), CniError>,
+) -> Result<(), CniError> {
+    ipam::del(call, || {
+        let mut failures = Failures::default();
+        if let Some(netns) = call.netns {
+            let removed = socket::route_in(netns).and_then(|mut socket| {
+                let removed = socket.delete_link(LinkId::Name(call.ifname));
+                removed.context(|| format!("remove {:?} from the container", call.ifname))
+            });
+            failures.keep(removed);
+        }
+        failures.keep(release(call));
+        failures.into_result()
+    })
+}
+
+/// Calls IPAM GC. `collect` removes what the plugin has on the host. The kernel has removed the links themselves with
+/// their namespaces.
+pub fn gc(
+    call: &GcRequest<'_>,
+    collect: impl FnOnce(&GcRequest<'_>) -> Result<(), CniError>,
+) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    failures.keep(collect(call));
+    failures.keep(ipam::call(call.env, call.config, Verb::Gc));
+    failures.into_result()
+}
+
+/// Checks that the kernel has this kind of link, that the link's parent exists if it is on the host, and that IPAM is
+/// ready.
+///
+/// # Errors
+/// Code 50 if the kind or the parent is missing.
+pub fn status(call: &StatusRequest<'_>, link: &ContainerLink) -> Result<(), CniError> {
+    let mut host = socket::route()?;
+    if let Err(error) = host.request(ifb::probe(link.kind))
+        && ifb::is_unknown_kind(&Err(error.clone()))
+    {
+        return Err(unknown_kind(link.kind, &error));
+    }
+    if let Some(parent) = link.parent.as_ref().filter(|parent| !parent.in_container) {
+        let found = parent.find(&mut host);
+        let found = found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
+        parent.check_mtu(&found)?;
+    }
+    ipam::status(call)
+}
+
+/// The error of a kernel without this kind of link.
+fn unknown_kind(kind: &str, error: &ferrule_kernel::netlink::Error) -> CniError {
+    let msg = format!("the kernel has no links of type {kind:?}: {error}");
+    CniError::new(Code::NotAvailable, msg).with_details(format!("failed to create {kind}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(keys: &str) -> Result<ContainerLink, CniError> {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"t"{keys}}}"#);
+        ContainerLink::read_child("macvlan", &NetConf::parse(text.into_bytes())?, "")
+    }
+
+    #[test]
+    fn keys_of_a_child() {
+        let link = read("").unwrap();
+        assert_eq!((link.dad, link.parent), (Dad::Wait, Some(Parent::default())));
+        let link = read(
+            r#","MASTER":"up0","linkInContainer":true,"mtu":-5,"dad":"nowait","mac":"02:00:00:00:00:01""#,
+        );
+        let link = link.unwrap();
+        let parent = Parent { name: "up0".to_owned(), in_container: true, mtu: -5 };
+        assert_eq!((link.dad, link.parent), (Dad::NoWait, Some(parent)));
+        assert_eq!(link.conf.mac.unwrap().to_string(), "02:00:00:00:00:01");
+        let error = read(r#","dad":"x""#).unwrap_err();
+        assert_eq!((error.code, error.msg.as_str()), (Code::InvalidConfig, "unknown dad: \"x\""));
+    }
+
+    #[test]
+    fn modes() {
+        let names = [("a", 1), ("b", 2)];
+        assert_eq!(mode("t mode", &names, "", 2).unwrap(), 2);
+        assert_eq!(mode("t mode", &names, "a", 2).unwrap(), 1);
+        assert_eq!(mode("t mode", &names, "A", 2).unwrap_err().msg, "unknown t mode: \"A\"");
+    }
+}

@@ -1,0 +1,152 @@
+//! A file that keeps the state of one attachment until DEL. It is complete or absent: it is written under another name
+//! first, which has a hash of the network's name for GC.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cni_common::spec::{CniError, Code, Failures};
+
+use crate::hash::sha512_hex;
+
+const EXTENSION: &str = ".json";
+
+/// The state file of an attachment.
+pub struct StateFile {
+    path: PathBuf,
+    draft: PathBuf,
+}
+
+impl StateFile {
+    /// The file `<folder>/<stem>.json`, which need not exist.
+    pub fn new(folder: &Path, stem: &str, network: &str) -> Self {
+        let name = format!("{stem}{EXTENSION}");
+        let draft = folder.join(format!("{name}{}", draft_extension(network)));
+        StateFile { path: folder.join(name), draft }
+    }
+
+    /// The content; `None` if there is no file.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be read.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, CniError> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failed("read", &self.path, &error)),
+        }
+    }
+
+    /// Writes or replaces the file. Makes missing folders.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be written.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), CniError> {
+        let write = || {
+            let open =
+                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.draft);
+            let file = open().or_else(|error| match self.path.parent() {
+                Some(folder) if error.kind() == io::ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                    open()
+                }
+                _ => Err(error),
+            });
+            file?.write_all(bytes)?;
+            fs::rename(&self.draft, &self.path)
+        };
+        write().map_err(|error| failed("save", &self.path, &error))
+    }
+
+    /// Removes the file, if it exists, and what a killed ADD has left of it.
+    ///
+    /// # Errors
+    /// Code 5 if one cannot be removed.
+    pub fn remove(&self) -> Result<(), CniError> {
+        remove(&self.draft)?;
+        remove(&self.path)
+    }
+}
+
+/// All files in the folder with their contents. Skips those that cannot be read, and those that are not complete.
+pub fn listed(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let complete =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
+    complete.filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
+}
+
+/// The contents of all files in the folder, as [`listed`].
+pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
+    listed(folder).map(|(_, bytes)| bytes)
+}
+
+/// Removes a file that [`listed`] has returned, if it still exists.
+///
+/// # Errors
+/// Code 5 if it cannot be removed.
+pub fn remove_listed(path: &Path) -> Result<(), CniError> {
+    remove(path)
+}
+
+/// GC: removes the files of the network's attachments that are not valid, and what killed ADDs of the network have left.
+/// All networks share the folder. `release` gets the content of each file whose stem `is_valid` does not know: it
+/// cleans up if the file belongs to the network, and returns whether it does.
+///
+/// # Errors
+/// All files that could not be read or removed, and the errors of `release`, after which the file stays.
+pub fn collect(
+    folder: &Path,
+    network: &str,
+    is_valid: impl Fn(&str) -> bool,
+    mut release: impl FnMut(&[u8]) -> Result<bool, CniError>,
+) -> Result<(), CniError> {
+    let names = match fs::read_dir(folder) {
+        Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()),
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(failed("list", folder, &error)),
+    };
+    let draft_extension = draft_extension(network);
+    let mut failures = Failures::default();
+    for name in names {
+        let path = folder.join(&name);
+        let (name, is_draft) =
+            name.strip_suffix(&draft_extension).map_or((name.as_str(), false), |name| (name, true));
+        let Some(stem) = name.strip_suffix(EXTENSION) else { continue };
+        if is_valid(stem) {
+            continue;
+        }
+        let is_own = match fs::read(&path) {
+            _ if is_draft => Ok(true),
+            Ok(bytes) => release(&bytes),
+            Err(_) => Ok(false),
+        };
+        if failures.keep(is_own) == Some(true) {
+            failures.keep(remove(&path));
+        }
+    }
+    failures.into_result()
+}
+
+/// Ends the names of files that an ADD on this network has not completed yet.
+pub fn draft_extension(network: &str) -> String {
+    format!(".{}", sha512_hex(network, 16))
+}
+
+/// `InvalidFilename`: no ADD with this container ID could make the file.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
+    CniError::new(Code::Io, format!("failed to {what} file {}: {error}", path.display()))
+}
+
+fn remove(path: &Path) -> Result<(), CniError> {
+    match fs::remove_file(path) {
+        Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
+        _ => Ok(()),
+    }
+}

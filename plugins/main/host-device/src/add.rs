@@ -1,0 +1,144 @@
+//! ADD: find the device, addresses from IPAM, record, move, configure. A failed ADD gives the device back as it was.
+
+use cni_common::plugin::{AddRequest, Delegate};
+use cni_common::spec::{AddResult, CniError};
+use ferrule_kernel::netlink::link::OPER_UP;
+use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use ferrule_kit::container::Container;
+use ferrule_kit::plan::Plan;
+use ferrule_kit::{address_wait, dad, ipam, socket};
+
+use crate::config::Conf;
+use crate::find::{self, Device};
+use crate::record::Record;
+use crate::{own_network, transfer};
+
+/// Moves the device into the container, or only reports it if it belongs to a program.
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let (conf, selector) = Conf::read(call.config)?;
+    let ipam = ipam::of_add(call)?;
+    let netns = call.sandbox.netns()?;
+    let mut host = socket::route()?;
+    match find::device(&mut host, &selector)? {
+        Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
+        Device::Link { link, pci_id } => {
+            let mut container = Container::open(netns, call.ifname)?;
+            container.dad = conf.dad;
+            if container.interface()?.is_some() {
+                let (ifname, name) = (call.ifname, &link.name);
+                // The reference's text.
+                return Err(CniError::internal(format!(
+                    "failed to move link failed to move {ifname:?} (host: {name:?}) to container NS: file exists"
+                )));
+            }
+            let mut attach = Attach { call, conf: &conf, host: &mut host, container: &mut container };
+            let plan = |assigned| Plan::new(&conf.link, assigned);
+            if ipam::needs_link(call.config) {
+                return attach.run(&link, pci_id, |configure| {
+                    ipam::add(ipam.as_ref(), call, |assigned| configure(plan(assigned)?))
+                });
+            }
+            ipam::add(ipam.as_ref(), call, |assigned| {
+                let plan = plan(assigned)?;
+                attach.run(&link, pci_id, |configure| configure(plan))
+            })
+        }
+    }
+}
+
+/// The result for a device without a link: the program configures the addresses.
+fn report(
+    call: &AddRequest<'_>,
+    conf: &Conf,
+    ipam: Option<&Delegate<'_>>,
+    pci_id: String,
+) -> Result<AddResult, CniError> {
+    if conf.use_interface_network {
+        let msg = format!("useInterfaceNetwork: device {pci_id} belongs to a program and has no network");
+        return Err(CniError::invalid_config(msg));
+    }
+    let link = Link { name: call.ifname.to_owned(), ..Link::default() };
+    ipam::add(ipam, call, |assigned| Ok(result(call, Plan::new(&conf.link, assigned)?, &link, pci_id)))
+}
+
+struct Attach<'a, 'c> {
+    call: &'a AddRequest<'a>,
+    conf: &'a Conf,
+    host: &'a mut Socket,
+    container: &'a mut Container<'c>,
+}
+
+/// Gives the device in the container its addresses and routes.
+type Configure<'a> = &'a mut dyn FnMut(Plan) -> Result<(Plan, Link), CniError>;
+
+impl Attach<'_, '_> {
+    /// Moves the device. `with_plan` has the plan, or gets it from an IPAM plugin that needs the link.
+    fn run(
+        &mut self,
+        link: &Link,
+        pci_id: String,
+        with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
+    ) -> Result<AddResult, CniError> {
+        let record = Record::take(self.call, self.host, link)?;
+        let moved = record.save().and_then(|()| {
+            transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
+        });
+        let attached = moved.and_then(|()| {
+            with_plan(&mut |mut plan| {
+                if self.conf.use_interface_network {
+                    own_network::merge(&mut plan, &record.addresses, &record.routes);
+                }
+                let inside = self.configure(&plan)?;
+                Ok((plan, inside))
+            })
+        });
+        let (plan, inside) = attached.inspect_err(|_| self.undo(&record))?;
+        Ok(result(self.call, plan, &inside, pci_id))
+    }
+
+    fn configure(&mut self, plan: &Plan) -> Result<Link, CniError> {
+        let missing =
+            || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
+        let moved = self.container.interface()?.ok_or_else(missing)?;
+        let inside = self.container.configure(moved.index, plan)?;
+        let addresses = plan.addresses();
+        let socket = &mut self.container.socket;
+        if self.conf.dad {
+            wait_for_dad(socket, &inside, &addresses)?;
+        } else {
+            address_wait::wait(socket, inside.index, &addresses);
+        }
+        Ok(inside)
+    }
+
+    fn undo(&mut self, record: &Record) {
+        let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), record);
+        if let Err(error) = given_back.and_then(|_| record.file().remove()) {
+            eprintln!("failed to undo the ADD: {error}");
+        }
+    }
+}
+
+/// Waits for duplicate address detection. The kernel does not begin with it before the device has a carrier, which may
+/// take longer than ADD waits, or need a cable.
+fn wait_for_dad(
+    socket: &mut Socket,
+    link: &Link,
+    addresses: &[ipnetwork::IpNetwork],
+) -> Result<(), CniError> {
+    dad::wait(socket, link, addresses).or_else(|error| match socket.link(LinkId::Index(link.index)) {
+        Ok(Some(now)) if now.operstate != OPER_UP => Ok(()),
+        _ => Err(error),
+    })
+}
+
+fn result(call: &AddRequest<'_>, plan: Plan, link: &Link, pci_id: String) -> AddResult {
+    let mut result = plan.result(call, &[], link);
+    if let Some(interface) = result.interfaces.last_mut() {
+        interface.pci_id = pci_id;
+        if link.mac.is_zero() {
+            interface.mac = String::new();
+        }
+    }
+    result
+}

@@ -1,0 +1,79 @@
+//! The key `useInterfaceNetwork`: the container gets the addresses and routes that the device has on the host. Nothing
+//! here touches the kernel.
+
+use cni_common::spec::{IpConfig, Route};
+use ferrule_kernel::netlink::addr::PERMANENT;
+use ferrule_kernel::netlink::again::{self, Description};
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kit::plan::Plan;
+use ipnetwork::IpNetwork;
+
+/// `RT_SCOPE_LINK` (linux/rtnetlink.h).
+const SCOPE_LINK: u32 = 253;
+
+/// Adds the device's global addresses and its routes to the plan, behind those of IPAM. IPv6 addresses of router
+/// advertisements are left out, because the container gets advertisements of its own. IPv4 addresses of DHCP become
+/// permanent, as with the reference.
+pub fn merge(plan: &mut Plan, addresses: &[Description], routes: &[Description]) {
+    for address in addresses.iter().filter_map(|one| again::address(one)) {
+        let is_meant = address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0);
+        if is_meant && !plan.ips.iter().any(|ip| ip.address == address.network) {
+            plan.ips.push(IpConfig { address: address.network, gateway: None, interface: None });
+        }
+    }
+    let mut own: Vec<Route> = routes.iter().filter_map(|one| route(one)).collect();
+    // Next hops must be reachable first.
+    own.sort_by_key(|route| route.gw.is_some());
+    plan.routes.extend(own);
+}
+
+fn route(description: &[u8]) -> Option<Route> {
+    let (entry, scope) = again::route(description)?;
+    if matches!(entry.dst, IpNetwork::V6(dst) if dst.ip().is_unicast_link_local()) {
+        return None;
+    }
+    let gw = entry.gws.first().copied();
+    // Without this scope a route without a next hop would get IPAM's gateway. The kernel ignores it for IPv6.
+    let scope =
+        if gw.is_none() { Some(SCOPE_LINK) } else { Some(u32::from(scope)).filter(|scope| *scope != 0) };
+    let table = Some(entry.table).filter(|table| *table != MAIN_TABLE);
+    Some(Route { priority: entry.priority, table, scope, ..Route::new(entry.dst, gw) })
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrule_kernel::netlink::{Message, addr, route as kernel};
+
+    use super::*;
+
+    /// What follows the netlink header.
+    fn body(request: Message) -> Description {
+        request.finish(0, 0).unwrap().split_off(16)
+    }
+
+    #[test]
+    fn the_devices_network_comes_behind_ipams() {
+        let address = |text: &str, flags| body(addr::add(1, text.parse().unwrap(), flags));
+        let addresses = [
+            address("10.9.0.1/24", 0),
+            address("10.1.2.9/24", 0),
+            address("fd00::1/64", PERMANENT),
+            address("fd00::2/64", 0),
+        ];
+        let route = |dst: &str, gw: Option<&str>| {
+            let gw = gw.map(|gw| gw.parse().unwrap());
+            let of = ferrule_kit::route::of_result(&Route::new(dst.parse().unwrap(), gw));
+            body(kernel::add(1, &of))
+        };
+        let routes =
+            [route("0.0.0.0/0", Some("10.9.0.7")), route("10.9.0.7/32", None), route("fe80::/64", None)];
+        let ipam = IpConfig { address: "10.1.2.9/24".parse().unwrap(), gateway: None, interface: None };
+        let mut plan = Plan { ips: vec![ipam], ..Plan::default() };
+        merge(&mut plan, &addresses, &routes);
+        let texts: Vec<String> = plan.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["10.1.2.9/24", "10.9.0.1/24", "fd00::1/64"]);
+        let texts: Vec<String> =
+            plan.routes.iter().map(|r| format!("{} {:?} {:?}", r.dst, r.gw, r.scope)).collect();
+        assert_eq!(texts, ["10.9.0.7/32 None Some(253)", "0.0.0.0/0 Some(10.9.0.7) None"]);
+    }
+}

@@ -1,0 +1,157 @@
+//! The record of a moved device: what DEL needs to give it back as it was.
+//!
+//! ADD writes it before it moves the device. It is a file below `/run`, as the device's place is: after a reboot the
+//! kernel finds the device anew. The reference keeps only the device's name, as the link's alias.
+
+use std::path::Path;
+
+use cni_common::netns::Netns;
+use cni_common::plugin::AddRequest;
+use cni_common::spec::{CniError, Context as _, Json};
+use ferrule_kernel::netlink::again::{self, Description};
+use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
+use ferrule_kit::hash::sha512_hex;
+use ferrule_kit::state_file::{self, StateFile};
+use serde::{Deserialize, Serialize};
+
+/// The folder of the records.
+pub const FOLDER: &str = "/run/cni/host-device";
+
+/// The attachment, and the device's state on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Record {
+    /// The network's name.
+    pub network: String,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+    /// CNI_NETNS.
+    pub netns: String,
+    /// The device's name on the host, which is its alias in the container.
+    pub name: String,
+    /// Its kind; empty for a physical device.
+    pub kind: String,
+    /// Its alias; usually empty.
+    pub alias: String,
+    /// Its hardware address; empty if unknown.
+    pub mac: String,
+    /// Its MTU in bytes; 0 if unknown.
+    pub mtu: u32,
+    /// The index of the bridge or bond that it was a port of; 0 for none.
+    pub master: u32,
+    /// Whether it was up.
+    pub up: bool,
+    /// Its addresses.
+    pub addresses: Vec<Description>,
+    /// The routes through it that someone has added.
+    pub routes: Vec<Description>,
+}
+
+impl Record {
+    /// The state of the device now.
+    ///
+    /// # Errors
+    /// Addresses or routes cannot be listed.
+    pub fn take(call: &AddRequest<'_>, host: &mut Socket, link: &Link) -> Result<Record, CniError> {
+        let failed = |what| format!("list the {what} of {:?}", link.name);
+        let addresses = again::addresses(host.request(addr::list(link.index)), link.index);
+        let routes = host.routes_through(link.index);
+        Ok(Record {
+            network: call.config.name().to_owned(),
+            container_id: call.container_id.to_owned(),
+            ifname: call.ifname.to_owned(),
+            netns: call.sandbox.path().to_owned(),
+            kind: link.kind.clone(),
+            // An ADD that was killed has left its own alias.
+            alias: if link.alias == link.name { String::new() } else { link.alias.clone() },
+            mtu: link.mtu,
+            master: link.master.unwrap_or_default(),
+            up: link.is_up(),
+            addresses: addresses.context(|| failed("addresses"))?,
+            routes: routes.context(|| failed("routes"))?,
+            ..Record::of(&link.name, link)
+        })
+    }
+
+    /// What is known of a device that the reference has moved: its name.
+    pub fn of(name: &str, link: &Link) -> Record {
+        let mac = if link.mac.is_zero() { String::new() } else { link.mac.to_string() };
+        Record { name: name.to_owned(), kind: link.kind.clone(), mac, ..Record::default() }
+    }
+
+    /// The record in a file; `None` if the content is not a record.
+    pub fn parse(bytes: &[u8]) -> Option<Record> {
+        Json::parse(bytes).ok()?.decode().ok().filter(|record: &Record| !record.name.is_empty())
+    }
+
+    /// The records of all attachments.
+    pub fn all() -> impl Iterator<Item = Record> {
+        state_file::contents(Path::new(FOLDER)).filter_map(|bytes| Record::parse(&bytes))
+    }
+
+    /// The file of the record.
+    pub fn file(&self) -> StateFile {
+        file(&self.network, &self.container_id, &self.ifname)
+    }
+
+    /// Writes the file, without addresses that have a lifetime: it will have ended when DEL runs.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be written.
+    pub fn save(&self) -> Result<(), CniError> {
+        let is_permanent =
+            |one: &Description| again::address(one).is_some_and(|a| a.flags & addr::PERMANENT != 0);
+        let mut saved = self.clone();
+        saved.addresses.retain(is_permanent);
+        let bytes = serde_json::to_vec(&saved).context(|| "encode the record of the device")?;
+        self.file().write(&bytes)
+    }
+
+    /// The container's namespace, if it still exists.
+    pub fn open_netns(&self) -> Option<Netns> {
+        let netns = Netns::open(&self.netns).ok()?;
+        let is_own = cni_common::netns::is_own(&netns).unwrap_or(true);
+        (!is_own).then_some(netns)
+    }
+
+    /// Whether this hardware address is the device's.
+    pub fn has_mac(&self, mac: Mac) -> bool {
+        !self.mac.is_empty() && self.mac == mac.to_string()
+    }
+}
+
+/// The file of an attachment's record.
+pub fn file(network: &str, container_id: &str, ifname: &str) -> StateFile {
+    StateFile::new(Path::new(FOLDER), &stem(container_id, ifname), network)
+}
+
+/// The longest stem in bytes that is not hashed. File names have at most 255.
+const MAX_STEM: usize = 200;
+
+/// The name of the file without its extension. Neither part contains a colon. A long container ID is hashed.
+pub fn stem(container_id: &str, ifname: &str) -> String {
+    let plain = format!("{container_id}:{ifname}");
+    if plain.len() > MAX_STEM { sha512_hex(&plain, 64) } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_whole_record() {
+        let record = Record {
+            name: "ens1".to_owned(),
+            mtu: 1500,
+            up: true,
+            addresses: vec![vec![2, 24, 255], vec![10]],
+            ..Record::default()
+        };
+        assert_eq!(Record::parse(&serde_json::to_vec(&record).unwrap()), Some(record));
+        for broken in ["", "{", "{}", r#"{"name":5}"#] {
+            assert_eq!(Record::parse(broken.as_bytes()), None, "{broken}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! DEL and GC: give the device back, and call IPAM.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni_common::plugin::{DelRequest, GcRequest, Verb};
+use cni_common::spec::{CniError, Context as _, Failures};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
+use ferrule_kit::{ipam, socket, state_file};
+
+use crate::config::device_of;
+use crate::record::{self, FOLDER, Record};
+use crate::transfer::{self, Outcome, is_fallback_name};
+
+/// How long the kernel may take to move a physical device to the host after its namespace is gone.
+const RETURN: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Gives the device back, and calls IPAM DEL. Of the configuration it needs only `device` and `ipam`, if they can be read.
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    ipam::del(call, || release(call))
+}
+
+fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let file = record::file(call.config.name(), call.container_id, call.ifname);
+    let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
+    let mut host = socket::route()?;
+    let mut container = call.netns.map(socket::route_in).transpose()?;
+    let is_saved = saved.is_some();
+    let known = match saved {
+        Some(record) => Some(record),
+        None => of_the_reference(call, &mut host, container.as_mut())?,
+    };
+    if let Some(record) = known {
+        // Virtual devices went with the namespace.
+        let may_return = is_saved && container.is_none() && record.kind.is_empty();
+        let end = Instant::now() + if may_return { RETURN } else { Duration::ZERO };
+        while transfer::give_back(&mut host, container.as_mut(), &record)? == Outcome::Missing {
+            if Instant::now() < end {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            if may_return {
+                // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
+                eprintln!("host-device: {:?} has not come back to the host yet", record.name);
+                return Ok(());
+            }
+            break;
+        }
+    }
+    file.remove()
+}
+
+/// The device of an attachment without a record, which is the reference's: by the link's alias, in the container or, if
+/// the namespace is gone, on the host.
+fn of_the_reference(
+    call: &DelRequest<'_>,
+    host: &mut Socket,
+    container: Option<&mut Socket>,
+) -> Result<Option<Record>, CniError> {
+    let of = |link: Link| Record { ifname: call.ifname.to_owned(), ..Record::of(&link.alias, &link) };
+    let look_up = || format!("look up {:?}", call.ifname);
+    if let Some(container) = container {
+        let found = container.link(LinkId::Name(call.ifname)).context(look_up)?;
+        return Ok(found.filter(|link| !link.alias.is_empty()).map(of));
+    }
+    let device = device_of(call.config);
+    let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
+    let mac: Option<Mac> =
+        { reported }.find(|one| one.name == call.ifname).and_then(|one| one.mac.parse().ok());
+    let is_it = |link: &Link| {
+        let is_renamed = link.name == call.ifname || is_fallback_name(&link.name);
+        let is_named = device.is_empty() || link.alias == device;
+        let has_mac = mac.is_none_or(|mac| link.mac == mac);
+        let is_known = !device.is_empty() || mac.is_some();
+        !link.alias.is_empty() && link.alias != link.name && is_renamed && is_named && has_mac && is_known
+    };
+    let found = host.link(LinkId::Name(call.ifname)).context(look_up)?.filter(is_it);
+    if found.is_some() {
+        return Ok(found.map(of));
+    }
+    let mut is_home = || host.link(LinkId::Name(&device)).context(look_up).map(|link| link.is_some());
+    if (device.is_empty() && mac.is_none()) || (!device.is_empty() && is_home()?) {
+        return Ok(None);
+    }
+    Ok(host.links(None).context(look_up)?.into_iter().find(is_it).map(of))
+}
+
+/// Gives back the devices of attachments that are not valid, and calls IPAM GC.
+pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    let network = call.config.name();
+    let is_valid =
+        |own: &str| call.valid.iter().any(|one| record::stem(&one.container_id, &one.ifname) == own);
+    let give_back = |bytes: &[u8]| {
+        let Some(record) = Record::parse(bytes).filter(|record| record.network == network) else {
+            return Ok(false);
+        };
+        let netns = record.open_netns();
+        let mut container = netns.as_ref().map(socket::route_in).transpose()?;
+        let outcome = transfer::give_back(&mut socket::route()?, container.as_mut(), &record)?;
+        Ok(outcome == Outcome::Home || !record.kind.is_empty())
+    };
+    failures.keep(state_file::collect(Path::new(FOLDER), network, is_valid, give_back));
+    failures.keep(ipam::call(call.env, call.config, Verb::Gc));
+    failures.into_result()
+}

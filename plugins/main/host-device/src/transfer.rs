@@ -1,0 +1,171 @@
+//! Moves the device into the container, and gives it back.
+//!
+//! In the container the link's alias is the device's name on the host, as with the reference. It survives even if the
+//! namespace dies: the kernel then moves a physical device to the host, under its name in the container or as `dev7`, and
+//! deletes a virtual one.
+
+use std::os::fd::AsFd as _;
+
+use cni_common::netns::Netns;
+use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::netlink::link::{self, IFF_UP};
+use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, again, transfer};
+use ferrule_kit::netns;
+use nix::errno::Errno;
+
+use crate::record::Record;
+
+/// Where the device is after [`give_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// On the host, as it was.
+    Home,
+    /// Nowhere that the plugin can see: a virtual device is gone, a physical one may still come back.
+    Missing,
+}
+
+/// Moves the link into the container under the name `ifname`. The alias and the move are one datagram, so a kill cannot
+/// separate them. After an error the device may be in the container under any name.
+pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str) -> Result<(), CniError> {
+    let name = &link.name;
+    let [alias, moved] = host.request_each([
+        transfer::set_alias(link.index, name),
+        transfer::move_to(link.index, netns.as_fd(), ifname),
+    ]);
+    alias.context(|| format!("failed to move link failed to set alias to {name:?}"))?;
+    let failed = || format!("failed to move link failed to move {ifname:?} (host: {name:?}) to container NS");
+    moved.map(drop).context(failed)
+}
+
+/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Does what is
+/// left to do after an earlier attempt.
+///
+/// # Errors
+/// Another link of the host has the device's name: the device then stays in the container as it is.
+pub fn give_back(
+    host: &mut Socket,
+    container: Option<&mut Socket>,
+    record: &Record,
+) -> Result<Outcome, CniError> {
+    if let Some(container) = container
+        && let Some(link) = in_container(container, record)?
+    {
+        take_out(host, container, &link, record)?;
+    }
+    let (name, ifname) = (&record.name, &record.ifname);
+    let [home, other] = host.request_each([link::get(LinkId::Name(name)), link::get(LinkId::Name(ifname))]);
+    let look_up = || format!("look up {name:?} on the host");
+    let [home, other] = [link::read(home).context(look_up)?, link::read(other).context(look_up)?];
+    let is_it = |link: &&Link| link.alias == *name;
+    let found = match (&home, &other) {
+        (Some(link), _) | (_, Some(link)) if is_it(&link) => Some(link.clone()),
+        (Some(link), _) if record.has_mac(link.mac) => return Ok(Outcome::Home),
+        _ => fallback(host, name)?,
+    };
+    let Some(mut link) = found else { return Ok(Outcome::Missing) };
+    if link.name != *name {
+        let down = link::set_flags(link.index, 0, IFF_UP);
+        let [_, renamed] = host.request_each([down, transfer::rename(link.index, name)]);
+        renamed.context(|| format!("failed to rename device {:?} to {name:?}", link.name))?;
+        link.flags &= !IFF_UP;
+    }
+    restore(host, &link, record)?;
+    Ok(Outcome::Home)
+}
+
+/// The device in the container: by name, else by its alias if the container has renamed it.
+fn in_container(container: &mut Socket, record: &Record) -> Result<Option<Link>, CniError> {
+    let is_it = |link: &Link| link.alias == record.name;
+    let look_up = || format!("look up {:?} in the container", record.ifname);
+    let named = container.link(LinkId::Name(&record.ifname)).context(look_up)?;
+    if let Some(link) = named
+        && (is_it(&link) || record.has_mac(link.mac))
+    {
+        return Ok(Some(link));
+    }
+    Ok(container.links(None).context(look_up)?.into_iter().find(is_it))
+}
+
+/// Moves the link to the host. Renames it first if the container has no other link of that name, so that programs of the
+/// host do not see it under its name in the container.
+fn take_out(host: &mut Socket, container: &mut Socket, link: &Link, record: &Record) -> Result<(), CniError> {
+    let (name, index) = (&record.name, link.index);
+    let failed = || format!("failed to move {name:?} to hostNS");
+    if host.link(LinkId::Name(name)).context(failed)?.is_some() {
+        // The reference's text.
+        return Err(CniError::internal(format!("{}: file exists", failed())));
+    }
+    let own = netns::own()?;
+    let [alias, _, _, moved] = container.request_each([
+        // The container may have removed it.
+        transfer::set_alias(index, name),
+        link::set_flags(index, 0, IFF_UP),
+        transfer::rename(index, name),
+        transfer::move_to(index, own.as_fd(), name),
+    ]);
+    if let Err(error) = moved {
+        let up = link::set_flags(index, IFF_UP, IFF_UP);
+        // Fails if the link has moved, or if the host's name was taken meanwhile.
+        let _ = container.request_each([transfer::rename(index, &link.name), up]);
+        return Err(error).context(failed);
+    }
+    alias.map(drop).context(|| format!("failed to set alias to {name:?}"))
+}
+
+/// The device under the name that the kernel gives it if its name in the container is taken on the host.
+fn fallback(host: &mut Socket, alias: &str) -> Result<Option<Link>, CniError> {
+    let links = host.links(None).context(|| "list the links of the host")?;
+    Ok(links.into_iter().find(|link| link.alias == alias && is_fallback_name(&link.name)))
+}
+
+/// Whether the name is `dev` and a number (`default_device_exit_net` in net/core/dev.c).
+pub fn is_fallback_name(name: &str) -> bool {
+    let digits = name.strip_prefix("dev").unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// Restores what the move has changed, the alias last: it tells that this is still to be done. What cannot be restored
+/// goes to standard error, because a runtime would repeat a failed DEL forever.
+fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniError> {
+    let (name, index) = (&record.name, link.index);
+    let mut steps: Vec<(&str, Message)> = Vec::new();
+    if let Ok(mac) = record.mac.parse()
+        && link.mac != mac
+    {
+        steps.push(("MAC address", link::set_mac(index, mac)));
+    }
+    if record.mtu != 0 && record.mtu != link.mtu {
+        steps.push(("MTU", link::set_mtu(index, record.mtu)));
+    }
+    if record.master != 0 {
+        steps.push(("master", link::set_master(index, record.master)));
+    }
+    if record.up {
+        steps.push(("state", link::set_flags(index, IFF_UP, IFF_UP)));
+    }
+    steps.extend(record.addresses.iter().map(|one| ("address", again::add_address(index, one))));
+    steps.extend(record.routes.iter().map(|one| ("route", again::add_route(index, one))));
+    steps.push(("alias", transfer::set_alias(index, &record.alias)));
+    let (whats, requests): (Vec<&str>, Vec<Message>) = steps.into_iter().unzip();
+    let mut answers = host.requests(requests);
+    let alias = answers.pop();
+    for (what, answer) in whats.iter().zip(answers) {
+        if let Err(error) = answer
+            && error.errno != Errno::EEXIST
+        {
+            eprintln!("host-device: cannot restore the {what} of {name:?}: {error}");
+        }
+    }
+    alias.map_or(Ok(()), |answer| answer.map(drop)).context(|| format!("failed to unset alias of {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_gives() {
+        assert!(is_fallback_name("dev7") && is_fallback_name("dev4294967295"));
+        assert!(!is_fallback_name("dev") && !is_fallback_name("devx7") && !is_fallback_name("net1"));
+    }
+}

@@ -1,0 +1,55 @@
+//! The `macvlan` CNI plugin: a link with a MAC address of its own on a link of the node.
+//!
+//! [`config`] decodes the configuration and does not touch the kernel. `ferrule-kit` has the rest, which all plugins of one link share.
+
+#![deny(missing_docs)]
+
+pub mod config;
+
+use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::spec::{AddResult, CniError};
+use ferrule_kit::container_link::{self, Attaching, vlan_device};
+use ferrule_kit::ipam;
+
+use config::Conf;
+
+/// The plugin.
+pub struct Macvlan;
+
+impl Plugin for Macvlan {
+    fn name(&self) -> &'static str {
+        "macvlan"
+    }
+
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::read(call.config, &call.env.args)?;
+        let ipam = ipam::of_add(call)?;
+        let mut attaching = Attaching::begin(call, &conf.link)?;
+        let (Some(id), Some(master)) = (conf.vlan, attaching.parent.clone()) else {
+            return attaching.make(ipam.as_ref());
+        };
+        let attachment = Attachment::from(call);
+        attaching.parent = Some(vlan_device::acquire(attaching.socket(), &master, id, &attachment)?);
+        attaching.make(ipam.as_ref()).inspect_err(|_| {
+            if let Err(error) = vlan_device::release(&attachment) {
+                eprintln!("failed to undo a failed ADD: {error}");
+            }
+        })
+    }
+
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
+        container_link::check(call, &Conf::read(call.config, &call.env.args)?.of_check()).map(drop)
+    }
+
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
+        container_link::del(call, |call| vlan_device::release(&Attachment::from(call)))
+    }
+
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
+        container_link::gc(call, |call| vlan_device::collect(call.config.name(), call.valid))
+    }
+
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
+        container_link::status(call, &Conf::read(call.config, "")?.link)
+    }
+}

@@ -1,0 +1,98 @@
+//! The `vlan` CNI plugin: an 802.1Q VLAN of a link of the node, as an interface of the container.
+//!
+//! It is only its configuration: `ferrule-kit` has the rest, which all plugins of one link share.
+
+#![deny(missing_docs)]
+
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::spec::{AddResult, CniError, NetConf};
+use ferrule_kernel::netlink::LinkData;
+use ferrule_kit::container_link::{self, Attaching, ContainerLink};
+use ferrule_kit::ipam;
+use serde::Deserialize;
+
+/// The plugin.
+pub struct Vlan;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    master: String,
+    vlan_id: Option<i64>,
+}
+
+/// Reads the configuration. Like the reference, does not read CNI_ARGS.
+///
+/// # Errors
+/// Code 6 if the configuration cannot be decoded, 7 if a value is invalid.
+fn read(config: &NetConf) -> Result<ContainerLink, CniError> {
+    let wire: Wire = config.decode()?;
+    if wire.master.is_empty() {
+        let msg = "\"master\" field is required. It specifies the host interface name to create the VLAN for";
+        return Err(CniError::invalid_config(msg));
+    }
+    let number = wire.vlan_id.ok_or_else(|| CniError::invalid_config("\"vlanId\" field is required"))?;
+    let id = u16::try_from(number).ok().filter(|id| *id <= 4094);
+    let id = id.ok_or_else(|| {
+        CniError::invalid_config(format!("invalid VLAN ID {number} (must be between 0 and 4094 inclusive)"))
+    })?;
+    let link = ContainerLink::read_child("vlan", config, "")?;
+    Ok(ContainerLink { data: LinkData::Vlan { id }, ..link })
+}
+
+impl Plugin for Vlan {
+    fn name(&self) -> &'static str {
+        "vlan"
+    }
+
+    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+        let link = read(call.config)?;
+        let ipam = ipam::of_add(call)?;
+        Attaching::begin(call, &link)?.make(ipam.as_ref())
+    }
+
+    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
+        container_link::check(call, &read(call.config)?).map(drop)
+    }
+
+    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
+        container_link::del(call, |_| Ok(()))
+    }
+
+    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
+        container_link::gc(call, |_| Ok(()))
+    }
+
+    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
+        container_link::status(call, &read(call.config)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_is_required_and_checked() {
+        let read = |keys: &str| {
+            let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"vlan"{keys}}}"#);
+            read(&NetConf::parse(text.into_bytes()).unwrap())
+        };
+        for id in [0, 4094] {
+            let link = read(&format!(r#","master":"up0","vlanId":{id}"#)).unwrap();
+            assert_eq!(link.data, LinkData::Vlan { id });
+        }
+        for (keys, msg) in [
+            (r#","vlanId":5"#, "\"master\" field is required. It specifies"),
+            (r#","master":"up0""#, "\"vlanId\" field is required"),
+            (
+                r#","master":"up0","vlanId":4095"#,
+                "invalid VLAN ID 4095 (must be between 0 and 4094 inclusive)",
+            ),
+            (r#","master":"up0","vlanId":-1"#, "invalid VLAN ID -1 "),
+        ] {
+            let error = read(keys).unwrap_err();
+            assert!(error.code.number() == 7 && error.msg.starts_with(msg), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Which routes go into which table. Pure.
+
+use std::net::IpAddr;
+
+use cni_common::spec::{AddResult, CniError};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::stored_route::{BY_ROUTER, StoredRoute};
+use ipnetwork::IpNetwork;
+
+use crate::config::Conf;
+
+/// An address of the interface, from which packets get a table of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The address with its prefix length.
+    pub address: IpNetwork,
+    /// Its default gateway, if the network has one.
+    pub gateway: Option<IpAddr>,
+    /// Whether the configuration names the gateway.
+    pub is_static: bool,
+}
+
+/// The addresses of the interface with their gateways: those of the configuration, of the addresses, or of a default
+/// route of the result.
+///
+/// # Errors
+/// The interface has no address.
+pub fn sources(conf: &Conf, result: &AddResult, ifname: &str) -> Result<Vec<Source>, CniError> {
+    let is_named = |name: &str| name == ifname;
+    // Some plugins do not report the sandbox.
+    let has_sandbox = result.container_interfaces().any(|interface| is_named(&interface.name));
+    let is_own = |interface: &cni_common::spec::Interface| {
+        is_named(&interface.name) && (!has_sandbox || !interface.sandbox.is_empty())
+    };
+    let default = |family| {
+        let routes = result.routes.iter().filter(|route| route.dst.prefix() == 0);
+        routes.filter_map(|route| route.gw).find(|gw| IpFamily::of(*gw) == family)
+    };
+    let own = result.ips.iter().filter(|ip| result.interface_of(ip).is_none_or(is_own));
+    let sources: Vec<Source> = own
+        .map(|ip| {
+            let family = IpFamily::of(ip.address.ip());
+            let configured = conf.gateways[family as usize];
+            let gateway = configured.or(ip.gateway).or_else(|| default(family));
+            Source { address: ip.address, gateway, is_static: configured.is_some() }
+        })
+        .collect();
+    if sources.is_empty() {
+        return Err(CniError::invalid_config(format!("No IP addresses supplied on interface: {ifname}")));
+    }
+    Ok(sources)
+}
+
+impl Source {
+    /// The family of the address.
+    pub fn family(&self) -> IpFamily {
+        IpFamily::of(self.address.ip())
+    }
+
+    /// Whether the route is one of this address: by its source or its next hop.
+    fn has(&self, route: &StoredRoute) -> bool {
+        self.family() == route.family
+            && route.src.iter().chain(&route.gws).any(|ip| self.address.contains(*ip))
+    }
+
+    /// Those of the routes that belong into the table of this address, those without a next hop first: those of the
+    /// address, and those that belong to no address of the family. A configured gateway replaces the default routes.
+    pub fn routes<'a>(&self, routes: &[&'a StoredRoute], all: &[Source]) -> Vec<&'a StoredRoute> {
+        let belongs = |route: &&&StoredRoute| {
+            let is_common = self.family() == route.family && !all.iter().any(|source| source.has(route));
+            (self.has(route) || is_common) && !(self.is_static && route.dst.prefix() == 0)
+        };
+        let mut chosen: Vec<_> = routes.iter().filter(belongs).copied().collect();
+        chosen.sort_by_key(|route| !route.gws.is_empty());
+        chosen
+    }
+}
+
+/// The routes that leave the main table: those through only this link, of the families of the addresses. Link-local and
+/// multicast routes stay, and those of router advertisements, which the kernel renews there.
+pub fn moved<'a>(routes: &'a [StoredRoute], link: u32, sources: &[Source]) -> Vec<&'a StoredRoute> {
+    let is_moved = |route: &&StoredRoute| {
+        route.table == MAIN_TABLE
+            && route.is_unicast
+            && route.protocol != BY_ROUTER
+            && !route.links.is_empty()
+            && route.links.iter().all(|index| *index == link)
+            && sources.iter().any(|source| source.family() == route.family)
+            && !is_local(route.dst.network())
+    };
+    routes.iter().filter(is_moved).collect()
+}
+
+/// Whether the address is link-local or multicast, in IPv6.
+fn is_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast())
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::spec::{Interface, IpConfig, Route};
+    use ferrule_kernel::netlink::route;
+    use ferrule_kernel::netlink::stored_route;
+
+    use super::*;
+
+    fn stored(link: u32, dst: &str, gw: &str, src: &str) -> StoredRoute {
+        let route = route::Route {
+            dst: dst.parse().unwrap(),
+            gw: gw.parse().ok(),
+            src: src.parse().ok(),
+            onlink: false,
+            mtu: 0,
+            advmss: 0,
+            priority: 0,
+            table: None,
+            scope: None,
+            protocol: 0,
+        };
+        let body = route::add(link, &route).finish(1, 0).unwrap().split_off(16);
+        stored_route::read(Ok(vec![body])).unwrap().remove(0)
+    }
+
+    fn source(address: &str, gateway: &str) -> Source {
+        Source { address: address.parse().unwrap(), gateway: gateway.parse().ok(), is_static: false }
+    }
+
+    #[test]
+    fn gateways_of_the_configuration_the_address_and_the_routes() {
+        let ip = |address: &str, gateway: &str, interface| IpConfig {
+            address: address.parse().unwrap(),
+            gateway: gateway.parse().ok(),
+            interface,
+        };
+        let interface = |sandbox: &str| Interface {
+            name: "net1".to_owned(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        };
+        let default = |dst: &str, gw: &str| Route::new(dst.parse().unwrap(), gw.parse().ok());
+        let mut result = AddResult {
+            interfaces: vec![interface(""), interface("/run/netns/pod")],
+            ips: vec![
+                ip("10.0.0.9/24", "10.0.0.1", Some(0)),
+                ip("10.1.0.5/24", "10.1.0.1", Some(1)),
+                ip("fd00::5/64", "", None),
+            ],
+            routes: vec![default("0.0.0.0/0", "10.1.0.9"), default("::/0", "fd00::1")],
+            ..AddResult::default()
+        };
+        let all = sources(&Conf::default(), &result, "net1").unwrap();
+        assert_eq!(all, [source("10.1.0.5/24", "10.1.0.1"), source("fd00::5/64", "fd00::1")]);
+        let conf = Conf { gateways: ["10.1.0.7".parse().ok(), None], ..Conf::default() };
+        let all = sources(&conf, &result, "net1").unwrap();
+        assert_eq!((all[0].gateway, all[0].is_static), ("10.1.0.7".parse().ok(), true));
+        // Without any sandbox the name decides.
+        result.interfaces = vec![interface("")];
+        assert_eq!(sources(&conf, &result, "net1").unwrap().len(), 3);
+        result.ips.truncate(1);
+        let error = sources(&conf, &result, "net2").unwrap_err();
+        assert_eq!(error.msg, "No IP addresses supplied on interface: net2");
+    }
+
+    #[test]
+    fn each_table_gets_the_routes_of_its_address_and_the_common_ones() {
+        let routes = [
+            stored(7, "10.8.0.0/16", "10.1.0.1", ""),
+            stored(7, "10.1.0.0/24", "", "10.1.0.5"),
+            stored(7, "10.2.0.0/24", "", "10.2.0.5"),
+            stored(7, "10.9.0.0/16", "", ""),
+            stored(7, "0.0.0.0/0", "172.16.0.1", ""),
+            stored(7, "fd00::/64", "", ""),
+            stored(7, "fe80::/64", "", ""),
+            stored(8, "10.3.0.0/16", "", ""),
+        ];
+        let mut all = [source("10.1.0.5/24", ""), source("10.2.0.5/24", "")];
+        let list = |routes: &[&StoredRoute]| {
+            routes.iter().map(|route| route.dst.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let moved = |all: &[Source]| moved(&routes, 7, all);
+        assert_eq!(list(&moved(&all)), "10.8.0.0/16 10.1.0.0/24 10.2.0.0/24 10.9.0.0/16 0.0.0.0/0");
+        assert_eq!(list(&moved(&[source("fd00::5/64", "")])), "fd00::/64");
+        let of = |source: &Source, all: &[Source]| list(&source.routes(&moved(all), all));
+        assert_eq!(of(&all[0], &all), "10.1.0.0/24 10.9.0.0/16 10.8.0.0/16 0.0.0.0/0");
+        assert_eq!(of(&all[1], &all), "10.2.0.0/24 10.9.0.0/16 0.0.0.0/0");
+        all[1].is_static = true;
+        assert_eq!(of(&all[1], &all), "10.2.0.0/24 10.9.0.0/16");
+    }
+}

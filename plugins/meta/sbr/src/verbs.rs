@@ -1,0 +1,277 @@
+//! The steps of ADD, CHECK and DEL.
+
+use std::net::IpAddr;
+
+use cni_common::plugin::{AddRequest, DelRequest};
+use cni_common::spec::{AddResult, CniError, Context};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::addr::{Address, NO_PREFIX_ROUTE};
+use ferrule_kernel::netlink::route::{self, MAIN_TABLE, Route};
+use ferrule_kernel::netlink::rule::{self, Rule};
+use ferrule_kernel::netlink::stored_route::StoredRoute;
+use ferrule_kernel::netlink::{Link, LinkId, addr};
+use ferrule_kit::check::{ensure, prev_result};
+use ferrule_kit::container::Container;
+use ferrule_kit::socket;
+use ferrule_kit::steps::{Step, UndoStack, run_all};
+use ferrule_kit::table::{self, Tables};
+use ipnetwork::IpNetwork;
+use nix::errno::Errno;
+
+use crate::config::Conf;
+use crate::plan::{Source, moved, sources};
+
+/// The protocol number of our rules and routes, which no program of iproute2's list has.
+const OURS: u8 = 67;
+/// The protocol number of the rules to a table of the configuration. Its routes are not ours.
+const OURS_FIXED: u8 = 68;
+/// The first table that ADD takes.
+const FIRST_TABLE: u32 = 100;
+/// The metric of the kernel's own route to the subnet of an IPv6 address is 256. A hint comes before it.
+const HINT_METRIC: u32 = 255;
+/// The route is in the main table, or the link or an address has changed so much that it cannot be there.
+const NOT_POSSIBLE: [Errno; 4] = [Errno::EEXIST, Errno::ENETDOWN, Errno::ENETUNREACH, Errno::EHOSTUNREACH];
+/// `RT_SCOPE_LINK`
+const SCOPE_LINK: u32 = 253;
+
+/// Adds a rule for each address and fills its table, and removes the routes from the main table at last. Until then,
+/// the main table serves packets that find no route in the table. With `table`, adds only the rules. Leaves out addresses
+/// that the interface does not have.
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let conf = Conf::read(call.config)?;
+    let chained = || CniError::invalid_config("This plugin must be called as chained plugin");
+    let result = call.prev_result.as_ref().ok_or_else(chained)?;
+    let mut sources = sources(&conf, result, call.ifname)?;
+    let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
+    let _lock = table::lock(call.sandbox.path())?;
+    let link = interface(&mut container, call.ifname)?;
+    let present = addresses(&mut container, &link)?;
+    sources.retain(|source| find(&present, source).is_some());
+    let steps = if let Some(table) = conf.table {
+        let present = container.socket.rules().context(|| "list the container's rules")?;
+        sources.iter().filter_map(|source| rule_step(source, table, OURS_FIXED, &present)).collect()
+    } else {
+        steps(&conf, &sources, &link, &Tables::read(&mut container.socket)?)
+    };
+    UndoStack::default().run(&mut container.socket, steps)?;
+    Ok(result.clone())
+}
+
+fn interface(container: &mut Container<'_>, ifname: &str) -> Result<Link, CniError> {
+    let missing = || CniError::internal(format!("Cannot find network interface {ifname}: Link not found"));
+    container.interface()?.ok_or_else(missing)
+}
+
+fn addresses(container: &mut Container<'_>, link: &Link) -> Result<Vec<Address>, CniError> {
+    let present = container.socket.addresses(link.index);
+    present.context(|| format!("list the addresses of {:?}", link.name))
+}
+
+fn find<'a>(present: &'a [Address], source: &Source) -> Option<&'a Address> {
+    present.iter().find(|address| address.network.ip() == source.address.ip())
+}
+
+fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<Step> {
+    let moved = moved(&tables.routes, link.index, sources);
+    let mut free = tables.free(FIRST_TABLE);
+    let mut steps = Vec::new();
+    for source in sources {
+        // After a lost answer to ADD, the runtime may repeat it.
+        let former =
+            tables.rules.iter().find(|rule| rule.is_from(source.address.ip()) && rule.protocol == OURS);
+        let Some(table) = former.map(|rule| rule.table).or_else(|| free.next()) else { break };
+        steps.extend(rule_step(source, table, OURS, &tables.rules));
+        let routes = source.routes(&moved, sources);
+        let has_default = routes.iter().any(|route| route.dst.prefix() == 0);
+        steps.extend(routes.into_iter().map(|route| {
+            let what = format!("Failed to add route {} to table {table}", route.dst);
+            Step::new(what, route.add_to(table)).undone_by(route.delete_from(table)).unless(&[Errno::EEXIST])
+        }));
+        if let Some(gateway) = source.gateway.filter(|_| !has_default) {
+            let dst = any(source.family());
+            let default = Route { gw: Some(gateway), table: Some(table), ..bare(dst) };
+            let what = format!("Failed to add default route to {gateway}");
+            steps.push(route_step(what, link, &default));
+        }
+    }
+    if conf.source_hints {
+        steps.extend(sources.iter().filter_map(|source| hint(source, link, &moved)));
+    }
+    // The reverse order: undone, routes without a next hop come first.
+    let mut leaving: Vec<&StoredRoute> = moved;
+    leaving.retain(|route| !conf.source_hints || !route.gws.is_empty());
+    leaving.sort_by_key(|route| route.gws.is_empty());
+    steps.extend(leaving.into_iter().map(|route| {
+        let what = format!("Failed to delete route {}", route.dst);
+        Step::new(what, route.delete_from(MAIN_TABLE))
+            .undone_by(route.add_to(MAIN_TABLE))
+            .unless(&[Errno::ESRCH])
+    }));
+    steps
+}
+
+/// The route in the main table to the subnet of the address, with the address as source. `None` if it is there.
+fn hint(source: &Source, link: &Link, present: &[&StoredRoute]) -> Option<Step> {
+    let (address, dst) = (source.address.ip(), subnet(source.address)?);
+    let is_it = |route: &&StoredRoute| route.gws.is_empty() && (route.dst, route.src) == (dst, Some(address));
+    if present.iter().any(is_it) {
+        return None;
+    }
+    let (scope, priority) = match source.family() {
+        IpFamily::V4 => (Some(SCOPE_LINK), 0),
+        IpFamily::V6 => (None, HINT_METRIC),
+    };
+    let route = Route { src: Some(address), scope, priority, ..bare(dst) };
+    Some(route_step(format!("Failed to add route {dst} with source {address}"), link, &route))
+}
+
+/// `None` if there is such a rule: the kernel would add another one with another priority.
+fn rule_step(source: &Source, table: u32, protocol: u8, present: &[Rule]) -> Option<Step> {
+    let rule = Rule::from(source.address.ip(), table, protocol);
+    if present.iter().any(|there| (there.src, there.table) == (rule.src, table)) {
+        return None;
+    }
+    let what = format!("failed to add rule 'from {} lookup {table}'", source.address.ip());
+    Some(Step::new(what, rule::add(&rule)).undone_by(rule::delete(&rule)))
+}
+
+fn route_step(what: String, link: &Link, route: &Route) -> Step {
+    Step::new(what, route::add(link.index, route))
+        .undone_by(route::delete(link.index, route))
+        .unless(&[Errno::EEXIST])
+}
+
+/// The subnet of an address; `None` if it is the address alone.
+fn subnet(address: IpNetwork) -> Option<IpNetwork> {
+    let is_single = address.prefix() == IpFamily::of(address.ip()).bits();
+    IpNetwork::new(address.network(), address.prefix()).ok().filter(|_| !is_single)
+}
+
+fn any(family: IpFamily) -> IpNetwork {
+    let ip: IpAddr = match family {
+        IpFamily::V4 => [0; 4].into(),
+        IpFamily::V6 => [0; 16].into(),
+    };
+    IpNetwork::new(ip, 0).unwrap_or(ip.into())
+}
+
+fn bare(dst: IpNetwork) -> Route {
+    Route { protocol: OURS, ..ferrule_kit::route::of_result(&cni_common::spec::Route::new(dst, None)) }
+}
+
+/// Checks the interface, and for each address: it is there, its rule, the default route in its table and the route to its
+/// subnet. With `table`, only the rule. An address with neither a rule nor a place on the interface is one that ADD left
+/// out.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    let ifname = call.ifname;
+    let sources = sources(&conf, prev_result(call)?, ifname)?;
+    let mut container = Container::open(call.sandbox.netns()?, ifname)?;
+    let link = interface(&mut container, ifname)?;
+    ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
+    let present = addresses(&mut container, &link)?;
+    let tables = Tables::read(&mut container.socket)?;
+    for source in &sources {
+        let ip = source.address.ip();
+        let is_it = |rule: &&Rule| rule.is_from(ip) && conf.table.is_none_or(|table| table == rule.table);
+        let to = conf.table.map_or(String::new(), |table| format!(" lookup {table}"));
+        let missing = || CniError::internal(format!("rule 'from {ip}{to}' not found in the container"));
+        let (address, rule) = match (find(&present, source), tables.rules.iter().find(is_it)) {
+            (None, None) => continue,
+            (None, Some(_)) => {
+                let msg = format!("interface {ifname:?} does not have address {}", source.address);
+                return Err(CniError::internal(msg));
+            }
+            (Some(address), rule) => (address, rule.ok_or_else(missing)?),
+        };
+        let table = rule.table;
+        if conf.table.is_some() {
+            continue;
+        }
+        let gateway = source.gateway.filter(|_| source.is_static);
+        // The kernel has made a route to the subnet, which ADD has moved.
+        let subnet = subnet(address.network).filter(|_| address.flags & NO_PREFIX_ROUTE == 0);
+        let default = source.gateway.map(|_| any(source.family()));
+        for (dst, gateway) in
+            default.map(|dst| (dst, gateway)).into_iter().chain(subnet.map(|dst| (dst, None)))
+        {
+            let is_it = |route: &StoredRoute| {
+                (route.table, route.dst) == (table, dst)
+                    && route.links.contains(&link.index)
+                    && gateway.is_none_or(|gateway| route.gws.contains(&gateway))
+            };
+            ensure(tables.routes.iter().any(is_it), || {
+                format!("route {dst} dev {ifname} not found in table {table} of the container")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the rules for the addresses that the interface has now, has had according to `prevResult`, or that no
+/// interface has any longer. The routes that ADD moved return to the main table before that. Does not look at the
+/// configuration.
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let Some(netns) = call.netns else { return Ok(()) };
+    let mut socket = socket::route_in(netns)?;
+    let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
+    let link = socket.link(LinkId::Name(call.ifname));
+    let link = link.context(|| format!("look up {:?} in the container", call.ifname))?;
+    let addresses = socket.request(addr::list(0));
+    let addresses = addr::read_all(addresses).context(|| "list the addresses of the container")?;
+    let former: Vec<IpAddr> = call
+        .prev_result
+        .iter()
+        .flat_map(|result| result.ips_of(call.ifname))
+        .map(|ip| ip.address.ip())
+        .collect();
+    let is_stale = |rule: &Rule| {
+        let Some(ip) = rule.src.map(|src| src.ip()).filter(|ip| rule.is_from(*ip)) else { return false };
+        let mut links =
+            addresses.iter().filter(|(_, address)| address.network.ip() == ip).map(|(link, _)| *link);
+        match &link {
+            Some(link) if links.clone().any(|index| index == link.index) => true,
+            _ => links.next().is_none() && (is_ours(rule) || former.contains(&ip)),
+        }
+    };
+    let mut rules = socket.rules().context(|| "list the container's rules")?;
+    rules.retain(is_stale);
+    let mut steps = Vec::new();
+    if let Some(link) = link.filter(|_| rules.iter().any(|rule| rule.protocol == OURS)) {
+        let routes = socket.stored_routes().context(|| "list the container's routes")?;
+        steps = steps_back(&routes, &link, &rules);
+    }
+    steps.extend(rules.iter().map(|rule| {
+        let from = rule.src.map_or(String::new(), |src| src.ip().to_string());
+        let what = format!("Failed to delete rule 'from {from} lookup {}'", rule.table);
+        Step::new(what, rule::delete(rule)).unless(&[Errno::ENOENT])
+    }));
+    run_all(&mut socket, steps)
+}
+
+fn is_ours(rule: &Rule) -> bool {
+    matches!(rule.protocol, OURS | OURS_FIXED)
+}
+
+/// Moves the routes through the link back from the tables of our rules, and removes those that ADD made.
+fn steps_back(routes: &[StoredRoute], link: &Link, rules: &[Rule]) -> Vec<Step> {
+    let is_emptied = |route: &StoredRoute| {
+        rules.iter().any(|rule| (rule.protocol, rule.family, rule.table) == (OURS, route.family, route.table))
+    };
+    let mut own: Vec<&StoredRoute> = routes
+        .iter()
+        .filter(|route| is_emptied(route) || (route.table, route.protocol) == (MAIN_TABLE, OURS))
+        .filter(|route| !route.links.is_empty() && route.links.iter().all(|index| *index == link.index))
+        .collect();
+    // Next hops are reachable through the routes without one.
+    own.sort_by_key(|route| !route.gws.is_empty());
+    let back = own.iter().filter(|route| route.protocol != OURS).map(|route| {
+        let what = format!("Failed to move route {} back to the main table", route.dst);
+        Step::new(what, route.add_to(MAIN_TABLE)).unless(&NOT_POSSIBLE)
+    });
+    let gone = own.iter().map(|route| {
+        let what = format!("Failed to delete route {} from table {}", route.dst, route.table);
+        Step::new(what, route.delete_from(route.table)).unless(&[Errno::ESRCH])
+    });
+    back.chain(gone).collect()
+}

@@ -1,0 +1,57 @@
+//! What an interface loses when it enters or leaves a VRF: IPv6 addresses and routes. The kernel sets it down and up
+//! again, and itself restores IPv4 addresses and the routes to their subnets.
+
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::addr::{self, Address, NO_PREFIX_ROUTE, NODAD, TENTATIVE};
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::stored_route::{BY_KERNEL, BY_ROUTER, StoredRoute};
+use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kit::dad;
+use ferrule_kit::steps::{Step, UndoStack};
+use ferrule_kit::table::Tables;
+use nix::errno::Errno;
+
+/// `IFA_F_PERMANENT`: not of a router advertisement, which comes again.
+const PERMANENT: u32 = 0x80;
+
+/// The addresses and routes of an interface.
+pub struct Kept {
+    addresses: Vec<Address>,
+    routes: Vec<StoredRoute>,
+}
+
+impl Kept {
+    /// Reads the global IPv6 addresses, and the routes of the main table with at least one next hop through the link.
+    pub fn read(socket: &mut Socket, link: &Link, tables: &Tables) -> Result<Self, CniError> {
+        let mut addresses =
+            socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+        addresses.retain(|a| a.network.is_ipv6() && a.scope == 0 && a.flags & PERMANENT != 0);
+        let is_kept = |route: &&StoredRoute| {
+            route.table == MAIN_TABLE
+                && route.links.contains(&link.index)
+                && !matches!(route.protocol, BY_KERNEL | BY_ROUTER)
+        };
+        let mut routes: Vec<StoredRoute> = tables.routes.iter().filter(is_kept).cloned().collect();
+        // Next hops are reachable through the routes without one.
+        routes.sort_by_key(|route| !route.gws.is_empty());
+        Ok(Kept { addresses, routes })
+    }
+
+    /// Adds the addresses that are gone, waits until the kernel can use them, and adds the routes to this table.
+    pub fn restore(&self, socket: &mut Socket, link: &Link, table: u32) -> Result<(), CniError> {
+        let address = |address: &Address| {
+            let what = format!("restore address {} of {:?}", address.network, link.name);
+            let flags = address.flags & (NODAD | NO_PREFIX_ROUTE);
+            Step::new(what, addr::add(link.index, address.network, flags)).unless(&[Errno::EEXIST])
+        };
+        let mut undo = UndoStack::default();
+        undo.run(socket, self.addresses.iter().map(address).collect())?;
+        let usable = self.addresses.iter().filter(|address| address.flags & TENTATIVE == 0);
+        dad::wait(socket, link, &usable.map(|address| address.network).collect::<Vec<_>>())?;
+        let route = |route: &StoredRoute| {
+            let what = format!("could not add route '{}' to table {table}", route.dst);
+            Step::new(what, route.add_to(table)).undone_by(route.delete_from(table)).unless(&[Errno::EEXIST])
+        };
+        undo.run(socket, self.routes.iter().map(route).collect()).map(drop).map_err(CniError::from)
+    }
+}

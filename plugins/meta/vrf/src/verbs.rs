@@ -1,0 +1,151 @@
+//! The steps of the verbs.
+
+use cni_common::plugin::{AddRequest, DelRequest, StatusRequest};
+use cni_common::spec::ident::check_ifname;
+use cni_common::spec::{AddResult, CniError, Code, Context, Failures, NetConf, Route};
+use ferrule_kernel::netlink::ifb::{is_unknown_kind, probe};
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::{Link, LinkId, Socket, link, vrf};
+use ferrule_kit::check::ensure;
+use ferrule_kit::socket;
+use ferrule_kit::steps::{Step, UndoStack, run_all};
+use ferrule_kit::table::{self, Tables};
+use serde::Deserialize;
+
+use crate::kept::Kept;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Conf {
+    vrfname: String,
+    /// 0: an unused one.
+    table: u32,
+}
+
+fn read(config: &NetConf) -> Result<Conf, CniError> {
+    let conf: Conf = config.decode()?;
+    let is_valid = !conf.vrfname.is_empty() && check_ifname(&conf.vrfname).is_ok();
+    let invalid = || CniError::invalid_config("configuration is expected to have a valid vrf name");
+    if is_valid { Ok(conf) } else { Err(invalid().with_details(format!("vrfname is {:?}", conf.vrfname))) }
+}
+
+/// What ADD and CHECK need.
+fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
+    let conf = read(call.config)?;
+    let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
+    let result = call.prev_result.as_ref().ok_or_else(missing)?;
+    Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
+}
+
+fn look_up(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
+    socket.link(id).context(|| format!("look up a link of the container by {id:?}"))
+}
+
+/// The VRF of the configuration, if there is one.
+fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError> {
+    let Conf { vrfname: name, table } = conf;
+    let Some(found) = look_up(socket, LinkId::Name(name))? else { return Ok(None) };
+    ensure(found.kind == vrf::KIND, || format!("Netlink {name} is not a VRF"))?;
+    let present = found.vrf_table.unwrap_or_default();
+    let other = || format!("VRF {name} already exist with different routing table {present}");
+    ensure([0, present].contains(table), other)?;
+    Ok(Some(found))
+}
+
+/// Makes the interface a port of the VRF, and moves its routes. A port of the VRF is left as it is.
+pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let ((conf, result, mut socket), ifname) = (open(call)?, call.ifname);
+    let _lock = table::lock(call.sandbox.path())?;
+    let present = configured(&mut socket, &conf)?;
+    let missing = || CniError::internal(format!("could not get link by name {ifname}: Link not found"));
+    let link = look_up(&mut socket, LinkId::Name(ifname))?.ok_or_else(missing)?;
+    if let Some(master) = link.master {
+        if present.is_some_and(|vrf| vrf.index == master) {
+            return Ok(result.clone());
+        }
+        let name = look_up(&mut socket, LinkId::Index(master))?.map_or(String::new(), |link| link.name);
+        return Err(CniError::internal(format!("interface {ifname} has already a master set: {name}")));
+    }
+    let tables = Tables::read(&mut socket)?;
+    let kept = Kept::read(&mut socket, &link, &tables)?;
+    let mut undo = UndoStack::default();
+    let vrf = present.map_or_else(|| create(&mut socket, &conf, &tables, &mut undo), Ok)?;
+    let what = format!("could not set the master of {ifname}");
+    let enter = Step::new(what, link::set_master(link.index, vrf.index));
+    undo.run(&mut socket, vec![enter.undone_by(link::set_master(link.index, 0))])?;
+    kept.restore(&mut socket, &link, vrf.vrf_table.unwrap_or_default()).inspect_err(|_| {
+        undo.undo(&mut socket);
+        let undone = kept.restore(&mut socket, &link, MAIN_TABLE);
+        _ = undone.inspect_err(|error| eprintln!("failed to undo a failed ADD: {error}"));
+    })?;
+    Ok(result.clone())
+}
+
+fn create(socket: &mut Socket, conf: &Conf, tables: &Tables, undo: &mut UndoStack) -> Result<Link, CniError> {
+    let name = &conf.vrfname;
+    let table = if conf.table == 0 { tables.free(1).next().unwrap_or_default() } else { conf.table };
+    let make = Step::new(format!("could not add VRF {name}"), vrf::create(name, table));
+    let find = Step::new(format!("look up VRF {name}"), link::get(LinkId::Name(name)));
+    let found = undo.run(socket, vec![make.undone_by(link::delete(LinkId::Name(name))), find])?;
+    let found = link::read(Ok(found)).context(|| format!("read VRF {name}"))?;
+    found.ok_or_else(|| CniError::internal(format!("VRF {name} disappeared from the container")))
+}
+
+/// Checks the VRF, its table, the interface, and that the VRF's table has the interface's routes of `prevResult`.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let ((conf, result, mut socket), ifname) = (open(call)?, call.ifname);
+    let name = &conf.vrfname;
+    let missing = || CniError::internal(format!("VRF {name}: Link not found"));
+    let vrf = configured(&mut socket, &conf)?.ok_or_else(missing)?;
+    let is_port = |link: &Link| link.master == Some(vrf.index);
+    let missing = || CniError::internal(format!("failed to find {ifname} associated to vrf {name}"));
+    let link = look_up(&mut socket, LinkId::Name(ifname))?.filter(is_port).ok_or_else(missing)?;
+    for link in [&vrf, &link] {
+        ensure(link.is_up(), || format!("interface {:?} of the container is down", link.name))?;
+    }
+    let table = vrf.vrf_table.unwrap_or_default();
+    let is_own = |route: &&Route| {
+        let mut own = result.ips_of(ifname);
+        route.table.is_none() && route.gw.is_some_and(|gw| own.any(|ip| ip.address.contains(gw)))
+    };
+    let present = socket.stored_routes().context(|| "list the container's routes")?;
+    result.routes.iter().filter(is_own).try_for_each(|route| {
+        let is_there = present.iter().any(|there| (there.table, there.dst) == (table, route.dst));
+        ensure(is_there, || format!("route {} not found in table {table} of vrf {name}", route.dst))
+    })
+}
+
+/// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration.
+pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let Some(netns) = call.netns else { return Ok(()) };
+    let mut socket = socket::route_in(netns)?;
+    let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
+    let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
+    let master = link.as_ref().and_then(|link| link.master).map(LinkId::Index);
+    let mut found = None;
+    // Without a master, an ADD was killed, or the interface is gone.
+    for id in master.into_iter().chain(conf.as_ref().map(|conf| LinkId::Name(&conf.vrfname))) {
+        let vrf = if found.is_none() { look_up(&mut socket, id)? } else { None };
+        found = found.or(vrf.filter(|link| link.kind == vrf::KIND));
+    }
+    let Some(vrf) = found else { return Ok(()) };
+    let mut failures = Failures::default();
+    if let Some(link) = link.filter(|link| link.master == Some(vrf.index)) {
+        let what = format!("take {} out of vrf {}", link.name, vrf.name);
+        failures.keep(run_all(&mut socket, vec![Step::new(what, link::set_master(link.index, 0))]));
+    }
+    let ports = socket.ports(vrf.index).context(|| format!("list the ports of vrf {}", vrf.name));
+    if failures.keep(ports).is_some_and(|ports| ports.is_empty()) {
+        let deleted = socket.delete_link(LinkId::Index(vrf.index));
+        failures.keep(deleted.context(|| format!("remove vrf {}", vrf.name)));
+    }
+    failures.into_result()
+}
+
+/// Checks the configuration, and that the kernel has VRFs.
+pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
+    read(call.config).map_err(unavailable)?;
+    let is_unknown = is_unknown_kind(&socket::route()?.request(probe(vrf::KIND)));
+    ensure(!is_unknown, || "the kernel has no VRF devices (module vrf)".to_owned()).map_err(unavailable)
+}
