@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::alive::State;
-use crate::check::Outcome;
+use crate::check::{Checked, Outcome};
 use crate::model::Owner;
 use crate::node::{Attached, Leak};
 use crate::view::{Shown, View};
@@ -50,7 +50,7 @@ pub fn leak(shown: &Shown<'_>, leak: &Leak) -> Value {
 }
 
 /// The outcomes of CHECK.
-pub fn checks(outcomes: &[(Owner, Outcome)]) -> Value {
+pub fn checks(checked: &Checked) -> Value {
     let check = |(whose, outcome): &(Owner, Outcome)| {
         let mut value = owner(whose);
         let (word, why) = match outcome {
@@ -62,7 +62,8 @@ pub fn checks(outcomes: &[(Owner, Outcome)]) -> Value {
         value["reason"] = why.cloned().into();
         value
     };
-    json!({"schema": SCHEMA, "checks": outcomes.iter().map(check).collect::<Vec<_>>()})
+    let checks: Vec<Value> = checked.outcomes.iter().map(check).collect();
+    json!({"schema": SCHEMA, "checks": checks, "failures": checked.failures})
 }
 
 fn attachment(shown: &Shown<'_>, attached: &Attached<'_>) -> Value {
@@ -102,8 +103,10 @@ fn object(shown: &Shown<'_>, index: usize) -> Value {
     }
     value["addresses"] = addresses.into();
     value["since"] = seconds(object.since).into();
-    value["facts"] =
-        object.facts.iter().map(|(key, fact)| ((*key).to_owned(), Value::from(fact.as_str()))).collect();
+    value["facts"] = json!({});
+    for (key, fact) in &object.facts {
+        value["facts"][key] = fact.as_str().into();
+    }
     value
 }
 

@@ -30,7 +30,7 @@ use std::time::SystemTime;
 use cni_common::spec::CniError;
 
 use gc::Outcome;
-use model::{Owner, Sockets};
+use model::Sockets;
 use node::{Node, Roots};
 use table::Style;
 use view::{Shown, View};
@@ -57,22 +57,22 @@ pub fn inspect(
 }
 
 /// The outcomes of CHECK as text, failed ones first, or as JSON.
-pub fn report(outcomes: &[(Owner, check::Outcome)], as_json: bool) -> String {
+pub fn report(checked: &check::Checked, as_json: bool) -> String {
     use check::Outcome::{Failed, Skipped, Sound};
-    let count = |is: fn(&check::Outcome) -> bool| outcomes.iter().filter(|(_, outcome)| is(outcome)).count();
-    let (sound, failed) = (count(|outcome| *outcome == Sound), count(|outcome| matches!(outcome, Failed(_))));
-    let skipped = outcomes.len() - sound - failed;
     if as_json {
-        return json::text(&json::checks(outcomes));
+        return json::text(&json::checks(checked));
     }
-    let line = |(owner, outcome): &(Owner, check::Outcome)| match outcome {
-        Failed(why) => Some(format!("failed: {owner}: {why}\n")),
-        Skipped(why) => Some(format!("skipped: {owner}: {why}\n")),
-        Sound => None,
-    };
-    let mut lines: Vec<String> = outcomes.iter().filter_map(line).collect();
-    lines.sort_unstable();
-    format!("{}{sound} sound, {failed} failed, {skipped} skipped\n", lines.concat())
+    let (mut failed, mut skipped, mut sound) = (Vec::new(), Vec::new(), 0);
+    for (owner, outcome) in &checked.outcomes {
+        match outcome {
+            Failed(why) => failed.push(format!("failed: {owner}: {why}\n")),
+            Skipped(why) => skipped.push(format!("skipped: {owner}: {why}\n")),
+            Sound => sound += 1,
+        }
+    }
+    let unread: Vec<String> = checked.failures.iter().map(|why| format!("{why}\n")).collect();
+    let lines = [failed.as_slice(), &skipped, &unread].concat().concat();
+    format!("{lines}{sound} sound, {} failed, {} skipped\n", failed.len(), skipped.len())
 }
 
 /// Lists the leaks and, unless it is a dry run, removes them. `say` gets each line. Returns whether nothing failed.

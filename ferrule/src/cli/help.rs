@@ -154,14 +154,15 @@ pub(super) const CHECK: &str = "\
 Usage: ferrule check [OPTIONS]
 
 Calls the plugins with the command CHECK for every attachment in the runtime's cache
-whose network namespace exists, several at once, and prints what they find.
+whose network namespace exists, one for each CPU at once, and prints what they find.
 
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
+  --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --json            print one JSON document
 
-Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed;
-2 wrong usage.
+Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a
+cached result could not be read; 2 wrong usage.
 ";
 
 const PLUGINS: &str = "\

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ferrule_inspect::check::{self, Outcome};
+use ferrule_inspect::check;
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::View;
@@ -17,6 +17,11 @@ use ferrule_install::console::{note, say};
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use super::help;
+
+/// The time between two screens of `inspect --watch`.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long `check` waits for a plugin. A plugin waits for the locks of others, but not for containers.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs one of these commands; `None` if the first argument names another one.
 pub(super) fn run() -> Option<Result<ExitCode, Failure>> {
@@ -47,6 +52,7 @@ struct Arguments {
     path: Vec<PathBuf>,
     as_json: bool,
     watch: Option<Duration>,
+    timeout: Option<Duration>,
     dry_run: bool,
     yes: bool,
     help: Option<&'static str>,
@@ -83,7 +89,14 @@ impl Arguments {
                 (_, "cache-dir") => arguments.roots.results = folder()?.join("results"),
                 ("inspect" | "gc", "data-dir") => arguments.roots.data_dirs.push(folder()?),
                 ("inspect" | "check", "json") => arguments.as_json = true,
-                ("inspect", "watch") => arguments.watch = Some(interval(parser.optional_value())?),
+                ("inspect", "watch") => {
+                    let value = parser.optional_value();
+                    arguments.watch = Some(value.map_or(Ok(INTERVAL), |value| seconds(&option, value))?);
+                }
+                ("check", "timeout") => {
+                    let value = parser.value().map_err(Failure::usage)?;
+                    arguments.timeout = Some(seconds(&option, value)?);
+                }
                 ("gc", "dry-run") => arguments.dry_run = true,
                 ("gc", "yes") => arguments.yes = true,
                 ("check", "bin-dir") => arguments.path.push(folder()?),
@@ -113,13 +126,11 @@ fn text(word: OsString) -> Result<String, Failure> {
     word.string().map_err(Failure::usage)
 }
 
-fn interval(value: Option<OsString>) -> Result<Duration, Failure> {
-    let Some(value) = value else { return Ok(Duration::from_secs(2)) };
+/// No fractions: Rust's parser of floating-point numbers takes 15 KB.
+fn seconds(option: &str, value: OsString) -> Result<Duration, Failure> {
     let value = text(value)?;
-    let seconds: Option<f64> = value.parse().ok().filter(|seconds| *seconds >= 0.1);
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
-        Failure::usage(format!("--watch wants a number of seconds, at least 0.1, not '{value}'"))
-    })
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    seconds.ok_or_else(|| Failure::usage(format!("--{option} wants a number of seconds, not '{value}'")))
 }
 
 fn failed(error: impl Display) -> Failure {
@@ -153,10 +164,9 @@ fn remove(arguments: &Arguments) -> Result<ExitCode, Failure> {
 fn check_all(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let default = [PathBuf::from("/opt/cni/bin")];
     let path = if arguments.path.is_empty() { &default } else { arguments.path.as_slice() };
-    let outcomes = check::run(&arguments.roots.results, path);
-    say(report(&outcomes, arguments.as_json).trim_end());
-    let is_sound = outcomes.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Failed(_)));
-    Ok(ExitCode::from(u8::from(!is_sound)))
+    let checked = check::run(&arguments.roots.results, path, arguments.timeout.unwrap_or(CHECK_LIMIT));
+    say(report(&checked, arguments.as_json).trim_end());
+    Ok(ExitCode::from(u8::from(!checked.is_sound())))
 }
 
 #[cfg(test)]
@@ -170,9 +180,9 @@ mod tests {
 
     #[test]
     fn views_and_options() {
-        let why = read("inspect why 10.1.0.2 --json --watch=0.5 --data-dir /d --cache-dir=/c").unwrap();
+        let why = read("inspect why 10.1.0.2 --json --watch=5 --data-dir /d --cache-dir=/c").unwrap();
         assert_eq!(why.view().unwrap(), View::Why("10.1.0.2".to_owned()));
-        assert!(why.as_json && why.watch == Some(Duration::from_millis(500)));
+        assert!(why.as_json && why.watch == Some(Duration::from_secs(5)));
         assert_eq!(why.roots.results, PathBuf::from("/c/results"));
         assert_eq!(why.roots.data_dirs.len(), 2);
         assert_eq!(read("inspect --watch").unwrap().watch, Some(Duration::from_secs(2)));

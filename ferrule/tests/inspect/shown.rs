@@ -1,7 +1,12 @@
 //! What the views show, on terminals of two widths, and what `ferrule check` finds.
 
-use cni_lab::Place as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
 use cni_lab::testing::Origin;
+use cni_lab::{Place as _, TIMEOUT, eventually};
+use serde_json::Value;
 
 use crate::fixture::{Fixture, PROGRAM};
 
@@ -74,4 +79,32 @@ fn check_finds_what_is_broken() {
         said.starts_with("failed: container inspect-check-a (interface eth0 on network ours): bridge:"),
         "{said}"
     );
+    f.node.sh("echo > /var/lib/cni/results/bad").unwrap();
+    let said: Value = serde_json::from_slice(&f.run(&format!("{check} --json")).stdout).unwrap();
+    assert_eq!(said["failures"][0], "cannot decode the cached result bad", "{said}");
+}
+
+/// The plugin of one container hangs, and so does the program that it has started.
+#[test]
+fn check_stops_a_plugin_that_hangs() {
+    let f = Fixture::new();
+    f.add(Origin::Ours, "inspect-hang-a", 18411);
+    f.add(Origin::Ours, "inspect-hang-b", 18412);
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("tuning");
+    let script =
+        "#!/bin/sh\n[ $CNI_CONTAINERID = inspect-hang-b ] || { sleep 1000 & echo $! >$0.pid; wait; }\n";
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let folders =
+        [folder.path(), &f.bin_dir(Origin::Ours)].map(|folder| format!("--bin-dir {}", folder.display()));
+    let output = f.run(&format!("check --timeout 1 {}", folders.join(" ")));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && said.contains("1 sound, 1 failed, 0 skipped"), "{said}");
+    assert!(
+        said.contains("container inspect-hang-a (interface eth0 on network ours): tuning: no answer"),
+        "{said}"
+    );
+    let pid = fs::read_to_string(folder.path().join("tuning.pid")).unwrap();
+    assert!(eventually(TIMEOUT, || !Path::new("/proc").join(pid.trim()).exists()));
 }
