@@ -11,7 +11,7 @@ use ferrule_kit::veth;
 use crate::cache::{Cache, Entry};
 use crate::model::{Object, Owner};
 use crate::named::{Named, add_new};
-use crate::scene::{Namespace, Process, Sandbox};
+use crate::scene::{Inside, Namespace, Process, Sandbox};
 
 /// What the node says about containers.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ impl Evidence {
         if let Some((path, address)) = self.holder(container, &addresses) {
             return State::Alive(format!("namespace {path} has its address {address}"));
         }
-        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.addresses.is_none()) {
+        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.inside.is_none()) {
             return State::Unknown(format!("network namespace {} cannot be read", unread.path));
         }
         if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
@@ -128,6 +128,12 @@ impl Evidence {
         if !self.cache.is_readable || !self.cache.unknown.is_empty() {
             return State::Unknown("not all cached results can be read".to_owned());
         }
+        if let Some(parent) = object.parent {
+            let may_use = |inside: &Inside| inside.parents.contains(&parent);
+            if let Some(user) = self.namespaces.iter().find(|one| one.inside.as_ref().is_none_or(may_use)) {
+                return State::Unknown(format!("namespace {} may have a link on it", user.path));
+            }
+        }
         if let Some(proof) = &object.dead {
             return State::Dead(proof.clone());
         }
@@ -142,7 +148,7 @@ impl Evidence {
         if let Some((path, address)) = self.holder("", addresses) {
             return State::Alive(format!("namespace {path} has {address}"));
         }
-        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.addresses.is_none()) {
+        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.inside.is_none()) {
             return State::Unknown(format!("network namespace {} cannot be read", unread.path));
         }
         let proof: Vec<String> = ["no cache entry has its address".to_owned()]
@@ -170,7 +176,7 @@ impl Evidence {
         counts: &dyn Fn(&Namespace, IpAddr) -> bool,
     ) -> Option<(&str, IpAddr)> {
         self.namespaces.iter().find_map(|namespace| {
-            let has = namespace.addresses.as_deref().unwrap_or_default();
+            let has = namespace.inside.as_ref().map_or(&[][..], |inside| &inside.addresses);
             let found =
                 addresses.iter().find(|address| has.contains(address) && counts(namespace, **address));
             found.map(|address| (namespace.path.as_str(), *address))
@@ -220,7 +226,8 @@ mod tests {
     }
 
     fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
-        Namespace { inode: 7, path: "/run/netns/y".into(), addresses, ..Namespace::default() }
+        let inside = addresses.map(|addresses| Inside { addresses, parents: vec![9] });
+        Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
     }
 
     fn gone() -> Sandbox {
@@ -298,6 +305,10 @@ mod tests {
         let mut evidence = readable();
         evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
         assert!(matches!(judge(&evidence), State::Alive(_)));
+        let user = Object { parent: Some(9), dead: Some("unused".into()), ..object(Owner::default()) };
+        assert!(matches!(evidence.judge(&user, &[], &[]), State::Unknown(_)), "a macvlan is on link 9");
+        let other = Object { parent: Some(8), ..user };
+        assert_eq!(evidence.judge(&other, &[], &[]), State::Dead("unused".into()));
         let nothing = Object { addresses: Vec::new(), ..object(Owner::default()) };
         assert!(matches!(readable().judge(&nothing, &[], &[]), State::Unknown(_)));
     }

@@ -74,6 +74,11 @@ impl Entry {
         )
     }
 
+    /// Name and MAC address of the links in the result, on the host or in the container.
+    pub fn links(&self, on_host: bool) -> Vec<(String, String)> {
+        self.result.as_ref().map(|result| links(result, on_host)).unwrap_or_default()
+    }
+
     /// The version of the configuration list; empty if it has none.
     pub fn version(&self) -> &str {
         self.config.get("cniVersion").and_then(Value::as_str).unwrap_or_default()
@@ -132,7 +137,7 @@ impl Entry {
             capabilities,
             config,
             addresses: result.as_ref().map(addresses).unwrap_or_default(),
-            host_links: result.as_ref().map(host_links).unwrap_or_default(),
+            host_links: result.as_ref().map(|result| links(result, true)).unwrap_or_default(),
             result,
             file: PathBuf::new(),
             since: None,
@@ -199,11 +204,11 @@ fn addresses(result: &Value) -> Vec<IpAddr> {
     ips.chain(old).filter_map(parse).collect()
 }
 
-fn host_links(result: &Value) -> Vec<(String, String)> {
+fn links(result: &Value, on_host: bool) -> Vec<(String, String)> {
     let links = result.get("interfaces").and_then(Value::as_array).into_iter().flatten();
     let text = |link: &Value, key: &str| link.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     links
-        .filter(|link| text(link, "sandbox").is_empty())
+        .filter(|link| text(link, "sandbox").is_empty() == on_host)
         .map(|link| (text(link, "name"), text(link, "mac")))
         .collect()
 }

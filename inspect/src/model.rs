@@ -26,10 +26,16 @@ pub enum Kind {
     Ifb,
     /// A qdisc of the host's end, which shapes what the container receives.
     Limit,
-    /// The host's end of a pair.
+    /// The host's end of a pair, or a link in the container that has no end on the host.
     Link,
     /// A backup file of `tuning`.
     Backup,
+    /// A use of a VLAN device by a macvlan.
+    VlanUser,
+    /// The record of a device that `host-device` has moved.
+    Device,
+    /// A lease of the daemon `ferrule-dhcp`.
+    Lease,
 }
 
 impl Kind {
@@ -45,6 +51,9 @@ impl Kind {
             Kind::Limit => "limit",
             Kind::Link => "link",
             Kind::Backup => "tuning backup",
+            Kind::VlanUser => "vlan user",
+            Kind::Device => "device",
+            Kind::Lease => "lease",
         }
     }
 }
@@ -155,6 +164,8 @@ pub struct Object {
     pub facts: Vec<(&'static str, String)>,
     /// Whether it serves any container that has its addresses, not only its owner.
     pub is_by_address: bool,
+    /// The link that a link of its container would be on.
+    pub parent: Option<u32>,
     /// What proves that its owner is alive.
     pub alive: Option<String>,
     /// What proves by itself that its owner is not.
@@ -182,6 +193,7 @@ impl Object {
             addresses: Vec::new(),
             facts: Vec::new(),
             is_by_address: false,
+            parent: None,
             alive: None,
             dead: None,
             removal: None,

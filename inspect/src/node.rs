@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::{CniError, Context as _};
+use ferrule_dhcp::wire::SOCKET;
 use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::veth;
 
@@ -77,8 +78,9 @@ impl Node {
         let links = links.context(|| "list the links")?;
         let pairs = pairs(links.iter().map(|(link, _)| link.clone()));
         let mut scene = Scene {
-            data_dirs: folders(&cache, &roots.data_dirs, "host-local"),
-            tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning"),
+            data_dirs: folders(&cache, &roots.data_dirs, "host-local", "dataDir"),
+            tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
+            dhcp_sockets: folders(&cache, &[SOCKET.into()], "dhcp", "daemonSocketPath"),
             owners: Named::default(),
             qdiscs: sockets.route.qdiscs().context(|| "list the qdiscs")?,
             cache,
@@ -158,15 +160,15 @@ impl Node {
     /// Looks at all processes, and at the addresses of namespaces that it has not looked at yet.
     pub fn gather(&mut self) {
         self.evidence.processes = scene::processes(&self.identity);
+        let with_parents = self.objects.iter().any(|object| object.parent.is_some());
         for _ in 0..NAMESPACE_ATTEMPTS {
             let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
             for namespace in &mut self.evidence.namespaces {
                 let known = former.iter().find(|known| known.inode == namespace.inode);
-                namespace.addresses = known
-                    .and_then(|known| known.addresses.clone())
-                    .or_else(|| scene::addresses_in(namespace));
+                let seen = known.and_then(|known| known.inside.clone());
+                namespace.inside = seen.or_else(|| scene::look_into(namespace, with_parents));
             }
-            if self.evidence.namespaces.iter().all(|namespace| namespace.addresses.is_some()) {
+            if self.evidence.namespaces.iter().all(|namespace| namespace.inside.is_some()) {
                 break;
             }
         }
@@ -257,10 +259,10 @@ fn pairs(links: impl Iterator<Item = Link>) -> Named<Link> {
     Named::of(links.filter(is_pair).map(|link| (link.name.clone(), link)))
 }
 
-/// The folders of a plugin: the given ones, and those in cached configurations. host-local's key means a folder for all
-/// networks, and so does tuning's.
-fn folders(cache: &Cache, given: &[PathBuf], plugin: &str) -> Vec<PathBuf> {
-    let configured = cache.entries.iter().flat_map(|entry| entry.values_of(plugin, "dataDir")).map(Path::new);
+/// The absolute paths of a plugin: the given ones, and the values of its key in cached configurations. Each is for all
+/// networks.
+fn folders(cache: &Cache, given: &[PathBuf], plugin: &str, key: &str) -> Vec<PathBuf> {
+    let configured = cache.entries.iter().flat_map(|entry| entry.values_of(plugin, key)).map(Path::new);
     let mut folders = given.to_vec();
     for folder in configured.filter(|folder| folder.is_absolute()) {
         if !folders.iter().any(|known| known == folder) {

@@ -75,7 +75,7 @@ pub fn namespaces(identity: &Identity) -> Vec<Namespace> {
             Some(namespace) => namespace.processes.extend(pid),
             None => {
                 let processes = pid.into_iter().collect();
-                found.push(Namespace { inode, path, processes, addresses: None });
+                found.push(Namespace { inode, path, processes, inside: None });
             }
         }
     }
@@ -91,8 +91,17 @@ pub struct Namespace {
     pub path: String,
     /// The processes in it.
     pub processes: Vec<u32>,
-    /// The addresses of all its interfaces; `None` if they have not been read.
-    pub addresses: Option<Vec<IpAddr>>,
+    /// What is in it; `None` if it has not been read.
+    pub inside: Option<Inside>,
+}
+
+/// What a network namespace has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// The addresses of all its interfaces.
+    pub addresses: Vec<IpAddr>,
+    /// The indexes of the links that its macvlans are on.
+    pub parents: Vec<u32>,
 }
 
 /// The inode number in `net:[4026531840]`.
@@ -105,11 +114,14 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The addresses of all interfaces in a namespace. `None` if it cannot be entered any more.
-pub fn addresses_in(namespace: &Namespace) -> Option<Vec<IpAddr>> {
+/// Reads what is in a namespace, the parents of macvlans only if they are wanted. `None` if it cannot be entered any more.
+pub fn look_into(namespace: &Namespace, with_parents: bool) -> Option<Inside> {
     let file = File::open(&namespace.path).ok()?;
     let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?;
-    Some(socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect())
+    let addresses =
+        socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect();
+    let macvlans = if with_parents { socket.links(Some("macvlan")).ok()? } else { Vec::new() };
+    Some(Inside { addresses, parents: macvlans.iter().filter_map(|link| link.peer).collect() })
 }
 
 /// What a process says about containers.

@@ -15,13 +15,13 @@ use crate::text::{age, bits, bytes, first, short};
 pub enum View {
     /// One row for each attachment.
     Pods,
-    /// Reserved addresses.
+    /// Reserved and leased addresses.
     Addresses,
     /// Host ports.
     Ports,
     /// Limits.
     Shaping,
-    /// Host ends and IFBs.
+    /// Host ends, IFBs, VLAN devices with their users, devices of containers, and links in containers.
     Links,
     /// What dead owners have left.
     Leaks,
@@ -33,10 +33,10 @@ impl View {
     /// The kinds of objects that the view shows.
     pub fn kinds(&self) -> &'static [Kind] {
         match self {
-            View::Addresses => &[Kind::Address],
+            View::Addresses => &[Kind::Address, Kind::Lease],
             View::Ports => &[Kind::HostPort],
             View::Shaping => &[Kind::Ifb, Kind::Limit],
-            View::Links => &[Kind::Link, Kind::Ifb],
+            View::Links => &[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device],
             View::Pods | View::Leaks | View::Why(_) => &[],
         }
     }

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrule");
 
-const PLUGINS: [&str; 6] = ["bandwidth", "bridge", "firewall", "host-local", "portmap", "tuning"];
+const PLUGINS: [&str; 8] =
+    ["bandwidth", "bridge", "firewall", "host-device", "host-local", "macvlan", "portmap", "tuning"];
 
 /// A node, and a folder with our plugins.
 pub(crate) struct Fixture {

@@ -5,4 +5,5 @@
 mod alive;
 mod fixture;
 mod leaks;
+mod others;
 mod shown;

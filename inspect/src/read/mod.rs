@@ -1,13 +1,17 @@
 //! The readers: each lists the objects of one plugin or one kind, by a fixed number of dumps. A new one is a file here and
 //! a row in [`READERS`].
 
+mod container_links;
+mod dhcp;
 mod firewall;
+mod host_device;
 mod links;
 mod mac_spoof;
 mod masquerade;
 mod portmap;
 mod store;
 mod tuning;
+mod vlan_users;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,6 +35,8 @@ pub struct Scene {
     pub data_dirs: Vec<PathBuf>,
     /// The folders of `tuning`.
     pub tuning_dirs: Vec<PathBuf>,
+    /// The sockets of `ferrule-dhcp`.
+    pub dhcp_sockets: Vec<PathBuf>,
     /// The links of the node, with their counters if these were asked for.
     pub links: Vec<(Link, Option<Counters>)>,
     /// The qdiscs of the node.
@@ -58,11 +64,15 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 7] = [
+pub const READERS: [(&str, Reader); 11] = [
     ("reservations of host-local", store::read),
     ("host ports", portmap::read),
     ("backup files of tuning", tuning::read),
+    ("leases of dhcp", dhcp::read),
+    ("records of host-device", host_device::read),
     ("links and qdiscs", links::read),
+    ("users of VLAN devices", vlan_users::read),
+    ("links in containers", container_links::read),
     ("masquerade rules", masquerade::read),
     ("firewall addresses", firewall::read),
     ("rules against MAC spoofing", mac_spoof::read),
