@@ -51,9 +51,20 @@ impl Fixture {
 
     /// Attaches a new container, whose host port is `port`. Its ID is the name, which must be unique on the machine.
     pub(crate) fn add(&self, origin: Origin, name: &str, port: u16) -> Container {
+        self.add_to(origin, &network(origin), name, |pod| attachment(pod, port))
+    }
+
+    /// Attaches a new container to a network.
+    pub(crate) fn add_to(
+        &self,
+        origin: Origin,
+        network: &Network,
+        name: &str,
+        attachment: impl FnOnce(&Pod) -> Attachment,
+    ) -> Container {
         let pod = self.node.pod(name).unwrap();
-        let attachment = attachment(&pod, port);
-        let result = self.runtime(origin).add(&network(origin), &attachment).unwrap();
+        let attachment = attachment(&pod);
+        let result = self.runtime(origin).add(network, &attachment).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
         Container { pod, attachment, address }
     }
