@@ -3,8 +3,8 @@
 //! # References
 //! `cniCacheV1` in libcni/api.go.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -171,14 +171,13 @@ impl Cache {
         names.sort_unstable();
         for name in names {
             let path = results.join(&name);
-            let bytes = match fs::read(&path) {
+            let (bytes, since) = match read_file(&path) {
                 // A DEL has removed it since.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 outcome => outcome.unwrap_or_default(),
             };
             match Entry::decode(&bytes, identity, &mut configs) {
                 Some(entry) => {
-                    let since = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
                     let container = entry.owner.container.clone().unwrap_or_default();
                     cache.of_container.entry(&container, Vec::new).push(cache.entries.len());
                     cache.entries.push(Entry { file: path, since, ..entry });
@@ -193,6 +192,15 @@ impl Cache {
     pub fn of(&self, container: &str) -> impl Iterator<Item = &Entry> {
         self.of_container.get(container).into_iter().flatten().filter_map(|at| self.entries.get(*at))
     }
+}
+
+/// The content of a file, and when it was written.
+fn read_file(path: &Path) -> io::Result<(Vec<u8>, Option<SystemTime>)> {
+    let mut file = File::open(path)?;
+    let meta = file.metadata()?;
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or_default() + 1);
+    file.read_to_end(&mut bytes)?;
+    Ok((bytes, meta.modified().ok()))
 }
 
 /// The addresses in a result of any version: `ips[].address`, or `ip4.ip` and `ip6.ip` before 0.3.0.

@@ -20,7 +20,9 @@ impl<T> Named<T> {
     pub fn of(items: impl Iterator<Item = (String, T)>) -> Self {
         let mut named = Named::default();
         for (name, item) in items {
-            named.entry(&name, || item);
+            if named.get(&name).is_none() {
+                named.insert(name, item);
+            }
         }
         named
     }
@@ -34,13 +36,17 @@ impl<T> Named<T> {
     pub fn entry(&mut self, name: &str, make: impl FnOnce() -> T) -> &mut T {
         let position = match self.positions.get(name) {
             Some(position) => *position,
-            None => {
-                self.positions.insert(name.to_owned(), self.items.len());
-                self.items.push(make());
-                self.items.len() - 1
-            }
+            None => self.insert(name.to_owned(), make()),
         };
         &mut self.items[position]
+    }
+
+    /// Adds an item with a new name.
+    fn insert(&mut self, name: String, item: T) -> usize {
+        let position = self.items.len();
+        self.positions.insert(name, position);
+        self.items.push(item);
+        position
     }
 
     /// All items.

@@ -76,7 +76,7 @@ impl Node {
             }
         };
         let links = links.context(|| "list the links")?;
-        let pairs = pairs(links.iter().map(|(link, _)| link.clone()));
+        let pairs = pairs(links.iter().map(|(link, _)| link));
         let mut scene = Scene {
             data_dirs: folders(&cache, &roots.data_dirs, "host-local", "dataDir"),
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
@@ -179,7 +179,7 @@ impl Node {
         self.evidence.cache = Cache::read(&self.roots.results, &self.identity);
         let links = Socket::route().and_then(|mut socket| socket.links(None));
         match links {
-            Ok(links) => self.evidence.pairs = pairs(links.into_iter()),
+            Ok(links) => self.evidence.pairs = pairs(links.iter()),
             Err(error) => return State::Unknown(format!("cannot list the links: {error}")),
         }
         self.gather();
@@ -254,9 +254,9 @@ fn add_owner(owners: &mut Named<Owner>, owner: &Owner) {
     }
 }
 
-fn pairs(links: impl Iterator<Item = Link>) -> Named<Link> {
-    let is_pair = |link: &Link| [veth::KIND, veth::NETKIT].contains(&link.kind.as_str());
-    Named::of(links.filter(is_pair).map(|link| (link.name.clone(), link)))
+fn pairs<'l>(links: impl Iterator<Item = &'l Link>) -> Named<Link> {
+    let is_pair = |link: &&Link| [veth::KIND, veth::NETKIT].contains(&link.kind.as_str());
+    Named::of(links.filter(is_pair).map(|link| (link.name.clone(), link.clone())))
 }
 
 /// The absolute paths of a plugin: the given ones, and the values of its key in cached configurations. Each is for all

@@ -120,7 +120,7 @@ pub(crate) fn attachment(pod: &Pod, port: u16) -> Attachment {
 
 pub(crate) fn network(origin: Origin) -> Network {
     let (name, subnet) = match origin {
-        Origin::Ours => ("ours", "10.213.1.0/24"),
+        Origin::Ours => ("ours", "10.212.0.0/16"),
         Origin::Reference => ("theirs", "10.213.2.0/24"),
     };
     Network::from_value(&json!({"name": name, "cniVersion": "1.0.0", "plugins": [

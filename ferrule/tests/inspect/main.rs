@@ -7,3 +7,4 @@ mod fixture;
 mod leaks;
 mod others;
 mod shown;
+mod speed;

@@ -49,7 +49,7 @@ fn views_fit_the_terminal_and_name_the_pod() {
             "namespace /run/netns/inspect-shown",
             "plugins bridge, tuning, portmap",
             "table inet cni_portmap, made by ferrule",
-            "/var/lib/cni/networks/ours/10.213.1.",
+            "/var/lib/cni/networks/ours/10.212.0.",
             "rate 40000000 bit/s",
             "table inet cni_firewall",
         ] {

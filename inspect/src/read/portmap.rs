@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni_common::spec::CniError;
 use ferrule_kit::owner;
 use ferrule_portmap::nft::owner_metadata::Sandbox;
-use ferrule_portmap::nft::{host_ports_by_owner, layout::TABLE, sandboxes};
+use ferrule_portmap::nft::{labelled_host_ports, layout::TABLE, sandboxes};
 use ferrule_portmap::plan::HostPort;
 use ferrule_portmap::{reference, survey};
 
@@ -43,8 +43,10 @@ fn target_of(target: &str) -> Option<IpAddr> {
 }
 
 fn ours(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
-    let (_, owned) = host_ports_by_owner(&mut sockets.netfilter)?;
-    let ports = Named::of(owned.into_iter().map(|owned| (owned.label, owned.host_ports)));
+    let mut ports: Named<Vec<HostPort>> = Named::default();
+    for (label, host_port) in labelled_host_ports(&mut sockets.netfilter)? {
+        ports.entry(&label, Vec::new).push(host_port);
+    }
     let mut objects = Vec::new();
     for (label, sandbox) in sandboxes(&mut sockets.netfilter)? {
         let host_ports: &[HostPort] = ports.get(&label).map_or(&[], Vec::as_slice);

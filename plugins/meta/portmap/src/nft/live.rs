@@ -2,10 +2,11 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Expr, Generation, elements, generation, rules};
+use ferrule_kernel::nftables::{Batch, Error, Expr, Generation, elements, generation, rules};
 
 use crate::plan::HostPort;
 
+use super::element::DnatElement;
 use super::layout::{NETWORKS, OWNERS, TABLE};
 use super::owner_metadata::{Sandbox, sandbox};
 use super::{change, list};
@@ -30,8 +31,7 @@ pub struct OwnedHostPorts {
 pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<OwnedHostPorts>), CniError> {
     let step = || format!("list table {TABLE}");
     let generation = generation(socket).context(step)?;
-    let mut found = list::dnat_elements(socket, |_| true).context(step)?;
-    found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
+    let found = sorted(socket).context(step)?;
     let labels: Vec<String> = found.iter().map(|element| element.label.clone()).collect();
     let host_ports = list::with_masquerades(socket, found).context(step)?;
     let networks = rules(socket, TABLE, NETWORKS).context(step)?;
@@ -57,6 +57,21 @@ pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<Owned
         }
     }
     Ok((generation, all))
+}
+
+fn sorted(socket: &mut Socket) -> Result<Vec<DnatElement>, Error> {
+    let mut found = list::dnat_elements(socket, |_| true)?;
+    found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
+    Ok(found)
+}
+
+/// The owner label of each host port, and the host port as if it had no masquerading: that would take one request for each.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the table.
+pub fn labelled_host_ports(socket: &mut Socket) -> Result<Vec<(String, HostPort)>, CniError> {
+    let found = sorted(socket).context(|| format!("list table {TABLE}"))?;
+    Ok(found.into_iter().map(|element| (element.label.clone(), element.with_mark(None))).collect())
 }
 
 /// The labels of all owners, and the state of their network namespaces.
