@@ -230,10 +230,15 @@ impl Node {
         }
     }
 
-    /// The states of the objects of one kind, or of all objects without a container.
+    /// The objects of these kinds, by address and name: the kernel lists them in the order of its hash tables.
     pub fn objects_of(&self, kinds: &[Kind]) -> Vec<usize> {
         let is_wanted = |(_, object): &(usize, &Object)| kinds.contains(&object.kind);
-        self.objects.iter().enumerate().filter(is_wanted).map(|(index, _)| index).collect()
+        let key = |(index, object): (usize, &'_ Object)| {
+            (object.addresses.first().copied(), object.name.clone(), index)
+        };
+        let mut found: Vec<_> = self.objects.iter().enumerate().filter(is_wanted).map(key).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, _, index)| index).collect()
     }
 }
 

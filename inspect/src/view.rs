@@ -170,7 +170,7 @@ impl Shown<'_> {
 
     fn pods(&self, style: Style) -> String {
         let columns =
-            [POD, CONTAINER, NETWORK, ("IF", 4), ("ADDRESSES", 9), ("PORTS", 5), ("LIMITS", 6), STATE, AGE];
+            [POD, CONTAINER, NETWORK, ("IF", 4), ("ADDRESSES", 9), ("PORTS", 5), ("IN/OUT", 6), STATE, AGE];
         let rows = self.node.attachments().into_iter().map(|attached| {
             let owner = &attached.owner;
             let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
@@ -182,7 +182,7 @@ impl Shown<'_> {
                 text(&owner.network),
                 text(&owner.ifname),
                 self.addresses(&attached).into(),
-                self.joined(&attached, &[Kind::HostPort], |object| {
+                self.joined(&attached, Kind::HostPort, |object| {
                     object
                         .name
                         .split(", ")
@@ -191,8 +191,7 @@ impl Shown<'_> {
                         .join(",")
                 })
                 .into(),
-                self.joined(&attached, &[Kind::Ifb, Kind::Limit], |object| bits(&fact(object, "rate")))
-                    .into(),
+                self.limits(&attached).into(),
                 Cell { text: state.to_owned(), tone },
                 age(since, self.now).into(),
             ];
@@ -266,9 +265,18 @@ impl Shown<'_> {
         addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    fn joined(&self, attached: &Attached<'_>, kinds: &[Kind], text: impl Fn(&Object) -> String) -> String {
+    /// The rates in bits per second to and from the container, such as `80M/40M`; `-` for no limit.
+    fn limits(&self, attached: &Attached<'_>) -> String {
+        let limits = [Kind::Limit, Kind::Ifb].map(|kind| {
+            let rate = self.joined(attached, kind, |object| bits(&fact(object, "rate")).replace("bit/s", ""));
+            if rate.is_empty() { "-".to_owned() } else { rate }
+        });
+        if limits == ["-", "-"] { String::new() } else { limits.join("/") }
+    }
+
+    fn joined(&self, attached: &Attached<'_>, kind: Kind, text: impl Fn(&Object) -> String) -> String {
         let objects = attached.objects.iter().map(|index| &self.node.objects[*index]);
-        objects.filter(|object| kinds.contains(&object.kind)).map(text).collect::<Vec<_>>().join(",")
+        objects.filter(|object| kind == object.kind).map(text).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -129,8 +129,9 @@ Views
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --data-dir DIR    one more folder of host-local; may be repeated
 
-STATE is alive, dead, or unknown if there is neither a sign of life nor a proof of
-death. Tables fit the terminal; NO_COLOR switches colours off.
+IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or
+unknown if there is neither a sign of life nor a proof of death. Tables fit the terminal;
+NO_COLOR switches colours off.
 
 Exit status: 0 done; 1 failed, or something could not be read; 2 wrong usage; 3 why
 found nothing.

@@ -83,6 +83,12 @@ impl Fixture {
         out.into_owned()
     }
 
+    /// The output on a terminal.
+    pub(crate) fn on_terminal(&self, columns: u32, words: &str) -> String {
+        let script = format!("stty cols {columns}; {words}");
+        self.node.tool("script", &["-qec", &script, "/dev/null"]).unwrap().replace('\r', "")
+    }
+
     /// The JSON document of a view.
     #[track_caller]
     pub(crate) fn json(&self, view: &str) -> Value {

@@ -6,5 +6,6 @@ mod alive;
 mod fixture;
 mod leaks;
 mod others;
+mod readme;
 mod shown;
 mod speed;
