@@ -7,5 +7,6 @@ mod fixture;
 mod leaks;
 mod others;
 mod readme;
+mod schema;
 mod shown;
 mod speed;
