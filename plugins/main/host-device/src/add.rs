@@ -86,7 +86,7 @@ impl Attach<'_, '_> {
         let attached = moved.and_then(|()| {
             with_plan(&mut |mut plan| {
                 if self.conf.use_interface_network {
-                    own_network::merge(&mut plan, &record.addresses, &record.routes);
+                    own_network::merge(&mut plan, &record);
                 }
                 let inside = self.configure(&plan)?;
                 Ok((plan, inside))

@@ -11,7 +11,7 @@ use ferrule_kit::{ipam, socket, state_file};
 
 use crate::config::device_of;
 use crate::record::{self, FOLDER, Record};
-use crate::transfer::{self, Outcome, is_fallback_name};
+use crate::transfer::{self, is_fallback_name};
 
 /// How long the kernel may take to move a physical device to the host after its namespace is gone.
 const RETURN: Duration = Duration::from_secs(1);
@@ -27,27 +27,23 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
     let mut host = socket::route()?;
     let mut container = call.netns.map(socket::route_in).transpose()?;
-    let is_saved = saved.is_some();
+    // The kernel moves a device to the host some time after its namespace is gone.
+    let may_return = saved.is_some() && container.is_none();
     let known = match saved {
         Some(record) => Some(record),
         None => of_the_reference(call, &mut host, container.as_mut())?,
     };
-    if let Some(record) = known {
-        // Virtual devices went with the namespace.
-        let may_return = is_saved && container.is_none() && record.kind.is_empty();
-        let end = Instant::now() + if may_return { RETURN } else { Duration::ZERO };
-        while transfer::give_back(&mut host, container.as_mut(), &record)? == Outcome::Missing {
-            if Instant::now() < end {
-                thread::sleep(PAUSE);
-                continue;
-            }
-            if may_return {
-                // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
-                eprintln!("host-device: {:?} has not come back to the host yet", record.name);
-                return Ok(());
-            }
-            break;
+    let end = Instant::now() + RETURN;
+    while let Some(record) = &known
+        && !transfer::give_back(&mut host, container.as_mut(), record)?
+        && may_return
+    {
+        if Instant::now() >= end {
+            // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
+            eprintln!("host-device: {:?} has not come back to the host yet", record.name);
+            return Ok(());
         }
+        thread::sleep(PAUSE);
     }
     file.remove()
 }
@@ -99,8 +95,7 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
         };
         let netns = record.open_netns();
         let mut container = netns.as_ref().map(socket::route_in).transpose()?;
-        let outcome = transfer::give_back(&mut socket::route()?, container.as_mut(), &record)?;
-        Ok(outcome == Outcome::Home || !record.kind.is_empty())
+        transfer::give_back(&mut socket::route()?, container.as_mut(), &record)
     };
     failures.keep(state_file::collect(Path::new(FOLDER), network, is_valid, give_back));
     failures.keep(ipam::call(call.env, call.config, Verb::Gc));
