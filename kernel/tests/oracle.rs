@@ -357,6 +357,18 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                })"#,
         ),
         (
+            rule::add_again(&body(rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 4))), 67),
+            r#"0x601 NewRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Protocol(Other(67)), Table(1000),
+               Source(10.0.0.2)] })"#,
+        ),
+        (
+            rule::delete_again(&body(rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 4))), 67),
+            r#"0x1 DelRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Protocol(Other(67)), Table(1000),
+               Source(10.0.0.2)] })"#,
+        ),
+        (
             rule::list(),
             r#"0x301 GetRule(RuleMessage { header: RuleHeader { dst_len: 0, src_len: 0, table: 0, action: Unspec,
                flags: RuleFlags(0x0) }, attributes: [] })"#,

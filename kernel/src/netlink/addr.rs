@@ -78,8 +78,7 @@ pub fn add_again(link: u32, description: &[u8]) -> Message {
     header.iter_mut().zip(description).for_each(|(to, from)| *to = *from);
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     let message = Message::new(RTM_NEWADDR, F_CREATE | F_EXCL, &header);
-    let attributes = attrs(description.get(IFADDR..).unwrap_or_default());
-    attributes.fold(message, |message, (kind, value)| message.attr(kind, value))
+    message.attrs_in(description.get(IFADDR..).unwrap_or_default(), &[])
 }
 
 /// A request that removes an address.

@@ -1,16 +1,19 @@
 //! ADD: find the device, addresses from IPAM, record, move, configure. A failed ADD gives the device back as it was.
 
 use cni_common::plugin::{AddRequest, Delegate};
-use cni_common::spec::{AddResult, CniError};
+use cni_common::spec::{AddResult, CniError, Context as _};
 use ferrule_kernel::netlink::link::OPER_UP;
-use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, rule};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
+use ferrule_kit::steps::{Step, run_all};
 use ferrule_kit::{address_wait, dad, ipam, socket};
+use nix::errno::Errno;
 
 use crate::config::Conf;
 use crate::find::{self, Device};
 use crate::record::Record;
+use crate::transfer::OUR_RULES;
 use crate::{own_network, transfer};
 
 /// Moves the device into the container, or only reports it if it belongs to a program.
@@ -79,7 +82,11 @@ impl Attach<'_, '_> {
         pci_id: String,
         with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
     ) -> Result<AddResult, CniError> {
-        let record = Record::take(self.call, self.host, link)?;
+        let mut record = Record::take(self.call, self.host, link)?;
+        if self.conf.use_interface_network {
+            let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
+            record.rules = own_network::rules(&record, rules);
+        }
         let moved = record.save().and_then(|()| {
             transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
         });
@@ -88,7 +95,7 @@ impl Attach<'_, '_> {
                 if self.conf.use_interface_network {
                     own_network::merge(&mut plan, &record);
                 }
-                let inside = self.configure(&plan)?;
+                let inside = self.configure(&plan, &record)?;
                 Ok((plan, inside))
             })
         });
@@ -96,13 +103,17 @@ impl Attach<'_, '_> {
         Ok(result(self.call, plan, &inside, pci_id))
     }
 
-    fn configure(&mut self, plan: &Plan) -> Result<Link, CniError> {
+    fn configure(&mut self, plan: &Plan, record: &Record) -> Result<Link, CniError> {
         let missing =
             || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
         let moved = self.container.interface()?.ok_or_else(missing)?;
         let inside = self.container.configure(moved.index, plan)?;
         let addresses = plan.addresses();
         let socket = &mut self.container.socket;
+        let add = |rule: &Vec<u8>| {
+            Step::new("failed to add copied rule", rule::add_again(rule, OUR_RULES)).unless(&[Errno::EEXIST])
+        };
+        run_all(socket, record.rules.iter().map(add).collect())?;
         if self.conf.dad {
             wait_for_dad(socket, &inside, &addresses)?;
         } else {

@@ -1,9 +1,10 @@
-//! The key `useInterfaceNetwork`: the container gets the addresses and routes that the device has on the host. Nothing
-//! here touches the kernel.
+//! The key `useInterfaceNetwork`: the container gets the addresses and routes that the device has on the host, and the
+//! policy routing rules for these addresses that lead to these routes. Nothing here touches the kernel.
 
 use cni_common::spec::{IpConfig, Route};
 use ferrule_kernel::netlink::addr::{self, PERMANENT};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::rule::{self, Rule};
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kit::plan::Plan;
 use ipnetwork::IpNetwork;
@@ -17,13 +18,28 @@ const SCOPE_LINK: u32 = 253;
 /// advertisements are left out, because the container gets advertisements of its own. IPv4 addresses of DHCP become
 /// permanent, as with the reference.
 pub fn merge(plan: &mut Plan, record: &Record) {
-    for address in record.addresses.iter().filter_map(|one| addr::parse(one)) {
-        let is_meant = address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0);
-        if is_meant && !plan.ips.iter().any(|ip| ip.address == address.network) {
-            plan.ips.push(IpConfig { address: address.network, gateway: None, interface: None });
+    for address in addresses(record) {
+        if !plan.ips.iter().any(|ip| ip.address == address) {
+            plan.ips.push(IpConfig { address, gateway: None, interface: None });
         }
     }
     plan.routes.extend(record.routes().filter_map(|route| of_result(&route)));
+}
+
+fn addresses(record: &Record) -> impl Iterator<Item = IpNetwork> {
+    let meant = record.addresses.iter().filter_map(|one| addr::parse(one)).filter(|address| {
+        address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0)
+    });
+    meant.map(|address| address.network)
+}
+
+/// Those of the host's rules that the container gets too.
+pub fn rules(record: &Record, of_host: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let is_meant = |rule: Rule| {
+        rule.src.is_some_and(|src| addresses(record).any(|address| src.contains(address.ip())))
+            && record.routes().any(|route| (route.family, route.table) == (rule.family, rule.table))
+    };
+    of_host.into_iter().filter(|one| rule::parse(one).is_some_and(is_meant)).collect()
 }
 
 /// The route in a result. `None` if a result cannot have it, or if the kernel adds it by itself.

@@ -47,6 +47,8 @@ pub struct Record {
     pub addresses: Vec<Vec<u8>>,
     /// The routes through it that someone has added, as the kernel describes them.
     pub routes: Vec<Vec<u8>>,
+    /// The policy routing rules that the container has got, as the kernel describes those of the host.
+    pub rules: Vec<Vec<u8>>,
 }
 
 impl Record {

@@ -9,11 +9,14 @@ use std::os::fd::AsFd as _;
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, transfer};
+use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfer};
 use ferrule_kit::netns;
 use nix::errno::Errno;
 
 use crate::record::Record;
+
+/// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
+pub const OUR_RULES: u8 = 69;
 
 /// Moves the link into the container under the name `ifname`. The alias and the move are one datagram, so a kill cannot
 /// separate them. After an error the device may be in the container under any name.
@@ -39,10 +42,13 @@ pub fn give_back(
     container: Option<&mut Socket>,
     record: &Record,
 ) -> Result<bool, CniError> {
-    if let Some(container) = container
-        && let Some(link) = in_container(container, record)?
-    {
-        take_out(host, container, &link, record)?;
+    if let Some(container) = container {
+        if let Some(link) = in_container(container, record)? {
+            take_out(host, container, &link, record)?;
+        }
+        // Without the device a rule leads nowhere, so an error does no harm.
+        let rules = record.rules.iter().map(|rule| rule::delete_again(rule, OUR_RULES));
+        container.requests(rules.collect());
     }
     let (name, ifname) = (&record.name, &record.ifname);
     let [home, other] = host.request_each([link::get(LinkId::Name(name)), link::get(LinkId::Name(ifname))]);
