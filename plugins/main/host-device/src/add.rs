@@ -5,9 +5,10 @@ use cni_common::spec::{AddResult, CniError, Context as _};
 use ferrule_kernel::netlink::link::OPER_UP;
 use ferrule_kernel::netlink::{Link, LinkId, Socket, rule};
 use ferrule_kit::container::Container;
+use ferrule_kit::dad::{self, Dad};
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::{Step, run_all};
-use ferrule_kit::{address_wait, dad, ipam, socket};
+use ferrule_kit::{address_wait, ipam, socket};
 use nix::errno::Errno;
 
 use crate::config::Conf;
@@ -26,7 +27,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
         Device::Link { link, pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;
-            container.dad = conf.dad;
+            container.dad = conf.dad != Dad::Off;
             if container.interface()?.is_some() {
                 let (ifname, name) = (call.ifname, &link.name);
                 // The reference's text.
@@ -114,10 +115,10 @@ impl Attach<'_, '_> {
             Step::new("failed to add copied rule", rule::add_again(rule, OUR_RULES)).unless(&[Errno::EEXIST])
         };
         run_all(socket, record.rules.iter().map(add).collect())?;
-        if self.conf.dad {
-            wait_for_dad(socket, &inside, &addresses)?;
-        } else {
-            address_wait::wait(socket, inside.index, &addresses);
+        match self.conf.dad {
+            Dad::Off => address_wait::wait(socket, inside.index, &addresses),
+            Dad::NoWait => {}
+            Dad::Wait => wait_for_dad(socket, &inside, &addresses)?,
         }
         Ok(inside)
     }

@@ -3,6 +3,7 @@
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kernel::netlink::Mac;
 use ferrule_kit::config::{LinkConf, LinkKeys};
+use ferrule_kit::dad::Dad;
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -12,8 +13,8 @@ pub struct Conf {
     pub selector: Option<Selector>,
     /// The container gets the addresses and routes of the device.
     pub use_interface_network: bool,
-    /// Waits for duplicate address detection.
-    pub dad: bool,
+    /// What duplicate address detection does.
+    pub dad: Dad,
     /// The keys that all interface plugins have.
     pub link: LinkConf,
 }
@@ -56,7 +57,7 @@ struct Wire {
     #[serde(rename = "deviceID")]
     device_id: String,
     use_interface_network: bool,
-    enabledad: Option<bool>,
+    dad: String,
     runtime_config: Runtime,
 }
 
@@ -77,7 +78,7 @@ impl Conf {
         let link: LinkKeys = config.decode()?;
         Ok(Conf {
             use_interface_network: wire.use_interface_network,
-            dad: wire.enabledad.unwrap_or(true),
+            dad: Dad::parse(&wire.dad)?,
             selector: wire.selector()?,
             link: link.check("")?,
         })
@@ -190,6 +191,7 @@ mod tests {
                 7,
                 r#"kernel device path "/sys/devices/../x" must be absolute and begin with /sys/devices/"#,
             ),
+            (r#","device":"ens1","dad":"x""#, 7, r#"unknown dad: "x""#),
             (r#","pciBusID":"../net""#, 7, r#"invalid device ID "../net""#),
             (r#","runtimeConfig":{"deviceID":".."}"#, 7, r#"invalid device ID ".."#),
         ] {

@@ -12,7 +12,7 @@ use cni_lab::{Machine, Place as _, Pod, TIMEOUT, eventually, kernel_module};
 use cni_runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
-use self::common::{RECORDS, config, node};
+use self::common::{RECORDS, assert_as, config, node};
 
 /// What the kernel does with a physical device when the last user of its namespace is gone.
 fn lose(ctx: &TestContext, pod: &Pod) {
@@ -35,7 +35,7 @@ fn a_lost_device_gets_its_name_back() {
         } else {
             ctx.del(&lost.attachment("net1"), conf);
         }
-        assert_eq!(before.diff(&ctx.snapshot()), "", "{conf}");
+        assert_as(&before, &ctx, &conf.to_string());
         next.delete().unwrap();
     }
 }
@@ -55,7 +55,7 @@ fn a_physical_device_may_come_back_late() {
     // The name that the kernel gives a device whose name the host has already.
     elsewhere.sh(&format!("ip link set net1 name dev7 netns {}", ctx.node.netns_path().display())).unwrap();
     gc(&ctx, &json!([]));
-    assert_eq!(before.diff(&ctx.snapshot()), "");
+    assert_as(&before, &ctx, "");
 }
 
 /// The kernel moves a physical device to the root namespace and to no other. The guest has one: tests/guest.sh.
@@ -134,7 +134,7 @@ fn gc_gives_back_what_no_valid_attachment_has() {
     for (pod, device, network) in &kept {
         ctx.del(&pod.attachment("net1"), &config(&json!({"name": network, "device": device})));
     }
-    assert_eq!(before.diff(&ctx.snapshot()), "");
+    assert_as(&before, &ctx, "");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn del_after_a_kill_gives_the_device_back() {
             }
             ctx.kill(&point, verb, &attachment, &conf);
             ctx.del(&attachment, &conf);
-            assert_eq!(before.diff(&ctx.snapshot()), "", "{verb} killed {point}");
+            assert_as(&before, &ctx, &format!("{verb} killed {point}"));
         }
     }
 }
