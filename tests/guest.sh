@@ -190,7 +190,7 @@ run() {
     [ "$lower" = /host ] || export_folder system "$cache/$arch/system" on
     export_folder modules "$cache/$arch/lib/modules" on
     export_folder control "$control" off
-    qemu+=(-netdev user,id=nic,restrict=on -device virtio-net-pci,netdev=nic,mac=02:00:00:00:00:99,romfile=)
+    qemu+=(-netdev "user,id=nic,restrict=on" -device "virtio-net-pci,netdev=nic,mac=02:00:00:00:00:99,romfile=")
     setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + 60))" "${qemu[@]}" </dev/null >&2 &
     machine=$!
     tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stdout" &

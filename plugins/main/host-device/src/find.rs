@@ -82,7 +82,7 @@ fn is_of(record: &Record, selector: &Selector) -> bool {
     }
 }
 
-/// Gives back the selected device, or the one that this link is, if its container's namespace is gone. Returns whether
+/// Gives back the device of `selector`, or of `link` if there is one, if its container's namespace is gone. Returns whether
 /// it did.
 fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Result<bool, CniError> {
     if link.is_some_and(|link| link.alias.is_empty() || link.alias == link.name) {

@@ -31,9 +31,9 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
     moved.map(drop).context(failed)
 }
 
-/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Does what is
-/// left to do after an earlier attempt. Returns whether the record is of no more use: the device is back, or it is a
-/// virtual one and gone. A physical one may still come back.
+/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Continues where an
+/// earlier attempt has stopped. Returns whether the record can be removed: the device is back, or it is a virtual one and
+/// gone. A physical one may still come back.
 ///
 /// # Errors
 /// Another link of the host has the device's name: the device then stays in the container as it is.
