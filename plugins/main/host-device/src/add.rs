@@ -125,7 +125,8 @@ impl Attach<'_, '_> {
 
     fn undo(&mut self, record: &Record) {
         let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), record);
-        if let Err(error) = given_back.and_then(|_| record.file().remove()) {
+        let remove = |is_done| if is_done { record.file().remove() } else { Ok(()) };
+        if let Err(error) = given_back.and_then(remove) {
             eprintln!("failed to undo the ADD: {error}");
         }
     }

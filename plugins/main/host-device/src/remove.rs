@@ -65,20 +65,18 @@ fn of_the_reference(
     let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
     let mac: Option<Mac> =
         { reported }.find(|one| one.name == call.ifname).and_then(|one| one.mac.parse().ok());
+    if device.is_empty() && mac.is_none() {
+        return Ok(None);
+    }
     let is_it = |link: &Link| {
         let is_renamed = link.name == call.ifname || is_fallback_name(&link.name);
-        let is_named = device.is_empty() || link.alias == device;
-        let has_mac = mac.is_none_or(|mac| link.mac == mac);
-        let is_known = !device.is_empty() || mac.is_some();
-        !link.alias.is_empty() && link.alias != link.name && is_renamed && is_named && has_mac && is_known
+        let is_named = if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
+        is_renamed && is_named && link.alias != link.name && mac.is_none_or(|mac| link.mac == mac)
     };
     let found = host.link(LinkId::Name(call.ifname)).context(look_up)?.filter(is_it);
-    if found.is_some() {
+    let is_home = !device.is_empty() && host.link(LinkId::Name(&device)).context(look_up)?.is_some();
+    if found.is_some() || is_home {
         return Ok(found.map(of));
-    }
-    let mut is_home = || host.link(LinkId::Name(&device)).context(look_up).map(|link| link.is_some());
-    if (device.is_empty() && mac.is_none()) || (!device.is_empty() && is_home()?) {
-        return Ok(None);
     }
     Ok(host.links(None).context(look_up)?.into_iter().find(is_it).map(of))
 }

@@ -6,7 +6,7 @@ mod common;
 
 use cni_lab::testing::{
     Origin, PluginDir, StubIpam, TestContext, mac, network_config, overlay, succeed, succeed_silently,
-    try_link,
+    try_link, with_prev,
 };
 use cni_lab::{Machine, Place as _, Pod, TIMEOUT, eventually, kernel_module};
 use cni_runner::{Attachment, Exec};
@@ -16,8 +16,12 @@ use self::common::{RECORDS, assert_as, config, node};
 
 /// What the kernel does with a physical device when the last user of its namespace is gone.
 fn lose(ctx: &TestContext, pod: &Pod) {
-    pod.sh(&format!("ip link set net1 netns {}", ctx.node.netns_path().display())).unwrap();
+    return_as("net1", ctx, pod);
     pod.delete().unwrap();
+}
+
+fn return_as(name: &str, ctx: &TestContext, pod: &Pod) {
+    pod.sh(&format!("ip link set net1 name {name} netns {}", ctx.node.netns_path().display())).unwrap();
 }
 
 #[test]
@@ -40,6 +44,22 @@ fn a_lost_device_gets_its_name_back() {
     }
 }
 
+/// The reference writes no record, so DEL has only the alias, the configuration and the result.
+#[test]
+fn a_lost_device_of_the_reference_gets_its_name_back() {
+    let ctx = node();
+    let reference = ctx.with_plugins(PluginDir::new(env!("CARGO_BIN_EXE_host-device"), Origin::Reference));
+    let by_mac = json!({"device": "", "hwaddr": mac(&ctx.node, "hd0")});
+    for (keys, name) in [(&json!({}), "net1"), (&json!({}), "dev7"), (&by_mac, "net1"), (&by_mac, "dev7")] {
+        let (pod, conf) = (ctx.pod("lost"), config(keys));
+        let result = reference.add(&pod.attachment("net1"), &conf);
+        return_as(name, &ctx, &pod);
+        pod.delete().unwrap();
+        ctx.del(&pod.attachment("net1"), &with_prev(&conf, &result));
+        assert!(try_link(&ctx.node, name).is_none() && try_link(&ctx.node, "hd0").is_some(), "{keys} {name}");
+    }
+}
+
 /// The device stays elsewhere while DEL and ADD look for it. Its record says that it is physical.
 #[test]
 fn a_physical_device_may_come_back_late() {
@@ -53,7 +73,7 @@ fn a_physical_device_may_come_back_late() {
     ctx.del(&lost.attachment("net1"), &conf);
     gc(&ctx, &json!([]));
     // The name that the kernel gives a device whose name the host has already.
-    elsewhere.sh(&format!("ip link set net1 name dev7 netns {}", ctx.node.netns_path().display())).unwrap();
+    return_as("dev7", &ctx, &elsewhere);
     gc(&ctx, &json!([]));
     assert_as(&before, &ctx, "");
 }
