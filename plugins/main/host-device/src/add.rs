@@ -19,11 +19,12 @@ use crate::{own_network, transfer};
 
 /// Moves the device into the container, or only reports it if it belongs to a program.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let (conf, selector) = Conf::read(call.config)?;
+    let conf = Conf::read(call.config)?;
+    let selector = conf.selector()?;
     let ipam = ipam::of_add(call)?;
     let netns = call.sandbox.netns()?;
     let mut host = socket::route()?;
-    match find::device(&mut host, &selector)? {
+    match find::device(&mut host, selector)? {
         Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
         Device::Link { link, pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;

@@ -12,8 +12,8 @@ use crate::sysfs::{BusDevice, SYS};
 
 /// Compares the attachment with `prevResult` and the record.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let (conf, selector) = Conf::read(call.config)?;
-    if let Selector::Bus { id, key } = &selector
+    let conf = Conf::read(call.config)?;
+    if let Selector::Bus { id, key } = conf.selector()?
         && BusDevice::find(Path::new(SYS), id, *key)?.is_userspace()
     {
         ipam::call(call.env, call.config, Verb::Check)?;

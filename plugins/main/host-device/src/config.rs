@@ -69,11 +69,11 @@ struct Runtime {
 }
 
 impl Conf {
-    /// Reads the configuration for STATUS. Like the reference, does not read CNI_ARGS.
+    /// Reads the configuration. Like the reference, does not read CNI_ARGS.
     ///
     /// # Errors
     /// Code 6 if the configuration cannot be decoded, 7 if a value is invalid.
-    pub fn read_without_device(config: &NetConf) -> Result<Self, CniError> {
+    pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let link: LinkKeys = config.decode()?;
         Ok(Conf {
@@ -84,16 +84,13 @@ impl Conf {
         })
     }
 
-    /// Reads the configuration, which must name a device.
+    /// What names the device.
     ///
     /// # Errors
-    /// As [`Conf::read_without_device`], and code 7 with the reference's text if no key names a device.
-    pub fn read(config: &NetConf) -> Result<(Self, Selector), CniError> {
-        let conf = Conf::read_without_device(config)?;
-        let missing =
-            || CniError::invalid_config(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#);
-        let selector = conf.selector.clone().ok_or_else(missing)?;
-        Ok((conf, selector))
+    /// Code 7 with the reference's text if no key does.
+    pub fn selector(&self) -> Result<&Selector, CniError> {
+        let missing = r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#;
+        self.selector.as_ref().ok_or_else(|| CniError::invalid_config(missing))
     }
 }
 
@@ -152,7 +149,7 @@ mod tests {
     }
 
     fn selector(keys: &str) -> Result<Selector, CniError> {
-        Conf::read(&parse(keys)).map(|(_, selector)| selector)
+        Conf::read(&parse(keys))?.selector().cloned()
     }
 
     #[test]
@@ -173,7 +170,7 @@ mod tests {
             keys.push_str(more);
             assert_eq!(selector(&keys).unwrap(), expected, "{keys}");
         }
-        assert!(Conf::read_without_device(&parse("")).unwrap().selector.is_none());
+        assert!(Conf::read(&parse("")).unwrap().selector.is_none());
     }
 
     #[test]

@@ -117,8 +117,7 @@ fn missing(selector: &Selector) -> CniError {
 /// # Errors
 /// Code 50 if the device does not exist.
 pub fn status(config: &NetConf) -> Result<(), CniError> {
-    let conf = Conf::read_without_device(config)?;
-    let Some(selector) = conf.selector else { return Ok(()) };
+    let Some(selector) = Conf::read(config)?.selector else { return Ok(()) };
     let found = match &selector {
         // The link may be in a container, but the device stays on its bus.
         Selector::Bus { id, key } => BusDevice::find(Path::new(SYS), id, *key).map(drop),
