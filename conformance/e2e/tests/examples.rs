@@ -122,7 +122,9 @@ fn every_example_attaches_a_pod_and_leaves_nothing() {
 #[ignore = "stock kernel: ./test.sh kernel"]
 fn the_vlan_example_attaches_a_pod_and_leaves_nothing() {
     kernel_module("8021q");
-    let [network] = &networks(&Needs::BridgeVlans).unwrap()[..] else { panic!("not one example with a VLAN") };
+    let [network] = &networks(&Needs::BridgeVlans).unwrap()[..] else {
+        panic!("not one example with a VLAN")
+    };
     attach_and_leave(network).unwrap();
 }
 
