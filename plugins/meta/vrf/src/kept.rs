@@ -18,10 +18,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the global IPv6 addresses except those of router advertisements, which come again, and the routes of the main table with at least one next hop through the link.
+    /// Reads the permanent global IPv6 addresses, and the routes of the main table with a next hop through the link.
     pub fn read(socket: &mut Socket, link: &Link, tables: &Tables) -> Result<Self, CniError> {
-        let mut addresses =
-            socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+        let mut addresses = socket.addresses(link.index).context(|| "list the interface's addresses")?;
         addresses.retain(|a| a.network.is_ipv6() && a.scope == 0 && a.flags & PERMANENT != 0);
         let is_kept = |route: &&StoredRoute| {
             route.table == MAIN_TABLE
