@@ -37,7 +37,7 @@ enum Needs {
 impl Needs {
     fn of(list: &Value) -> Needs {
         let has = |key: &str| list["plugins"][0].get(key).is_some();
-        match (has("master"), has("vlan")) {
+        match (has("master") || has("device"), has("vlan")) {
             (true, _) => Needs::Lan,
             (_, true) => Needs::BridgeVlans,
             _ => Needs::Node,
@@ -138,7 +138,7 @@ fn every_example_on_a_lan_attaches_a_pod_and_leaves_nothing() {
     let _daemon = node.spawn(Command::new(bin_dir().unwrap().join("ferrule-dhcp"))).unwrap();
     assert!(eventually(TIMEOUT, || node.sh("test -S /run/cni/dhcp.sock").is_ok()));
     let networks = networks(&Needs::Lan).unwrap();
-    assert!(networks.len() >= 3);
+    assert!(networks.len() >= 4);
     for network in networks {
         attach_to_lan(&network, &node).with_context(|| network.name.clone()).unwrap();
     }
@@ -146,7 +146,7 @@ fn every_example_on_a_lan_attaches_a_pod_and_leaves_nothing() {
 
 fn attach_to_lan(network: &Network, node: &Node) -> anyhow::Result<()> {
     let runtime = node.runtime([bin_dir()?]);
-    let ignored = ["last_reserved_ip", "/var/lib/cni/", DNSMASQ_LEASES];
+    let ignored = ["last_reserved_ip", "/var/lib/cni/", "/run/cni/host-device/ 0700", DNSMASQ_LEASES];
     let snapshot = || anyhow::Ok(Snapshot::take(node)?.ignoring(&ignored));
     let before = snapshot()?;
     let pod = node.pod(&network.name)?;
