@@ -15,9 +15,10 @@ Boots Debian's kernel under qemu, without KVM, and runs the command there as roo
 
 The guest's root is this machine's, read-only, under a layer in memory: the command
 may write anywhere, and nothing stays. /run and /var/lib/cni are empty. Modules are
-loaded on demand. The files that the guest uses must not change on this machine
-meanwhile. The command starts in the caller's directory, with an environment of
-PATH, HOME and LC_ALL, and an empty stdin. The guest ends with the command.
+loaded on demand; with virtio_net the guest has eth0, a network card that leads nowhere.
+The files that the guest uses must not change on this machine meanwhile. The command
+starts in the caller's directory, with an environment of PATH, HOME and LC_ALL, and an
+empty stdin. The guest ends with the command.
 
   --arch ARCH        amd64 (default) or arm64. An arm64 guest sees the same files, but it
                      runs only programs for arm64: busybox, coreutils and nft, which come
@@ -189,6 +190,7 @@ run() {
     [ "$lower" = /host ] || export_folder system "$cache/$arch/system" on
     export_folder modules "$cache/$arch/lib/modules" on
     export_folder control "$control" off
+    qemu+=(-netdev "user,id=nic,restrict=on" -device "virtio-net-pci,netdev=nic,mac=02:00:00:00:00:99,romfile=")
     setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + 60))" "${qemu[@]}" </dev/null >&2 &
     machine=$!
     tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stdout" &

@@ -18,9 +18,9 @@ use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
 use ferrule_kernel::netlink::rule::Rule;
+use ferrule_kernel::netlink::stored_route::{self, StoredRoute};
 use ferrule_kernel::netlink::{
-    LinkData, LinkId, Mac, Message, addr, again, bridge, filter, ifb, link, nsid, qdisc, route, rule,
-    stored_route, transfer, vrf,
+    LinkData, LinkId, Mac, Message, addr, bridge, filter, ifb, link, nsid, qdisc, route, rule, transfer, vrf,
 };
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -100,7 +100,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
     };
     // Without the netlink header, the request is the kernel's own description of the route.
     let listed = body(route::add(3, &v4));
-    let stored = &stored_route::read(Ok(vec![listed])).unwrap()[0];
+    let stored = StoredRoute::parse(&listed).unwrap();
     vec![
         (
             link::get(LinkId::Name("eth0")),
@@ -326,7 +326,7 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                [Table(1000)] })"#,
         ),
         (
-            stored_route::list(IpFamily::V6),
+            stored_route::list(IpFamily::V6, None),
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [] })"#,
         ),
@@ -357,6 +357,18 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                })"#,
         ),
         (
+            rule::add_again(&body(rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 4))), 67),
+            r#"0x601 NewRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Protocol(Other(67)), Table(1000),
+               Source(10.0.0.2)] })"#,
+        ),
+        (
+            rule::delete_again(&body(rule::add(&Rule::from([10, 0, 0, 2].into(), 1000, 4))), 67),
+            r#"0x1 DelRule(RuleMessage { header: RuleHeader { family: Inet, dst_len: 0, src_len: 32, table: 0,
+               action: ToTable, flags: RuleFlags(0x0) }, attributes: [Protocol(Other(67)), Table(1000),
+               Source(10.0.0.2)] })"#,
+        ),
+        (
             rule::list(),
             r#"0x301 GetRule(RuleMessage { header: RuleHeader { dst_len: 0, src_len: 0, table: 0, action: Unspec,
                flags: RuleFlags(0x0) }, attributes: [] })"#,
@@ -373,12 +385,12 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                Data(Vrf([TableId(1000)]))])] })"#,
         ),
         (
-            again::list_routes(IpFamily::V6, 3),
+            stored_route::list(IpFamily::V6, Some(3)),
             r#"0x301 GetRoute(RouteMessage { header: RouteHeader { address_family: Inet6,
                destination_prefix_length: 0, table: 0, protocol: Unspec, kind: Unspec }, attributes: [Oif(3)] })"#,
         ),
         (
-            again::add_address(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
+            addr::add_again(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
             r#"0x601 NewAddress(AddressMessage { header: AddressHeader { family: Inet6, prefix_len: 64, index: 5 },
                attributes: [Local(fd00::2), Address(fd00::2), Flags(AddressFlags(Nodad))] })"#,
         ),

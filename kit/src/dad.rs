@@ -13,6 +13,34 @@ use ipnetwork::IpNetwork;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What duplicate address detection does with new IPv6 addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dad {
+    /// The addresses can be used at once.
+    #[default]
+    Off,
+    /// ADD does not wait for the outcome.
+    NoWait,
+    /// ADD waits, and fails if another host has one of the addresses.
+    Wait,
+}
+
+impl Dad {
+    /// The value of the key `dad`. An empty text means `wait`.
+    ///
+    /// # Errors
+    /// Code 7 if it is another one.
+    pub fn parse(text: &str) -> Result<Dad, CniError> {
+        match text {
+            "" | "wait" => Ok(Dad::Wait),
+            "nowait" => Ok(Dad::NoWait),
+            "off" => Ok(Dad::Off),
+            other => Err(CniError::invalid_config(format!("unknown dad: {other:?}"))
+                .with_details("wait, nowait and off are known")),
+        }
+    }
+}
+
 /// What DAD says about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -1,11 +1,13 @@
-//! Every conflist in `examples/` attaches a pod that works. That with a VLAN needs a stock kernel.
+//! Every conflist in `examples/` attaches a pod that works. That of a bridge with a VLAN needs a stock kernel.
 
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
+use cni_lab::testing::link_plugin::{LAN, uplink_of};
+use cni_lab::testing::{DNSMASQ_LEASES, dnsmasq, ips_of};
 use cni_lab::{
     Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually, kernel_module,
 };
@@ -21,15 +23,37 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// The conflists' networks with or without a VLAN, loaded by name as a runtime does.
-fn networks(with_vlan: bool) -> anyhow::Result<Vec<Network>> {
+/// What a network needs.
+#[derive(Debug, PartialEq)]
+enum Needs {
+    /// Nothing.
+    Node,
+    /// A kernel whose bridges filter VLANs.
+    BridgeVlans,
+    /// The node's link `eth1` to a LAN, and `ferrule-dhcp` if a network uses it.
+    Lan,
+}
+
+impl Needs {
+    fn of(list: &Value) -> Needs {
+        let has = |key: &str| list["plugins"][0].get(key).is_some();
+        match (has("master") || has("device"), has("vlan")) {
+            (true, _) => Needs::Lan,
+            (_, true) => Needs::BridgeVlans,
+            _ => Needs::Node,
+        }
+    }
+}
+
+/// The conflists' networks with this need, loaded by name as a runtime does.
+fn networks(needs: &Needs) -> anyhow::Result<Vec<Network>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(examples())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "conflist") {
             let list: Value =
                 serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
-            if list["plugins"][0].get("vlan").is_some() == with_vlan {
+            if Needs::of(&list) == *needs {
                 names.push(list["name"].as_str().context("no name")?.to_owned());
             }
         }
@@ -87,7 +111,7 @@ fn visit(network: &Network, runtime: &NodeRuntime<'_>, pod: &Pod, clients: &[Cli
 
 #[test]
 fn every_example_attaches_a_pod_and_leaves_nothing() {
-    let networks = networks(false).unwrap();
+    let networks = networks(&Needs::Node).unwrap();
     assert!(networks.len() >= 7);
     for network in networks {
         attach_and_leave(&network).with_context(|| network.name.clone()).unwrap();
@@ -98,8 +122,46 @@ fn every_example_attaches_a_pod_and_leaves_nothing() {
 #[ignore = "stock kernel: ./test.sh kernel"]
 fn the_vlan_example_attaches_a_pod_and_leaves_nothing() {
     kernel_module("8021q");
-    let [network] = &networks(true).unwrap()[..] else { panic!("not one example with a VLAN") };
+    let [network] = &networks(&Needs::BridgeVlans).unwrap()[..] else {
+        panic!("not one example with a VLAN")
+    };
     attach_and_leave(network).unwrap();
+}
+
+#[test]
+fn every_example_on_a_lan_attaches_a_pod_and_leaves_nothing() {
+    let node = Node::new().unwrap();
+    let router = uplink_of(&node);
+    node.sh("ip link set uplink0 down && ip link set uplink0 name eth1 && ip link set eth1 up").unwrap();
+    let range = "--dhcp-range=10.1.2.50,10.1.2.59,255.255.255.0,1h";
+    let _server = dnsmasq(&router, "lan0", &[range]);
+    let _daemon = node.spawn(Command::new(bin_dir().unwrap().join("ferrule-dhcp"))).unwrap();
+    assert!(eventually(TIMEOUT, || node.sh("test -S /run/cni/dhcp.sock").is_ok()));
+    let networks = networks(&Needs::Lan).unwrap();
+    assert!(networks.len() >= 4);
+    for network in networks {
+        attach_to_lan(&network, &node).with_context(|| network.name.clone()).unwrap();
+    }
+}
+
+fn attach_to_lan(network: &Network, node: &Node) -> anyhow::Result<()> {
+    let runtime = node.runtime([bin_dir()?]);
+    let ignored = ["last_reserved_ip", "/var/lib/cni/", "/run/cni/host-device/ 0700", DNSMASQ_LEASES];
+    let snapshot = || anyhow::Ok(Snapshot::take(node)?.ignoring(&ignored));
+    let before = snapshot()?;
+    let pod = node.pod(&network.name)?;
+    let attachment = pod.attachment("net1");
+    let result = runtime.add(network, &attachment)?;
+    let [address] = &ips_of(&result)[..] else { bail!("not one address: {result}") };
+    pod.sh(&format!("ping -n -c 1 -W 2 -I {address} {}", LAN[0]))?;
+    runtime.check(network, &attachment)?;
+    runtime.del(network, &attachment)?;
+    ensure!(pod.sh("ip link show net1").is_err(), "the interface is left");
+    // The kernel removes some objects after the call that asked for it.
+    eventually(TIMEOUT, || snapshot().is_ok_and(|after| before.diff(&after).is_empty()));
+    let left = before.diff(&snapshot()?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
+    Ok(())
 }
 
 fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
@@ -130,7 +192,7 @@ fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
 fn the_examples_do_not_disturb_each_other() {
     let node = Node::new().unwrap();
     let runtime = node.runtime([bin_dir().unwrap()]);
-    let networks = networks(false).unwrap();
+    let networks = networks(&Needs::Node).unwrap();
     let pods: Vec<Pod> = networks.iter().map(|network| node.pod(&network.name).unwrap()).collect();
     for (network, pod) in networks.iter().zip(&pods) {
         runtime.add(network, &pod.attachment("eth0")).unwrap();

@@ -48,8 +48,8 @@ fn judged_saying(dir: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
 /// One version for each layout of results and each set of verbs: the others repeat the same code.
 const VERSIONS: [&str; 4] = ["0.2.0", "0.4.0", "1.0.0", "1.1.0"];
 
-/// The reference is slow, and its deviations depend on the layout at most.
-const REFERENCE_VERSIONS: [&str; 4] = ["0.2.0", "0.3.1", "0.4.0", "1.0.0"];
+/// The reference is slow, and nearly all of its deviations are those of every version.
+const REFERENCE_VERSIONS: [&str; 2] = ["0.4.0", "1.0.0"];
 
 fn with_versions<'a>(versions: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     versions.iter().flat_map(|version| ["--cni-version", version]).chain(more.iter().copied()).collect()

@@ -12,13 +12,13 @@ use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
-pub(super) const RTM_NEWADDR: u16 = 20;
+const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTM_GETMULTICAST: u16 = 58;
 
 /// Length of `struct ifaddrmsg`.
-pub(super) const IFADDR: usize = 8;
+const IFADDR: usize = 8;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -71,6 +71,16 @@ pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
     if flags == 0 { message } else { message.attr_u32(IFA_FLAGS, flags) }
 }
 
+/// A request that adds an address again that a link has lost, with all attributes of the kernel's description; `EEXIST`
+/// if the link with this index has it.
+pub fn add_again(link: u32, description: &[u8]) -> Message {
+    let mut header = [0; IFADDR];
+    header.iter_mut().zip(description).for_each(|(to, from)| *to = *from);
+    header[4..8].copy_from_slice(&link.to_ne_bytes());
+    let message = Message::new(RTM_NEWADDR, F_CREATE | F_EXCL, &header);
+    message.attrs_in(description.get(IFADDR..).unwrap_or_default(), &[])
+}
+
 /// A request that removes an address.
 pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
@@ -83,11 +93,15 @@ pub fn list(link: u32) -> Message {
     Message::new(RTM_GETADDR, F_DUMP, &header)
 }
 
+/// The kernel's descriptions of the addresses of the link with this index in the answer to [`list`]; [`parse`] reads one.
+pub fn descriptions(answer: Answer, link: u32) -> Result<Vec<Vec<u8>>, Error> {
+    // Kernels before 4.20 ignore the index and dump the addresses of all links.
+    Ok(answer?.into_iter().filter(|body| u32_at(body, 4) == link).collect())
+}
+
 /// The addresses of the link with this index in the answer to [`list`].
 pub fn read(answer: Answer, link: u32) -> Result<Vec<Address>, Error> {
-    // Kernels before 4.20 ignore the index and dump the addresses of all links.
-    let bodies = answer?;
-    Ok(bodies.iter().filter(|body| u32_at(body, 4) == link).filter_map(|body| parse(body)).collect())
+    Ok(descriptions(answer, link)?.iter().filter_map(|body| parse(body)).collect())
 }
 
 /// All addresses in the answer to [`list`], each with the index of its link.
@@ -123,7 +137,8 @@ impl Socket {
     }
 }
 
-pub(super) fn parse(body: &[u8]) -> Option<Address> {
+/// The address in the kernel's description. `None` if it is not one of an address.
+pub fn parse(body: &[u8]) -> Option<Address> {
     let header = body.get(..IFADDR)?;
     let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
     for (kind, value) in attrs(&body[IFADDR..]) {

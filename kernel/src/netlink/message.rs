@@ -81,6 +81,13 @@ impl Message {
         self
     }
 
+    /// Adds the attributes in `bytes`, such as those of a message of the kernel, except those of the types `without`.
+    #[must_use]
+    pub fn attrs_in(self, bytes: &[u8], without: &[u16]) -> Self {
+        let kept = attrs(bytes).filter(|(kind, _)| !without.contains(kind));
+        kept.fold(self, |message, (kind, value)| message.attr(kind, value))
+    }
+
     /// The length field of an attribute. Remembers an attribute that is too long.
     fn attr_len(&mut self, kind: u16, len: usize) -> u16 {
         u16::try_from(len).unwrap_or_else(|_| {

@@ -8,7 +8,6 @@
 //! one request, [`Socket::requests`] sends several at once.
 
 pub mod addr;
-pub mod again;
 pub mod bridge;
 mod default_route;
 mod error;

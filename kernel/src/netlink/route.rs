@@ -24,7 +24,7 @@ pub(super) const RTNEXTHOP: usize = 8;
 pub(super) const RTA_DST: u16 = 1;
 pub(super) const RTA_OIF: u16 = 4;
 pub(super) const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_PRIORITY: u16 = 6;
 pub(super) const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 pub(super) const RTA_MULTIPATH: u16 = 9;
@@ -218,7 +218,7 @@ pub(super) fn unspecified(family: IpFamily) -> IpAddr {
     }
 }
 
-pub(super) fn parse(body: &[u8]) -> Option<Entry> {
+fn parse(body: &[u8]) -> Option<Entry> {
     let header = body.get(..RTMSG)?;
     let family = if header[0] == IpFamily::V4.number() { IpFamily::V4 } else { IpFamily::V6 };
     let (mut dst, mut gws, mut table, mut priority) =

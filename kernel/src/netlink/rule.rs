@@ -82,6 +82,24 @@ pub fn delete(rule: &Rule) -> Message {
     rule.request(RTM_DELRULE, 0)
 }
 
+/// A request that adds the rule in the kernel's description, with all its attributes but as one of `protocol`. `EEXIST` if
+/// there is an equal one of any protocol.
+pub fn add_again(description: &[u8], protocol: u8) -> Message {
+    again(RTM_NEWRULE, F_CREATE | F_EXCL, description, protocol)
+}
+
+/// A request that removes what [`add_again`] has added; `ENOENT` if that is not there.
+pub fn delete_again(description: &[u8], protocol: u8) -> Message {
+    again(RTM_DELRULE, 0, description, protocol)
+}
+
+fn again(kind: u16, flags: u16, description: &[u8], protocol: u8) -> Message {
+    let mut header = [0; RULE];
+    header.iter_mut().zip(description).for_each(|(to, from)| *to = *from);
+    let message = Message::new(kind, flags, &header).attr(FRA_PROTOCOL, &[protocol]);
+    message.attrs_in(description.get(RULE..).unwrap_or_default(), &[FRA_PROTOCOL])
+}
+
 /// A request for the rules of both families.
 pub fn list() -> Message {
     Message::new(RTM_GETRULE, F_DUMP, &[0; RULE])
@@ -100,7 +118,8 @@ impl Socket {
     }
 }
 
-fn parse(body: &[u8]) -> Option<Rule> {
+/// The rule in the kernel's description, as [`read`] returns it. `None` if it is not one of a rule.
+pub fn parse(body: &[u8]) -> Option<Rule> {
     let header = body.get(..RULE)?;
     // The dump also has the rules of multicast routing.
     let family = IpFamily::ALL.into_iter().find(|family| family.number() == header[0])?;

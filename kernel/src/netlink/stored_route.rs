@@ -1,4 +1,5 @@
-//! Routes as the kernel lists them, with all their attributes, so that they can be moved to another table.
+//! Routes as the kernel lists them, with all their attributes, so that they can be moved to another table, or added again
+//! that a link has lost.
 //!
 //! # References
 //! linux/rtnetlink.h; rtnetlink(7).
@@ -6,12 +7,13 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
 
 use super::error::Error;
 use super::message::{F_APPEND, F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
 use super::route::{
-    RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_TABLE, RTM_DELROUTE, RTM_GETROUTE,
-    RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops, unspecified,
+    RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTM_DELROUTE,
+    RTM_GETROUTE, RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops, unspecified,
 };
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets};
@@ -19,11 +21,15 @@ use crate::ip::{IpFamily, from_octets};
 const RTA_CACHEINFO: u16 = 12;
 /// A next hop object. The kernel also lists what it contains.
 const RTA_NH_ID: u16 = 30;
+/// `RTM_F_CLONED`: an entry of the route cache.
+const CLONED: u32 = 0x200;
 
 /// `RTPROT_KERNEL`: the kernel made the route, for an address.
 pub const BY_KERNEL: u8 = 2;
 /// `RTPROT_RA`: a router advertisement made the route.
 pub const BY_ROUTER: u8 = 9;
+/// `RTPROT_REDIRECT`: an ICMP redirect made the route.
+const BY_REDIRECT: u8 = 1;
 
 /// A route in a routing table of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,38 +46,94 @@ pub struct StoredRoute {
     pub src: Option<IpAddr>,
     /// Routing table.
     pub table: u32,
+    /// Metric.
+    pub priority: u32,
+    /// Scope as in linux/rtnetlink.h: 0 global, 253 link, 254 host.
+    pub scope: u8,
     /// The program that made the route, `RTPROT_*`.
     pub protocol: u8,
     /// Whether it leads somewhere: neither `local`, `blackhole` nor another special type.
     pub is_unicast: bool,
-    /// `struct rtmsg`, and the attributes with their types.
-    raw: ([u8; RTMSG], Vec<(u16, Vec<u8>)>),
+    description: Vec<u8>,
 }
 
 impl StoredRoute {
+    /// The route in the kernel's description. `None` if it is not one of a route.
+    pub fn parse(description: &[u8]) -> Option<StoredRoute> {
+        let header: &[u8; RTMSG] = description.first_chunk()?;
+        let family = IpFamily::ALL.into_iter().find(|family| family.number() == header[0])?;
+        let mut route = StoredRoute {
+            family,
+            dst: IpNetwork::new(unspecified(family), header[1]).ok()?,
+            gws: Vec::new(),
+            links: Vec::new(),
+            src: None,
+            table: u32::from(header[4]),
+            priority: 0,
+            scope: header[6],
+            protocol: header[5],
+            is_unicast: header[7] == RTN_UNICAST,
+            description: description.to_vec(),
+        };
+        for (kind, value) in attrs(&description[RTMSG..]) {
+            match kind {
+                RTA_DST => route.dst = IpNetwork::new(from_octets(value)?, header[1]).ok()?,
+                RTA_GATEWAY => route.gws.extend(from_octets(value)),
+                RTA_OIF => route.links.push(u32_at(value, 0)),
+                RTA_PRIORITY => route.priority = u32_at(value, 0),
+                RTA_PREFSRC => route.src = from_octets(value),
+                RTA_TABLE => route.table = u32_at(value, 0),
+                RTA_MULTIPATH => {
+                    route.gws.extend(next_hops(value));
+                    for_each_hop(&mut value.to_vec(), |hop| route.links.push(u32_at(hop, 4)));
+                }
+                _ => {}
+            }
+        }
+        Some(route)
+    }
+
+    /// The body of the kernel's message, which [`StoredRoute::parse`] reads.
+    pub fn into_description(self) -> Vec<u8> {
+        self.description
+    }
+
     /// A request that adds this route to a table, behind others to the same destination. `EEXIST` if it is there.
     pub fn add_to(&self, table: u32) -> Message {
-        self.request(RTM_NEWROUTE, F_CREATE | F_APPEND, table)
+        self.request(RTM_NEWROUTE, F_CREATE | F_APPEND, table, None)
+    }
+
+    /// A request that adds this route to its table, with all next hops through this link. `EEXIST` if it is there.
+    pub fn add_through(&self, link: u32) -> Message {
+        self.request(RTM_NEWROUTE, F_CREATE | F_APPEND, self.table, Some(link))
     }
 
     /// A request that removes this route from a table; `ESRCH` if it is not there.
     pub fn delete_from(&self, table: u32) -> Message {
-        self.request(RTM_DELROUTE, 0, table)
+        self.request(RTM_DELROUTE, 0, table, None)
     }
 
-    fn request(&self, kind: u16, flags: u16, table: u32) -> Message {
-        let (mut header, attributes) = self.raw.clone();
+    fn request(&self, kind: u16, flags: u16, table: u32, link: Option<u32>) -> Message {
+        let (header, attributes) = self.description.split_at(RTMSG);
+        let mut header = header.to_vec();
         header[4] = u8::try_from(table).unwrap_or_default();
         // The kernel refuses the flags that describe the state of a next hop.
         let state = u32_at(&header, 8) & RTNH_F_ONLINK;
         header[8..12].copy_from_slice(&state.to_ne_bytes());
         let message = Message::new(kind, flags, &header).attr_u32(RTA_TABLE, table);
-        let kept = attributes
-            .into_iter()
-            .filter(|(kind, _)| !matches!(*kind, RTA_TABLE | RTA_CACHEINFO | RTA_NH_ID));
-        kept.fold(message, |message, (kind, mut value)| {
-            if kind == RTA_MULTIPATH {
-                for_each_hop(&mut value, |hop| hop[2] &= RTNH_F_ONLINK.to_le_bytes()[0]);
+        let kept =
+            attrs(attributes).filter(|(kind, _)| !matches!(*kind, RTA_TABLE | RTA_CACHEINFO | RTA_NH_ID));
+        kept.fold(message, |message, (kind, value)| {
+            let mut value = value.to_vec();
+            match (kind, link.map(u32::to_ne_bytes)) {
+                (RTA_OIF, Some(link)) => value = link.to_vec(),
+                (RTA_MULTIPATH, link) => for_each_hop(&mut value, |hop| {
+                    hop[2] &= RTNH_F_ONLINK.to_le_bytes()[0];
+                    if let Some(link) = link {
+                        hop[4..8].copy_from_slice(&link);
+                    }
+                }),
+                _ => {}
             }
             message.attr(kind, &value)
         })
@@ -90,66 +152,61 @@ fn for_each_hop(mut bytes: &mut [u8], mut work: impl FnMut(&mut [u8])) {
     }
 }
 
-/// A request for the routes of one family in all tables.
-pub fn list(family: IpFamily) -> Message {
+/// A request for the routes of one family in all tables: those with a next hop through this link, or all. Kernels before
+/// 4.20 list all in any case.
+pub fn list(family: IpFamily, link: Option<u32>) -> Message {
     let mut header = [0; RTMSG];
     header[0] = family.number();
-    Message::new(RTM_GETROUTE, F_DUMP, &header)
+    let message = Message::new(RTM_GETROUTE, F_DUMP, &header);
+    match link {
+        Some(link) => message.attr_u32(RTA_OIF, link),
+        None => message,
+    }
 }
 
-/// The routes in the answer to [`list`].
+/// The routes in the answer to [`list`], without those of the route cache.
 pub fn read(answer: Answer) -> Result<Vec<StoredRoute>, Error> {
-    Ok(answer?.iter().filter_map(|body| parse(body)).collect())
+    let is_stored = |body: &&Vec<u8>| u32_at(body, 8) & CLONED == 0;
+    Ok(answer?.iter().filter(is_stored).filter_map(|body| StoredRoute::parse(body)).collect())
 }
 
 impl Socket {
     /// The routes of both families in all tables. Meant for a container's namespace, which has few routes.
     pub fn stored_routes(&mut self) -> Result<Vec<StoredRoute>, Error> {
-        let mut routes = read(self.request(list(IpFamily::V4)))?;
-        match self.request(list(IpFamily::V6)) {
-            // A kernel without IPv6.
-            Err(error) if error.errno == nix::errno::Errno::EOPNOTSUPP => {}
-            answer => routes.extend(read(answer)?),
+        self.list_routes(None)
+    }
+
+    /// The unicast routes whose next hops are all through this link, except those that the kernel adds by itself. Those
+    /// without a next hop come first, because others need them.
+    pub fn routes_through(&mut self, link: u32) -> Result<Vec<StoredRoute>, Error> {
+        let mut routes = self.list_routes(Some(link))?;
+        routes.retain(|route| {
+            route.is_unicast
+                && !matches!(route.protocol, BY_KERNEL | BY_ROUTER | BY_REDIRECT)
+                && !route.links.is_empty()
+                && route.links.iter().all(|index| *index == link)
+        });
+        routes.sort_by_key(|route| !route.gws.is_empty());
+        Ok(routes)
+    }
+
+    fn list_routes(&mut self, link: Option<u32>) -> Result<Vec<StoredRoute>, Error> {
+        let mut routes = Vec::new();
+        for family in IpFamily::ALL {
+            match self.request(list(family, link)) {
+                // A kernel without IPv6.
+                Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {}
+                answer => routes.extend(read(answer)?),
+            }
         }
         Ok(routes)
     }
 }
 
-fn parse(body: &[u8]) -> Option<StoredRoute> {
-    let header: [u8; RTMSG] = body.get(..RTMSG)?.try_into().ok()?;
-    let family = IpFamily::ALL.into_iter().find(|family| family.number() == header[0])?;
-    let attributes = attrs(&body[RTMSG..]).map(|(kind, value)| (kind, value.to_vec()));
-    let mut route = StoredRoute {
-        family,
-        dst: IpNetwork::new(unspecified(family), header[1]).ok()?,
-        gws: Vec::new(),
-        links: Vec::new(),
-        src: None,
-        table: u32::from(header[4]),
-        protocol: header[5],
-        is_unicast: header[7] == RTN_UNICAST,
-        raw: (header, attributes.collect()),
-    };
-    for (kind, value) in &route.raw.1 {
-        match *kind {
-            RTA_DST => route.dst = IpNetwork::new(from_octets(value)?, header[1]).ok()?,
-            RTA_GATEWAY => route.gws.extend(from_octets(value)),
-            RTA_OIF => route.links.push(u32_at(value, 0)),
-            RTA_PREFSRC => route.src = from_octets(value),
-            RTA_TABLE => route.table = u32_at(value, 0),
-            RTA_MULTIPATH => {
-                route.gws.extend(next_hops(value));
-                for_each_hop(&mut value.clone(), |hop| route.links.push(u32_at(hop, 4)));
-            }
-            _ => {}
-        }
-    }
-    Some(route)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::message::find_attr;
 
     /// From a kernel 6.18: `10.9.0.0/16 proto static nexthop via 192.0.2.1 dev 7 weight 1 linkdown nexthop via
     /// 192.0.2.2 dev 7 weight 2`.
@@ -160,9 +217,9 @@ mod tests {
         body.extend([36, 0, 9, 0]);
         body.extend([16, 0, 16, 0, 7, 0, 0, 0, 8, 0, 5, 0, 192, 0, 2, 1]);
         body.extend([16, 0, 0, 1, 7, 0, 0, 0, 8, 0, 5, 0, 192, 0, 2, 2]);
-        let route = parse(&body).unwrap();
+        let route = StoredRoute::parse(&body).unwrap();
         let moved = route.add_to(1000).finish(1, 0).unwrap();
-        let moved = parse(&moved[16..]).unwrap();
+        let moved = StoredRoute::parse(&moved[16..]).unwrap();
         for (route, table) in [(&route, 254), (&moved, 1000)] {
             assert_eq!(route.gws, ["192.0.2.1", "192.0.2.2"].map(|gw| gw.parse::<IpAddr>().unwrap()));
             assert_eq!((route.links.as_slice(), route.table), ([7, 7].as_slice(), table));
@@ -172,7 +229,10 @@ mod tests {
             );
         }
         // Without the flags of the state, with the weights.
-        assert_eq!((moved.raw.0[8], &moved.raw.1.last().unwrap().1[..4]), (0, [16, 0, 0, 0].as_slice()));
-        assert_eq!(moved.raw.1.last().unwrap().1[16..20], [16, 0, 0, 1]);
+        let hops = find_attr(&moved.description[RTMSG..], RTA_MULTIPATH).unwrap();
+        assert_eq!((moved.description[8], &hops[..4]), (0, [16, 0, 0, 0].as_slice()));
+        assert_eq!(hops[16..20], [16, 0, 0, 1]);
+        let again = StoredRoute::parse(&route.add_through(9).finish(1, 0).unwrap()[16..]).unwrap();
+        assert_eq!((again.links, again.table), (vec![9, 9], 254));
     }
 }

@@ -8,8 +8,9 @@ use ferrule_kernel::netlink::link::{self, NewLink};
 use ferrule_kernel::netlink::{Error, Link, LinkId, Socket, may_be_done};
 use nix::errno::Errno;
 
-use super::{ContainerLink, Dad, unknown_kind};
+use super::{ContainerLink, unknown_kind};
 use crate::container::Container;
+use crate::dad::Dad;
 use crate::hash::{identity, sha512};
 use crate::plan::Plan;
 use crate::steps::UndoStack;

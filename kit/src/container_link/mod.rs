@@ -14,6 +14,7 @@ use ferrule_kernel::netlink::{LinkData, LinkId, ifb};
 use serde::Deserialize;
 
 use crate::config::{LinkConf, LinkKeys};
+use crate::dad::Dad;
 use crate::{ipam, socket};
 
 pub use add::Attaching;
@@ -33,18 +34,6 @@ pub struct ContainerLink {
     pub dad: Dad,
     /// The keys of all interface plugins.
     pub conf: LinkConf,
-}
-
-/// What duplicate address detection does with new IPv6 addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dad {
-    /// The addresses can be used at once.
-    #[default]
-    Off,
-    /// ADD does not wait for the outcome.
-    NoWait,
-    /// ADD waits, and fails if another host has one of the addresses.
-    Wait,
 }
 
 /// The keys of all these plugins that are not in [`LinkKeys`].
@@ -76,15 +65,7 @@ impl ContainerLink {
         let (keys, mut link): (Keys, LinkKeys) = (config.decode()?, config.decode()?);
         let mtu = link.take_mtu();
         let conf = link.check_with_mac(cni_args, &keys.mac)?;
-        let dad = match keys.dad.as_str() {
-            "" | "wait" => Dad::Wait,
-            "nowait" => Dad::NoWait,
-            "off" => Dad::Off,
-            other => {
-                let msg = format!("unknown dad: {other:?}");
-                return Err(CniError::invalid_config(msg).with_details("wait, nowait and off are known"));
-            }
-        };
+        let dad = Dad::parse(&keys.dad)?;
         let parent = Parent { name: keys.master, in_container: keys.link_in_container, mtu };
         Ok(ContainerLink { kind, parent: Some(parent), dad, conf, ..ContainerLink::default() })
     }

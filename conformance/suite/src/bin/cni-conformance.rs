@@ -129,8 +129,11 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         bail!("nothing to try: no test case matches these plugins, versions and filters");
     }
     let ended = plan.run(Progress::new(total));
-    let unmet =
-        if plan.filters.is_empty() && args.plugin.is_empty() { plan.known.unmet() } else { Vec::new() };
+    let unmet = if plan.filters.is_empty() && args.plugin.is_empty() {
+        plan.known.unmet(&plan.versions)
+    } else {
+        Vec::new()
+    };
     let format = match args.format {
         ReportFormat::Human => report::Format::Human,
         ReportFormat::Json => report::Format::Json,

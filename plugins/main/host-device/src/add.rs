@@ -1,29 +1,34 @@
 //! ADD: find the device, addresses from IPAM, record, move, configure. A failed ADD gives the device back as it was.
 
 use cni_common::plugin::{AddRequest, Delegate};
-use cni_common::spec::{AddResult, CniError};
+use cni_common::spec::{AddResult, CniError, Context as _};
 use ferrule_kernel::netlink::link::OPER_UP;
-use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, rule};
 use ferrule_kit::container::Container;
+use ferrule_kit::dad::{self, Dad};
 use ferrule_kit::plan::Plan;
-use ferrule_kit::{address_wait, dad, ipam, socket};
+use ferrule_kit::steps::{Step, run_all};
+use ferrule_kit::{address_wait, ipam, socket};
+use nix::errno::Errno;
 
 use crate::config::Conf;
 use crate::find::{self, Device};
 use crate::record::Record;
+use crate::transfer::OUR_RULES;
 use crate::{own_network, transfer};
 
 /// Moves the device into the container, or only reports it if it belongs to a program.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let (conf, selector) = Conf::read(call.config)?;
+    let conf = Conf::read(call.config)?;
+    let selector = conf.selector()?;
     let ipam = ipam::of_add(call)?;
     let netns = call.sandbox.netns()?;
     let mut host = socket::route()?;
-    match find::device(&mut host, &selector)? {
+    match find::device(&mut host, selector)? {
         Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
         Device::Link { link, pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;
-            container.dad = conf.dad;
+            container.dad = conf.dad != Dad::Off;
             if container.interface()?.is_some() {
                 let (ifname, name) = (call.ifname, &link.name);
                 // The reference's text.
@@ -79,16 +84,20 @@ impl Attach<'_, '_> {
         pci_id: String,
         with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
     ) -> Result<AddResult, CniError> {
-        let record = Record::take(self.call, self.host, link)?;
+        let mut record = Record::take(self.call, self.host, link)?;
+        if self.conf.use_interface_network {
+            let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
+            record.rules = own_network::rules(&record, rules);
+        }
         let moved = record.save().and_then(|()| {
             transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
         });
         let attached = moved.and_then(|()| {
             with_plan(&mut |mut plan| {
                 if self.conf.use_interface_network {
-                    own_network::merge(&mut plan, &record.addresses, &record.routes);
+                    own_network::merge(&mut plan, &record);
                 }
-                let inside = self.configure(&plan)?;
+                let inside = self.configure(&plan, &record)?;
                 Ok((plan, inside))
             })
         });
@@ -96,24 +105,29 @@ impl Attach<'_, '_> {
         Ok(result(self.call, plan, &inside, pci_id))
     }
 
-    fn configure(&mut self, plan: &Plan) -> Result<Link, CniError> {
+    fn configure(&mut self, plan: &Plan, record: &Record) -> Result<Link, CniError> {
         let missing =
             || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
         let moved = self.container.interface()?.ok_or_else(missing)?;
         let inside = self.container.configure(moved.index, plan)?;
         let addresses = plan.addresses();
         let socket = &mut self.container.socket;
-        if self.conf.dad {
-            wait_for_dad(socket, &inside, &addresses)?;
-        } else {
-            address_wait::wait(socket, inside.index, &addresses);
+        let add = |rule: &Vec<u8>| {
+            Step::new("failed to add copied rule", rule::add_again(rule, OUR_RULES)).unless(&[Errno::EEXIST])
+        };
+        run_all(socket, record.rules.iter().map(add).collect())?;
+        match self.conf.dad {
+            Dad::Off => address_wait::wait(socket, inside.index, &addresses),
+            Dad::NoWait => {}
+            Dad::Wait => wait_for_dad(socket, &inside, &addresses)?,
         }
         Ok(inside)
     }
 
     fn undo(&mut self, record: &Record) {
         let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), record);
-        if let Err(error) = given_back.and_then(|_| record.file().remove()) {
+        let remove = |is_done| if is_done { record.file().remove() } else { Ok(()) };
+        if let Err(error) = given_back.and_then(remove) {
             eprintln!("failed to undo the ADD: {error}");
         }
     }

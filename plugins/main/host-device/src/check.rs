@@ -1,18 +1,20 @@
 //! CHECK: compares the container's interface with `prevResult`, and that it is the device.
 
+use std::path::Path;
+
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::CniError;
 use ferrule_kit::{check, ipam};
 
 use crate::config::{Conf, Selector};
 use crate::record::{self, Record};
-use crate::sysfs::{self, BusDevice};
+use crate::sysfs::{BusDevice, SYS};
 
 /// Compares the attachment with `prevResult` and the record.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let (conf, selector) = Conf::read(call.config)?;
-    if let Selector::Bus { id, key } = &selector
-        && sysfs::device(id, *key)? == BusDevice::Userspace
+    let conf = Conf::read(call.config)?;
+    if let Selector::Bus { id, key } = conf.selector()?
+        && BusDevice::find(Path::new(SYS), id, *key)?.is_userspace()
     {
         ipam::call(call.env, call.config, Verb::Check)?;
         return check::prev_result(call).map(drop);

@@ -3,6 +3,7 @@
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kernel::netlink::Mac;
 use ferrule_kit::config::{LinkConf, LinkKeys};
+use ferrule_kit::dad::Dad;
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -12,8 +13,8 @@ pub struct Conf {
     pub selector: Option<Selector>,
     /// The container gets the addresses and routes of the device.
     pub use_interface_network: bool,
-    /// Waits for duplicate address detection.
-    pub dad: bool,
+    /// What duplicate address detection does.
+    pub dad: Dad,
     /// The keys that all interface plugins have.
     pub link: LinkConf,
 }
@@ -56,7 +57,7 @@ struct Wire {
     #[serde(rename = "deviceID")]
     device_id: String,
     use_interface_network: bool,
-    enabledad: Option<bool>,
+    dad: String,
     runtime_config: Runtime,
 }
 
@@ -68,31 +69,28 @@ struct Runtime {
 }
 
 impl Conf {
-    /// Reads the configuration for STATUS. Like the reference, does not read CNI_ARGS.
+    /// Reads the configuration. Like the reference, does not read CNI_ARGS.
     ///
     /// # Errors
     /// Code 6 if the configuration cannot be decoded, 7 if a value is invalid.
-    pub fn read_without_device(config: &NetConf) -> Result<Self, CniError> {
+    pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let link: LinkKeys = config.decode()?;
         Ok(Conf {
             use_interface_network: wire.use_interface_network,
-            dad: wire.enabledad.unwrap_or(true),
+            dad: Dad::parse(&wire.dad)?,
             selector: wire.selector()?,
             link: link.check("")?,
         })
     }
 
-    /// Reads the configuration, which must name a device.
+    /// What names the device.
     ///
     /// # Errors
-    /// As [`Conf::read_without_device`], and code 7 with the reference's text if no key names a device.
-    pub fn read(config: &NetConf) -> Result<(Self, Selector), CniError> {
-        let conf = Conf::read_without_device(config)?;
-        let missing =
-            || CniError::invalid_config(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#);
-        let selector = conf.selector.clone().ok_or_else(missing)?;
-        Ok((conf, selector))
+    /// Code 7 with the reference's text if no key does.
+    pub fn selector(&self) -> Result<&Selector, CniError> {
+        let missing = r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#;
+        self.selector.as_ref().ok_or_else(|| CniError::invalid_config(missing))
     }
 }
 
@@ -151,7 +149,7 @@ mod tests {
     }
 
     fn selector(keys: &str) -> Result<Selector, CniError> {
-        Conf::read(&parse(keys)).map(|(_, selector)| selector)
+        Conf::read(&parse(keys))?.selector().cloned()
     }
 
     #[test]
@@ -172,7 +170,7 @@ mod tests {
             keys.push_str(more);
             assert_eq!(selector(&keys).unwrap(), expected, "{keys}");
         }
-        assert!(Conf::read_without_device(&parse("")).unwrap().selector.is_none());
+        assert!(Conf::read(&parse("")).unwrap().selector.is_none());
     }
 
     #[test]
@@ -190,6 +188,7 @@ mod tests {
                 7,
                 r#"kernel device path "/sys/devices/../x" must be absolute and begin with /sys/devices/"#,
             ),
+            (r#","device":"ens1","dad":"x""#, 7, r#"unknown dad: "x""#),
             (r#","pciBusID":"../net""#, 7, r#"invalid device ID "../net""#),
             (r#","runtimeConfig":{"deviceID":".."}"#, 7, r#"invalid device ID ".."#),
         ] {

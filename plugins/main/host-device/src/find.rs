@@ -1,12 +1,14 @@
 //! Finds the device on the host.
 
+use std::path::Path;
+
 use cni_common::spec::{CniError, Code, Context as _, NetConf};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::socket;
 
 use crate::config::{Conf, Selector};
 use crate::record::Record;
-use crate::sysfs::{self, BusDevice};
+use crate::sysfs::{self, BusDevice, SYS};
 use crate::transfer;
 
 /// What the configuration names.
@@ -32,30 +34,23 @@ pub enum Device {
 /// The reference's texts. The details name the container that has the device, if one has.
 pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
     let mut pci_id = String::new();
-    let name = match selector {
-        Selector::Name(name) => Some(name.clone()),
-        Selector::KernelPath(path) => Some(sysfs::link_at(path)?),
+    let named = match selector {
+        Selector::Name(_) | Selector::Mac(_) => selector.clone(),
+        Selector::KernelPath(path) => Selector::Name(sysfs::link_at(path)?),
         Selector::Bus { id, key } => {
-            let device = sysfs::device(id, *key)?;
-            if device == BusDevice::Userspace {
-                return Ok(Device::Userspace { pci_id: id.clone() });
-            }
-            if let BusDevice::Pci(_) = device {
+            let device = BusDevice::find(Path::new(SYS), id, *key)?;
+            if device.bus == "pci" {
                 pci_id.clone_from(id);
             }
-            let missing = || {
-                let bus = if pci_id.is_empty() { "auxiliary" } else { "pci" };
-                CniError::internal(format!(
-                    "failed to find host device: no net directory under {bus} device {id}"
-                ))
-            };
-            Some(sysfs::link_of(&device).ok_or_else(missing)?)
+            if device.is_userspace() {
+                return Ok(Device::Userspace { pci_id });
+            }
+            Selector::Name(device.link()?)
         }
-        Selector::Mac(_) => None,
     };
-    let mut link = look_up(host, selector, name.as_deref())?;
-    if link.is_none() && recover(host, selector)? {
-        link = look_up(host, selector, name.as_deref())?;
+    let link = look_up(host, &named)?;
+    if recover(host, selector, link.as_ref())? {
+        return device(host, selector);
     }
     let link = link.ok_or_else(|| missing(selector))?;
     if link.parent_bus == "pci" {
@@ -64,15 +59,16 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
     Ok(Device::Link { link: Box::new(link), pci_id })
 }
 
-/// The link of this name, or with the selector's hardware address.
-fn look_up(host: &mut Socket, selector: &Selector, name: Option<&str>) -> Result<Option<Link>, CniError> {
-    let found = match (selector, name) {
-        (Selector::Mac(mac), None) => host.links(None).map(|mut links| {
+/// The link with this name or hardware address.
+fn look_up(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniError> {
+    let found = match selector {
+        Selector::Name(name) => host.link(LinkId::Name(name)),
+        Selector::Mac(mac) => host.links(None).map(|mut links| {
             // Virtual links on top of the device may have its address too.
             links.sort_by_key(|link| !link.kind.is_empty());
             links.into_iter().find(|link| link.mac == *mac)
         }),
-        (_, name) => host.link(LinkId::Name(name.unwrap_or_default())),
+        Selector::KernelPath(_) | Selector::Bus { .. } => Ok(None),
     };
     found.context(|| "failed to find host device")
 }
@@ -86,13 +82,19 @@ fn is_of(record: &Record, selector: &Selector) -> bool {
     }
 }
 
-/// Gives back a device whose container's namespace is gone. Returns whether there is one.
-fn recover(host: &mut Socket, selector: &Selector) -> Result<bool, CniError> {
-    let lost = |record: &Record| is_of(record, selector) && record.open_netns().is_none();
+/// Gives back the device of `selector`, or of `link` if there is one, if its container's namespace is gone. Returns whether
+/// it did.
+fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Result<bool, CniError> {
+    if link.is_some_and(|link| link.alias.is_empty() || link.alias == link.name) {
+        return Ok(false);
+    }
+    let is_it = |record: &Record| link.map_or(is_of(record, selector), |link| link.alias == record.name);
+    let lost = |record: &Record| is_it(record) && record.open_netns().is_none();
     let Some(record) = Record::all().find(lost) else { return Ok(false) };
-    transfer::give_back(host, None, &record)?;
-    record.file().remove()?;
-    Ok(true)
+    if !transfer::give_back(host, None, &record)? {
+        return Ok(false);
+    }
+    record.file().remove().map(|()| true)
 }
 
 fn missing(selector: &Selector) -> CniError {
@@ -115,24 +117,17 @@ fn missing(selector: &Selector) -> CniError {
 /// # Errors
 /// Code 50 if the device does not exist.
 pub fn status(config: &NetConf) -> Result<(), CniError> {
-    let conf = Conf::read_without_device(config)?;
-    let Some(selector) = conf.selector else { return Ok(()) };
+    let Some(selector) = Conf::read(config)?.selector else { return Ok(()) };
     let found = match &selector {
         // The link may be in a container, but the device stays on its bus.
-        Selector::Bus { id, key } => sysfs::device(id, *key).map(drop),
-        Selector::KernelPath(path) if std::path::Path::new(path).exists() => Ok(()),
+        Selector::Bus { id, key } => BusDevice::find(Path::new(SYS), id, *key).map(drop),
+        Selector::KernelPath(path) if Path::new(path).exists() => Ok(()),
         Selector::KernelPath(path) => sysfs::link_at(path).map(drop),
-        Selector::Name(name) => exists(&selector, Some(name)),
-        Selector::Mac(_) => exists(&selector, None),
+        Selector::Name(_) | Selector::Mac(_) => {
+            let is_here = look_up(&mut socket::route()?, &selector)?.is_some();
+            let exists = is_here || Record::all().any(|record| is_of(&record, &selector));
+            if exists { Ok(()) } else { Err(missing(&selector)) }
+        }
     };
     found.map_err(|error| CniError { code: Code::NotAvailable, ..error })
-}
-
-fn exists(selector: &Selector, name: Option<&str>) -> Result<(), CniError> {
-    let is_here = look_up(&mut socket::route()?, selector, name)?.is_some();
-    if is_here || Record::all().any(|record| is_of(&record, selector)) {
-        Ok(())
-    } else {
-        Err(missing(selector))
-    }
 }

@@ -1,12 +1,15 @@
-//! The key `useInterfaceNetwork`: the container gets the addresses and routes that the device has on the host. Nothing
-//! here touches the kernel.
+//! The key `useInterfaceNetwork`: the container gets the addresses and routes that the device has on the host, and the
+//! policy routing rules for these addresses that lead to these routes. Nothing here touches the kernel.
 
 use cni_common::spec::{IpConfig, Route};
-use ferrule_kernel::netlink::addr::PERMANENT;
-use ferrule_kernel::netlink::again::{self, Description};
+use ferrule_kernel::netlink::addr::{self, PERMANENT};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::rule::{self, Rule};
+use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kit::plan::Plan;
 use ipnetwork::IpNetwork;
+
+use crate::record::Record;
 
 /// `RT_SCOPE_LINK` (linux/rtnetlink.h).
 const SCOPE_LINK: u32 = 253;
@@ -14,30 +17,43 @@ const SCOPE_LINK: u32 = 253;
 /// Adds the device's global addresses and its routes to the plan, behind those of IPAM. IPv6 addresses of router
 /// advertisements are left out, because the container gets advertisements of its own. IPv4 addresses of DHCP become
 /// permanent, as with the reference.
-pub fn merge(plan: &mut Plan, addresses: &[Description], routes: &[Description]) {
-    for address in addresses.iter().filter_map(|one| again::address(one)) {
-        let is_meant = address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0);
-        if is_meant && !plan.ips.iter().any(|ip| ip.address == address.network) {
-            plan.ips.push(IpConfig { address: address.network, gateway: None, interface: None });
+pub fn merge(plan: &mut Plan, record: &Record) {
+    for address in addresses(record) {
+        if !plan.ips.iter().any(|ip| ip.address == address) {
+            plan.ips.push(IpConfig { address, gateway: None, interface: None });
         }
     }
-    let mut own: Vec<Route> = routes.iter().filter_map(|one| route(one)).collect();
-    // Next hops must be reachable first.
-    own.sort_by_key(|route| route.gw.is_some());
-    plan.routes.extend(own);
+    plan.routes.extend(record.routes().filter_map(|route| of_result(&route)));
 }
 
-fn route(description: &[u8]) -> Option<Route> {
-    let (entry, scope) = again::route(description)?;
-    if matches!(entry.dst, IpNetwork::V6(dst) if dst.ip().is_unicast_link_local()) {
+fn addresses(record: &Record) -> impl Iterator<Item = IpNetwork> {
+    let meant = record.addresses.iter().filter_map(|one| addr::parse(one)).filter(|address| {
+        address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0)
+    });
+    meant.map(|address| address.network)
+}
+
+/// Those of the host's rules that the container gets too.
+pub fn rules(record: &Record, of_host: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let is_meant = |rule: Rule| {
+        rule.src.is_some_and(|src| addresses(record).any(|address| src.contains(address.ip())))
+            && record.routes().any(|route| (route.family, route.table) == (rule.family, rule.table))
+    };
+    of_host.into_iter().filter(|one| rule::parse(one).is_some_and(is_meant)).collect()
+}
+
+/// The route in a result. `None` if a result cannot have it, or if the kernel adds it by itself.
+fn of_result(route: &StoredRoute) -> Option<Route> {
+    let is_link_local = matches!(route.dst, IpNetwork::V6(dst) if dst.ip().is_unicast_link_local());
+    if is_link_local || route.gws.len() > 1 {
         return None;
     }
-    let gw = entry.gws.first().copied();
+    let gw = route.gws.first().copied();
     // Without this scope a route without a next hop would get IPAM's gateway. The kernel ignores it for IPv6.
-    let scope =
-        if gw.is_none() { Some(SCOPE_LINK) } else { Some(u32::from(scope)).filter(|scope| *scope != 0) };
-    let table = Some(entry.table).filter(|table| *table != MAIN_TABLE);
-    Some(Route { priority: entry.priority, table, scope, ..Route::new(entry.dst, gw) })
+    let scope = if gw.is_none() { SCOPE_LINK } else { u32::from(route.scope) };
+    let (scope, table) =
+        (Some(scope).filter(|scope| *scope != 0), Some(route.table).filter(|table| *table != MAIN_TABLE));
+    Some(Route { priority: route.priority, table, scope, ..Route::new(route.dst, gw) })
 }
 
 #[cfg(test)]
@@ -47,7 +63,7 @@ mod tests {
     use super::*;
 
     /// What follows the netlink header.
-    fn body(request: Message) -> Description {
+    fn body(request: Message) -> Vec<u8> {
         request.finish(0, 0).unwrap().split_off(16)
     }
 
@@ -66,10 +82,11 @@ mod tests {
             body(kernel::add(1, &of))
         };
         let routes =
-            [route("0.0.0.0/0", Some("10.9.0.7")), route("10.9.0.7/32", None), route("fe80::/64", None)];
+            [route("10.9.0.7/32", None), route("fe80::/64", None), route("0.0.0.0/0", Some("10.9.0.7"))];
         let ipam = IpConfig { address: "10.1.2.9/24".parse().unwrap(), gateway: None, interface: None };
         let mut plan = Plan { ips: vec![ipam], ..Plan::default() };
-        merge(&mut plan, &addresses, &routes);
+        let record = Record { addresses: addresses.to_vec(), routes: routes.to_vec(), ..Record::default() };
+        merge(&mut plan, &record);
         let texts: Vec<String> = plan.addresses().iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.1.2.9/24", "10.9.0.1/24", "fd00::1/64"]);
         let texts: Vec<String> =

@@ -8,7 +8,7 @@ use std::path::Path;
 use cni_common::netns::Netns;
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{CniError, Context as _, Json};
-use ferrule_kernel::netlink::again::{self, Description};
+use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
 use ferrule_kit::hash::sha512_hex;
 use ferrule_kit::state_file::{self, StateFile};
@@ -43,10 +43,12 @@ pub struct Record {
     pub master: u32,
     /// Whether it was up.
     pub up: bool,
-    /// Its addresses.
-    pub addresses: Vec<Description>,
-    /// The routes through it that someone has added.
-    pub routes: Vec<Description>,
+    /// Its addresses, as the kernel describes them.
+    pub addresses: Vec<Vec<u8>>,
+    /// The routes through it that someone has added, as the kernel describes them.
+    pub routes: Vec<Vec<u8>>,
+    /// The policy routing rules that the container has got, as the kernel describes those of the host.
+    pub rules: Vec<Vec<u8>>,
 }
 
 impl Record {
@@ -56,7 +58,7 @@ impl Record {
     /// Addresses or routes cannot be listed.
     pub fn take(call: &AddRequest<'_>, host: &mut Socket, link: &Link) -> Result<Record, CniError> {
         let failed = |what| format!("list the {what} of {:?}", link.name);
-        let addresses = again::addresses(host.request(addr::list(link.index)), link.index);
+        let addresses = addr::descriptions(host.request(addr::list(link.index)), link.index);
         let routes = host.routes_through(link.index);
         Ok(Record {
             network: call.config.name().to_owned(),
@@ -70,7 +72,11 @@ impl Record {
             master: link.master.unwrap_or_default(),
             up: link.is_up(),
             addresses: addresses.context(|| failed("addresses"))?,
-            routes: routes.context(|| failed("routes"))?,
+            routes: routes
+                .context(|| failed("routes"))?
+                .into_iter()
+                .map(StoredRoute::into_description)
+                .collect(),
             ..Record::of(&link.name, link)
         })
     }
@@ -101,12 +107,16 @@ impl Record {
     /// # Errors
     /// Code 5 if the file cannot be written.
     pub fn save(&self) -> Result<(), CniError> {
-        let is_permanent =
-            |one: &Description| again::address(one).is_some_and(|a| a.flags & addr::PERMANENT != 0);
+        let is_permanent = |one: &Vec<u8>| addr::parse(one).is_some_and(|a| a.flags & addr::PERMANENT != 0);
         let mut saved = self.clone();
         saved.addresses.retain(is_permanent);
         let bytes = serde_json::to_vec(&saved).context(|| "encode the record of the device")?;
         self.file().write(&bytes)
+    }
+
+    /// The routes.
+    pub fn routes(&self) -> impl Iterator<Item = StoredRoute> {
+        self.routes.iter().filter_map(|description| StoredRoute::parse(description))
     }
 
     /// The container's namespace, if it still exists.

@@ -11,7 +11,7 @@ use ferrule_kit::{ipam, socket, state_file};
 
 use crate::config::device_of;
 use crate::record::{self, FOLDER, Record};
-use crate::transfer::{self, Outcome, is_fallback_name};
+use crate::transfer::{self, is_fallback_name};
 
 /// How long the kernel may take to move a physical device to the host after its namespace is gone.
 const RETURN: Duration = Duration::from_secs(1);
@@ -27,27 +27,23 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
     let mut host = socket::route()?;
     let mut container = call.netns.map(socket::route_in).transpose()?;
-    let is_saved = saved.is_some();
+    // The kernel moves a device to the host some time after its namespace is gone.
+    let may_return = saved.is_some() && container.is_none();
     let known = match saved {
         Some(record) => Some(record),
         None => of_the_reference(call, &mut host, container.as_mut())?,
     };
-    if let Some(record) = known {
-        // Virtual devices went with the namespace.
-        let may_return = is_saved && container.is_none() && record.kind.is_empty();
-        let end = Instant::now() + if may_return { RETURN } else { Duration::ZERO };
-        while transfer::give_back(&mut host, container.as_mut(), &record)? == Outcome::Missing {
-            if Instant::now() < end {
-                thread::sleep(PAUSE);
-                continue;
-            }
-            if may_return {
-                // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
-                eprintln!("host-device: {:?} has not come back to the host yet", record.name);
-                return Ok(());
-            }
-            break;
+    let end = Instant::now() + RETURN;
+    while let Some(record) = &known
+        && !transfer::give_back(&mut host, container.as_mut(), record)?
+        && may_return
+    {
+        if Instant::now() >= end {
+            // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
+            eprintln!("host-device: {:?} has not come back to the host yet", record.name);
+            return Ok(());
         }
+        thread::sleep(PAUSE);
     }
     file.remove()
 }
@@ -69,20 +65,18 @@ fn of_the_reference(
     let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
     let mac: Option<Mac> =
         { reported }.find(|one| one.name == call.ifname).and_then(|one| one.mac.parse().ok());
+    if device.is_empty() && mac.is_none() {
+        return Ok(None);
+    }
     let is_it = |link: &Link| {
         let is_renamed = link.name == call.ifname || is_fallback_name(&link.name);
-        let is_named = device.is_empty() || link.alias == device;
-        let has_mac = mac.is_none_or(|mac| link.mac == mac);
-        let is_known = !device.is_empty() || mac.is_some();
-        !link.alias.is_empty() && link.alias != link.name && is_renamed && is_named && has_mac && is_known
+        let is_named = if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
+        is_renamed && is_named && link.alias != link.name && mac.is_none_or(|mac| link.mac == mac)
     };
     let found = host.link(LinkId::Name(call.ifname)).context(look_up)?.filter(is_it);
-    if found.is_some() {
+    let is_home = !device.is_empty() && host.link(LinkId::Name(&device)).context(look_up)?.is_some();
+    if found.is_some() || is_home {
         return Ok(found.map(of));
-    }
-    let mut is_home = || host.link(LinkId::Name(&device)).context(look_up).map(|link| link.is_some());
-    if (device.is_empty() && mac.is_none()) || (!device.is_empty() && is_home()?) {
-        return Ok(None);
     }
     Ok(host.links(None).context(look_up)?.into_iter().find(is_it).map(of))
 }
@@ -104,12 +98,11 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     failures.into_result()
 }
 
-/// Returns whether the device is on the host, or gone for good.
+/// Returns whether the record can be removed; see [`transfer::give_back`].
 fn give_back_of(record: &Record) -> Result<bool, CniError> {
     let netns = record.open_netns();
     let mut container = netns.as_ref().map(socket::route_in).transpose()?;
-    let outcome = transfer::give_back(&mut socket::route()?, container.as_mut(), record)?;
-    Ok(outcome == Outcome::Home || !record.kind.is_empty())
+    transfer::give_back(&mut socket::route()?, container.as_mut(), record)
 }
 
 /// Gives the device back and removes the record, if that is still the same and `is_dead` says so. Returns whether it has.

@@ -8,56 +8,64 @@ use cni_common::spec::CniError;
 
 use crate::config::Key;
 
-const PCI: &str = "/sys/bus/pci/devices";
-const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+/// Where the kernel shows its devices.
+pub const SYS: &str = "/sys";
+
 /// Drivers that pass the device to a program. It then has no link.
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 /// A device on a bus.
-#[derive(Debug, PartialEq, Eq)]
-pub enum BusDevice {
-    /// A PCI device with a link.
-    Pci(PathBuf),
-    /// A PCI device that belongs to a program, as with DPDK.
-    Userspace,
-    /// A device on the auxiliary bus, such as a scalable function.
-    Auxiliary(PathBuf),
+#[derive(Debug)]
+pub struct BusDevice {
+    /// `pci` or `auxiliary`.
+    pub bus: &'static str,
+    folder: PathBuf,
 }
 
-/// Finds the device with this ID: on the PCI bus, else on the auxiliary bus.
-///
-/// # Errors
-/// The reference's texts if there is none.
-pub fn device(id: &str, key: Key) -> Result<BusDevice, CniError> {
-    let [pci, auxiliary] = [PCI, AUXILIARY].map(|bus| Path::new(bus).join(id));
-    if pci.exists() {
-        let driver = fs::read_link(pci.join("driver")).unwrap_or_default();
-        let is_userspace =
-            USERSPACE_DRIVERS.iter().any(|name| driver.file_name().is_some_and(|it| it == *name));
-        return Ok(if is_userspace { BusDevice::Userspace } else { BusDevice::Pci(pci) });
+impl BusDevice {
+    /// Finds the device with this ID below `sys`: on the PCI bus, else on the auxiliary bus.
+    ///
+    /// # Errors
+    /// The reference's texts if there is none.
+    pub fn find(sys: &Path, id: &str, key: Key) -> Result<BusDevice, CniError> {
+        let devices = ["pci", "auxiliary"]
+            .map(|bus| BusDevice { bus, folder: sys.join("bus").join(bus).join("devices").join(id) });
+        let found = devices.into_iter().find(|device| device.folder.exists());
+        found.ok_or_else(|| {
+            let driver = format!("{SYS}/bus/pci/devices/{id}/driver");
+            CniError::internal(match key {
+                Key::DeviceId => format!("runtime config DeviceID {id} not found or unsupported"),
+                Key::PciBusId => {
+                    format!("error with host device: lstat {driver}: no such file or directory")
+                }
+            })
+        })
     }
-    if auxiliary.exists() {
-        return Ok(BusDevice::Auxiliary(auxiliary));
-    }
-    Err(CniError::internal(match key {
-        Key::DeviceId => format!("runtime config DeviceID {id} not found or unsupported"),
-        Key::PciBusId => {
-            format!("error with host device: lstat {PCI}/{id}/driver: no such file or directory")
-        }
-    }))
-}
 
-/// The name of the device's link on the host. `None` if it has none there.
-pub fn link_of(device: &BusDevice) -> Option<String> {
-    match device {
-        BusDevice::Userspace => None,
-        BusDevice::Auxiliary(path) => first_in(&path.join("net")),
+    /// Whether it is a PCI device that belongs to a program, as with DPDK.
+    pub fn is_userspace(&self) -> bool {
+        let driver = fs::read_link(self.folder.join("driver")).unwrap_or_default();
+        let name = driver.file_name().unwrap_or_default();
+        self.bus == "pci" && USERSPACE_DRIVERS.iter().any(|driver| name == *driver)
+    }
+
+    /// The name of its link on the host.
+    ///
+    /// # Errors
+    /// The reference's text if it has none there.
+    pub fn link(&self) -> Result<String, CniError> {
         // The link of a virtio device is below its part on the virtio bus.
-        BusDevice::Pci(path) => first_in(&path.join("net")).or_else(|| {
-            let parts = fs::read_dir(path).ok()?.filter_map(Result::ok);
+        let virtio = || {
+            let parts = fs::read_dir(&self.folder).ok()?.filter_map(Result::ok);
             let mut virtio = parts.filter(|part| part.file_name().to_string_lossy().starts_with("virtio"));
             virtio.find_map(|part| first_in(&part.path().join("net")))
-        }),
+        };
+        first_in(&self.folder.join("net")).or_else(virtio).ok_or_else(|| {
+            let (bus, id) = (self.bus, self.folder.file_name().unwrap_or_default().display());
+            CniError::internal(format!(
+                "failed to find host device: no net directory under {bus} device {id}"
+            ))
+        })
     }
 }
 
@@ -67,19 +75,100 @@ pub fn link_of(device: &BusDevice) -> Option<String> {
 /// The reference's texts if there is none.
 pub fn link_at(path: &str) -> Result<String, CniError> {
     let net = Path::new(path).join("net");
+    let failed = |why| CniError::internal(format!("failed to find host device: failed to {why}"));
     if let Err(error) = fs::read_dir(&net) {
-        let msg =
-            format!("failed to find host device: failed to read directory {}: \"{error}\"", net.display());
-        return Err(CniError::internal(msg));
+        return Err(failed(format!("read directory {}: \"{error}\"", net.display())));
     }
-    first_in(&net).ok_or_else(|| {
-        let msg =
-            format!("failed to find host device: failed to find network device in path {}", net.display());
-        CniError::internal(msg)
-    })
+    first_in(&net).ok_or_else(|| failed(format!("find network device in path {}", net.display())))
 }
 
 /// The first name in a folder, in the order of names.
 fn first_in(folder: &Path) -> Option<String> {
     fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A `/sys` with these folders; a device on a bus is a link into `devices`, as the kernel shows it.
+    fn sys(folders: &[&str]) -> tempfile::TempDir {
+        let sys = tempfile::tempdir().unwrap();
+        for folder in folders {
+            let real = sys.path().join("devices").join(folder);
+            fs::create_dir_all(&real).unwrap();
+            let (bus, rest) = folder.split_once('/').unwrap();
+            let id = rest.split('/').next().unwrap();
+            let devices = sys.path().join("bus").join(bus).join("devices");
+            fs::create_dir_all(&devices).unwrap();
+            let _ = symlink(Path::new("../../../devices").join(bus).join(id), devices.join(id));
+        }
+        sys
+    }
+
+    #[test]
+    fn the_link_of_a_device() {
+        let sys = sys(&[
+            "pci/0000:00:1f.6/net/ens2",
+            "pci/0000:00:1f.6/net/ens1",
+            "pci/0000:00:03.0/virtio1/net/eth7",
+            "pci/0000:00:04.0/net",
+            "auxiliary/mlx5_core.sf.4/net/sf0",
+            "auxiliary/mlx5_core.sf.5",
+        ]);
+        let link = |id, key| -> Result<String, String> {
+            let link = BusDevice::find(sys.path(), id, key).and_then(|device| device.link());
+            link.map_err(|error| error.msg)
+        };
+        let none = |device| Err(format!("failed to find host device: no net directory under {device}"));
+        // The first one in the order of names.
+        assert_eq!(link("0000:00:1f.6", Key::PciBusId), Ok("ens1".to_owned()));
+        assert_eq!(link("0000:00:03.0", Key::DeviceId), Ok("eth7".to_owned()));
+        assert_eq!(link("mlx5_core.sf.4", Key::DeviceId), Ok("sf0".to_owned()));
+        // Multus writes both keys.
+        assert_eq!(link("mlx5_core.sf.4", Key::PciBusId), Ok("sf0".to_owned()));
+        assert_eq!(link("0000:00:04.0", Key::PciBusId), none("pci device 0000:00:04.0"));
+        assert_eq!(link("mlx5_core.sf.5", Key::DeviceId), none("auxiliary device mlx5_core.sf.5"));
+        let driver = "/sys/bus/pci/devices/0000:00:09.0/driver";
+        assert_eq!(
+            link("0000:00:09.0", Key::PciBusId),
+            Err(format!("error with host device: lstat {driver}: no such file or directory"))
+        );
+        assert_eq!(
+            link("0000:00:09.0", Key::DeviceId),
+            Err("runtime config DeviceID 0000:00:09.0 not found or unsupported".to_owned())
+        );
+        let path = |folder: &str| sys.path().join("devices").join(folder).display().to_string();
+        assert_eq!(link_at(&path("pci/0000:00:1f.6")), Ok("ens1".to_owned()));
+        let error = std::io::Error::from_raw_os_error(2);
+        let (empty, missing) = (path("pci/0000:00:04.0"), path("pci/0000:00:09.0"));
+        assert_eq!(
+            link_at(&empty).unwrap_err().msg,
+            format!("failed to find host device: failed to find network device in path {empty}/net")
+        );
+        assert_eq!(
+            link_at(&missing).unwrap_err().msg,
+            format!("failed to find host device: failed to read directory {missing}/net: \"{error}\"")
+        );
+    }
+
+    #[test]
+    fn drivers_of_programs() {
+        let sys = sys(&["pci/0000:00:04.0", "auxiliary/mlx5_core.sf.4"]);
+        let is_userspace = |id, driver: &str| {
+            let device = BusDevice::find(sys.path(), id, Key::DeviceId).unwrap();
+            let link = device.folder.join("driver");
+            symlink(Path::new("../../../bus/pci/drivers").join(driver), &link).unwrap();
+            let answer = device.is_userspace();
+            fs::remove_file(link).unwrap();
+            answer
+        };
+        for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
+            assert!(is_userspace("0000:00:04.0", driver), "{driver}");
+            assert!(!is_userspace("mlx5_core.sf.4", driver), "{driver}");
+        }
+        assert!(!is_userspace("0000:00:04.0", "virtio-pci") && !is_userspace("0000:00:04.0", "vfio-pci-x"));
+    }
 }

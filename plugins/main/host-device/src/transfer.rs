@@ -9,20 +9,14 @@ use std::os::fd::AsFd as _;
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::link::{self, IFF_UP};
-use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, again, transfer};
+use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfer};
 use ferrule_kit::netns;
 use nix::errno::Errno;
 
 use crate::record::Record;
 
-/// Where the device is after [`give_back`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// On the host, as it was.
-    Home,
-    /// Nowhere that the plugin can see: a virtual device is gone, a physical one may still come back.
-    Missing,
-}
+/// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
+pub const OUR_RULES: u8 = 69;
 
 /// Moves the link into the container under the name `ifname`. The alias and the move are one datagram, so a kill cannot
 /// separate them. After an error the device may be in the container under any name.
@@ -37,8 +31,9 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
     moved.map(drop).context(failed)
 }
 
-/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Does what is
-/// left to do after an earlier attempt.
+/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Continues where an
+/// earlier attempt has stopped. Returns whether the record can be removed: the device is back, or it is a virtual one and
+/// gone. A physical one may still come back.
 ///
 /// # Errors
 /// Another link of the host has the device's name: the device then stays in the container as it is.
@@ -46,11 +41,14 @@ pub fn give_back(
     host: &mut Socket,
     container: Option<&mut Socket>,
     record: &Record,
-) -> Result<Outcome, CniError> {
-    if let Some(container) = container
-        && let Some(link) = in_container(container, record)?
-    {
-        take_out(host, container, &link, record)?;
+) -> Result<bool, CniError> {
+    if let Some(container) = container {
+        if let Some(link) = in_container(container, record)? {
+            take_out(host, container, &link, record)?;
+        }
+        // Without the device a rule leads nowhere, so an error does no harm.
+        let rules = record.rules.iter().map(|rule| rule::delete_again(rule, OUR_RULES));
+        container.requests(rules.collect());
     }
     let (name, ifname) = (&record.name, &record.ifname);
     let [home, other] = host.request_each([link::get(LinkId::Name(name)), link::get(LinkId::Name(ifname))]);
@@ -59,10 +57,10 @@ pub fn give_back(
     let is_it = |link: &&Link| link.alias == *name;
     let found = match (&home, &other) {
         (Some(link), _) | (_, Some(link)) if is_it(&link) => Some(link.clone()),
-        (Some(link), _) if record.has_mac(link.mac) => return Ok(Outcome::Home),
+        (Some(link), _) if record.has_mac(link.mac) => return Ok(true),
         _ => fallback(host, name)?,
     };
-    let Some(mut link) = found else { return Ok(Outcome::Missing) };
+    let Some(mut link) = found else { return Ok(!record.kind.is_empty()) };
     if link.name != *name {
         let down = link::set_flags(link.index, 0, IFF_UP);
         let [_, renamed] = host.request_each([down, transfer::rename(link.index, name)]);
@@ -70,7 +68,7 @@ pub fn give_back(
         link.flags &= !IFF_UP;
     }
     restore(host, &link, record)?;
-    Ok(Outcome::Home)
+    Ok(true)
 }
 
 /// The device in the container: by name, else by its alias if the container has renamed it.
@@ -143,8 +141,8 @@ fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniErr
     if record.up {
         steps.push(("state", link::set_flags(index, IFF_UP, IFF_UP)));
     }
-    steps.extend(record.addresses.iter().map(|one| ("address", again::add_address(index, one))));
-    steps.extend(record.routes.iter().map(|one| ("route", again::add_route(index, one))));
+    steps.extend(record.addresses.iter().map(|one| ("address", addr::add_again(index, one))));
+    steps.extend(record.routes().map(|route| ("route", route.add_through(index))));
     steps.push(("alias", transfer::set_alias(index, &record.alias)));
     let (whats, requests): (Vec<&str>, Vec<Message>) = steps.into_iter().unzip();
     let mut answers = host.requests(requests);

@@ -101,7 +101,6 @@ fn is_local(ip: IpAddr) -> bool {
 mod tests {
     use cni_common::spec::{Interface, IpConfig, Route};
     use ferrule_kernel::netlink::route;
-    use ferrule_kernel::netlink::stored_route;
 
     use super::*;
 
@@ -119,7 +118,7 @@ mod tests {
             protocol: 0,
         };
         let body = route::add(link, &route).finish(1, 0).unwrap().split_off(16);
-        stored_route::read(Ok(vec![body])).unwrap().remove(0)
+        StoredRoute::parse(&body).unwrap()
     }
 
     fn source(address: &str, gateway: &str) -> Source {

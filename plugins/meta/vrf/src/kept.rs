@@ -2,7 +2,7 @@
 //! again, and itself restores IPv4 addresses and the routes to their subnets.
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::addr::{self, Address, NO_PREFIX_ROUTE, NODAD, TENTATIVE};
+use ferrule_kernel::netlink::addr::{self, Address, NO_PREFIX_ROUTE, NODAD, PERMANENT, TENTATIVE};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::{BY_KERNEL, BY_ROUTER, StoredRoute};
 use ferrule_kernel::netlink::{Link, Socket};
@@ -11,9 +11,6 @@ use ferrule_kit::steps::{Step, UndoStack};
 use ferrule_kit::table::Tables;
 use nix::errno::Errno;
 
-/// `IFA_F_PERMANENT`: not of a router advertisement, which comes again.
-const PERMANENT: u32 = 0x80;
-
 /// The addresses and routes of an interface.
 pub struct Kept {
     addresses: Vec<Address>,
@@ -21,10 +18,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the global IPv6 addresses, and the routes of the main table with at least one next hop through the link.
+    /// Reads the permanent global IPv6 addresses, and the routes of the main table with a next hop through the link.
     pub fn read(socket: &mut Socket, link: &Link, tables: &Tables) -> Result<Self, CniError> {
-        let mut addresses =
-            socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+        let mut addresses = socket.addresses(link.index).context(|| "list the interface's addresses")?;
         addresses.retain(|a| a.network.is_ipv6() && a.scope == 0 && a.flags & PERMANENT != 0);
         let is_kept = |route: &&StoredRoute| {
             route.table == MAIN_TABLE

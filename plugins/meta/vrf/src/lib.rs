@@ -1,7 +1,6 @@
 //! The `vrf` CNI plugin: puts an interface of a container into a VRF, which it makes for the first one. Interfaces in
-//! different VRFs may have overlapping addresses.
-//!
-//! [`verbs`] holds the steps of the verbs, [`kept`] what an interface loses when it changes its master.
+//! different VRFs may have overlapping addresses. [`verbs`] holds the steps of the verbs, [`kept`] what an interface loses
+//! when it changes its master.
 
 #![deny(missing_docs)]
 

@@ -32,8 +32,8 @@ fn read(config: &NetConf) -> Result<Conf, CniError> {
 /// What ADD and CHECK need.
 fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
     let conf = read(call.config)?;
-    let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
-    let result = call.prev_result.as_ref().ok_or_else(missing)?;
+    let missing = "missing prevResult from earlier plugin";
+    let result = call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config(missing))?;
     Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
 }
 
@@ -104,10 +104,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         ensure(link.is_up(), || format!("interface {:?} of the container is down", link.name))?;
     }
     let table = vrf.vrf_table.unwrap_or_default();
-    let is_own = |route: &&Route| {
-        let mut own = result.ips_of(ifname);
-        route.table.is_none() && route.gw.is_some_and(|gw| own.any(|ip| ip.address.contains(gw)))
-    };
+    let is_near = |gw| result.ips_of(ifname).any(|ip| ip.address.contains(gw));
+    let is_own = |route: &&Route| route.table.is_none() && route.gw.is_some_and(is_near);
     let present = socket.stored_routes().context(|| "list the container's routes")?;
     result.routes.iter().filter(is_own).try_for_each(|route| {
         let is_there = present.iter().any(|there| (there.table, there.dst) == (table, route.dst));
@@ -122,13 +120,11 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
     let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
     let master = link.as_ref().and_then(|link| link.master).map(LinkId::Index);
-    let mut found = None;
     // Without a master, an ADD was killed, or the interface is gone.
-    for id in master.into_iter().chain(conf.as_ref().map(|conf| LinkId::Name(&conf.vrfname))) {
-        let vrf = if found.is_none() { look_up(&mut socket, id)? } else { None };
-        found = found.or(vrf.filter(|link| link.kind == vrf::KIND));
-    }
-    let Some(vrf) = found else { return Ok(()) };
+    let mut ids = master.into_iter().chain(conf.as_ref().map(|conf| LinkId::Name(&conf.vrfname)));
+    let is_vrf = |link: &Link| link.kind == vrf::KIND;
+    let found = ids.find_map(|id| look_up(&mut socket, id).map(|link| link.filter(is_vrf)).transpose());
+    let Some(vrf) = found.transpose()? else { return Ok(()) };
     let mut failures = Failures::default();
     if let Some(link) = link.filter(|link| link.master == Some(vrf.index)) {
         let what = format!("take {} out of vrf {}", link.name, vrf.name);
