@@ -94,10 +94,10 @@ impl Entry {
     }
 
     /// The values of a key of the plugins with this type or, for an IPAM plugin, of `ipam` with this type.
-    pub fn values_of<'e>(&'e self, plugin: &'e str, key: &'e str) -> impl Iterator<Item = &'e str> {
+    fn values_of<'e>(&'e self, plugin: &'e str, key: &'e str) -> impl Iterator<Item = &'e str> {
         let section = move |conf: &'e Value| {
-            let ipam = conf.get("ipam").filter(|ipam| ipam.get("type") == Some(&plugin.into()));
-            ipam.or_else(|| (conf.get("type") == Some(&plugin.into())).then_some(conf))
+            let is_it = |conf: &&Value| conf.get("type").and_then(Value::as_str) == Some(plugin);
+            conf.get("ipam").filter(is_it).or_else(|| Some(conf).filter(is_it))
         };
         self.plugins().into_iter().filter_map(section).filter_map(move |conf| conf.get(key)?.as_str())
     }
@@ -186,6 +186,18 @@ impl Cache {
             }
         }
         cache
+    }
+
+    /// [`Entry::values_of`] of all configurations.
+    pub fn values_of<'c>(&'c self, plugin: &'c str, key: &'c str) -> impl Iterator<Item = &'c str> {
+        // The containers of a network share a configuration.
+        let mut distinct: Vec<&Entry> = Vec::new();
+        for entry in &self.entries {
+            if !distinct.iter().any(|one| Rc::ptr_eq(&one.config, &entry.config)) {
+                distinct.push(entry);
+            }
+        }
+        distinct.into_iter().flat_map(move |entry| entry.values_of(plugin, key))
     }
 
     /// The entries of a container.

@@ -267,7 +267,7 @@ fn pairs<'l>(links: impl Iterator<Item = &'l Link>) -> Named<Link> {
 /// The absolute paths of a plugin: the given ones, and the values of its key in cached configurations. Each is for all
 /// networks.
 fn folders(cache: &Cache, given: &[PathBuf], plugin: &str, key: &str) -> Vec<PathBuf> {
-    let configured = cache.entries.iter().flat_map(|entry| entry.values_of(plugin, key)).map(Path::new);
+    let configured = cache.values_of(plugin, key).map(Path::new);
     let mut folders = given.to_vec();
     for folder in configured.filter(|folder| folder.is_absolute()) {
         if !folders.iter().any(|known| known == folder) {
