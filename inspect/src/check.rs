@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::num::NonZero;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +20,6 @@ use std::time::{Duration, Instant};
 use cni_common::spec::SpecVersion;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::thread::sched_getaffinity;
 use serde_json::{Map, Value};
 
 use crate::cache::{Cache, Entry};
@@ -96,7 +96,7 @@ impl Call<'_> {
 /// Makes the calls, one for each CPU at once.
 pub fn run(results: &Path, path: &[PathBuf], limit: Duration) -> Checked {
     let cache = Cache::read(results, &Identity::current());
-    let at_once = sched_getaffinity(None).map_or(1, |cpus| cpus.count().max(1)) as usize;
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get);
     let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
     let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
     let mut waiting = cache.entries.iter().zip(&plugins).enumerate();

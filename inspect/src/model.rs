@@ -36,6 +36,8 @@ pub enum Kind {
     Device,
     /// A lease of the daemon `ferrule-dhcp`.
     Lease,
+    /// A file that a killed ADD has not completed.
+    Draft,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             Kind::VlanUser => "vlan user",
             Kind::Device => "device",
             Kind::Lease => "lease",
+            Kind::Draft => "incomplete file",
         }
     }
 }

@@ -82,7 +82,17 @@ pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
     listed(folder).map(|(_, bytes)| bytes)
 }
 
-/// Removes a file that [`listed`] has returned, if it still exists.
+/// The files in the folder that ADD has not completed yet, perhaps because it was killed: path and stem.
+pub fn drafts(folder: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let stem = name.rsplit_once('.')?.0.strip_suffix(EXTENSION)?;
+        Some((entry.path(), stem.to_owned()))
+    })
+}
+
+/// Removes a file that [`listed`] or [`drafts`] has returned, if it still exists.
 ///
 /// # Errors
 /// Code 5 if it cannot be removed.

@@ -20,7 +20,7 @@ use super::help;
 
 /// The time between two screens of `inspect --watch`.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long `check` waits for a plugin. A plugin waits for the locks of others, but not for containers.
+/// How long `check` waits for a plugin. Plugins wait for locks, at most 10 seconds.
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs one of these commands; `None` if the first argument names another one.

@@ -74,7 +74,7 @@ impl Fixture {
         self.node.exec(command(words).env_remove("CNI_COMMAND")).unwrap()
     }
 
-    /// Runs `ferrule`, which has to succeed, and returns what it printed.
+    /// Runs `ferrule`, which has to succeed, and returns its output.
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> String {
         let output = self.run(words);

@@ -1,4 +1,4 @@
-//! A node with 100 living containers of mixed origin, and leaks of 15 kinds: each is named and removed, and nothing else
+//! A node with 100 living containers of mixed origin, and leaks of 16 kinds: each is named and removed, and nothing else
 //! changes.
 
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ fn add(f: &Fixture, made: Made, name: &str, port: u16) -> Container {
         Made::Ours => f.add(Origin::Ours, name, port),
         Made::Theirs => f.add(Origin::Reference, name, port),
         Made::Newer => {
-            // The order of these plugins, and what they leave, is the same since 0.9.
+            // The other plugins are the same since 0.9.
             let mut plugins = network(Origin::Reference).plugins;
             plugins[0].insert("ipMasq".to_owned(), false.into());
             plugins[0].insert("bridge".to_owned(), "br-newer".into());
@@ -171,7 +171,10 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let lease = json!({"key": {"network": "other", "containerId": "inspect-dead-e", "ifname": "net2"},
         "sandbox": {"path": "/run/netns/none"}, "lease": {"address": "10.9.0.2"}});
     f.node.write_file("/run/cni/dhcp.leases/inspect-dead-e:net2:other", &lease.to_string()).unwrap();
+    let draft = "inspect-dead-e_net3.json.0123456789abcdef";
+    f.node.write_file(format!("/run/cni/tuning/{draft}"), "{").unwrap();
     expected.extend([
+        ("incomplete file", "inspect-dead-e", "/run/cni/tuning/"),
         ("device", "inspect-dead-e", "/run/cni/host-device/"),
         ("lease", "inspect-dead-e", "/run/cni/dhcp.leases/"),
     ]);

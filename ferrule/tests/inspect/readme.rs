@@ -42,7 +42,7 @@ fn add(
     })
 }
 
-/// Two containers of Ferrule's, one of which died without DEL, and one of the reference's.
+/// Two containers of Ferrule's, and one of the reference's. One died without DEL.
 #[test]
 fn the_readme_shows_what_is_printed() {
     let f = Fixture::new();

@@ -3,6 +3,7 @@
 
 mod container_links;
 mod dhcp;
+mod drafts;
 mod firewall;
 mod host_device;
 mod links;
@@ -64,10 +65,11 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 11] = [
+pub const READERS: [(&str, Reader); 12] = [
     ("reservations of host-local", store::read),
     ("host ports", portmap::read),
     ("backup files of tuning", tuning::read),
+    ("incomplete files", drafts::read),
     ("leases of dhcp", dhcp::read),
     ("records of host-device", host_device::read),
     ("links and qdiscs", links::read),

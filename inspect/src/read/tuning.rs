@@ -22,11 +22,9 @@ pub(super) fn read(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniErr
         let name = format!("attributes of {}", file.ifname);
         let object = Object::new(Kind::Backup, name, file.path.display().to_string(), owner, maker);
         let since = fs::metadata(&file.path).and_then(|meta| meta.modified()).ok();
-        Object { since, ..object }.removed_by(move |_, is_dead| {
-            if !is_dead() || !file.path.exists() {
-                return Ok(false);
-            }
-            state_file::remove_listed(&file.path).map(|()| true)
+        Object { since, ..object }.removed_by(move |_, is_dead| match file.path.exists() && is_dead() {
+            true => state_file::remove_listed(&file.path).map(|()| true),
+            false => Ok(false),
         })
     };
     Ok(files.map(object).collect())
