@@ -117,10 +117,11 @@ for whom.
 
 Views
   pods        one line for each attachment of a container to a network (default)
-  addresses   the addresses that host-local has reserved
+  addresses   the addresses that host-local has reserved or dhcp has leased
   ports       the host ports, in every layout
   shaping     the limits of bandwidth, with bytes passed and packets dropped
-  links       the host's ends of the containers' links, and IFBs
+  links       the host's ends of the containers' links, IFBs, devices of host-device,
+              VLAN devices with their users, and links without an end on the host
   leaks       what belongs to no living container, each with its proof
   why WHAT    everything about a container, pod, address or host port
 
