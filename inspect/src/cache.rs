@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::base64;
 use crate::model::Owner;
 use crate::named::Named;
 use crate::scene::{Identity, Sandbox};
@@ -104,7 +105,7 @@ impl Entry {
 
     /// `configs` has the lists that earlier files had: the containers of a network share one.
     fn decode(bytes: &[u8], identity: &Identity, configs: &mut Named<Rc<Value>>) -> Option<Entry> {
-        let mut json: Value = serde_json::from_slice(bytes).ok()?;
+        let mut json = parse(bytes)?;
         if json.get("kind")?.as_str()? != KIND {
             return None;
         }
@@ -120,8 +121,7 @@ impl Entry {
         let args =
             json.get("cniArgs").and_then(Value::as_array).into_iter().flatten().filter_map(pair).collect();
         let encoded = text("config");
-        let decoded =
-            || base64(&encoded).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let decoded = || base64::decode(&encoded).and_then(|bytes| parse(&bytes)).unwrap_or_default();
         let config = Rc::clone(configs.entry(&encoded, || Rc::new(decoded())));
         let netns = text("netns");
         let capabilities = match json.get_mut("capabilityArgs").map(Value::take) {
@@ -161,16 +161,15 @@ impl Cache {
         let Ok(files) = fs::read_dir(results) else { return Cache::default() };
         let mut cache = Cache { is_readable: true, ..Cache::default() };
         let mut configs = Named::default();
-        let mut names: Vec<String> = Vec::new();
+        let mut names: Named<()> = Named::default();
         for file in files {
             match file {
-                Ok(file) => names.push(file.file_name().to_string_lossy().into_owned()),
+                Ok(file) => names.add(file.file_name().to_string_lossy().into_owned(), ()),
                 Err(_) => cache.is_readable = false,
             }
         }
-        names.sort_unstable();
-        for name in names {
-            let path = results.join(&name);
+        for name in names.names() {
+            let path = results.join(name);
             let (bytes, since) = match read_file(&path) {
                 // A DEL has removed it since.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -182,7 +181,7 @@ impl Cache {
                     cache.of_container.entry(&container, Vec::new).push(cache.entries.len());
                     cache.entries.push(Entry { file: path, since, ..entry });
                 }
-                None => cache.unknown.push(name),
+                None => cache.unknown.push(name.to_owned()),
             }
         }
         cache
@@ -204,6 +203,11 @@ impl Cache {
     pub fn of(&self, container: &str) -> impl Iterator<Item = &Entry> {
         self.of_container.get(container).into_iter().flatten().filter_map(|at| self.entries.get(*at))
     }
+}
+
+/// Decodes JSON. The plugins parse texts too, so the parser is in the program once.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
+    serde_json::from_str(str::from_utf8(bytes).ok()?).ok()
 }
 
 /// The content of a file, and when it was written.
@@ -233,42 +237,9 @@ fn links(result: &Value, on_host: bool) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Decodes standard base64, as Go's encoding/json writes bytes.
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for character in text.trim_end_matches('=').bytes() {
-        let value = match character {
-            b'A'..=b'Z' => character - b'A',
-            b'a'..=b'z' => character - b'a' + 26,
-            b'0'..=b'9' => character - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 0xff) as u8);
-        }
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_decoded() {
-        for (text, plain) in
-            [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("eyJhIjoiPz4ifQ==", r#"{"a":"?>"}"#)]
-        {
-            assert_eq!(base64(text).unwrap(), plain.as_bytes(), "{text}");
-        }
-        assert_eq!(base64("Zm9v!"), None);
-    }
 
     #[test]
     fn a_file_of_libcni_is_decoded() {

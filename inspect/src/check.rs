@@ -7,9 +7,8 @@
 //! # References
 //! CheckNetworkList in libcni/api.go.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::num::NonZero;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,9 +21,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Map, Value};
 
-use crate::cache::{Cache, Entry};
+use crate::cache::{Cache, Entry, parse};
 use crate::model::Owner;
-use crate::scene::{Identity, Sandbox};
+use crate::scene::{Identity, Sandbox, cpus};
 
 /// The time between two looks at the running plugins.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -96,7 +95,7 @@ impl Call<'_> {
 /// Makes the calls, one for each CPU at once.
 pub fn run(results: &Path, path: &[PathBuf], limit: Duration) -> Checked {
     let cache = Cache::read(results, &Identity::current());
-    let at_once = thread::available_parallelism().map_or(1, NonZero::get);
+    let at_once = cpus(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default());
     let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
     let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
     let mut waiting = cache.entries.iter().zip(&plugins).enumerate();
@@ -223,7 +222,7 @@ fn memory() -> io::Result<File> {
 fn error_in(output: &mut File) -> Option<String> {
     let mut bytes = Vec::new();
     output.rewind().and_then(|()| output.read_to_end(&mut bytes)).ok()?;
-    let json: Value = serde_json::from_slice(&bytes).ok()?;
+    let json = parse(&bytes)?;
     let text = |key: &str| json.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let message = text("msg")?;
     Some(text("details").map_or(message.to_owned(), |details| format!("{message}; {details}")))

@@ -5,11 +5,12 @@
 //! [`alive`] decides whether an owner is alive, [`gc`] removes what dead owners have left. [`view`] makes rows, [`table`]
 //! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments.
 //!
-//! [`alive`], [`model`], [`table`], [`text`] and [`view`] ask neither the kernel nor the disk.
+//! [`alive`], [`base64`], [`model`], [`table`], [`text`] and [`view`] ask neither the kernel nor the disk.
 
 #![deny(missing_docs)]
 
 pub mod alive;
+pub mod base64;
 pub mod cache;
 pub mod check;
 pub mod gc;

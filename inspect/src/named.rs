@@ -19,17 +19,20 @@ impl<T> Named<T> {
     /// The items of an iterator. Of several with one name the first stays.
     pub fn of(items: impl Iterator<Item = (String, T)>) -> Self {
         let mut named = Named::default();
-        for (name, item) in items {
-            if named.get(&name).is_none() {
-                named.insert(name, item);
-            }
-        }
+        items.for_each(|(name, item)| named.add(name, item));
         named
     }
 
     /// The item with this name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.positions.get(name).and_then(|position| self.items.get(*position))
+    }
+
+    /// Adds an item, unless there is one of this name.
+    pub fn add(&mut self, name: String, item: T) {
+        if self.get(&name).is_none() {
+            self.insert(name, item);
+        }
     }
 
     /// The item with this name, which `make` makes if it is missing.
@@ -52,6 +55,16 @@ impl<T> Named<T> {
     /// All items.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
+    }
+
+    /// All names in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.positions.keys().map(String::as_str)
+    }
+
+    /// All items in the order of their names.
+    pub fn by_name(&self) -> impl Iterator<Item = &T> {
+        self.positions.values().filter_map(|position| self.items.get(*position))
     }
 
     /// All items, without their names.
@@ -77,6 +90,7 @@ mod tests {
     fn the_first_item_of_a_name_stays() {
         let mut named = Named::of([("b", 1), ("a", 2), ("b", 3)].map(|(n, i)| (n.to_owned(), i)).into_iter());
         assert_eq!((named.get("b"), named.get("a"), named.get("c")), (Some(&1), Some(&2), None));
+        assert!(named.by_name().eq(&[2, 1]));
         *named.entry("c", || 4) += 1;
         assert_eq!(named.into_items(), [1, 2, 5]);
         let mut list = vec![1];

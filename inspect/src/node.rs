@@ -233,12 +233,15 @@ impl Node {
     /// The objects of these kinds, by address and name: the kernel lists them in the order of its hash tables.
     pub fn objects_of(&self, kinds: &[Kind]) -> Vec<usize> {
         let is_wanted = |(_, object): &(usize, &Object)| kinds.contains(&object.kind);
-        let key = |(index, object): (usize, &'_ Object)| {
-            (object.addresses.first().copied(), object.name.clone(), index)
-        };
-        let mut found: Vec<_> = self.objects.iter().enumerate().filter(is_wanted).map(key).collect();
-        found.sort_unstable();
-        found.into_iter().map(|(_, _, index)| index).collect()
+        let found = self.objects.iter().enumerate().filter(is_wanted).map(|(index, object)| {
+            let number = |address: &IpAddr| match address {
+                IpAddr::V4(address) => u128::from(address.to_bits()),
+                IpAddr::V6(address) => address.to_bits(),
+            };
+            let address = object.addresses.first().map(number).unwrap_or_default();
+            (format!("{address:032x} {} {index}", object.name), index)
+        });
+        Named::of(found).by_name().copied().collect()
     }
 }
 

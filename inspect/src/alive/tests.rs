@@ -12,7 +12,7 @@ fn owner() -> Owner {
 }
 
 fn object(owner: Owner) -> Object {
-    let object = Object::new(Kind::Address, "10.1.0.2", "/f", owner, Maker::Ferrule);
+    let object = Object::new(Kind::Address, "10.1.0.2", "a file", owner, Maker::Ferrule);
     Object { addresses: vec![ip("10.1.0.2")], ..object }
 }
 

@@ -32,7 +32,7 @@ pub struct Listed {
 /// Lists the leases of the daemon with this socket. A missing folder has none.
 pub fn list(socket: &Path) -> Vec<Listed> {
     let read = |path: PathBuf| {
-        let record: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let record: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
         let text = |group: &str, name: &str| record.get(group)?.get(name)?.as_str().map(str::to_owned);
         Some(Listed {
             network: text("key", "network")?,
