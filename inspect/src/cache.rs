@@ -187,7 +187,7 @@ impl Cache {
         cache
     }
 
-    /// [`Entry::values_of`] of all configurations.
+    /// The values of a key in all configurations: of the plugins with this type or, for an IPAM plugin, of `ipam` with this type.
     pub fn values_of<'c>(&'c self, plugin: &'c str, key: &'c str) -> impl Iterator<Item = &'c str> {
         // The containers of a network share a configuration.
         let mut distinct: Vec<&Entry> = Vec::new();

@@ -91,7 +91,7 @@ pub struct Namespace {
     pub path: String,
     /// The processes in it.
     pub processes: Vec<u32>,
-    /// What is in it; `None` if it has not been read.
+    /// Its addresses and links; `None` if they have not been read.
     pub inside: Option<Inside>,
 }
 
@@ -114,7 +114,7 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Reads what is in a namespace, the parents of macvlans only if they are wanted. `None` if it cannot be entered any more.
+/// Reads the addresses in a namespace, and the parents of macvlans if they are wanted. `None` if it cannot be entered any more.
 pub fn look_into(namespace: &Namespace, with_parents: bool) -> Option<Inside> {
     let file = File::open(&namespace.path).ok()?;
     let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?;
