@@ -134,6 +134,8 @@ root_init='cd /run/guest
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 mount --make-rshared /
 ip link set lo up
+# As udev does: who opens it loads the module.
+mkdir -p /dev/net && mknod -m 666 /dev/net/tun c 10 200
 mkfifo /run/guest.out /run/guest.err
 cat /run/guest.out >>stdout &
 cat /run/guest.err >>stderr &

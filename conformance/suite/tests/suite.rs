@@ -45,8 +45,9 @@ fn judged_saying(dir: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
     (output.status.code(), report, said)
 }
 
-/// One version for each layout of results and each set of verbs: the others repeat the same code.
-const VERSIONS: [&str; 4] = ["0.2.0", "0.4.0", "1.0.0", "1.1.0"];
+/// One version for each layout of results and each set of verbs: the others repeat the same code. 1.0.0 has the layout of
+/// 1.1.0 with fewer fields, and the verbs of 0.4.0.
+const VERSIONS: [&str; 3] = ["0.2.0", "0.4.0", "1.1.0"];
 
 /// The reference is slow, and nearly all of its deviations are those of every version.
 const REFERENCE_VERSIONS: [&str; 2] = ["0.4.0", "1.0.0"];

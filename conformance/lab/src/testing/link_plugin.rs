@@ -8,7 +8,7 @@ use super::{
 use crate::{Node, Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
 
-/// The addresses of [`Lan`].
+/// The addresses of the machine that [`uplink`] leads to.
 pub const LAN: [&str; 2] = ["10.1.2.1", "fd00:1::1"];
 
 /// A node with our plugin and host-local. `built` is `env!("CARGO_BIN_EXE_...")`.

@@ -42,7 +42,7 @@ fn make_labelled(tap: &Tap, label: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(said.trim().to_owned()) }
 }
 
-/// Runs [`MAKE`]. `None` for other arguments.
+/// Makes the device for [`make`], with the label. `None` for other arguments.
 pub fn tool(arguments: &[String]) -> Option<ExitCode> {
     let [verb, name, owner, group, multi_queue] = arguments else { return None };
     if verb != MAKE {

@@ -12,10 +12,10 @@ use crate::outcome::{Stop, TestResult};
 use crate::test_context::{Target, TestContext};
 use cni_lab::Place;
 
-/// The links in a network namespace by name, as `ip -j link show` prints them.
+/// The links in a network namespace by name, as `ip -j -d link show` prints them.
 fn links(place: &impl Place) -> Result<BTreeMap<String, Value>, Stop> {
-    let text = place.sh("ip -j link show")?;
-    let list: Vec<Value> = serde_json::from_str(&text).context("parse the output of ip -j link show")?;
+    let text = place.sh("ip -j -d link show")?;
+    let list: Vec<Value> = serde_json::from_str(&text).context("parse the output of ip -j -d link show")?;
     let named = |link: Value| Some((link["ifname"].as_str()?.to_owned(), link));
     Ok(list.into_iter().filter_map(named).collect())
 }
@@ -101,6 +101,11 @@ pub(super) fn macs(test: &TestContext<'_>) -> TestResult {
     Ok(())
 }
 
+/// Whether the link is a VRF: a routing table with a name, which attachments share.
+fn is_vrf(link: &Value) -> bool {
+    link["linkinfo"]["info_kind"] == "vrf"
+}
+
 pub(super) fn complete(test: &TestContext<'_>) -> TestResult {
     let target = test.target("pod1")?;
     let before = (links(test.node()?)?, links(&target.pod)?);
@@ -108,7 +113,8 @@ pub(super) fn complete(test: &TestContext<'_>) -> TestResult {
     let result = answer.result()?;
     let after = (links(test.node()?)?, links(&target.pod)?);
     for (before, after, inside) in [(before.0, after.0, false), (before.1, after.1, true)] {
-        for name in after.keys().filter(|name| !before.contains_key(*name)) {
+        let is_new = |(name, link): &(&String, &Value)| !before.contains_key(*name) && !is_vrf(link);
+        for (name, _) in after.iter().filter(is_new) {
             let is_listed = layout::list(&result, "interfaces")
                 .any(|interface| interface["name"] == **name && is_inside(interface) == inside);
             let place = if inside { "container" } else { "node" };
