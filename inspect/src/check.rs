@@ -1,32 +1,24 @@
 //! `ferrule check`: CHECK for every live attachment of libcni's cache, as libcni calls it.
 //!
 //! Each call is a process of the plugin folder. A chain may contain other projects' plugins, an enforced panic or a plugin
-//! that hangs stays one attachment's matter, and the call tests the program that the runtime will start. Its streams are
-//! files in memory, so no write or read waits for a plugin.
+//! that hangs stays one attachment's matter, and the call tests the program that the runtime will start.
 //!
 //! # References
 //! CheckNetworkList in libcni/api.go.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::process::CommandExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::slice;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cni_common::spec::SpecVersion;
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Map, Value};
 
-use crate::cache::{Cache, Entry, parse};
+use crate::cache::{Cache, Entry};
 use crate::model::Owner;
+use crate::process::{self, PAUSE, Process};
 use crate::scene::{Identity, Sandbox, cpus};
-
-/// The time between two looks at the running plugins.
-const PAUSE: Duration = Duration::from_micros(500);
 
 /// The outcome for one attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,32 +56,7 @@ struct Call<'c> {
     rest: slice::Iter<'c, &'c Value>,
     /// The plugin.
     name: &'c str,
-    child: Child,
-    output: File,
-    started: Instant,
-}
-
-impl Call<'_> {
-    /// The outcome, if the plugin has ended or exceeds the limit. Then it is stopped together with the plugins that it has
-    /// started.
-    fn outcome(&mut self, limit: Duration) -> Option<Result<(), String>> {
-        match self.child.try_wait() {
-            Ok(Some(status)) if status.success() => Some(Ok(())),
-            Ok(Some(status)) => {
-                Some(Err(error_in(&mut self.output)
-                    .unwrap_or_else(|| format!("{status} without an error document"))))
-            }
-            Ok(None) if self.started.elapsed() < limit => None,
-            Ok(None) => {
-                if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
-                let _ = self.child.wait();
-                Some(Err(format!("no answer within {} s", limit.as_secs())))
-            }
-            Err(error) => Some(Err(error.to_string())),
-        }
-    }
+    process: Process,
 }
 
 /// Makes the calls, one for each CPU at once.
@@ -114,10 +81,10 @@ pub fn run(results: &Path, path: &[PathBuf], limit: Duration) -> Checked {
         }
         let before = running.len();
         for index in (0..before).rev() {
-            let Some(outcome) = running[index].outcome(limit) else { continue };
+            let Some(outcome) = running[index].process.outcome(limit) else { continue };
             let Call { at, rest, name, .. } = running.swap_remove(index);
             match outcome {
-                Ok(()) => advance(&cache, path, at, rest, &mut running, &mut outcomes),
+                Ok(_) => advance(&cache, path, at, rest, &mut running, &mut outcomes),
                 Err(why) => outcomes[at] = Outcome::Failed(format!("{name}: {why}")),
             }
         }
@@ -144,7 +111,7 @@ fn advance<'c>(
     let Some(plugin) = rest.next() else { return };
     let name = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
     match start(&cache.entries[at], plugin, name, path) {
-        Ok((child, output)) => running.push(Call { at, rest, name, child, output, started: Instant::now() }),
+        Ok(process) => running.push(Call { at, rest, name, process }),
         Err(error) => outcomes[at] = Outcome::Failed(format!("{name}: {error}")),
     }
 }
@@ -185,51 +152,17 @@ fn stdin(entry: &Entry, plugin: &Value) -> Value {
     Value::Object(config)
 }
 
-fn start(entry: &Entry, plugin: &Value, name: &str, path: &[PathBuf]) -> Result<(Child, File), String> {
-    if name.is_empty() || name.contains('/') {
-        return Err("the configuration has no valid type".to_owned());
-    }
-    let program = path.iter().map(|folder| folder.join(name)).find(|program| program.is_file());
-    let program = program.ok_or_else(|| format!("no such program in {}", join(path)))?;
+fn start(entry: &Entry, plugin: &Value, name: &str, path: &[PathBuf]) -> Result<Process, String> {
     let args: Vec<String> = entry.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let spawn = || -> io::Result<(Child, File)> {
-        let (mut input, output) = (memory()?, memory()?);
-        input.write_all(stdin(entry, plugin).to_string().as_bytes())?;
-        input.rewind()?;
-        let child = Command::new(&program)
-            .env("CNI_COMMAND", "CHECK")
-            .env("CNI_CONTAINERID", entry.owner.container.as_deref().unwrap_or_default())
-            .env("CNI_IFNAME", entry.owner.ifname.as_deref().unwrap_or_default())
-            .env("CNI_NETNS", &entry.netns)
-            .env("CNI_ARGS", args.join(";"))
-            .env("CNI_PATH", join(path))
-            .stdin(input)
-            .stdout(output.try_clone()?)
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        Ok((child, output))
-    };
-    spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))
-}
-
-/// A file in memory.
-fn memory() -> io::Result<File> {
-    Ok(memfd_create("cni", MemfdFlags::CLOEXEC)?.into())
-}
-
-/// The text of an error document.
-fn error_in(output: &mut File) -> Option<String> {
-    let mut bytes = Vec::new();
-    output.rewind().and_then(|()| output.read_to_end(&mut bytes)).ok()?;
-    let json = parse(&bytes)?;
-    let text = |key: &str| json.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let message = text("msg")?;
-    Some(text("details").map_or(message.to_owned(), |details| format!("{message}; {details}")))
-}
-
-fn join(path: &[PathBuf]) -> String {
-    path.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(":")
+    let variables = [
+        ("CNI_COMMAND", "CHECK".to_owned()),
+        ("CNI_CONTAINERID", entry.owner.container.clone().unwrap_or_default()),
+        ("CNI_IFNAME", entry.owner.ifname.clone().unwrap_or_default()),
+        ("CNI_NETNS", entry.netns.clone()),
+        ("CNI_ARGS", args.join(";")),
+        ("CNI_PATH", process::join(path)),
+    ];
+    Process::start(&process::find(path, name)?, &variables, &stdin(entry, plugin).to_string())
 }
 
 #[cfg(test)]
@@ -263,26 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_checked_is_skipped_and_a_missing_plugin_fails() {
+    fn what_cannot_be_checked_is_skipped() {
         let why = |config: Value| reason_to_skip(&entry(config));
         assert!(why(json!({"cniVersion": "0.3.1"})).is_some() && why(json!({})).is_some());
         assert_eq!(why(json!({"cniVersion": "1.0.0", "disableCheck": "true"})).unwrap(), "disableCheck");
         assert_eq!(why(json!({"cniVersion": "0.4.0", "disableCheck": false})), None);
         let gone = Entry { sandbox: Sandbox::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
         assert_eq!(reason_to_skip(&gone), Some("gone".into()));
-        let missing = start(&entry(json!({})), &json!({}), "no-such-plugin", &["/nowhere".into()]);
-        assert_eq!(missing.unwrap_err(), "no such program in /nowhere");
-    }
-
-    #[test]
-    fn an_error_document_is_one_line() {
-        let says = |text: &str| {
-            let mut file = memory().unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-            error_in(&mut file)
-        };
-        assert_eq!(says(r#"{"code":7,"msg":"wrong","details":"x is 1"}"#).unwrap(), "wrong; x is 1");
-        assert_eq!(says(r#"{"code":7,"msg":"wrong"}"#).unwrap(), "wrong");
-        assert_eq!((says("panic"), says("{}")), (None, None));
     }
 }

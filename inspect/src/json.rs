@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::alive::State;
 use crate::check::{Checked, Outcome};
+use crate::doctor::Finding;
 use crate::model::Owner;
 use crate::node::{Attached, Leak};
 use crate::view::{Shown, View};
@@ -64,6 +65,15 @@ pub fn checks(checked: &Checked) -> Value {
     };
     let checks: Vec<Value> = checked.outcomes.iter().map(check).collect();
     json!({"schema": SCHEMA, "checks": checks, "failures": checked.failures})
+}
+
+/// What the doctor has found.
+pub fn findings(findings: &[Finding]) -> Value {
+    let finding = |finding: &Finding| {
+        json!({"severity": finding.severity.as_str(), "subject": finding.subject, "problem": finding.problem,
+            "remedy": finding.remedy})
+    };
+    json!({"schema": SCHEMA, "findings": findings.iter().map(finding).collect::<Vec<_>>(), "failures": []})
 }
 
 fn attachment(shown: &Shown<'_>, attached: &Attached<'_>) -> Value {

@@ -3,7 +3,8 @@
 //! [`node`] reads a node: libcni's [`cache`], the namespaces and processes of [`scene`], and the objects, by the readers in
 //! [`read`]. No reader knows a format: the plugins' libraries list their own objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`gc`] removes what dead owners have left. [`view`] makes rows, [`table`]
-//! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments.
+//! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
+//! lacks; both start plugins by [`process`].
 //!
 //! [`alive`], [`base64`], [`model`], [`table`], [`text`] and [`view`] ask neither the kernel nor the disk.
 
@@ -13,11 +14,13 @@ pub mod alive;
 pub mod base64;
 pub mod cache;
 pub mod check;
+pub mod doctor;
 pub mod gc;
 pub mod json;
 pub mod model;
 pub mod named;
 pub mod node;
+pub mod process;
 pub mod read;
 pub mod scene;
 pub mod table;

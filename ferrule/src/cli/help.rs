@@ -15,6 +15,7 @@ Commands
   inspect     whose every address, host port, rule and link of the node is
   gc          remove what containers that no longer exist have left
   check       check the network of every running container
+  doctor      what this node lacks for its networks, with the remedies
   plugins     list the plugins in this program, with their CNI versions
   version     print the version and the SHA-256 of this program
 
@@ -165,6 +166,24 @@ whose network namespace exists, one for each CPU at once, and prints what they f
 
 Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a
 cached result could not be read; 2 wrong usage.
+";
+
+pub(super) const DOCTOR: &str = "\
+Usage: ferrule doctor [OPTIONS]
+
+Looks for what keeps pods from starting, or loses their traffic, and prints the remedy
+for each finding: networks that no installed plugin can serve, plugins of mixed
+versions, missing kernel modules, tools and daemons, wrong file modes, overlapping
+subnets, firewalls that drop packets of pods, sysctls. It asks each plugin by VERSION
+and STATUS, and changes nothing.
+
+  --conf-dir DIR    the network configurations (default: /etc/cni/net.d)
+  --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
+  --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
+  --json            print one JSON document
+
+Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong
+usage.
 ";
 
 const PLUGINS: &str = "\

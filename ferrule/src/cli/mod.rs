@@ -1,4 +1,4 @@
-//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | plugins | version`.
+//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | doctor | plugins | version`.
 
 mod arguments;
 mod help;
@@ -14,8 +14,8 @@ use self::arguments::{Arguments, Command};
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(plugins: &[&dyn Plugin]) -> ExitCode {
-    let outcome =
-        operator::run().unwrap_or_else(|| Arguments::parse().and_then(|arguments| run(plugins, &arguments)));
+    let outcome = operator::run(plugins)
+        .unwrap_or_else(|| Arguments::parse().and_then(|arguments| run(plugins, &arguments)));
     match outcome {
         Ok(code) => code,
         Err(Failure { status, message }) => {

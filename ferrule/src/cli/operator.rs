@@ -1,4 +1,4 @@
-//! The commands for operators: `ferrule inspect`, `gc` and `check`.
+//! The commands for operators: `ferrule inspect`, `gc`, `check` and `doctor`.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ferrule_inspect::check;
+use cni_common::plugin::Plugin;
+use ferrule_inspect::doctor::{self, Places, Severity};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::View;
-use ferrule_inspect::{collect, inspect, report};
+use ferrule_inspect::{check, collect, inspect, json, report};
 use ferrule_install::Failure;
 use ferrule_install::console::{note, say};
 use lexopt::{Arg, Parser, ValueExt as _};
@@ -20,16 +21,17 @@ use super::help;
 
 /// The time between two screens of `inspect --watch`.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long `check` waits for a plugin. Plugins wait for locks, at most 10 seconds.
-const CHECK_LIMIT: Duration = Duration::from_secs(30);
+/// How long `check` and `doctor` wait for a plugin. Plugins wait for locks, at most 10 seconds.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs one of these commands; `None` if the first argument names another one.
-pub(super) fn run() -> Option<Result<ExitCode, Failure>> {
+pub(super) fn run(plugins: &[&dyn Plugin]) -> Option<Result<ExitCode, Failure>> {
     let command = env::args_os().nth(1)?;
     let work = match command.to_str()? {
         "inspect" => show,
         "gc" => remove,
         "check" => check_all,
+        "doctor" => examine,
         _ => return None,
     };
     let mut parser = Parser::from_env();
@@ -41,7 +43,7 @@ pub(super) fn run() -> Option<Result<ExitCode, Failure>> {
             say(help.trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        None => work(&arguments),
+        None => work(&arguments, plugins),
     }))
 }
 
@@ -50,6 +52,7 @@ struct Arguments {
     view: Vec<String>,
     roots: Roots,
     path: Vec<PathBuf>,
+    conf_dir: Option<PathBuf>,
     as_json: bool,
     watch: Option<Duration>,
     timeout: Option<Duration>,
@@ -67,7 +70,8 @@ impl Arguments {
                     arguments.help = Some(match command {
                         "inspect" => help::INSPECT,
                         "gc" => help::GC,
-                        _ => help::CHECK,
+                        "check" => help::CHECK,
+                        _ => help::DOCTOR,
                     });
                     return Ok(arguments);
                 }
@@ -86,24 +90,31 @@ impl Arguments {
                 value.map(PathBuf::from).ok_or_else(|| Failure::usage(format!("--{option} needs a value")))
             };
             match (command, option.as_str()) {
-                (_, "cache-dir") => arguments.roots.results = folder()?.join("results"),
+                ("inspect" | "gc" | "check", "cache-dir") => {
+                    arguments.roots.results = folder()?.join("results")
+                }
                 ("inspect" | "gc", "data-dir") => arguments.roots.data_dirs.push(folder()?),
-                ("inspect" | "check", "json") => arguments.as_json = true,
+                ("inspect" | "check" | "doctor", "json") => arguments.as_json = true,
                 ("inspect", "watch") => {
                     let value = parser.optional_value();
                     arguments.watch = Some(value.map_or(Ok(INTERVAL), |value| seconds(&option, value))?);
                 }
-                ("check", "timeout") => {
+                ("check" | "doctor", "timeout") => {
                     let value = parser.value().map_err(Failure::usage)?;
                     arguments.timeout = Some(seconds(&option, value)?);
                 }
                 ("gc", "dry-run") => arguments.dry_run = true,
                 ("gc", "yes") => arguments.yes = true,
-                ("check", "bin-dir") => arguments.path.push(folder()?),
+                ("check" | "doctor", "bin-dir") => arguments.path.push(folder()?),
+                ("doctor", "conf-dir") => arguments.conf_dir = Some(folder()?),
                 _ => return Err(Failure::usage(format!("unknown option '--{option}' of {command}"))),
             }
         }
         Ok(arguments)
+    }
+
+    fn bin_dirs(&self) -> Vec<PathBuf> {
+        if self.path.is_empty() { vec!["/opt/cni/bin".into()] } else { self.path.clone() }
     }
 
     fn view(&self) -> Result<View, Failure> {
@@ -137,7 +148,7 @@ fn failed(error: impl Display) -> Failure {
     Failure::new(error)
 }
 
-fn show(arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn show(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
     let view = arguments.view()?;
     let show = || inspect(&arguments.roots, &view, style(), arguments.as_json).map_err(failed);
     if let Some(every) = arguments.watch {
@@ -153,7 +164,7 @@ fn show(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!failures.is_empty())))
 }
 
-fn remove(arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn remove(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
     if arguments.dry_run == arguments.yes {
         return Err(Failure::usage("gc wants either --dry-run or --yes"));
     }
@@ -161,12 +172,28 @@ fn remove(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!is_done)))
 }
 
-fn check_all(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let default = [PathBuf::from("/opt/cni/bin")];
-    let path = if arguments.path.is_empty() { &default } else { arguments.path.as_slice() };
-    let checked = check::run(&arguments.roots.results, path, arguments.timeout.unwrap_or(CHECK_LIMIT));
+fn check_all(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
+    let limit = arguments.timeout.unwrap_or(LIMIT);
+    let checked = check::run(&arguments.roots.results, &arguments.bin_dirs(), limit);
     say(report(&checked, arguments.as_json).trim_end());
     Ok(ExitCode::from(u8::from(!checked.is_sound())))
+}
+
+fn examine(arguments: &Arguments, plugins: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
+    let places = Places {
+        conf_dir: arguments.conf_dir.clone().unwrap_or_else(|| "/etc/cni/net.d".into()),
+        path: arguments.bin_dirs(),
+        limit: arguments.timeout.unwrap_or(LIMIT),
+    };
+    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
+    let findings = doctor::examine(&places, &names).map_err(failed)?;
+    let text = match arguments.as_json {
+        true => json::text(&json::findings(&findings)),
+        false => doctor::text(&findings, style().width),
+    };
+    say(text.trim_end());
+    let has_errors = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(ExitCode::from(u8::from(has_errors)))
 }
 
 #[cfg(test)]
@@ -189,6 +216,7 @@ mod tests {
         assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods);
         assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
         assert_eq!(read("check --bin-dir /a --bin-dir=/b").unwrap().path.len(), 2);
+        assert_eq!(read("doctor --conf-dir /c").unwrap().conf_dir, Some(PathBuf::from("/c")));
     }
 
     #[test]
@@ -197,6 +225,7 @@ mod tests {
             "gc pods",
             "gc --json",
             "check --yes",
+            "doctor --cache-dir /c",
             "inspect --bin-dir /b",
             "inspect --cache-dir",
             "inspect --watch=0",

@@ -1,8 +1,9 @@
-//! `ferrule inspect`, `gc` and `check` on nodes with real containers of Ferrule and of the reference.
+//! `ferrule inspect`, `gc`, `check` and `doctor` on nodes with real containers of Ferrule and of the reference.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod alive;
+mod doctor;
 mod fixture;
 mod leaks;
 mod others;

@@ -74,7 +74,8 @@ fn every_document_follows_the_schema() {
         format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()),
         ["pods", "addresses", "ports", "shaping", "links", "leaks", "why 18502"],
     );
-    for words in views.map(|view| format!("inspect {view}")).iter().chain([&checks]) {
+    let doctor = "doctor --conf-dir /nowhere".to_owned();
+    for words in views.map(|view| format!("inspect {view}")).iter().chain([&checks, &doctor]) {
         let document: Value = serde_json::from_slice(&f.run(&format!("{words} --json")).stdout).unwrap();
         let lists: Vec<_> = document.as_object().unwrap().values().filter_map(Value::as_array).collect();
         assert!(lists.iter().any(|list| !list.is_empty()), "{words}: {document}");

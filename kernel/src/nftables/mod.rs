@@ -37,7 +37,9 @@ pub use expr::{
     STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
 pub use generation::{Generation, generation};
-pub use read::{Base, Chain, RawExpr, Rule, all_chains, all_rules, chains, probe, rules};
+pub use read::{
+    Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
+};
 pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 

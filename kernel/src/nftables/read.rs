@@ -138,6 +138,35 @@ pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, 
     Ok(named.collect())
 }
 
+/// A base chain with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseChain {
+    /// The family and the name of its table.
+    pub table: (Family, String),
+    /// Its name.
+    pub name: String,
+    /// Its hook and policy.
+    pub base: Base,
+}
+
+/// The base chains of all tables for IP packets; empty if the kernel has no nf_tables. Slow if the tables have many chains.
+pub fn base_chains(socket: &mut Socket) -> Result<Vec<BaseChain>, Error> {
+    let bodies = match socket.request(Message::new(kind(GET_CHAIN), F_DUMP, &super::request_header())) {
+        Ok(bodies) => bodies,
+        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(source) => return Err(Error { request: "list chains".to_owned(), source }),
+    };
+    let read = |body: &Vec<u8>| {
+        let families = [Family::Inet, Family::Ip, Family::Ip6];
+        let family = families.into_iter().find(|family| Some(&family.number()) == body.first())?;
+        let attributes = body.get(HEADER..)?;
+        let name = |kind| find_attr(attributes, kind).map(text).unwrap_or_default();
+        let base = read_chain(body).base?;
+        Some(BaseChain { table: (family, name(CHAIN_TABLE)), name: name(CHAIN_NAME), base })
+    };
+    Ok(bodies.iter().filter_map(read).collect())
+}
+
 fn read_chain(body: &[u8]) -> Chain {
     let attributes = body.get(HEADER..).unwrap_or_default();
     let base = find_attr(attributes, CHAIN_HOOK).map(|hook| Base {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
+
 use super::range::{Range, RangeSpec};
 
 /// One or more ranges of one family that do not overlap.
@@ -44,6 +46,11 @@ impl RangeSet {
     /// Whether one of the ranges contains `ip`.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.range_of(ip).is_some()
+    }
+
+    /// The subnets of the ranges.
+    pub fn subnets(&self) -> impl Iterator<Item = IpNetwork> {
+        self.0.iter().map(Range::subnet)
     }
 
     /// Whether the sets share an address.

@@ -1,0 +1,76 @@
+//! What `ferrule doctor` finds on a node.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use cni_lab::testing::Origin;
+use cni_lab::{Place as _, Snapshot};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, PROGRAM};
+
+fn write(folder: &Path, name: &str, plugins: Value) {
+    let text = json!({"name": name, "cniVersion": "1.0.0", "plugins": plugins}).to_string();
+    fs::write(folder.join(format!("{name}.conflist")), text).unwrap();
+}
+
+fn bridge(name: &str, subnet: &str) -> Value {
+    json!({"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true,
+        "ipam": {"type": "host-local", "subnet": subnet}})
+}
+
+#[test]
+fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
+    let f = Fixture::new();
+    let conf = tempfile::tempdir().unwrap();
+    let (networks, plugins) = (conf.path(), f.bin_dir(Origin::Ours));
+    let words = format!("doctor --conf-dir {} --bin-dir {}", networks.display(), plugins.display());
+    let shared = [json!({"type": "portmap"}), json!({"type": "bandwidth"}), json!({"type": "firewall"})];
+    write(networks, "pods", [&[bridge("cni0", "10.1.0.0/24")], shared.as_slice()].concat().into());
+
+    let before = Snapshot::take(&f.node).unwrap();
+    assert_eq!(f.says(&words), "0 errors, 0 warnings\n");
+    assert_eq!(before.diff(&Snapshot::take(&f.node).unwrap()), "");
+
+    f.node.sh("iptables --policy FORWARD DROP; iptables -A INPUT -i x -j ACCEPT").unwrap();
+    f.node.sh("iptables-legacy -A INPUT -i x -j ACCEPT").unwrap();
+    f.node.sh("ip link add lan0 type bridge; ip address add 10.9.0.1/16 dev lan0").unwrap();
+    f.node.sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
+    write(networks, "open", json!([bridge("cni1", "10.9.1.0/24"), {"type": "calico"}]));
+    write(networks, "six", json!([bridge("cni2", "fd00:6::/64"), {"type": "firewall"}]));
+    let dhcp = json!({"type": "dhcp", "daemonSocketPath": "/nowhere/dhcp.sock"});
+    write(networks, "leased", json!([{"type": "macvlan", "master": "lan0", "ipam": dhcp}]));
+    write(networks, "lost", json!([{"type": "macvlan", "master": "no-such"}]));
+    fs::write(networks.join("broken.conf"), "{").unwrap();
+    let open = networks.join("pods.conflist");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).unwrap();
+    symlink(PROGRAM, plugins.join("dhcp")).unwrap();
+    symlink(f.bin_dir(Origin::Reference).join("ptp"), plugins.join("ptp")).unwrap();
+
+    let output = f.run(&words);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let network =
+        |name: &str| format!("network {name} ({})", networks.join(format!("{name}.conflist")).display());
+    let expected = [
+        format!("error: {}: is not JSON: ", networks.join("broken.conf").display()),
+        format!("error: {}: belongs to user 0 and has mode 0666", open.display()),
+        format!("error: {}: calico: no such program in {}", network("open"), plugins.display()),
+        format!("error: {}: its subnet 10.9.1.0/24 overlaps with 10.9.0.1/16 on lan0", network("open")),
+        format!("warning: {}: ip filter FORWARD drops forwarded packets", network("open")),
+        format!("error: {}: macvlan: ", network("leased")),
+        format!("error: {}: macvlan: ", network("lost")),
+        format!("error: net.ipv6.conf.all.disable_ipv6: is 1, and {} has IPv6", network("six")),
+        "warning: iptables: both ".to_owned(),
+        "warning: plugins: their versions differ (".to_owned(),
+    ];
+    for start in &expected {
+        assert_eq!(text.matches(start).count(), 1, "{start}\n{text}");
+    }
+    assert!(text.contains("remedy: start the daemon: systemctl enable --now cni-dhcp.socket"), "{text}");
+    assert!(text.ends_with("\n7 errors, 3 warnings\n"), "{text}");
+    assert_eq!(text.matches("    remedy: ").count(), expected.len());
+    let narrow = f.on_terminal(80, &format!("{PROGRAM} {words} || true"));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}

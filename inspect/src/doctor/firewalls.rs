@@ -1,0 +1,106 @@
+//! Firewalls that drop what pods send and receive.
+
+use cni_common::spec::{CniError, Context as _};
+use ferrule_firewall::firewalld::Firewalld;
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::iptables::{FILTER, NAT, Programs};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Family, HookPoint, Table, all_rules, base_chains};
+
+use super::Finding;
+use super::networks::Network;
+
+/// The plugins whose containers the host forwards packets for.
+pub const FORWARDED: [&str; 2] = ["bridge", "ptp"];
+
+/// What the node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The chains that drop forwarded packets which no rule accepts.
+    pub drops: Vec<String>,
+    /// Whether both variants of iptables have rules.
+    pub is_mixed: bool,
+    /// Whether firewalld runs.
+    pub has_firewalld: bool,
+}
+
+impl Facts {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The kernel does not list the chains.
+    pub fn read(netfilter: &mut Socket) -> Result<Facts, CniError> {
+        let chains = base_chains(netfilter).context(|| "list the base chains".to_owned())?;
+        let forward = chains.iter().filter(|chain| chain.base.drops && chain.base.is_on(HookPoint::Forward));
+        let mut drops: Vec<String> =
+            forward.map(|chain| format!("{} {} {}", chain.table.0, chain.table.1, chain.name)).collect();
+        let mut is_mixed = false;
+        for family in [IpFamily::V4, IpFamily::V6] {
+            let saved = [FILTER, NAT].map(|table| Programs::legacy_of(family, table)?.save().ok());
+            if saved.iter().flatten().any(|text| text.contains("\n:FORWARD DROP ")) {
+                drops.push(format!("iptables-legacy FORWARD ({family})"));
+            }
+            let has_legacy = saved.iter().flatten().any(|text| text.contains("\n-A "));
+            let mut has_rules = |name| {
+                let rules = all_rules(netfilter, Table::new(Family::of(family), name));
+                rules.is_ok_and(|rules| !rules.is_empty())
+            };
+            is_mixed |= has_legacy && (has_rules(FILTER) || has_rules(NAT));
+        }
+        Ok(Facts { drops, is_mixed, has_firewalld: Firewalld::find().is_some() })
+    }
+}
+
+/// Compares the networks with the facts.
+pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if facts.is_mixed {
+        findings.push(Finding::warning(
+            "iptables",
+            "both iptables-nft and iptables-legacy have rules: each drops what the other accepts",
+            "choose one by update-alternatives --config iptables, then remove the rules of the other",
+        ));
+    }
+    let cause = match (facts.has_firewalld, facts.drops.as_slice()) {
+        (true, _) => "firewalld drops forwarded packets that it does not know".to_owned(),
+        (false, []) => return findings,
+        (false, drops) => format!("{} drops forwarded packets that no rule accepts", drops.join(", ")),
+    };
+    let open = networks.iter().filter(|network| network.has(&FORWARDED) && !network.has(&["firewall"]));
+    findings.extend(open.map(|network| {
+        Finding::warning(
+            network.subject(),
+            cause.clone(),
+            "add {\"type\": \"firewall\"} to the end of \"plugins\"",
+        )
+    }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::networks::tests::network;
+    use super::*;
+
+    #[test]
+    fn a_network_without_the_plugin_firewall_loses_packets() {
+        let networks = [
+            network("open", r#"[{"type":"bridge"}]"#),
+            network("guarded", r#"[{"type":"bridge"},{"type":"firewall"}]"#),
+            network("lan", r#"[{"type":"macvlan"}]"#),
+        ];
+        let subjects = |facts: &Facts| -> Vec<String> {
+            judge(&networks, facts).into_iter().map(|one| one.subject).collect()
+        };
+        let open = networks[0].subject();
+        assert_eq!(subjects(&Facts::default()), [""; 0]);
+        assert_eq!(
+            subjects(&Facts { drops: vec!["ip filter FORWARD".into()], ..Facts::default() }),
+            [open.as_str()]
+        );
+        assert_eq!(
+            subjects(&Facts { has_firewalld: true, is_mixed: true, ..Facts::default() }),
+            ["iptables", &open]
+        );
+    }
+}

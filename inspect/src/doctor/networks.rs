@@ -1,0 +1,193 @@
+//! The network configurations, as libcni reads them.
+//!
+//! # References
+//! ConfFiles and ConfListFromBytes in libcni/conf.go; "Configuration format" in the CNI specification.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cni_common::spec::SpecVersion;
+use serde_json::{Map, Value};
+
+use super::Finding;
+
+/// The endings of the files that runtimes read.
+const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Network {
+    /// The file.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// The CNI version that a runtime uses: the highest of `cniVersion` and `cniVersions`.
+    pub version: String,
+    /// The configurations of its plugins.
+    pub plugins: Vec<Map<String, Value>>,
+}
+
+impl Network {
+    /// How findings name it.
+    pub fn subject(&self) -> String {
+        format!("network {} ({})", self.name, self.file.display())
+    }
+
+    /// The plugins' types, those of IPAM behind their plugin.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        let of_ipam = |plugin| type_of(ipam(plugin)?);
+        self.plugins.iter().flat_map(move |plugin| [type_of(plugin), of_ipam(plugin)]).flatten()
+    }
+
+    /// Whether it has one of these plugins.
+    pub fn has(&self, names: &[&str]) -> bool {
+        self.types().any(|name| names.contains(&name))
+    }
+}
+
+/// The section of IPAM.
+pub fn ipam(plugin: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    plugin.get("ipam")?.as_object()
+}
+
+/// The plugin's type, if it has one.
+pub fn type_of(conf: &Map<String, Value>) -> Option<&str> {
+    conf.get("type").and_then(Value::as_str).filter(|name| !name.is_empty())
+}
+
+/// Reads the folder, and finds files that no runtime can use and names that two networks have.
+pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
+    let place = folder.display().to_string();
+    let (mut networks, mut findings) = (Vec::<Network>::new(), Vec::new());
+    let mut files: Vec<PathBuf> = match fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|path| is_read(path)).collect(),
+        Err(error) => {
+            let remedy =
+                "make the folder and copy a file of examples/ into it; --conf-dir names another folder";
+            return (networks, vec![Finding::error(place, format!("cannot be read: {error}"), remedy)]);
+        }
+    };
+    files.sort();
+    for file in files {
+        let text = fs::read_to_string(&file).map_err(|error| error.to_string());
+        match text.and_then(|text| parse(&text)) {
+            Ok(network) => {
+                if let Some(other) = networks.iter().find(|other| other.name == network.name) {
+                    findings.push(Finding::error(
+                        file.display().to_string(),
+                        format!("{} has a network {} too", other.file.display(), network.name),
+                        "give one of them another name: addresses and rules belong to the name",
+                    ));
+                }
+                networks.push(Network { file, ..network });
+            }
+            Err(why) => findings.push(Finding::error(
+                file.display().to_string(),
+                why,
+                "correct the file; containerd may refuse all networks because of it",
+            )),
+        }
+    }
+    if networks.is_empty() && findings.is_empty() {
+        findings.push(Finding::error(
+            place,
+            "there is no network: runtimes report \"cni plugin not initialized\"",
+            "copy a file of examples/ into the folder",
+        ));
+    }
+    (networks, findings)
+}
+
+fn is_read(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one)) && path.is_file()
+}
+
+/// Decodes a file: a list of plugins, or a single one.
+fn parse(text: &str) -> Result<Network, String> {
+    let json: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+    let Value::Object(json) = json else { return Err("is not a JSON object".to_owned()) };
+    let name = json.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if name.is_empty() {
+        return Err("has no \"name\"".to_owned());
+    }
+    let version = version(&json);
+    let plugins = match json.get("plugins") {
+        Some(Value::Array(plugins)) => plugins.iter().filter_map(Value::as_object).cloned().collect(),
+        None if json.contains_key("type") => vec![json],
+        _ => Vec::new(),
+    };
+    if plugins.is_empty() {
+        return Err("has no \"plugins\"".to_owned());
+    }
+    match plugins.iter().position(|plugin| type_of(plugin).is_none()) {
+        Some(at) => Err(format!("plugins[{at}] has no \"type\"")),
+        None => Ok(Network { file: PathBuf::new(), name, version, plugins }),
+    }
+}
+
+fn version(json: &Map<String, Value>) -> String {
+    let several = json.get("cniVersions").and_then(Value::as_array).into_iter().flatten();
+    let texts = json.get("cniVersion").into_iter().chain(several).filter_map(Value::as_str);
+    let known = |text: &&str| SpecVersion::parse(text);
+    texts
+        .clone()
+        .filter(|text| known(text).is_some())
+        .max_by_key(known)
+        .or(texts.clone().next())
+        .unwrap_or("0.1.0")
+        .to_owned()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::doctor) fn network(name: &str, plugins: &str) -> Network {
+        let text = format!(r#"{{"name":"{name}","cniVersion":"1.0.0","plugins":{plugins}}}"#);
+        Network { file: format!("/n/{name}.conflist").into(), ..parse(&text).unwrap() }
+    }
+
+    #[test]
+    fn lists_and_single_plugins() {
+        let list = network("pods", r#"[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"portmap"}]"#);
+        assert_eq!(list.types().collect::<Vec<_>>(), ["bridge", "host-local", "portmap"]);
+        assert!(list.has(&["portmap"]) && !list.has(&["firewall"]) && list.version == "1.0.0");
+        let single =
+            parse(r#"{"name":"one","type":"ptp","cniVersion":"0.4.0","cniVersions":["1.0.0","9.0.0"]}"#)
+                .unwrap();
+        assert_eq!((single.types().next(), single.version.as_str()), (Some("ptp"), "1.0.0"));
+        for (text, why) in [
+            ("{", "is not JSON: EOF while parsing an object at line 1 column 1"),
+            ("[]", "is not a JSON object"),
+            (r#"{"type":"ptp"}"#, "has no \"name\""),
+            (r#"{"name":"x","plugins":[]}"#, "has no \"plugins\""),
+            (r#"{"name":"x","plugins":[{"type":"a"},{}]}"#, "plugins[1] has no \"type\""),
+        ] {
+            assert_eq!(parse(text), Err(why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = |findings: &[Finding]| findings.iter().map(|one| one.problem.clone()).collect::<Vec<_>>();
+        let (_, none) = read(dir.path());
+        assert!(found(&none)[0].contains("no network"), "{none:?}");
+        for (file, text) in [
+            ("20-b.conflist", r#"{"name":"x","plugins":[{"type":"a"}]}"#),
+            ("10-a.conf", r#"{"name":"x","type":"a"}"#),
+            ("30-c.json", "nonsense"),
+            ("40-d.bak", "nonsense"),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        let (networks, findings) = read(dir.path());
+        assert_eq!(
+            networks.iter().map(|network| network.file.file_name().unwrap()).collect::<Vec<_>>(),
+            ["10-a.conf", "20-b.conflist"]
+        );
+        assert!(found(&findings)[0].ends_with("10-a.conf has a network x too"), "{findings:?}");
+        assert!(findings.len() == 2 && findings[1].subject.ends_with("30-c.json"), "{findings:?}");
+        assert!(found(&read(&dir.path().join("none")).1)[0].starts_with("cannot be read"));
+    }
+}

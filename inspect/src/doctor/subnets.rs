@@ -1,0 +1,116 @@
+//! Subnets of host-local that overlap with each other, or with another network of the host.
+
+use cni_common::spec::{CniError, Context as _, NetConf, SpecVersion};
+use ferrule_host_local::config::Config;
+use ferrule_host_local::set::RangeSet;
+use ferrule_kernel::netlink::Socket;
+use ipnetwork::IpNetwork;
+use serde_json::Value;
+
+use super::Finding;
+use super::firewalls::FORWARDED;
+use super::networks::{Network, ipam, type_of};
+
+/// The networks of the host's own links, each with the link's name; neither of loopback nor of ends of pairs.
+///
+/// # Errors
+/// The kernel does not list links or addresses.
+pub fn of_host(route: &mut Socket) -> Result<Vec<(String, IpNetwork)>, CniError> {
+    let links = route.links(None).context(|| "list the links")?;
+    let addresses = route.all_addresses().context(|| "list the addresses")?;
+    let named = addresses.into_iter().filter_map(|(index, address)| {
+        let link = links.iter().find(|link| link.index == index)?;
+        (link.kind != "veth" && link.name != "lo").then(|| (link.name.clone(), address.network))
+    });
+    Ok(named.filter(|(_, network)| !is_link_local(network)).collect())
+}
+
+fn is_link_local(network: &IpNetwork) -> bool {
+    matches!(network, IpNetwork::V6(network) if network.ip().is_unicast_link_local())
+}
+
+/// The ranges of one network.
+struct Ranges<'n> {
+    network: &'n Network,
+    bridge: &'n str,
+    sets: Vec<RangeSet>,
+}
+
+/// Compares all networks whose packets the host forwards.
+pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Vec<Finding> {
+    let all: Vec<Ranges<'_>> = networks.iter().flat_map(ranges).collect();
+    let mut findings = Vec::new();
+    for (at, one) in all.iter().enumerate() {
+        let overlaps =
+            |other: &&Ranges<'_>| one.sets.iter().any(|a| other.sets.iter().any(|b| a.overlaps(b)));
+        if let Some(other) = all[..at].iter().find(overlaps) {
+            findings.push(Finding::error(
+                one.network.subject(),
+                format!(
+                    "its addresses are also those of {}: two pods can get the same one",
+                    other.network.subject()
+                ),
+                "give one of them another subnet",
+            ));
+        }
+        let subnets = one.sets.iter().flat_map(RangeSet::subnets);
+        let clash = subnets.flat_map(|subnet| of_host.iter().map(move |host| (subnet, host))).find(
+            |(subnet, (link, host))| {
+                link != one.bridge && (subnet.contains(host.ip()) || host.contains(subnet.network()))
+            },
+        );
+        if let Some((subnet, (link, host))) = clash {
+            findings.push(Finding::error(
+                one.network.subject(),
+                format!("its subnet {subnet} overlaps with {host} on {link}: pods cannot reach that network"),
+                "give the network another subnet",
+            ));
+        }
+    }
+    findings
+}
+
+/// The ranges of the plugins with host-local. An invalid configuration has none here; STATUS tells its error.
+fn ranges(network: &Network) -> impl Iterator<Item = Ranges<'_>> {
+    let of_plugin = |plugin| {
+        let ipam = ipam(plugin)?;
+        if type_of(ipam) != Some("host-local") || !FORWARDED.contains(&type_of(plugin)?) {
+            return None;
+        }
+        let mut config = plugin.clone();
+        config.insert("name".to_owned(), network.name.clone().into());
+        let config = NetConf::parse(Value::Object(config).to_string().into_bytes()).ok()?;
+        let sets = Config::load(&config, SpecVersion::NEWEST, "").ok()?.sets;
+        let bridge = plugin.get("bridge").and_then(Value::as_str).unwrap_or("cni0");
+        Some(Ranges { network, bridge, sets })
+    };
+    network.plugins.iter().filter_map(of_plugin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::networks::tests::network;
+    use super::*;
+
+    fn bridge(name: &str, ipam: &str) -> Network {
+        network(
+            name,
+            &format!(r#"[{{"type":"bridge","bridge":"{name}","ipam":{{"type":"host-local",{ipam}}}}}]"#),
+        )
+    }
+
+    #[test]
+    fn overlaps() {
+        let one = bridge("one", r#""subnet":"10.1.0.0/24","rangeEnd":"10.1.0.99""#);
+        let upper = bridge("upper", r#""subnet":"10.1.0.0/24","rangeStart":"10.1.0.100""#);
+        let wide = bridge("wide", r#""ranges":[[{"subnet":"10.1.0.0/16"}]]"#);
+        let host = |link: &str, network: &str| vec![(link.to_owned(), network.parse::<IpNetwork>().unwrap())];
+        let count = |networks: &[Network], host: &[(String, IpNetwork)]| judge(networks, host).len();
+        assert_eq!(count(&[one.clone(), upper.clone()], &[]), 0);
+        assert_eq!(count(&[one.clone(), wide.clone()], &[]), 1);
+        assert_eq!(count(std::slice::from_ref(&one), &host("one", "10.1.0.1/24")), 0);
+        assert_eq!(count(std::slice::from_ref(&one), &host("eth0", "10.1.5.1/16")), 1);
+        assert_eq!(count(std::slice::from_ref(&wide), &host("eth0", "10.1.5.1/24")), 1);
+        assert_eq!(count(&[one], &host("eth0", "10.2.0.1/16")), 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! Settings of the kernel that no plugin changes.
+
+use std::path::Path;
+
+use ferrule_kernel::sysctl;
+use serde_json::Value;
+
+use super::Finding;
+use super::firewalls::FORWARDED;
+use super::networks::{Network, ipam};
+
+/// `net.bridge.bridge-nf-call-iptables`, which exists as soon as br_netfilter is loaded.
+const CALL_IPTABLES: &str = "net/bridge/bridge-nf-call-iptables";
+/// The folder of the kubelet.
+const KUBELET: &str = "/var/lib/kubelet";
+
+/// What the node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Whether a kubelet has run here.
+    pub is_kubernetes: bool,
+    /// Whether packets between ports of a bridge pass iptables.
+    pub bridge_calls_iptables: bool,
+    /// `net.ipv6.conf.all.disable_ipv6`
+    pub ipv6_is_disabled: bool,
+    /// The tracked connections, and how many there may be.
+    pub connections: Option<(u64, u64)>,
+}
+
+impl Facts {
+    /// Reads them. What cannot be read counts as sound.
+    pub fn read() -> Facts {
+        let is_set = |name| sysctl::read(name).is_ok_and(|value| value == "1");
+        let number = |name| sysctl::read(name).ok()?.parse().ok();
+        let count = || number("net/netfilter/nf_conntrack_count");
+        let limit = || number("net/netfilter/nf_conntrack_max");
+        Facts {
+            is_kubernetes: Path::new(KUBELET).is_dir(),
+            bridge_calls_iptables: is_set(CALL_IPTABLES),
+            ipv6_is_disabled: is_set("net/ipv6/conf/all/disable_ipv6"),
+            connections: count().zip(limit()),
+        }
+    }
+}
+
+/// Compares the networks with the facts.
+pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let bridged = networks.iter().find(|network| network.has(&["bridge"]));
+    if let Some(network) = bridged.filter(|_| facts.is_kubernetes && !facts.bridge_calls_iptables) {
+        findings.push(Finding::warning(
+            "net.bridge.bridge-nf-call-iptables",
+            format!(
+                "is not 1: a pod of {} cannot reach a Service that leads to a pod on the same bridge",
+                network.subject()
+            ),
+            "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1; name both in \
+            /etc/modules-load.d and /etc/sysctl.d",
+        ));
+    }
+    if let Some(network) = networks.iter().find(|network| has_ipv6(network) && facts.ipv6_is_disabled) {
+        findings.push(Finding::error(
+            "net.ipv6.conf.all.disable_ipv6",
+            format!("is 1, and {} has IPv6 addresses", network.subject()),
+            "sysctl -w net.ipv6.conf.all.disable_ipv6=0, also in /etc/sysctl.d",
+        ));
+    }
+    if let Some((count, limit)) = facts.connections.filter(|(count, limit)| count * 10 >= limit * 9) {
+        findings.push(Finding::warning(
+            "net.netfilter.nf_conntrack_max",
+            format!("{count} of {limit} connections are in use; the kernel drops packets of further ones"),
+            format!("sysctl -w net.netfilter.nf_conntrack_max={}, also in /etc/sysctl.d", limit * 2),
+        ));
+    }
+    findings
+}
+
+/// Whether a network that needs addresses on the host has an IPv6 subnet.
+fn has_ipv6(network: &Network) -> bool {
+    let is_ipv6 = |plugin| ipam(plugin).is_some_and(|ipam| ipam.iter().any(|(_, value)| names_ipv6(value)));
+    network.has(&FORWARDED) && network.plugins.iter().any(is_ipv6)
+}
+
+/// Whether a value has an IPv6 subnet or address.
+fn names_ipv6(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.parse::<ipnetwork::Ipv6Network>().is_ok(),
+        Value::Array(values) => values.iter().any(names_ipv6),
+        Value::Object(values) => values.iter().any(|(_, value)| names_ipv6(value)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::networks::tests::network;
+    use super::*;
+
+    #[test]
+    fn settings() {
+        let dual = r#"[{"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}}]"#;
+        let networks =
+            [network("lan", r#"[{"type":"macvlan","ipam":{"subnet":"fd00::/64"}}]"#), network("dual", dual)];
+        let subjects = |facts: Facts| -> Vec<String> {
+            judge(&networks, &facts)
+                .into_iter()
+                .map(|one| format!("{}: {}", one.subject, one.problem))
+                .collect()
+        };
+        assert_eq!(subjects(Facts { connections: Some((89, 100)), ..Facts::default() }), [""; 0]);
+        let found = subjects(Facts {
+            is_kubernetes: true,
+            ipv6_is_disabled: true,
+            connections: Some((90, 100)),
+            ..Facts::default()
+        });
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[1].contains("disable_ipv6") && found[1].contains("network dual"), "{found:?}");
+        assert_eq!(
+            subjects(Facts { is_kubernetes: true, bridge_calls_iptables: true, ..Facts::default() }),
+            [""; 0]
+        );
+    }
+}
