@@ -74,3 +74,25 @@ fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
     let narrow = f.on_terminal(80, &format!("{PROGRAM} {words} || true"));
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
+
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let f = Fixture::new();
+    let conf = tempfile::tempdir().unwrap();
+    let plugins = f.bin_dir(Origin::Ours);
+    symlink(PROGRAM, plugins.join("dhcp")).unwrap();
+    f.node.sh("iptables --policy FORWARD DROP; ip link add eth1 type bridge").unwrap();
+    write(conf.path(), "pods", json!([bridge("cni0", "10.1.0.0/24"), {"type": "portmap"}]));
+    write(conf.path(), "lan", json!([{"type": "macvlan", "master": "eth1", "ipam": {"type": "dhcp"}}]));
+    for (from, to) in [("pods.conflist", "10-pods.conflist"), ("lan.conflist", "20-lan.conflist")] {
+        fs::rename(conf.path().join(from), conf.path().join(to)).unwrap();
+    }
+
+    let output =
+        f.run(&format!("doctor --conf-dir {} --bin-dir {}", conf.path().display(), plugins.display()));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed = printed.replace(conf.path().to_str().unwrap(), "/etc/cni/net.d");
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&readme).contains(&words(&format!("$ ferrule doctor\n{printed}"))), "{printed}");
+}
