@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # One version, for all plugins: requirements that depend on the kernel, that is, results, what CHECK notices, what DEL
 # removes, what stays untouched.
 sample_version=1.1.0
-sample=(RES- CHK-03 CHK-04 CHK-05 CHN-05 CHN-06 SYS-)
+sample=(RES- CHK-03 CHK-04 CHK-05 CHN-05 CHN-06)
 # More for plugins whose kind of link not every kernel has: they may be judged here alone. vrf has its own tests of kills.
 rare_plugins=(ipvlan vlan dummy)
 rare_sample=(ADD-08/killed-during-add DEL-03)

@@ -1,12 +1,20 @@
 //! Stubs: programs that stand in for the plugin that a plugin under test delegates to. They record their
 //! calls and print the configured replies.
+//!
+//! A stub is a link to the judging program itself: a script would start half a dozen programs for each call.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use anyhow::Context as _;
+use nix::sys::signal::{Signal, raise};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// A stub's reply to a verb. Without one the stub prints nothing and succeeds.
@@ -58,32 +66,104 @@ impl Recorded {
     }
 }
 
-/// The stub's script. Each call takes the first free number by mkdir, which the kernel lets only one call
-/// win.
-const SCRIPT: &str = r#"#!/bin/sh
-dir='@DIR@'
-record=$(/usr/bin/env)
-PATH=/usr/sbin:/usr/bin:/sbin:/bin
-n=2
-while ! mkdir "$dir/$n" 2>/dev/null; do n=$((n + 1)); done
-printf '%s\n' "$record" > "$dir/$n/env"
-readlink /proc/self/ns/net > "$dir/$n/netns"
-cat > "$dir/$n/stdin"
-verb=${CNI_COMMAND:-none}
-: > "$dir/$n/done"
-[ -f "$dir/reply.$verb" ] || exit 0
-. "$dir/reply.$verb"
-"#;
+/// The file of a reply to a verb.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Answer {
+    /// Seconds to sleep first.
+    sleep: u64,
+    /// Whether to die by SIGKILL.
+    crash: bool,
+    /// For standard error.
+    errors: String,
+    /// For standard output.
+    output: String,
+    /// The exit status.
+    status: u8,
+}
+
+impl From<&Reply> for Answer {
+    fn from(reply: &Reply) -> Answer {
+        let document = |value: &Value| Answer { output: format!("{value}\n"), ..Answer::default() };
+        match reply {
+            Reply::Json(value) => document(value),
+            Reply::Text(text, status) => {
+                Answer { output: format!("{text}\n"), status: *status, ..Answer::default() }
+            }
+            Reply::Error { code, msg, status } => {
+                let object =
+                    json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "from the stub"});
+                Answer { status: *status, ..document(&object) }
+            }
+            Reply::Crash => Answer { crash: true, ..Answer::default() },
+            Reply::Slow(seconds, value) => Answer { sleep: (*seconds).into(), ..document(value) },
+            Reply::Talkative(text, value) => Answer { errors: format!("{text}\n"), ..document(value) },
+        }
+    }
+}
+
+/// Acts as a stub if this program was started under the name of one. The main function of a program that makes stubs
+/// calls this first.
+pub fn act_as_stub() -> Option<ExitCode> {
+    let dir = records_of(Path::new(&env::args_os().next()?));
+    dir.is_dir().then(|| match record_and_reply(&dir) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("the stub fails: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Each call takes the first free number by mkdir, which the kernel lets only one call win.
+fn record_and_reply(dir: &Path) -> io::Result<u8> {
+    let mut number = 2;
+    let call = loop {
+        let call = dir.join(number.to_string());
+        match fs::create_dir(&call) {
+            Ok(()) => break call,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    let variable = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+    };
+    let env: BTreeMap<String, String> =
+        env::vars_os().filter_map(variable).filter(|(name, _)| name.starts_with("CNI_")).collect();
+    fs::write(call.join("env"), serde_json::to_vec(&env)?)?;
+    fs::write(call.join("netns"), fs::read_link("/proc/self/ns/net")?.as_os_str().as_encoded_bytes())?;
+    let mut stdin = Vec::new();
+    io::stdin().read_to_end(&mut stdin)?;
+    fs::write(call.join("stdin"), stdin)?;
+    fs::write(call.join("done"), "")?;
+    let verb = env.get("CNI_COMMAND").map_or("none", String::as_str);
+    let Ok(answer) = fs::read(dir.join(format!("reply.{verb}"))) else { return Ok(0) };
+    let answer: Answer = serde_json::from_slice(&answer)?;
+    thread::sleep(Duration::from_secs(answer.sleep));
+    if answer.crash {
+        raise(Signal::SIGKILL)?;
+    }
+    io::stderr().write_all(answer.errors.as_bytes())?;
+    io::stdout().write_all(answer.output.replace("@N@", &number.to_string()).as_bytes())?;
+    Ok(answer.status)
+}
+
+/// The folder of records of the stub with this path.
+fn records_of(program: &Path) -> PathBuf {
+    let mut name = program.as_os_str().to_owned();
+    name.push(".calls");
+    name.into()
+}
 
 impl Stub {
     /// Makes a stub of this name in a folder; it answers VERSION with all published versions.
     pub fn new(folder: &Path, name: &str) -> anyhow::Result<Stub> {
-        let dir = folder.join(format!("{name}.calls"));
-        fs::create_dir(&dir).context("create the folder for a stub's records")?;
         let program = folder.join(name);
-        fs::write(&program, SCRIPT.replace("@DIR@", &dir.to_string_lossy()))
-            .context("write a stub's script")?;
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("make a stub executable")?;
+        let dir = records_of(&program);
+        fs::create_dir(&dir).context("create the folder for a stub's records")?;
+        let own = env::current_exe().context("find this program")?;
+        symlink(own, program).context("make a stub")?;
         let stub = Stub { name: name.to_owned(), dir };
         let version = json!({"cniVersion": "1.1.0",
             "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]});
@@ -98,20 +178,8 @@ impl Stub {
 
     /// Sets the reply to a verb.
     pub fn on(&self, verb: &str, reply: Reply) -> anyhow::Result<()> {
-        let document = |value: &Value| format!("sed \"s/@N@/$n/g\" <<'END'\n{value}\nEND\n");
-        let script = match &reply {
-            Reply::Json(value) => document(value),
-            Reply::Text(text, status) => format!("cat <<'END'\n{text}\nEND\nexit {status}\n"),
-            Reply::Error { code, msg, status } => {
-                let object =
-                    json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "from the stub"});
-                format!("cat <<'END'\n{object}\nEND\nexit {status}\n")
-            }
-            Reply::Crash => "kill -KILL $$\n".to_owned(),
-            Reply::Slow(seconds, value) => format!("sleep {seconds}\n{}", document(value)),
-            Reply::Talkative(text, value) => format!("echo '{text}' >&2\n{}", document(value)),
-        };
-        fs::write(self.dir.join(format!("reply.{verb}")), script).context("write a stub's reply")
+        let answer = serde_json::to_vec(&Answer::from(&reply))?;
+        fs::write(self.dir.join(format!("reply.{verb}")), answer).context("write a stub's reply")
     }
 
     /// The finished calls so far, in order.
@@ -122,13 +190,10 @@ impl Stub {
             if !folder.join("done").exists() {
                 break;
             }
-            let env = String::from_utf8_lossy(&fs::read(folder.join("env"))?).into_owned();
-            let variables = env.lines().filter_map(|line| line.split_once('='));
-            let env = variables.filter(|(name, _)| name.starts_with("CNI_"));
             calls.push(Recorded {
-                env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+                env: serde_json::from_slice(&fs::read(folder.join("env"))?)?,
                 stdin: fs::read(folder.join("stdin"))?,
-                netns: fs::read_to_string(folder.join("netns"))?.trim().to_owned(),
+                netns: fs::read_to_string(folder.join("netns"))?,
             });
         }
         Ok(calls)
