@@ -12,7 +12,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
-use crate::unix_stream;
+use crate::{observer, unix_stream};
 
 /// The limit of one exchange. A bus that hangs must not stop all containers of the node.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -125,7 +125,7 @@ impl Bus {
                 return Err(timed_out());
             }
             self.stream.set_read_timeout(Some(left))?;
-            match self.stream.read(&mut bytes[filled..]) {
+            match observer::step("D-Bus", || self.stream.read(&mut bytes[filled..])) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(timed_out()),

@@ -7,9 +7,9 @@
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
 //! - [`tun`]: makes tap devices, which netlink cannot.
-//! - [`dbus`]: calls methods on the system bus, for firewalld.
 //! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
+//! - [`observer`]: tells the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //! - [`sorted`](fn@sorted): sorted lists without duplicates.
 //!
@@ -22,10 +22,12 @@ pub mod conntrack;
 pub mod dbus;
 pub mod ip;
 pub mod iptables;
+mod limited;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
+pub mod observer;
 pub mod retry;
 mod sorted;
 pub mod sysctl;

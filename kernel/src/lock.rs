@@ -8,11 +8,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
+
+use crate::{limited, observer};
 
 /// Limit of the wait for a lock.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,20 +88,10 @@ fn open(path: &Path, mode: u32) -> io::Result<File> {
 /// Waits for the lock. Returns `None` after [`TIMEOUT`].
 ///
 /// flock(2) has no time-out, so a separate thread blocks in it. Polling with `LOCK_NB` would lose the lock to
-/// processes that block. After a time-out the thread runs until the process exits.
+/// processes that block.
 fn wait(file: File) -> io::Result<Option<File>> {
-    let outcome = Arc::new((Mutex::new(None), Condvar::new()));
-    let shared = Arc::clone(&outcome);
-    thread::Builder::new().spawn(move || {
-        let locked = file.lock().map(|()| file);
-        let (slot, changed) = &*shared;
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
-        changed.notify_one();
-    })?;
-    let (slot, changed) = &*outcome;
-    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = changed.wait_timeout_while(slot, TIMEOUT, |locked| locked.is_none());
-    waited.unwrap_or_else(PoisonError::into_inner).0.take().transpose()
+    observer::step("wait for a lock", || limited::within(TIMEOUT, move || file.lock().map(|()| file)))?
+        .transpose()
 }
 
 /// Names the process that holds the lock on the file with this ID.

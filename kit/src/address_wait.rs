@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::observer;
 use ipnetwork::IpNetwork;
 
 /// After this time ADD goes on: the address will answer a little later.
@@ -27,7 +28,7 @@ pub fn wait(socket: &mut Socket, link: u32, addresses: &[IpNetwork]) {
         if wanted.iter().all(|group| joined.contains(group)) || Instant::now() >= end {
             return;
         }
-        thread::sleep(pause);
+        observer::step("wait for IPv6 addresses", || thread::sleep(pause));
         pause = (pause * 2).min(Duration::from_millis(2));
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::addr::{Address, DAD_FAILED, TENTATIVE};
 use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kernel::observer;
 use ipnetwork::IpNetwork;
 
 /// How long the kernel may take: one probe after a random delay of up to one second, and one second for an
@@ -80,7 +81,7 @@ pub fn wait(socket: &mut Socket, link: &Link, addresses: &[IpNetwork]) -> Result
             );
             return Err(CniError::internal(msg));
         }
-        thread::sleep(PAUSE);
+        observer::step("wait for duplicate address detection", || thread::sleep(PAUSE));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::{Listing, NAT};
 use crate::ip::IpFamily;
+use crate::observer;
 
 /// How long `iptables-restore` waits for the xtables lock, in seconds. Without a limit, one process that
 /// hangs would block all pods of the node.
@@ -130,7 +131,8 @@ impl Programs {
     /// The program cannot be started, or its exit status and stderr.
     pub fn save(&self) -> io::Result<String> {
         let program = format!("{}-save", self.stem);
-        let output = Command::new(&program).args(["-t", self.table]).stdin(Stdio::null()).output()?;
+        let run = || Command::new(&program).args(["-t", self.table]).stdin(Stdio::null()).output();
+        let output = observer::step(&program, run)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -150,10 +152,14 @@ impl Programs {
             // iptables-nft has no lock and would only print a warning.
             command.args(["-w", WAIT]);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let input = format!("*{}\n{}\nCOMMIT\n", self.table, lines.join("\n"));
-        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-        let output = child.wait_with_output()?;
+        let run = || {
+            let mut child =
+                command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+            let input = format!("*{}\n{}\nCOMMIT\n", self.table, lines.join("\n"));
+            let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+            child.wait_with_output().map(|output| (output, written))
+        };
+        let (output, written) = observer::step(&program, run)?;
         // If the program exits early, its stderr explains more than EPIPE in `written`.
         if output.status.success() { written } else { Err(failure(&program, &output)) }
     }

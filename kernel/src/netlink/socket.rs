@@ -5,8 +5,8 @@
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
-use std::io;
 use std::time::Duration;
+use std::{io, mem};
 
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
@@ -17,6 +17,7 @@ use nix::sys::time::TimeVal;
 
 use super::error::{self, Error};
 use super::message::{F_ACK, Message, messages};
+use crate::observer;
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -163,6 +164,18 @@ impl Socket {
         answers: &mut [Answer],
         is_end: &dyn Fn(usize, bool) -> bool,
     ) -> Result<bool, Error> {
+        let protocol = name(self.protocol);
+        observer::step(protocol, || self.send_and_receive(datagram, first, answers, is_end))
+            .inspect_err(|error| observer::netlink_error(protocol, error))
+    }
+
+    fn send_and_receive(
+        &mut self,
+        datagram: &[u8],
+        first: u32,
+        answers: &mut [Answer],
+        is_end: &dyn Fn(usize, bool) -> bool,
+    ) -> Result<bool, Error> {
         self.send(datagram)?;
         let (mut is_complete, mut is_interrupted) = (false, false);
         while !is_complete {
@@ -182,6 +195,7 @@ impl Socket {
                         if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM {
                             return Err(error);
                         }
+                        observer::netlink_error(name(self.protocol), &error);
                         *answer = Err(error);
                     }
                 } else if let Ok(bodies) = answer {
@@ -275,6 +289,28 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+impl Drop for Socket {
+    /// Measures how long the kernel makes the process wait for deleted nf_tables objects. The socket cannot be moved out
+    /// of a borrowed value, so another one takes its place.
+    fn drop(&mut self) {
+        if self.protocol == NETLINK_NETFILTER
+            && observer::is_on()
+            && let Ok(other) = netlink_sys::Socket::new(self.protocol)
+        {
+            observer::step("close nfnetlink", || drop(mem::replace(&mut self.socket, other)));
+        }
+    }
+}
+
+/// The name of a protocol, for [`observer`].
+fn name(protocol: isize) -> &'static str {
+    match protocol {
+        NETLINK_ROUTE => "rtnetlink",
+        NETLINK_NETFILTER => "nfnetlink",
+        _ => "genetlink",
     }
 }
 
