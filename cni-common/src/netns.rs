@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, statfs};
+use rustix::fs::{Mode, OFlags, open};
 use thiserror::Error;
 
 /// The network namespace of the calling thread; `/proc/self` would be that of the main thread.
@@ -52,13 +53,11 @@ impl Netns {
         if magic != NSFS_MAGIC && magic != PROC_SUPER_MAGIC {
             return Err(NetnsError::NotANamespace(path.to_owned()));
         }
-        let file = File::options().read(true).custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits()).open(path);
-        match file {
-            Ok(file) => Ok(Netns(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(NetnsError::NotFound(path.to_owned()))
-            }
-            Err(error) => Err(other(error)),
+        // rustix sets close-on-exec in the same call. File::open in musl makes a second one.
+        match open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(file) => Ok(Netns(file.into())),
+            Err(rustix::io::Errno::NOENT) => Err(NetnsError::NotFound(path.to_owned())),
+            Err(errno) => Err(other(errno.into())),
         }
     }
 

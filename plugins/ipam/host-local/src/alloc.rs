@@ -1,6 +1,6 @@
 //! ADD: reserves one address from every range set, or none at all.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni_common::spec::{CniError, IpConfig};
@@ -142,7 +142,7 @@ impl Attempt<'_, '_> {
                 return Ok(ip);
             }
         }
-        let taken: HashSet<IpAddr> = self.store.addresses()?.into_iter().collect();
+        let taken: BTreeSet<IpAddr> = self.store.addresses()?.into_iter().collect();
         for ip in candidates.filter(|ip| !taken.contains(ip)) {
             if self.store.reserve(pending, ip)? {
                 return Ok(ip);

@@ -3,7 +3,7 @@
 //! TCP is left alone: a connection to a container that is gone ends by itself, and an established connection
 //! to another destination must continue.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
@@ -64,7 +64,7 @@ pub fn delete_after_add(
 ) {
     let mut route_socket = None;
     // A busy node has thousands of flows, but to few addresses.
-    let mut decided: HashMap<(&Key, IpAddr), bool> = HashMap::new();
+    let mut decided: BTreeMap<(&Key, IpAddr), bool> = BTreeMap::new();
     for filter in filters(host_ports) {
         let mut stale = list(socket, filter);
         stale.retain(|flow| {
