@@ -11,6 +11,9 @@ long_files=(kernel/tests/oracle.rs)
 # Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
+    cni-common/src/call_log/file.rs # the log of calls, at a path that the administrator names
+    cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
+    inspect/src/calls/export.rs     # the file for Prometheus, at a path that the user names
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
@@ -79,7 +82,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
             or (.name == "rustix" and (.features | any(IN("net", "thread", "mount")))))
         | "\($manifest): only ferrule-kernel may use \(.name) \(.features | join(","))"' <<<"$metadata"
     grep -v '^kernel/' <<<"$code" |
-        grep -E 'netlink_sys|libc::|(nix|rustix)::(sched|thread|net|mount)\b|sys::socket|\b(setns|unshare)\(|Command::new\("(ip|tc|nft)"' |
+        grep -E 'netlink_sys|libc::|\b(nix|rustix)::(sched|thread|net|mount)\b|sys::socket|\b(setns|unshare)\(|Command::new\("(ip|tc|nft)"' |
         sed 's/$/   <- only ferrule-kernel does this/' || true
 }
 
@@ -101,9 +104,9 @@ only_host_local_and_installation_write_files() {
         sed 's/$/   <- only host-local and the installation write files/' || true
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
     # cache of results, those also host-local's folder and the plugins', and tuning reads the administrator's allowlist.
-    # /org names objects of D-Bus.
+    # The log of calls has its configuration and a default file. /org names objects of D-Bus.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/(results|networks)"|"/opt/cni/bin"|"/etc/cni/tuning/allowlist.conf"|"/org/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/(results|networks)"|"/opt/cni/bin"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

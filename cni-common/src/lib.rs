@@ -3,10 +3,12 @@
 //! - [`spec`]: the types of the CNI specification. No system calls.
 //! - [`plugin`]: turns an implementation of [`plugin::Plugin`] into a program. Its documentation shows a
 //!   complete plugin.
+//! - [`call_log`]: a line for each call, if the administrator wants one.
 //! - [`netns`]: opens and identifies network namespaces.
 
 #![deny(missing_docs)]
 
+pub mod call_log;
 pub mod netns;
 pub mod plugin;
 pub mod spec;

@@ -153,9 +153,12 @@ fn calls(dir: &Path) -> Vec<String> {
     calls.lines().map(str::to_owned).collect()
 }
 
+/// Also in the log of calls.
 fn a_panic_is_an_error_object(dir: &Path) {
+    let log = dir.join("log");
+    let variable = ("CNI_FERRULE_LOG", log.to_str().unwrap());
     for verb in ["ADD", "DEL"] {
-        let object = error(&run(dir, "panic", verb, "0.4.0", &[]));
+        let object = error(&run(dir, "panic", verb, "0.4.0", &[variable]));
         assert_eq!(object["code"], 999);
         assert_eq!(object["cniVersion"], "1.1.0");
         let msg = object["msg"].as_str().unwrap();
@@ -163,6 +166,9 @@ fn a_panic_is_an_error_object(dir: &Path) {
         assert!(msg.contains("dispatch.rs"), "{msg} does not name the source file");
         let panic_text = if verb == "ADD" { "a \"quoted\"\nmessage" } else { "in DEL" };
         assert!(msg.contains(panic_text), "{msg}");
+        let lines = fs::read_to_string(&log).unwrap();
+        let last: Value = serde_json::from_str(lines.lines().next_back().unwrap()).unwrap();
+        assert_eq!((&last["verb"], &last["error"]["msg"]), (&json!(verb), &object["msg"]));
     }
 }
 

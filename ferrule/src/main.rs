@@ -8,6 +8,7 @@ mod cli;
 
 use std::process::ExitCode;
 
+use cni_common::call_log;
 use cni_common::plugin::{self, Plugin};
 use ferrule_bandwidth::Bandwidth;
 use ferrule_bridge::Bridge;
@@ -17,6 +18,7 @@ use ferrule_firewall::Firewall;
 use ferrule_host_device::HostDevice;
 use ferrule_host_local::HostLocal;
 use ferrule_ipvlan::Ipvlan;
+use ferrule_kernel::observer::{self, Event};
 use ferrule_loopback::Loopback;
 use ferrule_macvlan::Macvlan;
 use ferrule_portmap::Portmap;
@@ -50,5 +52,15 @@ const PLUGINS: &[&dyn Plugin] = &[
 ];
 
 fn main() -> ExitCode {
-    plugin::run_one_of(PLUGINS, || cli::main(PLUGINS))
+    plugin::run_one_of(PLUGINS, || cli::main(PLUGINS), || observer::observe(record))
+}
+
+/// Adds what the kernel crate does to the log of calls.
+fn record(event: Event<'_>) {
+    match event {
+        Event::Step(name, took) => call_log::add_step(name, took),
+        Event::NetlinkError(protocol, error) => {
+            call_log::add_netlink_error(format!("{protocol}: {:?}: {error}", error.errno));
+        }
+    }
 }

@@ -13,6 +13,7 @@ use super::Plugin;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
+use crate::call_log;
 use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
@@ -78,10 +79,10 @@ impl<'a> Delegate<'a> {
     /// The delegate's unchanged error object. Code 999 if it failed without one, or if its result cannot be
     /// decoded.
     pub fn add(&self, version: SpecVersion) -> Result<AddResult, CniError> {
-        let added = match self.sibling {
+        let added = self.step(|| match self.sibling {
             Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
             None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
-        };
+        });
         added.inspect_err(|_| self.undo())
     }
 
@@ -97,10 +98,15 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// The delegate's unchanged error object. Code 999 if it failed without one.
     pub fn call(&self, verb: Verb) -> Result<(), CniError> {
-        match self.sibling {
+        self.step(|| match self.sibling {
             Some(plugin) => perform(plugin, verb, self.env, self.config).map(drop),
             None => self.execute(verb).map(drop),
-        }
+        })
+    }
+
+    /// Measures the delegate for the log.
+    fn step<T>(&self, work: impl FnOnce() -> T) -> T {
+        call_log::step(&self.program.to_string_lossy(), work)
     }
 
     fn read_result(&self, stdout: &[u8], version: SpecVersion) -> Result<AddResult, CniError> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::env::{Environment, Verb};
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
+use crate::call_log;
 use crate::netns::{self, Netns, NetnsError};
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
@@ -19,22 +20,27 @@ const VERSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the plugin: reads the request of the runtime, calls the verb, prints the answer.
 pub fn run(plugin: &dyn Plugin) -> ExitCode {
-    start(plugin, &[])
+    start(plugin, &[], || ())
 }
 
 /// Runs the plugin whose name equals the file name in `argv[0]`. One executable can contain several plugins,
 /// with a link for each name. A plugin that delegates to another one of `plugins` calls it without a child
 /// process, see [`Delegate`].
 ///
-/// Under another name the program is the tool `tool`, unless a runtime calls it.
+/// Under another name the program is the tool `tool`, unless a runtime calls it. `observe` is called if the call is
+/// logged: it lets the caller record more, see [`call_log`].
 ///
 /// [`Delegate`]: super::Delegate
-pub fn run_one_of(plugins: &'static [&'static dyn Plugin], tool: fn() -> ExitCode) -> ExitCode {
+pub fn run_one_of(
+    plugins: &'static [&'static dyn Plugin],
+    tool: fn() -> ExitCode,
+    observe: fn(),
+) -> ExitCode {
     let started_as = std::env::args_os().next().unwrap_or_default();
     // Not Path::file_name, which is several pages of code.
     let name = started_as.as_encoded_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     match plugins.iter().find(|plugin| name == plugin.name().as_bytes()) {
-        Some(plugin) => start(*plugin, plugins),
+        Some(plugin) => start(*plugin, plugins, observe),
         None if std::env::var_os("CNI_COMMAND").is_none_or(|command| command.is_empty()) => tool(),
         None => {
             let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
@@ -50,7 +56,7 @@ pub fn run_one_of(plugins: &'static [&'static dyn Plugin], tool: fn() -> ExitCod
     }
 }
 
-fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitCode {
+fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin], observe: fn()) -> ExitCode {
     print_panics_as_errors();
     let env = Environment { siblings, ..Environment::read(|name| std::env::var_os(name)) };
     if env.command.is_empty() {
@@ -61,12 +67,19 @@ fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin]) -> ExitC
             ExitCode::SUCCESS
         });
     }
+    if call_log::start(plugin.name(), &env) {
+        observe();
+    }
     let mut version = SpecVersion::NEWEST;
     match dispatch(plugin, &env, &mut version) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(result) => {
+            call_log::finish(Ok(result.as_ref()));
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             // If stdout cannot be written, only the exit status reports the failure.
             let _ = print_json(&error.to_json(version));
+            call_log::finish(Err(&error));
             ExitCode::FAILURE
         }
     }
@@ -78,6 +91,7 @@ fn print_panics_as_errors() {
     panic::set_hook(Box::new(|info| {
         let error = CniError::internal(format!("internal error: {info}"));
         let _ = print_json(&error.to_json(SpecVersion::NEWEST));
+        call_log::finish(Err(&error));
         std::process::exit(1);
     }));
 }
@@ -104,25 +118,32 @@ fn print_json(value: &Value) -> Result<(), CniError> {
     write_answer(&text).map_err(|error| failed(&error))
 }
 
-fn dispatch(plugin: &dyn Plugin, env: &Environment, version: &mut SpecVersion) -> Result<(), CniError> {
+/// Returns the printed result of ADD.
+fn dispatch(
+    plugin: &dyn Plugin,
+    env: &Environment,
+    version: &mut SpecVersion,
+) -> Result<Option<Value>, CniError> {
     let verb = Verb::parse(&env.command);
     if verb == Some(Verb::Version) {
-        return print_json(&version_answer(plugin));
+        return print_json(&version_answer(plugin)).map(|()| None);
     }
     if let Some(verb) = verb {
         env.validate(verb)?;
     }
-    let request = read_request()
+    let request = call_log::step("request", read_request)
         .map_err(|error| CniError::new(Code::Io, format!("error reading from stdin: {error}")))?;
     let config = NetConf::parse(request)?;
+    call_log::network(config.name());
     if let Some(known) = SpecVersion::parse(config.version_text()) {
         *version = known;
     }
     let Some(verb) = verb else {
         return Err(CniError::new(Code::InvalidEnvironment, format!("unknown CNI_COMMAND: {}", env.command)));
     };
-    let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(()) };
-    result.to_json(*version).and_then(|json| print_json(&json)).inspect_err(|_| {
+    let Some(result) = perform(plugin, verb, env, &config)? else { return Ok(None) };
+    let printed = result.to_json(*version).and_then(|json| print_json(&json).map(|()| json));
+    printed.map(Some).inspect_err(|_| {
         // The runtime gets no result, so ADD has failed. DEL removes the attachment.
         if let Err(error) = perform(plugin, Verb::Del, env, &config) {
             eprintln!("DEL after the failed ADD failed: {error}");

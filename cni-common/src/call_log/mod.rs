@@ -1,0 +1,159 @@
+//! A log of calls, off by default: one line of JSON for each call, at its end.
+//!
+//! The log never makes a call fail or wait, and never writes to standard output: a line that cannot be written is dropped
+//! with a note on standard error. It has ADD, CHECK, DEL and GC, and those STATUS that fail: runtimes call STATUS every
+//! few seconds, and those lines would displace the others. VERSION is not logged.
+//!
+//! When it is off, a call makes one system call for it, which opens the missing [`switch::CONFIG`], and none if
+//! [`switch::VARIABLE`] is set.
+
+pub mod switch;
+
+mod file;
+mod line;
+mod socket;
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process;
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Mode, OFlags, open};
+use serde_json::Value;
+
+use self::line::Record;
+use self::switch::Destination;
+use crate::plugin::{Environment, Verb};
+use crate::spec::CniError;
+
+pub use file::old;
+
+/// The longest configuration file in bytes. The rest is ignored.
+const CONFIG_SIZE: usize = 4096;
+
+/// The log of this process, if it is on. Not thread-local: thread-local data beyond 112 bytes costs a mapping at every
+/// start.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+struct Log {
+    destination: Destination,
+    env: Environment,
+    started: Instant,
+    /// `None` once the line is written.
+    record: Mutex<Option<Record>>,
+}
+
+/// Starts the record of the call that `env` describes. Returns whether the log is on.
+pub(crate) fn start(plugin: &'static str, env: &Environment) -> bool {
+    if env.command == Verb::Version.as_str() {
+        return false;
+    }
+    let destination = match configured() {
+        Ok(Some(destination)) => destination,
+        Ok(None) => return false,
+        Err(why) => {
+            note(&why);
+            return false;
+        }
+    };
+    let record = Mutex::new(Some(Record { plugin, ..Record::default() }));
+    LOG.set(Log { destination, env: env.clone(), started: Instant::now(), record }).is_ok()
+}
+
+/// Where the calls of this node are logged. `None` if they are not.
+///
+/// # Errors
+/// The configuration file cannot be read, or its value or the variable's is wrong.
+pub fn configured() -> Result<Option<Destination>, String> {
+    match std::env::var_os(switch::VARIABLE) {
+        Some(value) => switch::destination(&value.to_string_lossy()),
+        None => match read_config() {
+            Ok(config) => switch::destination(switch::value_in(&config)),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(errno) => Err(format!("{}: {errno}", switch::CONFIG)),
+        },
+    }
+}
+
+fn read_config() -> Result<String, rustix::io::Errno> {
+    let file = open(switch::CONFIG, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::with_capacity(CONFIG_SIZE);
+    rustix::io::read(&file, spare_capacity(&mut text))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Changes the record, if there is one.
+fn change(change: impl FnOnce(&mut Record)) {
+    if let Some(record) = LOG.get().and_then(lock).as_mut().and_then(|record| record.as_mut()) {
+        change(record);
+    }
+}
+
+/// `None` if another thread has the record, or if this one panics while it has it.
+fn lock(log: &Log) -> Option<MutexGuard<'_, Option<Record>>> {
+    match log.record.try_lock() {
+        Ok(record) => Some(record),
+        Err(TryLockError::Poisoned(record)) => Some(record.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Sets the name of the network.
+pub(crate) fn network(name: &str) {
+    change(|record| name.clone_into(&mut record.network));
+}
+
+/// Measures a step, if the log is on.
+pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> T) -> T {
+    if LOG.get().is_none() {
+        return work();
+    }
+    let started = Instant::now();
+    let outcome = work();
+    add_step(name, started.elapsed());
+    outcome
+}
+
+/// Records a step that has ended, if the log is on.
+pub fn add_step(name: &str, took: Duration) {
+    change(|record| record.add_step(name, took));
+}
+
+/// Records an error that the kernel answered to a netlink request, if the log is on.
+pub fn add_netlink_error(text: String) {
+    change(|record| record.add_netlink_error(text));
+}
+
+/// Writes the line.
+pub(crate) fn finish(outcome: Result<Option<&Value>, &CniError>) {
+    let Some(log) = LOG.get() else { return };
+    let Some(record) = lock(log).and_then(|mut record| record.take()) else { return };
+    if outcome.is_ok() && log.env.command == Verb::Status.as_str() {
+        return;
+    }
+    let took = log.started.elapsed();
+    let ended = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let line = line::line(&record, &log.env, process::id(), ended, took, outcome);
+    let (path, written) = write(&log.destination, &line, outcome.is_err());
+    if let Err(error) = written {
+        note(&format_args!("{}: {error}", path.display()));
+    }
+}
+
+/// Not `eprintln!`, which panics if standard error cannot be written.
+fn note(why: &dyn Display) {
+    let _ = writeln!(io::stderr(), "the call is not logged: {why}");
+}
+
+/// Also returns where the line should go.
+fn write<'a>(destination: &'a Destination, line: &str, is_error: bool) -> (&'a Path, io::Result<()>) {
+    let (socket, datagram) = match destination {
+        Destination::File(path, limit) => return (path, file::append(path, *limit, line.as_bytes())),
+        Destination::Journald => (socket::JOURNALD, socket::for_journald(line, is_error)),
+        Destination::Syslog => (socket::SYSLOG, socket::for_syslog(line, process::id(), is_error)),
+    };
+    (Path::new(socket), socket::send(socket, &datagram))
+}
