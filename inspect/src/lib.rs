@@ -6,6 +6,8 @@
 //! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`].
 //!
+//! [`calls`] reads the log of calls.
+//!
 //! [`alive`], [`base64`], [`model`], [`table`], [`text`] and [`view`] ask neither the kernel nor the disk.
 
 #![deny(missing_docs)]
@@ -13,6 +15,7 @@
 pub mod alive;
 pub mod base64;
 pub mod cache;
+pub mod calls;
 pub mod check;
 pub mod doctor;
 pub mod gc;

@@ -16,6 +16,8 @@ Commands
   gc          remove what containers that no longer exist have left
   check       check the network of every running container
   doctor      what this node lacks for its networks, with the remedies
+  log         the last, slowest and failed calls of the plugins, if they are logged
+  metrics     count these calls for Prometheus
   plugins     list the plugins in this program, with their CNI versions
   version     print the version and the SHA-256 of this program
 

@@ -1,6 +1,7 @@
-//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | doctor | plugins | version`.
+//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | doctor | log | metrics | plugins | version`.
 
 mod arguments;
+mod calls;
 mod help;
 mod operator;
 
@@ -14,8 +15,8 @@ use self::arguments::{Arguments, Command};
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(plugins: &[&dyn Plugin]) -> ExitCode {
-    let outcome = operator::run(plugins)
-        .unwrap_or_else(|| Arguments::parse().and_then(|arguments| run(plugins, &arguments)));
+    let run_other = || Arguments::parse().and_then(|arguments| run(plugins, &arguments));
+    let outcome = operator::run(plugins).or_else(calls::run).unwrap_or_else(run_other);
     match outcome {
         Ok(code) => code,
         Err(Failure { status, message }) => {

@@ -1,0 +1,44 @@
+//! The log of calls that [`cni_common::call_log`] writes: `ferrule log` and `ferrule metrics`.
+//!
+//! [`read`] reads and selects calls, [`table`] prints them; [`metrics`] counts them, and [`export`] writes the file for
+//! Prometheus.
+
+pub mod export;
+pub mod metrics;
+pub mod read;
+pub mod table;
+
+use serde_json::Value;
+
+/// A call, as its line in the log tells it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The line.
+    pub json: Value,
+}
+
+impl Call {
+    /// Reads a line. In front of the call may be what a process wrote that found the disk full in the middle of its
+    /// line, or what syslog adds.
+    pub fn parse(line: &str) -> Option<Self> {
+        let is_call = |json: &Value| json["plugin"].is_string() && json["us"].is_u64();
+        let read = |text| serde_json::from_str(text).ok().filter(is_call).map(|json| Call { json });
+        read(line).or_else(|| read(&line[line.rfind("{\"time\":")?..]))
+    }
+
+    /// The text of a field, or an empty one.
+    pub fn text(&self, key: &str) -> &str {
+        self.json[key].as_str().unwrap_or_default()
+    }
+
+    /// How long the call took, in microseconds.
+    pub fn micros(&self) -> u64 {
+        self.json["us"].as_u64().unwrap_or(0)
+    }
+
+    /// Code and message of a failed call.
+    pub fn error(&self) -> Option<(u64, &str)> {
+        let error = self.json.get("error")?;
+        Some((error["code"].as_u64().unwrap_or(0), error["msg"].as_str().unwrap_or_default()))
+    }
+}
