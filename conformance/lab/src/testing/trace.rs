@@ -33,6 +33,11 @@ impl Trace {
         self.calls.iter().filter(|(name, _)| names.contains(&name.as_str())).count()
     }
 
+    /// How many of the recorded calls have this text in their arguments or their result.
+    pub fn naming(&self, text: &str) -> usize {
+        self.calls.iter().filter(|(_, rest)| rest.contains(text)).count()
+    }
+
     /// The number of all recorded calls.
     pub fn total(&self) -> usize {
         self.calls.len()

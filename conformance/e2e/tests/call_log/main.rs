@@ -1,0 +1,12 @@
+//! The log of calls: its lines, its cost, and that it changes no outcome.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod broken;
+mod commands;
+mod cost;
+mod fixture;
+mod lines;
+mod rotation;
+mod sockets;
+mod switched_off;
