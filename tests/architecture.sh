@@ -24,7 +24,7 @@ find_files() { find . \( -name target -o -name .git \) -prune -o -type f -name "
 # The code of the programs, as FILE:LINE:TEXT, without comments and test modules.
 code() {
     # shellcheck disable=SC2016 # for awk to expand
-    find cni-common/src kernel/src kit/src plugins/*/*/src install/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
+    find cni-common/src kernel/src kit/src plugins/*/*/src install/src inspect/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
         FNR == 1 { in_test = 0; attribute = 0 }
         attribute && /^mod / { in_test = 1 }
         { attribute = /^#\[cfg\(test\)\]/ }
@@ -47,7 +47,8 @@ dependencies_point_downwards() {
             "kit":        [["cni-common", "kernel"], ["judge", "tests"]],
             "plugin":     [["cni-common", "kernel", "kit"], ["judge", "tests"]],
             "install":    [["cni-common", "kernel"], []],
-            "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install"], ["judge", "tests"]],
+            "inspect":    [["cni-common", "kernel", "kit", "plugin"], []],
+            "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install", "inspect"], ["judge", "tests"]],
             "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]
@@ -98,10 +99,11 @@ only_host_local_and_installation_write_files() {
     grep -vf <(printf '^%s:\n' "${writers[@]}") <<<"$others" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
-    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC reads the runtime's cache of results, and
-    # tuning the administrator's allowlist. /org names objects of D-Bus.
+    # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
+    # cache of results, those also host-local's folder and the plugins', and tuning reads the administrator's allowlist.
+    # /org names objects of D-Bus.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/results"|"/etc/cni/tuning/allowlist.conf"|"/org/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/(results|networks)"|"/opt/cni/bin"|"/etc/cni/tuning/allowlist.conf"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -159,6 +159,13 @@ mod tests {
         assert_eq!(records.len(), 1);
         assert_eq!((&records[0].key, &records[0].lease, &records[0].client), (&key("a"), &lease, &client));
         assert_eq!(fs::read_dir(lease_dir(&socket)).unwrap().count(), 1);
+        let [listed] = ferrule_dhcp::survey::list(&socket).try_into().unwrap();
+        let names = [&listed.network, &listed.container_id, &listed.ifname];
+        assert_eq!(names, ["n", "a", "eth0"]);
+        assert_eq!(
+            [&listed.address, &listed.server, &listed.netns],
+            ["10.0.0.5", "10.0.0.1", "/run/netns/x"]
+        );
         store.remove(&key("a")).unwrap();
         store.remove(&key("a")).unwrap();
         assert!(store.load().unwrap().is_empty());

@@ -69,11 +69,35 @@ impl StateFile {
     }
 }
 
-/// The contents of all files in the folder. Skips those that cannot be read.
-pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
+/// All files in the folder with their contents. Skips those that cannot be read, and those that are not complete.
+pub fn listed(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let complete = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
-    complete.filter_map(|entry| fs::read(entry.path()).ok())
+    let complete =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
+    complete.filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
+}
+
+/// The contents of all files in the folder, as [`listed`].
+pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
+    listed(folder).map(|(_, bytes)| bytes)
+}
+
+/// The files in the folder that ADD has not completed yet, perhaps because it was killed: path and stem.
+pub fn drafts(folder: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let stem = name.rsplit_once('.')?.0.strip_suffix(EXTENSION)?;
+        Some((entry.path(), stem.to_owned()))
+    })
+}
+
+/// Removes a file that [`listed`] or [`drafts`] has returned, if it still exists.
+///
+/// # Errors
+/// Code 5 if it cannot be removed.
+pub fn remove_listed(path: &Path) -> Result<(), CniError> {
+    remove(path)
 }
 
 /// GC: removes the files of the network's attachments that are not valid, and what killed ADDs of the network have left.

@@ -162,6 +162,11 @@ fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     failures.into_result()
 }
 
+/// Name and MAC address that ADD may have given to the host's end of the attachment.
+pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)> + use<> {
+    host_ends(attachment).map(|end| (end.name, end.mac))
+}
+
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.
 pub fn host_end(socket: &mut Socket, netns: &Netns, link: &Link) -> Result<Option<Link>, CniError> {
     let Some(index) = link.peer else { return Ok(None) };

@@ -12,6 +12,9 @@ Commands
   rollback    restore the files that the last installation replaced
   uninstall   restore the files from before the first installation
   status      what is installed
+  inspect     whose every address, host port, rule and link of the node is
+  gc          remove what containers that no longer exist have left
+  check       check the network of every running container
   plugins     list the plugins in this program, with their CNI versions
   version     print the version and the SHA-256 of this program
 
@@ -104,6 +107,64 @@ Prints one line for each plugin:
 
 Exit status: 0 all installed files are ours; 1 failed; 2 wrong usage; 3 a file has
 changed or is missing, or an installation was interrupted; 4 Ferrule is not installed.
+";
+
+pub(super) const INSPECT: &str = "\
+Usage: ferrule inspect [VIEW] [OPTIONS]
+
+Shows what the CNI plugins have made on this node, Ferrule's and the reference's, and
+for whom.
+
+Views
+  pods        one line for each attachment of a container to a network (default)
+  addresses   the addresses that host-local has reserved or dhcp has leased
+  ports       the host ports, in every layout
+  shaping     the limits of bandwidth, with bytes passed and packets dropped
+  links       the host's ends of the containers' links, IFBs, devices of host-device,
+              VLAN devices with their users, and links without an end on the host
+  leaks       what belongs to no living container, each with its proof
+  why WHAT    everything about a container, pod, address or host port
+
+  --json            print one JSON document
+  --watch[=SECONDS] print again and again (default: every 2 seconds)
+  --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
+  --data-dir DIR    one more folder of host-local; may be repeated
+
+IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or
+unknown if there is neither a sign of life nor a proof of death. Tables fit the terminal;
+NO_COLOR switches colours off.
+
+Exit status: 0 done; 1 failed, or something could not be read; 2 wrong usage; 3 why
+found nothing.
+";
+
+pub(super) const GC: &str = "\
+Usage: ferrule gc --dry-run | --yes [OPTIONS]
+
+Removes exactly what `ferrule inspect leaks` lists: each object by its plugin's own
+code and under its lock. Before each removal it looks again whether the container is
+dead. If something cannot be read, it removes nothing.
+
+  --dry-run         print what it would remove
+  --yes             remove it
+  --cache-dir DIR, --data-dir DIR   as for ferrule inspect
+
+Exit status: 0 done, or nothing to do; 1 failed; 2 wrong usage.
+";
+
+pub(super) const CHECK: &str = "\
+Usage: ferrule check [OPTIONS]
+
+Calls the plugins with the command CHECK for every attachment in the runtime's cache
+whose network namespace exists, one for each CPU at once, and prints what they find.
+
+  --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
+  --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
+  --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
+  --json            print one JSON document
+
+Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a
+cached result could not be read; 2 wrong usage.
 ";
 
 const PLUGINS: &str = "\

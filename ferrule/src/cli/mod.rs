@@ -1,7 +1,8 @@
-//! The command line: `ferrule install | rollback | uninstall | status | plugins | version`.
+//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | plugins | version`.
 
 mod arguments;
 mod help;
+mod operator;
 
 use std::process::ExitCode;
 
@@ -13,7 +14,9 @@ use self::arguments::{Arguments, Command};
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(plugins: &[&dyn Plugin]) -> ExitCode {
-    match Arguments::parse().and_then(|arguments| run(plugins, &arguments)) {
+    let outcome =
+        operator::run().unwrap_or_else(|| Arguments::parse().and_then(|arguments| run(plugins, &arguments)));
+    match outcome {
         Ok(code) => code,
         Err(Failure { status, message }) => {
             if let Some(message) = message {

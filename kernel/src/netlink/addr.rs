@@ -115,6 +115,12 @@ impl Socket {
         read(self.request(list(link)), link)
     }
 
+    /// The addresses of all links, each with the index of its link, by one dump.
+    pub fn all_addresses(&mut self) -> Result<Vec<(u32, Address)>, Error> {
+        let bodies = self.request(list(0))?;
+        Ok(bodies.iter().filter_map(|body| Some((u32_at(body, 4), parse(body)?))).collect())
+    }
+
     /// The IPv6 multicast groups that the link with this index has joined.
     pub fn groups(&mut self, link: u32) -> Result<Vec<Ipv6Addr>, Error> {
         let mut header = [0; IFADDR];

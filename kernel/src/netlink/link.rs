@@ -11,7 +11,7 @@ use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
 use super::error::Error;
 use super::link_data::LinkData;
 use super::mac::Mac;
-use super::message::{F_CREATE, F_EXCL, Message, attrs, find_attr, text, u32_at};
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at, u64_at};
 use super::socket::{Answer, Socket};
 use super::vrf;
 use crate::netns;
@@ -37,6 +37,7 @@ pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
 pub(super) const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
+const IFLA_STATS64: u16 = 23;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
@@ -124,6 +125,27 @@ pub struct Link {
     pub vlan_filtering: Option<VlanFiltering>,
     /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
     pub data: LinkData,
+}
+
+/// The counters of a link since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Received bytes.
+    pub rx_bytes: u64,
+    /// Sent bytes.
+    pub tx_bytes: u64,
+    /// Received packets that were dropped.
+    pub rx_dropped: u64,
+    /// Packets to send that were dropped.
+    pub tx_dropped: u64,
+}
+
+impl Counters {
+    /// Decodes `struct rtnl_link_stats64`.
+    fn parse(stats: &[u8]) -> Counters {
+        let field = |index: usize| u64_at(stats, 8 * index);
+        Counters { rx_bytes: field(2), tx_bytes: field(3), rx_dropped: field(6), tx_dropped: field(7) }
+    }
 }
 
 impl Link {
@@ -337,6 +359,13 @@ pub(super) fn parse(body: &[u8]) -> Link {
 }
 
 impl Socket {
+    /// All links of the namespace with their counters, by one dump.
+    pub fn links_with_counters(&mut self) -> Result<Vec<(Link, Option<Counters>)>, Error> {
+        let bodies = self.request(Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)))?;
+        let counters = |body: &[u8]| find_attr(body.get(IFINFO..)?, IFLA_STATS64).map(Counters::parse);
+        Ok(bodies.iter().map(|body| (parse(body), counters(body))).collect())
+    }
+
     /// Looks up a link. `None` if it does not exist.
     pub fn link(&mut self, id: LinkId<'_>) -> Result<Option<Link>, Error> {
         read(self.request(get(id)))

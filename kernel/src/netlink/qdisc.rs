@@ -7,14 +7,19 @@
 use nix::errno::Errno;
 
 use super::error::Error;
-use super::message::{F_CREATE, F_ECHO, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
-use super::socket::Answer;
+use super::message::{F_CREATE, F_DUMP, F_ECHO, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
+use super::socket::{Answer, Socket};
 use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
 
 const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+/// Offset of `drops` in `struct gnet_stats_queue`.
+const QUEUE_DROPS: usize = 8;
 const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
@@ -64,6 +69,43 @@ pub struct Qdisc {
     pub handle: u32,
     /// Its parameters, if it is a token bucket filter.
     pub tbf: Option<Tbf>,
+}
+
+/// A qdisc in a dump of all qdiscs, with its place and its counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The index of its link.
+    pub link: u32,
+    /// Its parent, such as [`ROOT`] or [`INGRESS`].
+    pub parent: u32,
+    /// The qdisc.
+    pub qdisc: Qdisc,
+    /// The bytes that it has passed on.
+    pub bytes: u64,
+    /// The packets that it has dropped.
+    pub drops: u64,
+}
+
+impl Listed {
+    fn parse(body: &[u8]) -> Listed {
+        let message = TcMessage::read(body);
+        let stats = find_attr(message.attrs, TCA_STATS2).unwrap_or_default();
+        Listed {
+            link: u32_at(body, 4),
+            parent: u32_at(body, 12),
+            qdisc: parse(body),
+            bytes: find_attr(stats, TCA_STATS_BASIC).map_or(0, |basic| u64_at(basic, 0)),
+            drops: find_attr(stats, TCA_STATS_QUEUE).map_or(0, |queue| u32_at(queue, QUEUE_DROPS)).into(),
+        }
+    }
+}
+
+impl Socket {
+    /// The qdiscs of all links, by one dump.
+    pub fn qdiscs(&mut self) -> Result<Vec<Listed>, Error> {
+        let bodies = self.request(Message::new(RTM_GETQDISC, F_DUMP, &tcmsg(0, 0, 0, 0)))?;
+        Ok(bodies.iter().map(|body| Listed::parse(body)).collect())
+    }
 }
 
 /// A request for the qdisc at a parent, [`ROOT`] or [`INGRESS`]. The reply is a notification; without
@@ -180,6 +222,21 @@ mod tests {
             let qdisc = parse(&body(create_tbf(7, &tbf)));
             assert_eq!(qdisc, Qdisc { kind: "tbf".to_owned(), handle: FIRST, tbf: Some(tbf) });
         }
+    }
+
+    #[test]
+    fn the_counters_of_a_listed_qdisc_are_decoded() {
+        let mut queue = [0; 20];
+        queue[QUEUE_DROPS..QUEUE_DROPS + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        let tbf = Tbf { rate: 1_000, limit: 1, buffer: 1, burst: None };
+        let message = create_tbf(9, &tbf).nest(TCA_STATS2, |stats| {
+            stats
+                .attr(TCA_STATS_BASIC, &[5_u64.to_ne_bytes(), 1_u64.to_ne_bytes()].concat())
+                .attr(TCA_STATS_QUEUE, &queue)
+        });
+        let listed = Listed::parse(&body(message));
+        assert_eq!((listed.link, listed.parent, listed.bytes, listed.drops), (9, ROOT, 5, 7));
+        assert_eq!(listed.qdisc.tbf, Some(tbf));
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn network_prefix(network: &str) -> String {
 }
 
 /// The alternative name of one user.
-fn user(attachment: &Attachment<'_>) -> String {
+pub fn user(attachment: &Attachment<'_>) -> String {
     let (id, ifname) = (attachment.container_id, attachment.ifname);
     network_prefix(attachment.network) + &sha512_hex(&format!("{id}\0{ifname}"), 32)
 }
@@ -95,17 +95,39 @@ pub fn acquire(
     link::read(Ok(answer)).context(lookup)?.ok_or_else(missing)
 }
 
+/// The users of the VLAN devices among these links: device and alternative name.
+pub fn users<'l>(links: impl Iterator<Item = &'l Link>) -> impl Iterator<Item = (&'l Link, &'l str)> {
+    let devices = links.filter(|link| link.kind == KIND);
+    let names = devices.flat_map(|device| device.alt_names.iter().map(move |name| (device, name.as_str())));
+    names.filter(|(_, name)| name.starts_with(PREFIX))
+}
+
 /// Removes the attachment from the users of its device, if it has one, and the device if it has no other user.
 pub fn release(attachment: &Attachment<'_>) -> Result<(), CniError> {
-    let (mut socket, user) = (socket::route()?, user(attachment));
+    release_if(&mut socket::route()?, &user(attachment), &mut || true).map(drop)
+}
+
+/// Removes the user with this alternative name, if `is_dead` says so under the lock, and the device if it has no other user.
+/// Returns whether it has.
+///
+/// # Errors
+/// Code 11 if another process keeps the lock; the kernel's error.
+pub fn release_if(
+    socket: &mut Socket,
+    user: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
     let find = |socket: &mut Socket| {
-        socket.link(LinkId::AltName(&user)).context(|| "look up the VLAN device of the attachment")
+        socket.link(LinkId::AltName(user)).context(|| "look up the VLAN device of the attachment")
     };
-    if find(&mut socket)?.is_none() {
-        return Ok(());
+    if find(socket)?.is_none() {
+        return Ok(false);
     }
     let _lock = lock()?;
-    find(&mut socket)?.map_or(Ok(()), |device| remove_users(&mut socket, &device, &[&user]))
+    match find(socket)? {
+        Some(device) if is_dead() => remove_users(socket, &device, &[user]).map(|()| true),
+        _ => Ok(false),
+    }
 }
 
 /// Removes the users of this network that are not valid from all VLAN devices.

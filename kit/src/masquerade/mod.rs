@@ -18,6 +18,7 @@ mod backend;
 mod iptables;
 mod nft;
 pub mod plan;
+pub mod survey;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};

@@ -88,6 +88,29 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
     })
 }
 
+/// The comments and source addresses of all rules.
+pub(super) fn list(socket: &mut Socket) -> Result<Vec<(String, Option<IpAddr>)>, Error> {
+    let commented = |rule: Rule| Some((rule.comment.clone()?, rule.source()));
+    Ok(rules(socket, TABLE, CHECKS)?.into_iter().filter_map(commented).collect())
+}
+
+/// Deletes the rules with this comment that exist when `is_dead` is asked. ADD makes new rules, so those of an ADD that
+/// comes in between stay.
+pub(super) fn delete_if(
+    socket: &mut Socket,
+    comment: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, Error> {
+    retry(ATTEMPTS, Error::is_not_found, || {
+        let mut dead = rules(socket, TABLE, CHECKS)?;
+        dead.retain(|rule| rule.comment.as_deref() == Some(comment));
+        if dead.is_empty() || !is_dead() {
+            return Ok(false);
+        }
+        delete_all(socket, &dead.iter().map(|rule| rule.handle).collect::<Vec<_>>()).map(|()| true)
+    })
+}
+
 /// Deletes the rules whose comment satisfies `is_dead`.
 fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<(), Error> {
     // If another process deletes one of the rules first, the kernel rejects the whole batch.

@@ -90,6 +90,22 @@ pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
     rest.strip_prefix("\" id: \"")?.strip_suffix('"')
 }
 
+/// The attachment in a comment of the nftables backend. `None` if the comment was cut, or is another program's.
+pub fn owner_in(comment: &str) -> Option<Attachment<'_>> {
+    let (prefix, rest) = comment.split_once(", net: ")?;
+    let (network, rest) = rest.split_once(", if: ")?;
+    let (ifname, container_id) = rest.split_once(", id: ")?;
+    let attachment = Attachment { network, ifname, container_id };
+    (self::prefix(&attachment) == prefix).then_some(attachment)
+}
+
+/// Network and container ID in a comment of the reference's iptables backend, if `chain` is the chain of that container.
+pub fn chain_owner_in<'c>(comment: &'c str, chain: &str) -> Option<(&'c str, &'c str)> {
+    let names = comment.strip_prefix("name: \"")?.strip_suffix('"')?;
+    let (network, container_id) = names.split_once("\" id: \"")?;
+    (chain == chain_of(network, container_id)).then_some((network, container_id))
+}
+
 /// The chain to delete: `target`, if `comment` and `target` both name the same container of this network, and
 /// that container has no valid attachment. Requiring both protects chains of other programs.
 pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &BTreeSet<String>) -> Option<String> {
@@ -137,6 +153,16 @@ mod tests {
         assert!(prefix(&ONE).starts_with(&network_prefix("unit-test")));
         // printf test1234 | sha512sum
         assert_eq!(chain_of("test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
+    }
+
+    #[test]
+    fn owners_in_comments() {
+        assert_eq!(owner_in(&comment(&ONE)), Some(ONE));
+        assert_eq!(owner_in(&comment(&Attachment { container_id: &"x".repeat(200), ..ONE })), None);
+        assert_eq!(owner_in("0123-4567, net: unit-test, if: eth0, id: one"), None);
+        let comment = "name: \"net\" id: \"one\"";
+        assert_eq!(chain_owner_in(comment, &chain_of("net", "one")), Some(("net", "one")));
+        assert_eq!(chain_owner_in(comment, "KUBE-SEP"), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use rules::Rules;
 /// The attempts to add to a chain that exists.
 const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the nat table" };
 
-const POSTROUTING: &str = "POSTROUTING";
+pub(super) const POSTROUTING: &str = "POSTROUTING";
 
 /// Adds the rules of the attachment. If that fails for one family, removes those of the other.
 pub(super) fn add(

@@ -5,6 +5,7 @@
 //! - [`config`] decodes and checks the keys.
 //! - [`wire`] is the protocol between the plugin and the daemon.
 //! - [`client`] asks the daemon.
+//! - [`survey`] lists and releases leases for the operator's tool.
 //! - [`result`] makes the result of ADD from a lease, and compares a lease with `prevResult`.
 
 #![deny(missing_docs)]
@@ -12,6 +13,7 @@
 pub mod client;
 pub mod config;
 pub mod result;
+pub mod survey;
 pub mod wire;
 
 use std::os::unix::process::CommandExt as _;

@@ -56,6 +56,11 @@ impl Boot {
     }
 }
 
+/// Whether the file has the mark of any boot, so that this program has made it.
+pub fn is_marked(file: &File) -> bool {
+    fgetxattr(file, ATTRIBUTE, &mut [0; 64][..]).is_ok_and(|len| len > 0)
+}
+
 /// The boot time: the earlier of `now - uptime` and the mtime of `/dev/null`; `None` if one of them is
 /// unknown.
 fn start_of_boot() -> Option<SystemTime> {

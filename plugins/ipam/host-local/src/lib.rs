@@ -25,6 +25,7 @@ pub mod resolv;
 pub mod set;
 pub mod status;
 pub mod store;
+pub mod survey;
 
 use std::fs;
 use std::io;

@@ -19,9 +19,10 @@ use ferrule_kit::lock;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::boot::Boot;
+use super::boot::{self, Boot};
 use super::draft::PendingFile;
 use super::owner::{Holder, Owner};
+use super::survey::Reserved;
 
 /// The maximum file size that is read, in bytes. A container ID with an interface name is always shorter.
 const MAX_CONTENT: u64 = 8192;
@@ -108,6 +109,20 @@ impl Store {
     /// Whether `ip` was reserved before the last boot.
     pub fn is_of_earlier_boot(&self, ip: IpAddr) -> bool {
         read(&self.path(ip)).is_ok_and(|(_, file)| self.boot().is_after(&file))
+    }
+
+    /// What the file of `ip` tells; `None` if it is missing or cannot be read.
+    pub fn reserved(&self, ip: IpAddr) -> Option<Reserved> {
+        let path = self.path(ip);
+        let (holder, file) = read(&path).ok()?;
+        Some(Reserved {
+            ip,
+            holder,
+            since: file.metadata().and_then(|meta| meta.modified()).ok(),
+            is_marked: boot::is_marked(&file),
+            is_of_earlier_boot: self.boot().is_after(&file),
+            path,
+        })
     }
 
     /// All addresses that have a file of any content. A missing directory has none.

@@ -91,11 +91,32 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
         let Some(record) = Record::parse(bytes).filter(|record| record.network == network) else {
             return Ok(false);
         };
-        let netns = record.open_netns();
-        let mut container = netns.as_ref().map(socket::route_in).transpose()?;
-        transfer::give_back(&mut socket::route()?, container.as_mut(), &record)
+        give_back_of(&record)
     };
     failures.keep(state_file::collect(Path::new(FOLDER), network, is_valid, give_back));
     failures.keep(ipam::call(call.env, call.config, Verb::Gc));
     failures.into_result()
+}
+
+/// Returns whether the record can be removed; see [`transfer::give_back`].
+fn give_back_of(record: &Record) -> Result<bool, CniError> {
+    let netns = record.open_netns();
+    let mut container = netns.as_ref().map(socket::route_in).transpose()?;
+    transfer::give_back(&mut socket::route()?, container.as_mut(), record)
+}
+
+/// Gives the device back and removes the record, if that is still the same and `is_dead` says so. Returns whether it has.
+///
+/// # Errors
+/// The kernel's error, or a physical device has not come back to the host.
+pub fn give_back_if(record: &Record, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
+    let file = record.file();
+    let found = file.read()?.and_then(|bytes| Record::parse(&bytes));
+    if found.as_ref() != Some(record) || !is_dead() {
+        return Ok(false);
+    }
+    if !give_back_of(record)? {
+        return Err(CniError::internal(format!("{:?} has not come back to the host yet", record.name)));
+    }
+    file.remove().map(|()| true)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cni_common::plugin::{Attachment, GcRequest};
 use cni_common::spec::{CniError, Context, ValidAttachment};
-use ferrule_kernel::netlink::link::Link;
+use ferrule_kernel::netlink::link::{Link, LinkId};
 use ferrule_kernel::netlink::{Socket, ifb};
 use ferrule_kit::socket;
 use ferrule_kit::steps::run_all;
@@ -31,6 +31,29 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
         ours.filter(|link| !valid.protects(link)).partition(|link| !link.alias.is_empty());
     to_remove.extend(unused(&mut socket, without_alias)?);
     run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
+}
+
+/// Removes an IFB, if no filter redirects to it, it still has this alias, and `is_dead` says so. One without an alias may
+/// belong to an ADD of the reference that has not added the filter yet, so it must be unused for a time.
+///
+/// # Errors
+/// The kernel's error.
+pub fn remove_if(
+    socket: &mut Socket,
+    ifb: &Link,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("look up {:?}", ifb.name))?;
+    let same = found.filter(|link| (&link.name, &link.alias) == (&ifb.name, &ifb.alias));
+    let unused = match same {
+        Some(link) if link.alias.is_empty() => unused(socket, vec![link])?,
+        Some(link) if !used(socket)?.contains(&link.index) => vec![link],
+        _ => Vec::new(),
+    };
+    if unused.is_empty() || !is_dead() {
+        return Ok(false);
+    }
+    run_all(socket, unused.iter().map(remove_ifb).collect()).map(|()| true)
 }
 
 /// The IFBs of the valid attachments.
@@ -74,7 +97,7 @@ fn unused(socket: &mut Socket, mut links: Vec<Link>) -> Result<Vec<Link>, CniErr
 }
 
 /// The indices of all links that a filter of a veth redirects to.
-fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
+pub fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
     let mut used = Vec::new();
     for veth in socket.links(Some("veth")).context(|| "list the veth devices")? {
         let ingress_qdisc = state::veth(socket, veth.index)?.and_then(|host| host.ingress_qdisc);

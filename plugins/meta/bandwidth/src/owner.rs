@@ -104,6 +104,17 @@ impl Alias {
         })
     }
 
+    /// The attachment that the alias names. `None` if it has the hash of a long name.
+    pub fn attachment(&self) -> Option<Attachment<'_>> {
+        let is_plain = |name: &&String| !name.starts_with('#');
+        let (network, container_id) = (&self.network, &self.container_id);
+        [network, container_id].iter().all(is_plain).then_some(Attachment {
+            network,
+            container_id,
+            ifname: &self.ifname,
+        })
+    }
+
     /// Whether the alias names this attachment.
     pub fn is_of(&self, owner: &Attachment<'_>) -> bool {
         self.is_on(owner.network) && self.key() == key(owner)
@@ -185,6 +196,7 @@ mod tests {
         let text = alias.to_string();
         assert_eq!(text, "bandwidth network=pods container=0123 ifname=eth0 veth=12 hook=made");
         assert_eq!(Alias::parse(&text), Some(alias.clone()));
+        assert_eq!(alias.attachment(), Some(OWNER));
         assert_eq!(claim(&OWNER, &link(&text)), Claim::Own(alias));
         assert_eq!(claim(&Attachment { ifname: "eth1", ..OWNER }, &link(&text)), Claim::Other);
         assert_eq!(claim(&OWNER, &link("")), Claim::Unclaimed);

@@ -15,6 +15,7 @@ pub mod iptables;
 pub mod links;
 pub mod nft;
 pub mod plan;
+pub mod survey;
 pub mod verbs;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};

@@ -228,7 +228,7 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
 
 /// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
 /// success.
-fn remove_sources(conf: &Conf, owned: &[Owned]) {
+pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
     let zone_of = |owned: &Owned| {
         let unknown = || {
             (conf.backend.may_be_firewalld() && owned.labels().next().is_none()).then(|| conf.zone.clone())

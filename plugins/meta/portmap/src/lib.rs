@@ -22,6 +22,7 @@ pub mod nft;
 pub mod plan;
 pub mod reference;
 pub mod services;
+pub mod survey;
 pub mod verbs;
 
 use std::process::ExitCode;

@@ -121,6 +121,35 @@ fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<V
     Ok(removed)
 }
 
+/// All containers that have rules, each rule with its host port, if it is one.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list a chain.
+pub fn list(socket: &mut Socket) -> Result<Vec<(String, Option<HostPort>)>, CniError> {
+    let step = || "list host ports of the reference plugin";
+    let mut found = Vec::new();
+    for table in present(socket).context(step)? {
+        for chain in CHAINS {
+            let rules = rules(socket, table, chain).context(step)?;
+            let commented = |rule: &Rule| Some((rule.comment.clone()?, decode_rule(rule)));
+            found.extend(rules.iter().filter_map(commented));
+        }
+    }
+    Ok(found)
+}
+
+/// Deletes the rules of a container that exist when `is_dead` is asked, and returns its host ports.
+///
+/// # Errors
+/// As [`delete`].
+pub fn delete_if(
+    socket: &mut Socket,
+    container_id: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<Vec<HostPort>, CniError> {
+    if is_dead() { delete(socket, container_id) } else { Ok(Vec::new()) }
+}
+
 /// Whether a container has rules in these tables.
 ///
 /// # Errors

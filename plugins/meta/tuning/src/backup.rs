@@ -4,7 +4,7 @@
 //! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the reference ignores,
 //! name the network for GC and have the MTU of the host's end and the offload features.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Json, ValidAttachment};
@@ -152,6 +152,31 @@ fn stem(container_id: &str, ifname: &str) -> String {
     format!("{container_id}_{ifname}")
 }
 
+/// A file in the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its path.
+    pub path: PathBuf,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+    /// The network; `None` in a file of the reference.
+    pub network: Option<String>,
+}
+
+/// Lists the backup files of all networks. A missing folder has none.
+pub fn list(data_dir: &Path) -> Vec<Listed> {
+    let read = |(path, bytes): (PathBuf, Vec<u8>)| {
+        // A container ID may contain underscores too, but interface names rarely do.
+        let (container_id, ifname) = path.file_stem()?.to_str()?.rsplit_once('_')?;
+        let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
+        let network = Some(Wire::read(&bytes)?.network).filter(|network| !network.is_empty());
+        Some(Listed { path, container_id, ifname, network })
+    };
+    state_file::listed(data_dir).filter_map(read).collect()
+}
+
 /// Removes the files of the network's attachments that are not valid. Files of the reference do not name their network,
 /// so those stay.
 ///
@@ -237,6 +262,13 @@ mod tests {
             fs::write(dir.path().join(draft), "").unwrap();
         }
         fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
+        let mut listed: Vec<_> =
+            list(dir.path()).into_iter().map(|f| (f.container_id, f.ifname, f.network)).collect();
+        listed.sort();
+        let listed: Vec<_> =
+            listed.iter().map(|(id, ifname, net)| (&**id, &**ifname, net.as_deref())).collect();
+        let [one, two] = ["one", "two"].map(|id| (id, "eth0", Some("net")));
+        assert_eq!(listed, [("go", "eth0", None), one, ("three", "eth0", Some("other")), two]);
         let valid = [ValidAttachment { container_id: "two".to_owned(), ifname: "eth0".to_owned() }];
         collect(dir.path(), "net", &valid).unwrap();
         let mut left: Vec<_> = fs::read_dir(dir.path())

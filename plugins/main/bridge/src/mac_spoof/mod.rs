@@ -10,7 +10,7 @@ use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket, link};
 use ferrule_kernel::nftables::matches::input_interface_of;
-use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, chains, probe, rules};
+use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, chains, generation, probe, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ferrule_kit::check::ensure;
 
@@ -78,12 +78,17 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
 
 /// Deletes two chains, and the rules that jump to the first one. One round trip if they do not exist.
 fn delete_chains(socket: &mut Socket, own: &Chains) -> Result<(), Error> {
+    removal(socket, own)?.map_or(Ok(()), |batch| batch.commit(socket))
+}
+
+/// The batch of [`delete_chains`]; `None` if the chains do not exist.
+fn removal(socket: &mut Socket, own: &Chains) -> Result<Option<Batch>, Error> {
     let names = [own.interface.as_str(), own.mac.as_str()];
     let found = chains(socket, &names.map(|name| (TABLE, name)))?;
     let found: Vec<&str> =
         names.into_iter().zip(found).filter_map(|(name, chain)| chain.map(|_| name)).collect();
     if found.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let mut batch = Batch::new();
     for rule in rules(socket, TABLE, PREROUTING)? {
@@ -97,7 +102,7 @@ fn delete_chains(socket: &mut Socket, own: &Chains) -> Result<(), Error> {
     for chain in &found {
         batch.delete_chain(TABLE, chain);
     }
-    batch.commit(socket)
+    Ok(Some(batch))
 }
 
 /// Removes the rules of ports that no longer exist, except those of valid attachments. The rules do not name
@@ -120,6 +125,37 @@ pub fn gc(
         }
     }
     Ok(())
+}
+
+/// All attachments that have rules: their chains, the port, and the comment, which names container and interface.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the chain.
+pub fn list(socket: &mut Socket) -> Result<Vec<(Chains, String, Option<String>)>, CniError> {
+    let jumps = rules(socket, TABLE, PREROUTING).context(|| "list rules against MAC spoofing")?;
+    let of = |rule: &Rule| jump_of(rule).map(|(chains, port)| (chains, port, rule.comment.clone()));
+    Ok(jumps.iter().filter_map(of).collect())
+}
+
+/// Removes chains and the rules that jump to them, if `is_dead` says so. `is_dead` is asked at a generation of the ruleset,
+/// and the kernel refuses the batch after any change of it, such as an ADD.
+///
+/// # Errors
+/// Code 999 if the kernel refuses the batch.
+pub fn remove_if(
+    socket: &mut Socket,
+    own: &Chains,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let is_concurrent = |error: &Error| error.is_conflict() || error.is_outdated();
+    let removed = retry(ATTEMPTS, is_concurrent, || {
+        let generation = generation(socket)?;
+        match removal(socket, own)? {
+            Some(batch) if is_dead() => batch.commit_at(socket, generation).map(|()| true),
+            _ => Ok(false),
+        }
+    });
+    removed.context(|| "remove rules against MAC spoofing")
 }
 
 /// The chains to which a rule of the base chain jumps, and the port.

@@ -86,6 +86,12 @@ pub fn comment(attachment: &Attachment<'_>) -> String {
     format!("macspoofchk-{}-{}", attachment.container_id, attachment.ifname)
 }
 
+/// The containers and interfaces that the comment may name, one for each hyphen: both names may contain hyphens.
+pub fn owners_in(comment: &str) -> impl Iterator<Item = (&str, &str)> {
+    let names = comment.strip_prefix("macspoofchk-").unwrap_or_default();
+    names.match_indices('-').map(move |(at, _)| (&names[..at], &names[at + 1..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +103,9 @@ mod tests {
         assert_eq!(chains.interface, "cni-br-iface-dummy-0-eth0");
         assert_eq!(chains.mac, "cni-br-iface-dummy-0-eth0-mac");
         assert_eq!(comment(&attachment), "macspoofchk-dummy-0-eth0");
+        let owners: Vec<_> = owners_in("macspoofchk-dummy-0-eth0").collect();
+        assert_eq!(owners, [("dummy", "0-eth0"), ("dummy-0", "eth0")]);
+        assert_eq!(owners_in("another program's-rule").count(), 0);
         assert_eq!(Chains::from_name(&chains.interface), Some(chains));
         assert_eq!(Chains::from_name("libvirt-J-vnet0"), None);
         let long =

@@ -175,6 +175,23 @@ fn delete_nft(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Re
     })
 }
 
+/// The addresses that rules of the reference's chain let pass, of both variants. Starts a process only for a legacy table.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the chain, or with the output of the failed program.
+pub fn addresses(socket: &mut Socket) -> Result<Vec<IpAddr>, CniError> {
+    let mut found = Vec::new();
+    for family in IpFamily::ALL {
+        let step = || format!("list the rules of {family} iptables");
+        let rules = ferrule_kernel::nftables::rules(socket, filter_table(family), FORWARD).context(step)?;
+        found.extend(rules.iter().filter(|rule| rule.accepts()).filter_map(Rule::source));
+        if let Some(programs) = gate::legacy(family) {
+            found.extend(rules::sources(&programs.list().context(step)?));
+        }
+    }
+    Ok(found)
+}
+
 /// The rules of these addresses in iptables-nft.
 fn own_rules(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Result<Vec<Rule>, Error> {
     let is_own = |rule: &Rule, end| rule.address(end).is_some_and(|address| addresses.contains(&address));

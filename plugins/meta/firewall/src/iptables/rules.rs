@@ -154,6 +154,16 @@ pub(super) fn removal(listing: &Listing, addresses: &[IpAddr]) -> Vec<String> {
     listing.rules_of(FORWARD).filter(|rule| own.contains(rule)).map(|rule| rule.line("-D")).collect()
 }
 
+/// The addresses that the listing lets pass.
+pub(super) fn sources(listing: &Listing) -> Vec<IpAddr> {
+    let source = |rule: &Rule| -> Option<IpAddr> { rule.argument("-s")?.split('/').next()?.parse().ok() };
+    let sources = listing.rules_of(FORWARD).filter_map(|rule| Some((rule, source(rule)?)));
+    sources
+        .filter(|(rule, address)| of_address(*address).contains(rule))
+        .map(|(_, address)| address)
+        .collect()
+}
+
 /// Compares the listing with what the attachment needs.
 ///
 /// # Errors
@@ -263,6 +273,7 @@ mod tests {
         assert_eq!(lines(&both, &wanted(Some(("bar", Policy::Isolated)))), [""; 0]);
         assert_eq!(check(&both, &wanted(Some(("bar", Policy::Isolated)))), Ok(()));
         assert_eq!(removal(&both, &ADDRESS).len(), 2);
+        assert_eq!(sources(&both), ADDRESS);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::{IpFamily, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, Error, elements, find_elements};
+use ferrule_kernel::nftables::{Batch, Element, Error, elements, find_elements, generation};
 use ferrule_kernel::retry::{Limit, retry};
 use std::net::IpAddr;
 
@@ -98,6 +98,35 @@ pub fn delete(socket: &mut Socket, owned: &[Owned], owner: Option<&str>) -> Resu
         Ok(())
     });
     outcome.context(|| format!("remove the container from table {TABLE}"))
+}
+
+/// Deletes an address from the table, if this owner still has it and `is_dead` says so. `is_dead` is asked at a generation
+/// of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
+///
+/// # Errors
+/// Code 999 if the kernel refuses the batch, or after 50 concurrent changes.
+pub fn delete_if(
+    socket: &mut Socket,
+    address: IpAddr,
+    owner: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let outcome = retry(
+        ATTEMPTS,
+        |error: &Error| error.is_conflict() || error.is_outdated(),
+        || {
+            let generation = generation(socket)?;
+            let mut batch = Batch::new();
+            for now in owners::look_up(socket, &[address])? {
+                now.delete_if(&mut batch, |label| label == owner);
+            }
+            if batch.is_empty() || !is_dead() {
+                return Ok(false);
+            }
+            batch.commit_at(socket, generation).map(|()| true)
+        },
+    );
+    outcome.context(|| format!("remove {address} from table {TABLE}"))
 }
 
 /// Whether the chain `FORWARD` of iptables-legacy has our rules, as far as this table knows.

@@ -58,6 +58,14 @@ pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
     rest.strip_prefix("\" id: \"")?.strip_suffix('"')
 }
 
+/// Network and container ID in such a comment of the current or of the old layout, if `target` is a chain of that container.
+pub fn owner_in<'c>(comment: &'c str, target: &str) -> Option<(&'c str, &'c str)> {
+    let names = comment.strip_prefix("dnat name: \"").or_else(|| comment.strip_prefix("snat name: \""))?;
+    let (network, container) = names.strip_suffix('"')?.split_once("\" id: \"")?;
+    let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
+    is_its.then_some((network, container))
+}
+
 /// For a rule with this comment and target: the target, if it is the chain of a container of the network
 /// without valid attachment. Comment and target must agree, to spare the chains of other programs.
 pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &BTreeSet<String>) -> Option<String> {

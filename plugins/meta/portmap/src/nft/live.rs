@@ -2,11 +2,13 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Expr, Generation, generation, rules};
+use ferrule_kernel::nftables::{Batch, Error, Expr, Generation, elements, generation, rules};
 
 use crate::plan::HostPort;
 
-use super::layout::{NETWORKS, TABLE};
+use super::element::DnatElement;
+use super::layout::{NETWORKS, OWNERS, TABLE};
+use super::owner_metadata::{Sandbox, sandbox};
 use super::{change, list};
 
 /// The host ports of one owner.
@@ -29,8 +31,7 @@ pub struct OwnedHostPorts {
 pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<OwnedHostPorts>), CniError> {
     let step = || format!("list table {TABLE}");
     let generation = generation(socket).context(step)?;
-    let mut found = list::dnat_elements(socket, |_| true).context(step)?;
-    found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
+    let found = sorted(socket).context(step)?;
     let labels: Vec<String> = found.iter().map(|element| element.label.clone()).collect();
     let host_ports = list::with_masquerades(socket, found).context(step)?;
     let networks = rules(socket, TABLE, NETWORKS).context(step)?;
@@ -56,6 +57,31 @@ pub fn host_ports_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<Owned
         }
     }
     Ok((generation, all))
+}
+
+fn sorted(socket: &mut Socket) -> Result<Vec<DnatElement>, Error> {
+    let mut found = list::dnat_elements(socket, |_| true)?;
+    found.sort_by(|a, b| (&a.label, &a.key).cmp(&(&b.label, &b.key)));
+    Ok(found)
+}
+
+/// The owner label of each host port, and the host port as if it had no masquerading: that would take one request for each.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the table.
+pub fn labelled_host_ports(socket: &mut Socket) -> Result<Vec<(String, HostPort)>, CniError> {
+    let found = sorted(socket).context(|| format!("list table {TABLE}"))?;
+    Ok(found.into_iter().map(|element| (element.label.clone(), element.with_mark(None))).collect())
+}
+
+/// The labels of all owners, and the state of their network namespaces.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the set.
+pub fn sandboxes(socket: &mut Socket) -> Result<Vec<(String, Sandbox)>, CniError> {
+    let found = elements(socket, TABLE, OWNERS).context(|| format!("list table {TABLE}"))?;
+    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Sandbox::Unknown, sandbox);
+    Ok(found.into_iter().filter_map(|owner| Some((owner.comment?, state(&owner.metadata)))).collect())
 }
 
 /// Adds the deletion of these owners and their host ports to the batch; with `all`, which means that there are

@@ -35,8 +35,8 @@ pub use check::{Prerouting, check, find, prerouting};
 pub use establish::Conditions;
 pub use gate::{Families, Gate, TableGate};
 pub use list::{Elements, has_own};
-pub use live::{OwnedHostPorts, delete_owned, host_ports_by_owner};
-pub use remove::{delete, gc};
+pub use live::{OwnedHostPorts, delete_owned, host_ports_by_owner, labelled_host_ports, sandboxes};
+pub use remove::{delete, delete_if, gc};
 
 use layout::{GUARD, TABLE};
 

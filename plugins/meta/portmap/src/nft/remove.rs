@@ -30,12 +30,29 @@ pub fn delete(
 ) -> Result<Vec<HostPort>, CniError> {
     let label = owner::label(owner);
     let hints: Vec<&Key> = hints.iter().map(|host_port| &host_port.key).collect();
-    remove(socket, |socket| match list::owner(socket, &label)? {
+    remove(socket, &mut |socket| match list::owner(socket, &label)? {
         None => Ok(ToRemove::default()),
         Some(element) => {
             let found = list::dnat_elements_of(socket, &label, &element, &hints)?;
             Ok(ToRemove { owners: vec![label.clone()], found })
         }
+    })
+}
+
+/// Removes the owner with this label and its host ports, if `is_dead` says so; returns the host ports. `is_dead` is asked
+/// at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
+///
+/// # Errors
+/// As [`delete`].
+pub fn delete_if(
+    socket: &mut Socket,
+    label: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<Vec<HostPort>, CniError> {
+    remove(socket, &mut |socket| {
+        let found = list::dnat_elements(socket, |other| other == label)?;
+        let owners: Vec<String> = list::owner(socket, label)?.map(|_| label.to_owned()).into_iter().collect();
+        Ok(if is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
     })
 }
 
@@ -46,7 +63,7 @@ pub fn delete(
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
     let valid = Attachment::keys(network, valid, owner::label);
     let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
-    let removed = remove(socket, |socket| {
+    let removed = remove(socket, &mut |socket| {
         let mut owners = list::owners(socket)?;
         owners.retain(|label| is_dead(label));
         if owners.is_empty() {
@@ -68,7 +85,7 @@ struct ToRemove {
 
 fn remove(
     socket: &mut Socket,
-    find: impl Fn(&mut Socket) -> Result<ToRemove, Error>,
+    find: &mut dyn FnMut(&mut Socket) -> Result<ToRemove, Error>,
 ) -> Result<Vec<HostPort>, CniError> {
     repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;

@@ -1,0 +1,211 @@
+//! The commands for operators: `ferrule inspect`, `gc` and `check`.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ferrule_inspect::check;
+use ferrule_inspect::node::Roots;
+use ferrule_inspect::terminal::{style, watch};
+use ferrule_inspect::view::View;
+use ferrule_inspect::{collect, inspect, report};
+use ferrule_install::Failure;
+use ferrule_install::console::{note, say};
+use lexopt::{Arg, Parser, ValueExt as _};
+
+use super::help;
+
+/// The time between two screens of `inspect --watch`.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long `check` waits for a plugin. Plugins wait for locks, at most 10 seconds.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs one of these commands; `None` if the first argument names another one.
+pub(super) fn run() -> Option<Result<ExitCode, Failure>> {
+    let command = env::args_os().nth(1)?;
+    let work = match command.to_str()? {
+        "inspect" => show,
+        "gc" => remove,
+        "check" => check_all,
+        _ => return None,
+    };
+    let mut parser = Parser::from_env();
+    // The command itself.
+    let _ = parser.next();
+    let arguments = Arguments::read(command.to_str()?, parser);
+    Some(arguments.and_then(|arguments| match arguments.help {
+        Some(help) => {
+            say(help.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+        None => work(&arguments),
+    }))
+}
+
+#[derive(Debug, Default)]
+struct Arguments {
+    view: Vec<String>,
+    roots: Roots,
+    path: Vec<PathBuf>,
+    as_json: bool,
+    watch: Option<Duration>,
+    timeout: Option<Duration>,
+    dry_run: bool,
+    yes: bool,
+    help: Option<&'static str>,
+}
+
+impl Arguments {
+    fn read(command: &str, mut parser: Parser) -> Result<Self, Failure> {
+        let mut arguments = Arguments::default();
+        while let Some(argument) = parser.next().map_err(Failure::usage)? {
+            let option = match argument {
+                Arg::Long("help") | Arg::Short('h') => {
+                    arguments.help = Some(match command {
+                        "inspect" => help::INSPECT,
+                        "gc" => help::GC,
+                        _ => help::CHECK,
+                    });
+                    return Ok(arguments);
+                }
+                Arg::Value(word) if command == "inspect" => {
+                    arguments.view.push(text(word)?);
+                    continue;
+                }
+                Arg::Value(word) => {
+                    return Err(Failure::usage(format!("unexpected argument '{}'", word.display())));
+                }
+                Arg::Long(option) => option.to_owned(),
+                Arg::Short(letter) => return Err(Failure::usage(format!("unknown option '-{letter}'"))),
+            };
+            let mut folder = || -> Result<PathBuf, Failure> {
+                let value = parser.value().ok().filter(|value| !value.is_empty());
+                value.map(PathBuf::from).ok_or_else(|| Failure::usage(format!("--{option} needs a value")))
+            };
+            match (command, option.as_str()) {
+                (_, "cache-dir") => arguments.roots.results = folder()?.join("results"),
+                ("inspect" | "gc", "data-dir") => arguments.roots.data_dirs.push(folder()?),
+                ("inspect" | "check", "json") => arguments.as_json = true,
+                ("inspect", "watch") => {
+                    let value = parser.optional_value();
+                    arguments.watch = Some(value.map_or(Ok(INTERVAL), |value| seconds(&option, value))?);
+                }
+                ("check", "timeout") => {
+                    let value = parser.value().map_err(Failure::usage)?;
+                    arguments.timeout = Some(seconds(&option, value)?);
+                }
+                ("gc", "dry-run") => arguments.dry_run = true,
+                ("gc", "yes") => arguments.yes = true,
+                ("check", "bin-dir") => arguments.path.push(folder()?),
+                _ => return Err(Failure::usage(format!("unknown option '--{option}' of {command}"))),
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn view(&self) -> Result<View, Failure> {
+        let words: Vec<&str> = self.view.iter().map(String::as_str).collect();
+        Ok(match words.as_slice() {
+            [] | ["pods"] => View::Pods,
+            ["addresses"] => View::Addresses,
+            ["ports"] => View::Ports,
+            ["shaping"] => View::Shaping,
+            ["links"] => View::Links,
+            ["leaks"] => View::Leaks,
+            ["why", what] => View::Why((*what).to_owned()),
+            ["why"] => return Err(Failure::usage("why needs a container, pod, address or port")),
+            _ => return Err(Failure::usage(format!("unknown view '{}'", words.join(" ")))),
+        })
+    }
+}
+
+fn text(word: OsString) -> Result<String, Failure> {
+    word.string().map_err(Failure::usage)
+}
+
+/// No fractions: Rust's parser of floating-point numbers takes 15 KB.
+fn seconds(option: &str, value: OsString) -> Result<Duration, Failure> {
+    let value = text(value)?;
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    seconds.ok_or_else(|| Failure::usage(format!("--{option} wants a number of seconds, not '{value}'")))
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::new(error)
+}
+
+fn show(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let view = arguments.view()?;
+    let show = || inspect(&arguments.roots, &view, style(), arguments.as_json).map_err(failed);
+    if let Some(every) = arguments.watch {
+        watch(every, || show().map(|(text, _)| text))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (text, failures) = show()?;
+    if text.is_empty() {
+        return Err(Failure { status: 3, message: Some("nothing on this node has this name".to_owned()) });
+    }
+    say(text.trim_end());
+    failures.iter().for_each(note);
+    Ok(ExitCode::from(u8::from(!failures.is_empty())))
+}
+
+fn remove(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.dry_run == arguments.yes {
+        return Err(Failure::usage("gc wants either --dry-run or --yes"));
+    }
+    let is_done = collect(&arguments.roots, arguments.dry_run, &mut |line| say(line)).map_err(failed)?;
+    Ok(ExitCode::from(u8::from(!is_done)))
+}
+
+fn check_all(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let default = [PathBuf::from("/opt/cni/bin")];
+    let path = if arguments.path.is_empty() { &default } else { arguments.path.as_slice() };
+    let checked = check::run(&arguments.roots.results, path, arguments.timeout.unwrap_or(CHECK_LIMIT));
+    say(report(&checked, arguments.as_json).trim_end());
+    Ok(ExitCode::from(u8::from(!checked.is_sound())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Arguments, Failure> {
+        let command = words.split(' ').next().unwrap();
+        Arguments::read(command, Parser::from_iter(words.split(' ')))
+    }
+
+    #[test]
+    fn views_and_options() {
+        let why = read("inspect why 10.1.0.2 --json --watch=5 --data-dir /d --cache-dir=/c").unwrap();
+        assert_eq!(why.view().unwrap(), View::Why("10.1.0.2".to_owned()));
+        assert!(why.as_json && why.watch == Some(Duration::from_secs(5)));
+        assert_eq!(why.roots.results, PathBuf::from("/c/results"));
+        assert_eq!(why.roots.data_dirs.len(), 2);
+        assert_eq!(read("inspect --watch").unwrap().watch, Some(Duration::from_secs(2)));
+        assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods);
+        assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
+        assert_eq!(read("check --bin-dir /a --bin-dir=/b").unwrap().path.len(), 2);
+    }
+
+    #[test]
+    fn wrong_usage() {
+        for words in [
+            "gc pods",
+            "gc --json",
+            "check --yes",
+            "inspect --bin-dir /b",
+            "inspect --cache-dir",
+            "inspect --watch=0",
+            "inspect -x",
+        ] {
+            assert_eq!(read(words).unwrap_err().status, 2, "{words}");
+        }
+        for words in ["inspect bogus", "inspect why", "inspect why a b"] {
+            assert_eq!(read(words).unwrap().view().unwrap_err().status, 2, "{words}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Signs of life, doubts and deaths.
+
+use super::*;
+use crate::model::{Kind, Maker};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn owner() -> Owner {
+    Owner { ifname: Some("eth0".into()), ..Owner::container("c1").on("net") }
+}
+
+fn object(owner: Owner) -> Object {
+    let object = Object::new(Kind::Address, "10.1.0.2", "a file", owner, Maker::Ferrule);
+    Object { addresses: vec![ip("10.1.0.2")], ..object }
+}
+
+fn entry(container: &str, sandbox: Sandbox) -> Entry {
+    Entry {
+        owner: Owner { ifname: Some("eth0".into()), ..Owner::container(container).on("net") },
+        sandbox,
+        netns: "/run/netns/x".into(),
+        addresses: vec![ip("10.1.0.2")],
+        ..Entry::default()
+    }
+}
+
+fn readable() -> Evidence {
+    Evidence { cache: Cache::with(Vec::new()), ..Evidence::default() }
+}
+
+fn judge(evidence: &Evidence) -> State {
+    evidence.judge(&object(owner()), &[&owner()], &[])
+}
+
+fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
+    let inside = addresses.map(|addresses| Inside { addresses, parents: vec![9] });
+    Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
+}
+
+fn gone() -> Sandbox {
+    Sandbox::Gone("namespace /run/netns/x does not exist".into())
+}
+
+#[test]
+fn without_any_sign_of_life_the_owner_is_dead() {
+    let proof = "no cache entry, no process works for it, no live namespace of it has 10.1.0.2";
+    assert_eq!(judge(&readable()), State::Dead(proof.to_owned()));
+    let mut evidence = readable();
+    evidence.cache = Cache::with(vec![entry("c1", gone())]);
+    let State::Dead(proof) = judge(&evidence) else { panic!() };
+    assert!(proof.starts_with("namespace /run/netns/x does not exist, no process"), "{proof}");
+}
+
+/// Each sign alone saves the owner.
+#[test]
+fn one_sign_of_life_is_enough() {
+    let mut signs: Vec<Evidence> = (0..6).map(|_| readable()).collect();
+    signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", Sandbox::Live(7))]);
+    signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
+    signs[2].present.entry("c1", || "there".into());
+    signs[3].namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
+    let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
+    signs[4].pairs.entry(&name.clone(), || Link { name, mac, ..Link::default() });
+    let link = Link { name: "veth0".into(), ..Link::default() };
+    let cached = Entry { host_links: vec![("veth0".into(), link.mac.to_string())], ..entry("c1", gone()) };
+    signs[5].cache = Cache::with(vec![cached]);
+    signs[5].pairs.entry("veth0", || link);
+    for (number, evidence) in signs.iter().enumerate() {
+        assert!(matches!(judge(evidence), State::Alive(_)), "{number}: {:?}", judge(evidence));
+    }
+}
+
+#[test]
+fn doubt_is_no_death() {
+    let mut doubts: Vec<Evidence> = (0..4).map(|_| readable()).collect();
+    doubts[0].cache.is_readable = false;
+    doubts[1].cache.unknown.push("net-c1-eth0".into());
+    doubts[2].cache = Cache::with(vec![entry("c1", Sandbox::Unknown)]);
+    doubts[3].namespaces.push(namespace(None));
+    for (number, evidence) in doubts.iter().enumerate() {
+        assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
+    }
+    // What is older than the boot needs no cache.
+    let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
+    let state = doubts[0].judge(&old, &[], &[]);
+    assert!(matches!(&state, State::Dead(proof) if proof.starts_with("made before")), "{state:?}");
+}
+
+#[test]
+fn an_address_that_another_live_container_has_now_saves_nobody() {
+    let mut evidence = readable();
+    evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
+    evidence.cache = Cache::with(vec![entry("c2", Sandbox::Live(7))]);
+    assert!(matches!(judge(&evidence), State::Dead(_)));
+    // But a rule that knows only the address serves the other container now.
+    let rule = Object { is_by_address: true, ..object(owner()) };
+    assert!(matches!(evidence.judge(&rule, &[], &[]), State::Alive(_)));
+}
+
+#[test]
+fn an_object_without_a_name_is_judged_by_its_addresses() {
+    let unnamed = object(Owner::default());
+    let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[], &[]);
+    assert!(matches!(judge(&readable()), State::Dead(_)));
+    let mut evidence = readable();
+    evidence.cache = Cache::with(vec![entry("c2", gone())]);
+    assert!(matches!(judge(&evidence), State::Unknown(_)), "another leak names the owner");
+    let mut evidence = readable();
+    evidence.processes.push(Process { is_on_host: true, ..Process::default() });
+    assert!(matches!(judge(&evidence), State::Unknown(_)), "an ADD runs");
+    let mut evidence = readable();
+    evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
+    assert!(matches!(judge(&evidence), State::Alive(_)));
+    let user = Object { parent: Some(9), dead: Some("unused".into()), ..object(Owner::default()) };
+    assert!(matches!(evidence.judge(&user, &[], &[]), State::Unknown(_)), "a macvlan is on link 9");
+    let other = Object { parent: Some(8), ..user };
+    assert_eq!(evidence.judge(&other, &[], &[]), State::Dead("unused".into()));
+    let nothing = Object { addresses: Vec::new(), ..object(Owner::default()) };
+    assert!(matches!(readable().judge(&nothing, &[], &[]), State::Unknown(_)));
+}

@@ -1,0 +1,171 @@
+//! What the operator's tool reads of host ports in iptables, and how it removes host ports of one owner in any layout.
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::iptables::{Listing, Programs, Variant, kernel, legacy};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kit::lock;
+
+use crate::iptables::rules::{DNAT, OLD_SNAT, owner_in};
+use crate::{flows, iptables, nft, reference};
+
+/// A container's chain in iptables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The network.
+    pub network: String,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// The chain's name.
+    pub name: String,
+    /// Its host ports, as `8080/tcp -> 10.1.2.3:80`; empty if no program could list the chain.
+    pub host_ports: Vec<String>,
+}
+
+/// Lists the containers' chains of both variants. Starts a process only for a family whose nat table has such chains.
+///
+/// # Errors
+/// The kernel refuses to list a chain, or a program fails.
+pub fn chains(socket: &mut Socket) -> Result<Vec<Chain>, CniError> {
+    let step = || "list host ports of iptables";
+    let mut found = Vec::new();
+    for family in kernel::families_with(socket, &[DNAT, OLD_SNAT]).context(step)? {
+        // iptables-nft stores DNAT in a form that only its programs decode.
+        let programs = Programs::of_node(family).ok().filter(|programs| programs.variant == Variant::Nft);
+        if let Some(programs) = programs {
+            found.extend(in_listing(&Listing::parse(&programs.save().context(step)?)));
+            continue;
+        }
+        found.extend(without_programs(socket, family).context(step)?);
+    }
+    for listing in legacy::listings().context(step)? {
+        found.extend(in_listing(&listing));
+    }
+    Ok(found)
+}
+
+fn without_programs(
+    socket: &mut Socket,
+    family: IpFamily,
+) -> Result<Vec<Chain>, ferrule_kernel::nftables::Error> {
+    let mut found: Vec<Chain> = Vec::new();
+    for parent in [DNAT, OLD_SNAT] {
+        for rule in ferrule_kernel::nftables::rules(socket, kernel::table(family), parent)? {
+            let comment = rule.compat_comment().or_else(|| rule.comment.clone());
+            if let (Some(comment), Some(name)) = (comment, rule.jump_target()) {
+                push(&mut found, &comment, &name, Vec::new);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn in_listing(listing: &Listing) -> Vec<Chain> {
+    let mut found = Vec::new();
+    for rule in [DNAT, OLD_SNAT].into_iter().flat_map(|parent| listing.rules_of(parent)) {
+        if let (Some(comment), Some(name)) = (rule.argument("--comment"), rule.argument("-j")) {
+            push(&mut found, comment, name, || host_ports(listing, name));
+        }
+    }
+    found
+}
+
+fn push(found: &mut Vec<Chain>, comment: &str, name: &str, host_ports: impl Fn() -> Vec<String>) {
+    if let Some((network, container_id)) = owner_in(comment, name)
+        && !found.iter().any(|chain| chain.name == name)
+    {
+        let (network, container_id) = (network.to_owned(), container_id.to_owned());
+        found.push(Chain { network, container_id, name: name.to_owned(), host_ports: host_ports() });
+    }
+}
+
+fn host_ports(listing: &Listing, chain: &str) -> Vec<String> {
+    let host_port = |rule: &ferrule_kernel::iptables::Rule| {
+        let (port, proto) = (rule.argument("--dport")?, rule.argument("-p")?);
+        let host = rule.argument("-d").map_or(String::new(), |ip| format!("{}:", ip.trim_end_matches("/32")));
+        Some(format!("{host}{port}/{proto} -> {}", rule.argument("--to-destination")?))
+    };
+    let mut ports: Vec<String> = listing.rules_of(chain).filter_map(host_port).collect();
+    ports.dedup();
+    ports
+}
+
+/// Removes a container's host ports of our table, if `is_dead` says so. Returns whether there were any.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a request.
+pub fn remove(socket: &mut Socket, label: &str, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
+    let mut was_dead = false;
+    let removed = nft::delete_if(socket, label, &mut || {
+        was_dead = is_dead();
+        was_dead
+    })?;
+    flows::delete_after_removal(socket, &removed);
+    Ok(was_dead)
+}
+
+/// Removes a container's host ports from the tables of the reference's nftables backend, if `is_dead` says so.
+///
+/// # Errors
+/// Code 999 if the kernel refuses a request.
+pub fn remove_reference(
+    socket: &mut Socket,
+    container_id: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let mut was_dead = false;
+    let removed = reference::delete_if(socket, container_id, &mut || {
+        was_dead = is_dead();
+        was_dead
+    })?;
+    flows::delete_after_removal(socket, &removed);
+    Ok(was_dead)
+}
+
+/// Removes a container's chains from iptables under its lock, if `is_dead` says so.
+///
+/// # Errors
+/// Code 11 if another process keeps the lock; code 999 if a request or a program fails.
+pub fn remove_chains(
+    socket: &mut Socket,
+    owner: &Attachment<'_>,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let _lock = lock::iptables()?;
+    if !is_dead() {
+        return Ok(false);
+    }
+    iptables::delete(socket, owner, true).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_of_both_layouts_name_their_container() {
+        let listing = Listing::parse(concat!(
+            "*nat\n",
+            "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"ptpnet\\\" id: \\\"id1\\\"\" ",
+            "-m multiport --dports 8080 -j CNI-DN-8cd2b1b80d9ee4dbc8d5c\n",
+            "-A CNI-DN-x -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.2:80\n",
+            "COMMIT\n"
+        ));
+        assert!(in_listing(&listing).is_empty(), "the chain is not that container's");
+        let name = crate::iptables::rules::chain_of("net", "one");
+        let listing = Listing::parse(&format!(
+            "*nat\n-A {DNAT} -p tcp -m comment --comment \"dnat name: \\\"net\\\" id: \\\"one\\\"\" -j {name}\n\
+             -A {name} -d 192.0.2.1/32 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.2:80\n\
+             -A {name} -p udp -m udp --dport 53 -j DNAT --to-destination 10.0.0.2:53\nCOMMIT\n"
+        ));
+        let host_ports = ["192.0.2.1:8080/tcp -> 10.0.0.2:80", "53/udp -> 10.0.0.2:53"].map(str::to_owned);
+        let chain = Chain {
+            network: "net".to_owned(),
+            container_id: "one".to_owned(),
+            name,
+            host_ports: host_ports.to_vec(),
+        };
+        assert_eq!(in_listing(&listing), [chain]);
+    }
+}
