@@ -24,7 +24,7 @@ in memory, with namespaces of its own. Needs root.
               to a pod, on a Debian 12 without Rust from mmdebstrap, which is installed
   TEST ...    only these tests
 
-Debian's packages are kept in $cache; delete that to get newer ones.
+Debian 12 is kept in $cache; delete that to get a newer one.
 END
 }
 
@@ -67,14 +67,18 @@ node() {
         node "$lower" "$work" "$commands" "$@"
 }
 
-# download PACKAGE: keeps Debian's package in the cache. Sets deb.
-download() {
-    mkdir -p "$cache"
-    local fetch=(apt-get -o APT::Sandbox::User=root -q download "$1")
-    if ! compgen -G "$cache/$1_*.deb" >/dev/null; then
-        (cd "$cache" && { "${fetch[@]}" || { apt-get update && "${fetch[@]}"; }; }) || fail "cannot download $1"
-    fi
-    deb=$(compgen -G "$cache/$1_*.deb" | head -n 1)
+# Packs the reference's package again, from what is installed on this machine: there may be no network.
+pack_reference() {
+    local name=containernetworking-plugins file
+    mkdir -p old/DEBIAN
+    dpkg-query --listfiles "$name" | while read -r file; do
+        [ ! -f "$file" ] || cp --archive --parents "$file" old
+    done
+    dpkg-query --status "$name" | grep -v ^Status: >old/DEBIAN/control || fail "$name is not installed"
+    for file in preinst postinst prerm postrm; do
+        [ ! -f "/var/lib/dpkg/info/$name.$file" ] || cp "/var/lib/dpkg/info/$name.$file" "old/DEBIAN/$file"
+    done
+    dpkg-deb -Znone --build old "$name.deb" >/dev/null
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -163,19 +167,18 @@ units_are_as_before() {
     [ ! -e /etc/systemd/system/multi-user.target.wants/cni-dhcp.service ] || fail "the service is enabled"
 }
 status() { dpkg-query -W -f "\${db:Status-Status}" $1 2>/dev/null || true; }
-go_back() { apt-get install -qq --yes -o APT::Sandbox::User=root ./containernetworking-plugins_*.deb >apt.log 2>&1 || { cat apt.log; exit 1; }; }
+go_back() { apt-get install -qq --yes -o APT::Sandbox::User=root ./containernetworking-plugins.deb >apt.log 2>&1 || { cat apt.log; exit 1; }; }
 '
 
 test_the_package_takes_over_and_gives_back() {
-    local deb
-    download containernetworking-plugins
-    cp "$deb" "$package" .
+    pack_reference
+    cp "$package" .
     # A later version, for the upgrade.
     dpkg-deb --raw-extract "$package" later
     sed -i 's/^Version: .*/Version: 99/' later/DEBIAN/control
     dpkg-deb --root-owner-group -Znone --build later later.deb >/dev/null
     node / "$node_functions"'
-        dpkg --install ./containernetworking-plugins_*.deb >/dev/null
+        dpkg --install ./containernetworking-plugins.deb >/dev/null
         mkdir -p ${socket%/*}
         ln -sf /lib/systemd/system/cni-dhcp.socket $socket
         ip netns add pod
@@ -189,7 +192,7 @@ test_the_package_takes_over_and_gives_back() {
         grep -q ^ExecStart=/usr/lib/cni/ferrule-dhcp /lib/systemd/system/cni-dhcp.service
         [ -x /usr/lib/cni/ferrule-dhcp ]
         for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/lib/cni/$name -ef /usr/lib/cni/ferrule ]; done
-        for name in $(dpkg --contents ./containernetworking-plugins_*.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done
+        for name in $(dpkg --contents ./containernetworking-plugins.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done
         # What podman in Debian depends on.
         dpkg-query -W -f "\${Provides}" ferrule-cni-plugins | grep -F "container-network-stack (= 1)" >/dev/null
         equal "$(address ADD two) $(reserved)" "10.1.0.3/24 10.1.0.2 10.1.0.3 "
