@@ -124,17 +124,19 @@ if ! has_target "$target"; then
     fi
 fi
 
-# RUSTFLAGS would replace the flags of .cargo/config.toml; this variable adds to them.
-if [ -n "${RUSTFLAGS-}" ]; then
-    flags=CARGO_TARGET_${target^^}_RUSTFLAGS
-    flags=${flags//-/_}
-    export "$flags=${!flags-} $RUSTFLAGS"
-    unset RUSTFLAGS
-fi
-
 metadata=$(cargo metadata --no-deps --format-version 1)
 target_dir=$(sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p' <<<"$metadata")
 [ -n "$target_dir" ] || die "cargo metadata names no target directory"
+
+# The same bytes in every folder: panic messages name source files. cargo splits flags at spaces, so paths with spaces stay.
+for remapped in "$here=ferrule" "${CARGO_HOME:-$HOME/.cargo}=cargo" "$target_dir=target"; do
+    [[ $remapped == *' '* ]] || RUSTFLAGS="${RUSTFLAGS-} --remap-path-prefix=$remapped"
+done
+# RUSTFLAGS would replace the flags of .cargo/config.toml; this variable adds to them.
+flags=CARGO_TARGET_${target^^}_RUSTFLAGS
+flags=${flags//-/_}
+export "$flags=${!flags-} ${RUSTFLAGS-}"
+unset RUSTFLAGS
 
 case $profile in
 dev | test) folder=debug ;;

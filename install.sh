@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 # installed, because it could replace that program.
 packages=(
     gcc libc6-dev busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld iperf3 iproute2
-    ipset iptables iputils-ping ipvsadm jq kmod nftables podman:podman qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux
+    ipset iptables iputils-ping ipvsadm jq kmod nftables podman:podman python3-yaml qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux
     xz-utils
 )
 

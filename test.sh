@@ -8,7 +8,7 @@ export LC_ALL=C
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 invoked_in=$PWD
 cargo_deny=0.20.2
-all_steps=(packages lint build unit kernel doc install demo)
+all_steps=(packages lint build unit kernel doc install package demo)
 
 usage() {
     cat <<END
@@ -34,12 +34,17 @@ Steps, all of them by default, always in this order:
             qemu-system-arm if that is missing, and is not part of a run of all steps
   doc       the documentation builds without a warning
   install   tests/install.sh
+  package   tests/release.sh: tarball and Debian package
+  release   tests/release.sh --full instead: also whether builds in two folders are equal,
+            and the way from the tarball to a pod on a clean Debian 12. Takes half an hour,
+            and is not part of a run of all steps
   demo      examples/demo.sh, if it is there
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
 running. At the end come the measurements and test cases that were repeated because the
-first attempt failed, and the kill points that a test missed. The last line is "N passed, N failed": tests of unit, kernel and install, and
-one for every other step that failed. The exit status is 0 only if none failed.
+first attempt failed, and the kill points that a test missed. The last line is
+"N passed, N failed": tests of unit, kernel, install, package and release, and one for
+every other step that failed. The exit status is 0 only if none failed.
 END
 }
 
@@ -174,7 +179,7 @@ while [ $# -gt 0 ]; do
         usage
         exit
         ;;
-    packages | lint | build | unit | kernel | doc | install | demo) wanted[$1]=1 ;;
+    packages | lint | build | unit | kernel | doc | install | package | release | demo) wanted[$1]=1 ;;
     *) die "unknown step '$1'; see ./test.sh --help" ;;
     esac
     shift
@@ -184,7 +189,7 @@ if [ ${#wanted[@]} -eq 0 ]; then
     for name in "${all_steps[@]}"; do wanted[$name]=1; done
 fi
 
-if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
+if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[package]-}${wanted[release]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
     die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build and doc need no root)"
 fi
 
@@ -222,6 +227,11 @@ if [ "${wanted[doc]-}" ]; then
 fi
 if [ "${wanted[install]-}" ]; then
     step install tests ./tests/install.sh || true
+fi
+if [ "${wanted[release]-}" ]; then
+    step release tests ./tests/release.sh --full || true
+elif [ "${wanted[package]-}" ]; then
+    step package tests ./tests/release.sh || true
 fi
 if [ "${wanted[demo]-}" ]; then
     if [ -f examples/demo.sh ]; then

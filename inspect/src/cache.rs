@@ -123,12 +123,17 @@ impl Entry {
         let encoded = text("config");
         let decoded = || base64::decode(&encoded).and_then(|bytes| parse(&bytes)).unwrap_or_default();
         let config = Rc::clone(configs.entry(&encoded, || Rc::new(decoded())));
-        let netns = text("netns");
+        let netns = some("netns");
         let capabilities = match json.get_mut("capabilityArgs").map(Value::take) {
             Some(Value::Object(map)) => map,
             _ => Map::new(),
         };
         let result = json.get_mut("result").map(Value::take).filter(|result| !result.is_null());
+        // The libcni of containerd 1.6 and podman 4 does not write the path. The result has it too, but plugins may write
+        // other things there, so it only proves life.
+        let named =
+            || sandboxes(result.as_ref()?).find(|path| matches!(identity.sandbox(path), Sandbox::Live(_)));
+        let netns = netns.or_else(|| named().map(str::to_owned)).unwrap_or_default();
         Some(Entry {
             owner,
             sandbox: identity.sandbox(&netns),
@@ -226,6 +231,12 @@ fn addresses(result: &Value) -> Vec<IpAddr> {
     let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
     let parse = |text: &Value| text.as_str()?.split('/').next()?.parse().ok();
     ips.chain(old).filter_map(parse).collect()
+}
+
+/// What the interfaces' `sandbox` says.
+fn sandboxes(result: &Value) -> impl Iterator<Item = &str> {
+    let links = result.get("interfaces").and_then(Value::as_array).into_iter().flatten();
+    links.filter_map(|link| link.get("sandbox")?.as_str())
 }
 
 fn links(result: &Value, on_host: bool) -> Vec<(String, String)> {

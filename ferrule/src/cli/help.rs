@@ -132,6 +132,7 @@ Views
   --watch[=SECONDS] print again and again (default: every 2 seconds)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --data-dir DIR    one more folder of host-local; may be repeated
+  --root DIR        work with DIR as the root folder: in a container, the node's
 
 IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or
 unknown if there is neither a sign of life nor a proof of death. Tables fit the terminal;
@@ -150,7 +151,7 @@ dead. If something cannot be read, it removes nothing.
 
   --dry-run         print what it would remove
   --yes             remove it
-  --cache-dir DIR, --data-dir DIR   as for ferrule inspect
+  --cache-dir DIR, --data-dir DIR, --root DIR   as for ferrule inspect
 
 Exit status: 0 done, or nothing to do; 1 failed; 2 wrong usage.
 ";
@@ -164,6 +165,7 @@ whose network namespace exists, one for each CPU at once, and prints what they f
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
   --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
+  --root DIR        work with DIR as the root folder: in a container, the node's
   --json            print one JSON document
 
 Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::os::unix::fs::chroot;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,13 +44,20 @@ pub(super) fn run(plugins: &[&dyn Plugin]) -> Option<Result<ExitCode, Failure>> 
             say(help.trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        None => work(&arguments, plugins),
+        None => {
+            if let Some(root) = &arguments.root {
+                let entered = chroot(root).and_then(|()| env::set_current_dir("/"));
+                entered.map_err(|error| failed(format_args!("enter {}: {error}", root.display())))?;
+            }
+            work(&arguments, plugins)
+        }
     }))
 }
 
 #[derive(Debug, Default)]
 struct Arguments {
     view: Vec<String>,
+    root: Option<PathBuf>,
     roots: Roots,
     path: Vec<PathBuf>,
     conf_dir: Option<PathBuf>,
@@ -90,6 +98,7 @@ impl Arguments {
                 value.map(PathBuf::from).ok_or_else(|| Failure::usage(format!("--{option} needs a value")))
             };
             match (command, option.as_str()) {
+                (_, "root") => arguments.root = Some(folder()?),
                 ("inspect" | "gc" | "check", "cache-dir") => {
                     arguments.roots.results = folder()?.join("results")
                 }
@@ -215,7 +224,8 @@ mod tests {
         assert_eq!(read("inspect --watch").unwrap().watch, Some(Duration::from_secs(2)));
         assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods);
         assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
-        assert_eq!(read("check --bin-dir /a --bin-dir=/b").unwrap().path.len(), 2);
+        let check = read("check --root /host --bin-dir /a --bin-dir=/b").unwrap();
+        assert!(check.root == Some("/host".into()) && check.path.len() == 2);
         assert_eq!(read("doctor --conf-dir /c").unwrap().conf_dir, Some(PathBuf::from("/c")));
     }
 

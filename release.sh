@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Builds the files of a release. Run with --help for the rest.
+set -euo pipefail
+export LC_ALL=C
+umask 022
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
+package=ferrule-cni-plugins
+
+usage() {
+    cat <<'END'
+Usage: ./release.sh [--arch ARCH] ... [--out DIR]
+
+Builds for each architecture:
+  ferrule-VERSION-linux-ARCH.tar.gz      programs, units, examples, DaemonSet, licences, SBOM
+  ferrule-VERSION-linux-ARCH.cdx.json    the SBOM alone: CycloneDX 1.5
+  ferrule-cni-plugins_VERSION_ARCH.deb   the Debian package
+and SHA256SUMS of all of them. Prints the absolute path of the folder on stdout; all
+else goes to stderr.
+
+  --arch ARCH  amd64 or arm64; may be repeated (default: both)
+  --out DIR    the folder for the files (default: dist). SHA256SUMS is written last
+  -h, --help   print this
+
+The same commit gives the same bytes in every folder, if compiler, tar, gzip, dpkg-deb
+and xz have the same versions. Times are those of the commit; SOURCE_DATE_EPOCH names
+another one. VERSION is that of Cargo.toml. build.sh builds the programs.
+END
+}
+
+say() { printf 'release.sh: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# ---------------------------------------------------------------------------------------------------------------
+# What is linked
+
+hash() { sha256sum -- "$1" | cut -d ' ' -f 1; }
+
+# The crates that are linked into a package's program, each as "NAME VERSION".
+linked() {
+    cargo tree --locked --target "$target" --package "$1" --edges normal,no-proc-macro --no-dedupe --prefix none --format '{p}' |
+        awk '$2 ~ /^v/ { print $1, substr($2, 2) }' | sort -u
+}
+
+# metadata.json: all crates. linked.json: {PROGRAM: ["NAME VERSION", ..]}.
+survey() {
+    cargo metadata --locked --format-version 1 --filter-platform "$target" >"$work/metadata.json"
+    { linked ferrule | sed 's/^/ferrule /'; linked ferrule-dhcpd | sed 's/^/ferrule-dhcp /'; } >"$work/linked"
+    jq -Rn '[inputs | split(" ")] | group_by(.[0]) | map({key: .[0][0], value: map("\(.[1]) \(.[2])")}) | from_entries' \
+        "$work/linked" >"$work/linked.json"
+}
+
+sbom() {
+    local sums
+    sums=$(awk -F '"' '/^name = /{ name = $2 } /^version = /{ version = $2 } /^checksum = /{ print name " " version " " $2 }' Cargo.lock |
+        jq -Rn '[inputs | split(" ") | {key: "\(.[0]) \(.[1])", value: .[2]}] | from_entries')
+    jq --slurpfile linked "$work/linked.json" --argjson sums "$sums" --arg version "$version" --arg target "$target" \
+        --arg rust "$(rustc --version | cut -d ' ' -f 2)" --arg time "$(date --utc --date "@$SOURCE_DATE_EPOCH" +%FT%TZ)" \
+        --arg ferrule "$(hash "$bin/ferrule")" --arg daemon "$(hash "$bin/ferrule-dhcp")" \
+        --from-file release/sbom.jq "$work/metadata.json"
+}
+
+# The licences of all linked crates, each text once, after the names of the crates that have it.
+licences() {
+    local crate number licence folder file found sum
+    local -A texts=() crates=()
+    jq -r --slurpfile linked "$work/linked.json" '[$linked[0][][]] as $linked | .packages[] | select(.source)
+        | select(IN("\(.name) \(.version)"; $linked[])) | [.name, .version, .license, .manifest_path] | @tsv' "$work/metadata.json" |
+        sort >"$work/crates"
+    while IFS=$'\t' read -r crate number licence folder; do
+        folder=${folder%/Cargo.toml} found=''
+        for file in "$folder"/{LICEN[CS]E,COPY,NOTICE,UNLICENSE}*; do
+            [ -f "$file" ] || continue
+            found=1 sum=$(hash "$file")
+            texts[$sum]=$file
+            crates[$sum]+="$crate $number ($licence): ${file##*/}"$'\n'
+        done
+        [ "$found" ] || die "crate $crate $number has no licence text"
+    done <"$work/crates"
+    echo "The licences of the crates that are linked into ferrule and ferrule-dhcp."
+    while read -r sum; do
+        printf '\n%s\n%s%s\n\n' ======== "${crates[$sum]}" ========
+        cat "${texts[$sum]}"
+    done < <(for sum in "${!texts[@]}"; do printf '%s\t%s\n' "${crates[$sum]%%$'\n'*}" "$sum"; done | sort | cut -f 2)
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# The files
+
+# In every tarball and package: who may copy it, and what is in it.
+documents() {
+    cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
+    mkdir "$1/licences" "$1/examples"
+    cp "$work/crates.txt" "$1/licences/CRATES.txt"
+    cp release/MUSL.txt "$1/licences"
+    cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
+    cp examples/*.conflist "$1/examples"
+}
+
+tarball() {
+    local name=ferrule-$version-linux-$arch
+    local root=$work/tarball/$name
+    mkdir -p "$root/bin" "$root/systemd"
+    documents "$root"
+    install "$bin/ferrule" "$bin/ferrule-dhcp" "$root/bin"
+    cp dhcpd/systemd/* "$root/systemd"
+    cp Containerfile "$root"
+    sed "s/@VERSION@/$version/" release/daemonset.yaml >"$root/daemonset.yaml"
+    tar --create --directory "$work/tarball" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
+        --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip --no-name --best >"$out/$name.tar.gz"
+    cp "$work/sbom.cdx.json" "$out/$name.cdx.json"
+}
+
+# Files as in containernetworking-plugins. The programs are hard links to one file.
+debian() {
+    local root=$work/debian name
+    local doc=$root/usr/share/doc/$package
+    mkdir -p "$root"/{DEBIAN,usr/lib/cni,usr/sbin,lib/systemd/system} "$doc"
+    documents "$doc"
+    mv "$doc/LICENSE" "$doc/copyright"
+    install "$bin/ferrule" "$bin/ferrule-dhcp" "$root/usr/lib/cni"
+    for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
+    ln -s ../lib/cni/ferrule "$root/usr/sbin/ferrule"
+    for name in cni-dhcp.service cni-dhcp.socket; do
+        sed 's,/opt/cni/bin/,/usr/lib/cni/,' "dhcpd/systemd/$name" >"$root/lib/systemd/system/$name"
+    done
+    (cd "$root" && find lib usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+    sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f 1)/" \
+        release/debian/control >"$root/DEBIAN/control"
+    install release/debian/{postinst,prerm,postrm} "$root/DEBIAN"
+    chmod -R u=rwX,go=rX "$root"
+    find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+    dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$out/${package}_${version}_$arch.deb" >&2
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+
+arches=() out=$here/dist
+while [ $# -gt 0 ]; do
+    case $1 in
+    --arch)
+        [[ ${2-} == amd64 || ${2-} == arm64 ]] || die "--arch needs amd64 or arm64"
+        arches+=("$2")
+        shift
+        ;;
+    --out)
+        [ -n "${2-}" ] || die "--out needs a folder"
+        out=$(realpath -m -- "$2")
+        shift
+        ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    *) die "unknown option '$1'; see ./release.sh --help" ;;
+    esac
+    shift
+done
+[ ${#arches[@]} -gt 0 ] || arches=(amd64 arm64)
+for tool in cargo jq dpkg-deb gzip; do
+    command -v "$tool" >/dev/null || die "$tool is not installed"
+done
+if [ -n "${CARGO_TARGET_DIR-}" ]; then
+    CARGO_TARGET_DIR=$(realpath -m -- "$CARGO_TARGET_DIR")
+    export CARGO_TARGET_DIR
+fi
+cd "$here"
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory="$here" log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+version=$(cargo metadata --locked --no-deps --format-version 1 | jq -r '.packages[] | select(.name == "ferrule").version')
+
+mkdir -p "$out"
+rm -f "$out"/{ferrule-*.tar.gz,ferrule-*.cdx.json,"$package"_*.deb,SHA256SUMS}
+work_of_all=$(mktemp -d)
+trap 'rm -rf -- "$work_of_all"' EXIT
+for arch in "${arches[@]}"; do
+    bin=$(./build.sh --arch "$arch")
+    # TARGET_DIR/TARGET/release/cni
+    target=${bin%/*/*} target=${target##*/} work=$work_of_all/$arch
+    mkdir "$work"
+    survey
+    sbom >"$work/sbom.cdx.json"
+    licences >"$work/crates.txt"
+    tarball
+    debian
+done
+(cd "$out" && sha256sum -- ferrule-* >SHA256SUMS)
+printf '%s\n' "$out"

@@ -1,0 +1,331 @@
+#!/usr/bin/env bash
+# Tests of the files that release.sh builds. Run with --help for the rest. The last line counts tests: "N passed, N failed".
+#
+# shellcheck disable=SC2015 # A && B || C: every C ends the test
+# shellcheck disable=SC2016 # commands in single quotes are for the node's shell
+set -uo pipefail
+export LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+cache=/var/cache/ferrule-release
+arch=$(dpkg --print-architecture)
+
+usage() {
+    cat <<END
+Usage: tests/release.sh [--full] [TEST ...]
+
+Builds tarball and Debian package with the programs of build.sh, and installs, upgrades
+and removes both on nodes of their own: each is this machine's file system under a layer
+in memory, with namespaces of its own. Needs root.
+
+  --full      also: builds for amd64 and arm64 in two folders, which takes 10 minutes or
+              more and needs a clean checkout; and README.md's commands from the tarball
+              to a pod, on a Debian 12 without Rust from mmdebstrap, which is installed
+  TEST ...    only these tests
+
+Debian 12 is kept in $cache; delete that to get a newer one.
+END
+}
+
+fail() { printf '  %s\n' "$*"; exit 1; }
+equal() { [ "$1" = "$2" ] || fail "is '$1' instead of '$2'"; }
+
+# ---------------------------------------------------------------------------------------------------------------
+# Nodes
+
+# node FOLDER COMMANDS [ARGUMENT ...]: runs commands of bash on a node whose file system is FOLDER under a layer in memory.
+# The folder $work is /mnt there. A failed command ends them.
+node() {
+    local lower=$1 commands=$2
+    shift 2
+    unshare --mount --net --pid --ipc --uts --fork --kill-child --propagation private bash -euo pipefail -c '
+        lower=$1 work=$2 commands=$3
+        shift 3
+        layer=$work/layer root=$work/layer/root
+        mkdir -p "$layer" && mount -t tmpfs layer "$layer" && mkdir "$root" "$layer/upper" "$layer/work"
+        mount -t overlay -o "lowerdir=$lower,upperdir=$layer/upper,workdir=$layer/work" overlay "$root"
+        mount --rbind /dev "$root/dev"
+        mount -t proc proc "$root/proc"
+        mount -t sysfs sys "$root/sys"
+        grep "^[^:]*:[^:]" /proc/self/cgroup | cut -d : -f 2 >"$layer/hierarchies" || true
+        if [ -s "$layer/hierarchies" ]; then
+            mount -t tmpfs cgroups "$root/sys/fs/cgroup"
+            while read -r hierarchy; do
+                mkdir "$root/sys/fs/cgroup/${hierarchy#name=}"
+                mount -t cgroup -o "$hierarchy" cgroup "$root/sys/fs/cgroup/${hierarchy#name=}"
+            done <"$layer/hierarchies"
+        else
+            mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+        fi
+        mkdir -p "$root/var/lib/cni"
+        for folder in run tmp var/lib/cni; do mount -t tmpfs tmpfs "$root/$folder"; done
+        mount --bind "$work" "$root/mnt"
+        ip link set lo up
+        cd "$root/mnt"
+        exec chroot "$root" bash -euo pipefail -c "cd /mnt; $commands" node "$@"' \
+        node "$lower" "$work" "$commands" "$@"
+}
+
+# Packs the reference's package again, from what is installed on this machine: there may be no network.
+pack_reference() {
+    local name=containernetworking-plugins file
+    mkdir -p old/DEBIAN
+    dpkg-query --listfiles "$name" | while read -r file; do
+        [ ! -f "$file" ] || cp --archive --parents "$file" old
+    done
+    dpkg-query --status "$name" | grep -v ^Status: >old/DEBIAN/control || fail "$name is not installed"
+    for file in preinst postinst prerm postrm; do
+        [ ! -f "/var/lib/dpkg/info/$name.$file" ] || cp "/var/lib/dpkg/info/$name.$file" "old/DEBIAN/$file"
+    done
+    dpkg-deb -Znone --build old "$name.deb" >/dev/null
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# The files
+
+# Other times, and rights of files that another umask makes, change nothing.
+test_the_same_programs_make_the_same_files() {
+    (umask 077 && TZ=Asia/Tokyo "$root/release.sh" --arch "$arch" --out again >/dev/null) || fail "release.sh fails"
+    cmp "$dist/SHA256SUMS" again/SHA256SUMS || fail "$(diff "$dist/SHA256SUMS" again/SHA256SUMS)"
+    (cd again && sha256sum --quiet --check SHA256SUMS) || fail "SHA256SUMS is wrong"
+    equal "$(wc -l <again/SHA256SUMS)" 3
+}
+
+test_the_tarball_has_everything() {
+    tar -xf "$tarball"
+    cd ferrule-*/ || fail "no folder"
+    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml systemd/cni-dhcp.service bin/ferrule-dhcp; do
+        [ -s "$file" ] || fail "no $file"
+    done
+    diff <(cd examples && ls) <(cd "$root/examples" && ls -- *.conflist) || fail "not all examples"
+    [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
+    grep -qF "ferrule:$version" daemonset.yaml || fail "the DaemonSet names another version"
+    [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"
+    # Paths of the build machine would make the bytes depend on it.
+    ! grep -aoF -e "$root" -e "${CARGO_HOME:-$HOME/.cargo}" -e "${RUSTUP_HOME:-$HOME/.rustup}" bin/* || fail "names a folder"
+}
+
+test_sbom_and_licences_name_every_crate() {
+    tar -xf "$tarball"
+    local sbom licences program
+    sbom=$(echo ferrule-*/sbom.cdx.json) licences=$(echo ferrule-*/licences/CRATES.txt)
+    jq -r '.components[] | select(.purl) | "\(.name) \(.version)"' "$sbom" | sort >components
+    sed -n 's/^\([^ ]* [0-9][^ ]*\) (.*): .*/\1/p' "$licences" | sort -u >licensed
+    cmp components licensed || fail "$(diff components licensed)"
+    [ "$(wc -l <components)" -gt 30 ] || fail "only $(wc -l <components) crates"
+    grep -q '^tokio ' components && ! grep -qE '^(syn|tempfile|anyhow) ' components || fail "not the linked crates"
+    jq -e '[.dependencies[] | .ref, .dependsOn[]] - [.. | ."bom-ref"? // empty] == []' "$sbom" >/dev/null || fail "unknown references"
+    jq -e 'all(.components[] | select(.purl); .hashes and (.licenses | length == 1))' "$sbom" >/dev/null || fail "no hash or licence"
+    for program in ferrule ferrule-dhcp; do
+        equal "$(jq -r --arg name "$program" '.metadata.component.components[] | select(.name == $name).hashes[0].content' "$sbom")" \
+            "$(sha256sum ferrule-*/bin/"$program" | cut -d ' ' -f 1)"
+    done
+}
+
+test_the_tarball_installs_and_goes_back() {
+    cp "$tarball" .
+    node / '
+        mkdir -p /opt/cni && mount -t tmpfs tmpfs /opt/cni
+        tar -xf ferrule-*.tar.gz
+        ferrule-*/bin/ferrule install >said
+        [ "$(ls /opt/cni/bin | wc -l)" -eq $(($1 + 2)) ]
+        [ /opt/cni/bin/bridge -ef /opt/cni/bin/ferrule ]
+        [ -x /opt/cni/bin/ferrule-dhcp ]
+        rm -r ferrule-*/
+        /opt/cni/bin/ferrule status
+        /opt/cni/bin/ferrule uninstall >said
+        [ -z "$(ls -A /opt/cni/bin)" ]' "$("$root/build.sh" --list | wc -l)" || fail "see above"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# The Debian package
+
+# On a node: calls of host-local and portmap for a container, host-local's reservations, and the state of the units.
+node_functions='
+plugin() {
+    CNI_COMMAND=$2 CNI_CONTAINERID=$3 CNI_NETNS=/run/netns/pod CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni /usr/lib/cni/$1
+}
+address() {
+    plugin host-local $1 $2 <<<"{\"cniVersion\":\"0.4.0\",\"name\":\"pods\",\"ipam\":{\"type\":\"host-local\",\"subnet\":\"10.1.0.0/24\"}}" |
+        jq -r ".ips[0].address"
+}
+host_port() {
+    plugin portmap ADD $1 <<END >/dev/null
+{"cniVersion":"0.4.0","name":"pods","type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":$3,"containerPort":80,"protocol":"tcp"}]},
+"prevResult":{"cniVersion":"0.4.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/pod"}],"ips":[{"version":"4","address":"$2/24","interface":0}]}}
+END
+}
+reserved() { ls /var/lib/cni/networks/pods | grep "^10" | tr "\n" " "; }
+fail() { echo "  $*"; exit 1; }
+equal() { [ "$1" = "$2" ] || fail "is \"$1\" instead of \"$2\""; }
+not() { ! "$@" || fail "not expected: $*"; }
+socket=/etc/systemd/system/sockets.target.wants/cni-dhcp.socket
+# The administrator has enabled the socket, and not the service.
+units_are_as_before() {
+    [ "$(readlink -f $socket)" = "$(readlink -f /lib/systemd/system/cni-dhcp.socket)" ] || fail "the socket is not enabled"
+    [ ! -e /etc/systemd/system/multi-user.target.wants/cni-dhcp.service ] || fail "the service is enabled"
+}
+status() { dpkg-query -W -f "\${db:Status-Status}" $1 2>/dev/null || true; }
+# Without the lists of packages, which take apt 5 seconds to read.
+go_back() { apt-get install -qq --yes -o APT::Sandbox::User=root -o Dir::State::Lists=/run/lists ./containernetworking-plugins.deb >apt.log 2>&1 || { cat apt.log; exit 1; }; }
+'
+
+test_the_package_takes_over_and_gives_back() {
+    pack_reference
+    cp "$package" .
+    # A later version, for the upgrade.
+    dpkg-deb --raw-extract "$package" later
+    sed -i 's/^Version: .*/Version: 99/' later/DEBIAN/control
+    dpkg-deb --root-owner-group -Znone --build later later.deb >/dev/null
+    node / "$node_functions"'
+        mkdir -p ${socket%/*}
+        ln -sf /lib/systemd/system/cni-dhcp.socket $socket
+        ip netns add pod
+        equal "$(address ADD one)" 10.1.0.2/24
+
+        dpkg --install ./ferrule-cni-plugins_*.deb
+        equal "$(status ferrule-cni-plugins) $(status containernetworking-plugins)" "installed config-files"
+        dpkg --verify ferrule-cni-plugins
+        [ -z "$(dpkg --audit)" ]
+        units_are_as_before
+        grep -q ^ExecStart=/usr/lib/cni/ferrule-dhcp /lib/systemd/system/cni-dhcp.service
+        [ -x /usr/lib/cni/ferrule-dhcp ]
+        for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/lib/cni/$name -ef /usr/lib/cni/ferrule ]; done
+        for name in $(dpkg --contents ./containernetworking-plugins.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done
+        # What podman in Debian depends on.
+        dpkg-query -W -f "\${Provides}" ferrule-cni-plugins | grep -F "container-network-stack (= 1)" >/dev/null
+        equal "$(address ADD two) $(reserved)" "10.1.0.3/24 10.1.0.2 10.1.0.3 "
+        host_port two 10.1.0.3 8080
+
+        dpkg --install ./later.deb >/dev/null
+        equal "$(dpkg-query -W -f "\${Version}" ferrule-cni-plugins) $(reserved)" "99 10.1.0.2 10.1.0.3 "
+        units_are_as_before
+        nft list table inet cni_portmap | grep 8080 >/dev/null
+        [ -e /var/lib/cni/networks/.ferrule ]
+
+        go_back
+        equal "$(status ferrule-cni-plugins) $(status containernetworking-plugins)" "config-files installed"
+        not ls /usr/lib/cni/ferrule /usr/sbin/ferrule /usr/lib/cni/tap 2>/dev/null
+        equal "$(/usr/lib/cni/bridge 2>&1 | head -c 17)" "CNI bridge plugin"
+        [ ! -e /var/lib/cni/networks/.ferrule ]
+        not nft list table inet cni_portmap 2>/dev/null
+        iptables-save -t nat | grep -- "--dport 8080 -j DNAT --to-destination 10.1.0.3:80" >/dev/null
+        equal "$(address ADD three) $(reserved)" "10.1.0.4/24 10.1.0.2 10.1.0.3 10.1.0.4 "
+        address DEL two
+        equal "$(reserved)" "10.1.0.2 10.1.0.4 "
+        dpkg --purge ferrule-cni-plugins >/dev/null
+        units_are_as_before' || fail "see above"
+}
+
+# Removed without a successor: nothing of ours stays but the reservations.
+test_the_package_leaves_nothing() {
+    cp "$package" .
+    node / "$node_functions"'
+        dpkg --purge --force-depends containernetworking-plugins >/dev/null 2>&1 || true
+        files() { find /etc /lib/systemd/ /usr/lib/cni /usr/sbin /usr/share/doc /var/lib/systemd | sort; }
+        mkdir -p /usr/lib/cni /var/lib/systemd
+        files >/run/before
+        dpkg --install ./ferrule-cni-plugins_*.deb >/dev/null
+        [ ! -e $socket ]
+        ip netns add pod
+        equal "$(address ADD one)" 10.1.0.2/24
+        dpkg --purge --force-depends ferrule-cni-plugins >/dev/null 2>&1
+        equal "$(reserved)" "10.1.0.2 "
+        mkdir -p /usr/lib/cni
+        files >/run/after
+        diff /run/before /run/after' || fail "see above"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# Only with --full
+
+full_two_folders_make_the_same_files() {
+    [ -z "$(git -C "$root" status --porcelain)" ] || fail "the checkout is not clean"
+    git clone --quiet --local "$root" deep/in/another/folder
+    env --unset=CARGO_TARGET_DIR deep/in/another/folder/release.sh --out there >&2 || fail "release.sh fails there"
+    "$root/release.sh" --out here >&2 || fail "release.sh fails here"
+    equal "$(wc -l <here/SHA256SUMS)" 6
+    cmp here/SHA256SUMS there/SHA256SUMS || fail "$(diff here/SHA256SUMS there/SHA256SUMS)"
+}
+
+# Debian 12 with containerd, and with what the README's commands install. Sets debian.
+debian_12() {
+    debian=$cache/debian-12-$arch
+    [ ! -d "$debian" ] || return 0
+    command -v mmdebstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends mmdebstrap >&2 ||
+        fail "cannot install mmdebstrap"
+    mkdir -p "$cache"
+    mmdebstrap --quiet --mode=root --variant=minbase --include=containerd,curl,busybox-static \
+        bookworm "$debian.new" http://deb.debian.org/debian >&2 && mv "$debian.new" "$debian" || fail "mmdebstrap"
+}
+
+# The commands of a section of README.md.
+commands_of() {
+    awk -v heading="$1" '/^```/ { code = ($0 == "```sh"); next } code && here; !code && /^#/ { here = ($0 == heading) }' "$root/README.md"
+}
+
+full_a_new_user_follows_the_readme() {
+    local debian
+    debian_12
+    commands_of '### From the tarball, to a pod' >commands
+    grep -q 'ferrule install' commands || fail "README.md has no such commands"
+    cp "$dist"/* .
+    # There is no systemd, which would start containerd.
+    node "$debian" '
+        [ -z "$(command -v cargo rustc)" ]
+        containerd >containerd.log 2>&1 &
+        for try in {1..100}; do ! ctr version >/dev/null 2>&1 || break; sleep 0.1; done
+        status=0
+        bash -eux commands >said 2>&1 || status=$?
+        cat said
+        [ "$status" -eq 0 ]
+        grep -qx "hello from the pod" said
+        [ -z "$(ls -A /opt/cni/bin)" ]
+        [ -z "$(ls /var/lib/cni/networks/ferrule | grep "^10")" ]
+        # The parent of the containers outlives them: control groups have no namespace here.
+        rmdir /sys/fs/cgroup/default /sys/fs/cgroup/*/default 2>/dev/null || true' || fail "see above"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+
+full='' chosen=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --full) full=1 ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    -*) echo "tests/release.sh: unknown option '$1'; see --help" >&2; exit 2 ;;
+    *) chosen+=("$1") ;;
+    esac
+    shift
+done
+[ "$(id -u)" -eq 0 ] || { echo "tests/release.sh: run this as root: it makes namespaces" >&2; exit 1; }
+mapfile -t tests < <(declare -F | sed -n "s/^declare -f \(test_${full:+\\|full_}\)/\1/p")
+[ ${#chosen[@]} -eq 0 ] || tests=("${chosen[@]}")
+
+base=$(mktemp -d)
+trap 'rm -rf -- "$base"' EXIT
+dist=$("$root/release.sh" --arch "$arch" --out "$base/dist") || exit 1
+tarball=$(echo "$dist"/ferrule-*.tar.gz) package=$(echo "$dist"/*.deb)
+version=${tarball##*/ferrule-} version=${version%-linux-*}
+passed=0 failed=0
+for test in "${tests[@]}"; do
+    work=$base/$test began=$SECONDS
+    mkdir "$work"
+    if (cd "$work" && "$test") >"$base/output" 2>&1; then
+        passed=$((passed + 1))
+        result=ok
+    else
+        failed=$((failed + 1))
+        result='not ok'
+    fi
+    name=${test#*_}
+    echo "$result - ${name//_/ } ($((SECONDS - began)) s)"
+    [ "$result" = ok ] || cat "$base/output"
+    rm -rf -- "$work"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
