@@ -59,28 +59,38 @@ fn our_plugins_under_podman() {
     podman_adds_and_deletes_containers(&bin_dir().unwrap()).unwrap();
 }
 
-/// `bridge`, `portmap`, `firewall` and `tuning`, as podman configures them, on a node that drops forwarded packets.
+/// `bridge`, `portmap`, `firewall` and `tuning`, as podman configures them, on a node that drops forwarded packets. One
+/// container has two networks, and podman starts it again after a crash.
 #[test]
-fn podmans_own_network_needs_no_other_plugins() -> anyhow::Result<()> {
+fn podmans_own_networks_need_no_other_plugins() -> anyhow::Result<()> {
     let node = Node::new()?;
     let client = node.outside_client("192.0.2.0/24")?;
     node.tool("iptables", &["--policy", "FORWARD", "DROP"])?;
     let podman = Podman::start(&node, &bin_dir()?, None)?;
     let network = podman.podman(&["network", "inspect", "podman"])?;
     assert!(network.contains("10.88.0.0/16"), "{network}");
+    podman.podman(&["network", "create", "--subnet", "10.99.0.0/24", "second"])?;
+    let both = ["--network", "podman", "--network", "second"];
     // The first container makes what all containers share.
-    podman.run("first", &[])?;
+    podman.run("first", &both)?;
     podman.podman(&["rm", "--force", "--time", "0", "first"])?;
     let before = Snapshot::take(&node)?;
 
-    podman.run("one", &["--publish", &format!("{}:{}", PORTS.0, PORTS.1)])?;
+    let ports = format!("{}:{}", PORTS.0, PORTS.1);
+    podman.run("one", &[both.as_slice(), &["--publish", &ports, "--restart", "always"]].concat())?;
     podman.run("two", &[])?;
-    podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
-    answered(&client, client.node_address())?;
+    let is_served = || {
+        podman.sh("one", "ping -c 1 -W 5 10.88.0.1 && ping -c 1 -W 5 10.99.0.1")?;
+        podman.podman(&[["exec", "--detach", "one"].as_slice(), &SERVER].concat())?;
+        answered(&client, client.node_address())
+    };
+    is_served()?;
     podman.sh("two", "ping -c 1 -W 5 10.88.0.3")?;
     podman.sh("two", &format!("ping -c 1 -W 5 {}", client.address()))?;
+    podman.crash("one")?;
+    is_served()?;
 
     podman.podman(&["rm", "--force", "--time", "0", "one", "two"])?;
     closed(&client, client.node_address())?;
-    assert_nothing_left(&node, &before, &["cni-podman0"], &[])
+    assert_nothing_left(&node, &before, &["cni-podman0", "cni-podman1"], &[])
 }

@@ -11,10 +11,15 @@ pub(crate) const PORTS: (u16, u16) = (8080, 80);
 /// The server command for the container; it handles one connection at a time.
 pub(crate) const SERVER: [&str; 4] = ["iperf3", "--server", "--port", "80"];
 
-/// Fails unless the host port answers on this address of the node. Waits for a server that is starting.
+/// Fails unless the host port answers on this address of the node. Waits for a server that is starting or still busy
+/// with the connection before.
 pub(crate) fn answered(caller: &impl Place, node: IpAddr) -> anyhow::Result<()> {
-    eventually(TIMEOUT, || call(caller, node).is_ok());
-    call(caller, node)
+    let mut outcome = Ok(());
+    eventually(TIMEOUT, || {
+        outcome = call(caller, node);
+        outcome.is_ok()
+    });
+    outcome
 }
 
 /// Fails unless a connection is refused because the port is closed.

@@ -5,16 +5,20 @@ use cni_lab::{Node, Snapshot, TIMEOUT, eventually};
 /// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
 /// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
 /// last address and lock, and the runtime's own folders.
-const STAY: [&str; 25] = [
+const STAY: [&str; 29] = [
     "ip_forward",
+    "ipv6/conf/all/forwarding",
     "nft table ",
     "nft chain ip POSTROUTING",
+    "nft chain ip6 POSTROUTING",
     "nft chain inet masq_checks",
     "nft chain inet postrouting",
     "nft inet cni_plugins_masquerade postrouting:",
     "CNI-HOSTPORT-",
     "nft chain ip OUTPUT",
+    "nft chain ip6 OUTPUT",
     "nft chain ip PREROUTING",
+    "nft chain ip6 PREROUTING",
     "nft chain inet KUBE-MARK-MASQ:",
     "nft chain inet guard",
     "nft chain inet hostports",
@@ -30,7 +34,7 @@ const STAY: [&str; 25] = [
     "nft set inet owners: {\"family\"",
     "/ 0755",
     "/ 0700",
-    "last_reserved_ip.0",
+    "last_reserved_ip.",
     "/lock 0",
 ];
 

@@ -14,6 +14,19 @@ use crate::{Background, Node, Place as _, eventually};
 pub(super) const SOCKET: &str = "/run/containerd/socket";
 pub(super) const PAUSE_IMAGE: &str = "ferrule.test/pause:1";
 const CONFIG: &str = "/run/containerd/config.toml";
+/// The PID of the running containerd.
+const PID: &str = "/run/containerd/pid";
+
+/// The configuration that users of containerd 1.x are told to use.
+const EXAMPLE: &str = include_str!("../../../../examples/runtimes/containerd-1.toml");
+
+/// Starts containerd again whenever it ends, as systemd does. Arguments: the configuration, the file for the PID.
+const SUPERVISOR: &str = r#"while :; do
+    containerd --root /run/containerd/root --state /run/containerd/state --config "$1" &
+    echo $! >"$2"
+    wait $!
+    sleep 0.1
+done"#;
 
 /// The programs that are needed, each with the Debian package that contains it.
 const TOOLS: [(&str, &str); 6] = [
@@ -35,15 +48,39 @@ pub struct Containerd<'n> {
 }
 
 impl<'n> Containerd<'n> {
-    /// Starts containerd with the plugins in a folder and with one network, for plain `ctr` and for CRI.
+    /// Starts containerd with the plugins in a folder and with one network, for plain `ctr` and for CRI. Its
+    /// configuration is that of `examples/runtimes/containerd-1.toml`.
     pub fn start(node: &'n Node, plugins: &Path, network: &Value) -> anyhow::Result<Containerd<'n>> {
+        Containerd::start_with(node, plugins, Some(network), EXAMPLE)
+    }
+
+    /// Starts containerd with a configuration of version 2 that sets no path of containerd itself.
+    pub fn start_with(
+        node: &'n Node,
+        plugins: &Path,
+        network: Option<&Value>,
+        config: &str,
+    ) -> anyhow::Result<Containerd<'n>> {
         require_tools(&TOOLS)?;
-        node.write_file(CONFIG, &config())?;
-        let host = Host::start(node, plugins, Some(network), &["containerd", "--config", CONFIG])?;
-        let mut containerd = Containerd { host };
-        let answers = |host: &mut Host<'_>| host.run(&mut ctr(host, &["version"])).is_ok();
-        containerd.host.wait_until("an answer from containerd", answers)?;
+        node.write_file(CONFIG, &format!("{config}{}", settings()))?;
+        let host = Host::start(node, plugins, network, &["sh", "-c", SUPERVISOR, "sh", CONFIG, PID])?;
+        let containerd = Containerd { host };
+        containerd.wait_for_cri()?;
         Ok(containerd)
+    }
+
+    fn wait_for_cri(&self) -> anyhow::Result<()> {
+        self.host.wait_until("an answer from containerd", || self.is_network_ready().is_ok())
+    }
+
+    /// Kills containerd, but not the shims, containers and plugins that it has started. Returns when the next
+    /// containerd serves CRI.
+    pub fn crash(&self) -> anyhow::Result<()> {
+        let pid = self.host.node.read_file(PID)?;
+        self.host.kill(&pid)?;
+        let has_ended = |new: String| new != pid && new.ends_with('\n');
+        self.host.wait_until("the next containerd", || self.host.node.read_file(PID).is_ok_and(has_ended))?;
+        self.wait_for_cri()
     }
 
     /// Runs `ctr` with these arguments and returns its standard output.
@@ -101,11 +138,10 @@ fn ctr(host: &Host<'_>, arguments: &[&str]) -> Command {
     command
 }
 
-fn config() -> String {
+/// What a test node needs beside the configuration under test, as tables that such a configuration does not have.
+fn settings() -> String {
     format!(
-        r#"version = 2
-root = "/run/containerd/root"
-state = "/run/containerd/state"
+        r#"
 [grpc]
 address = "{SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::containerd::{Containerd, PAUSE_IMAGE, SOCKET};
-use super::message::{Message, find};
+use super::message::{Message, find, find_all};
 use crate::{Background, Node, Place as _};
 
 const PAUSE: &str = include_str!("pause_image.sh");
@@ -35,7 +35,12 @@ impl Containerd<'_> {
 
     /// RunPodSandbox: a pod without containers. `ports` are pairs of a TCP port of the node and the port of
     /// the pod that it leads to. Returns the sandbox's ID.
-    pub fn run_sandbox(&self, pod: &str, ports: &[(u16, u16)]) -> anyhow::Result<String> {
+    pub fn run_sandbox(
+        &self,
+        pod: &str,
+        ports: &[(u16, u16)],
+        annotations: &[(&str, &str)],
+    ) -> anyhow::Result<String> {
         let metadata = Message::default().text(1, pod).text(2, &format!("uid-{pod}")).text(3, "default");
         let linux = Message::default().text(1, &format!("/{}", self.host.cgroup));
         let mut config = Message::default().message(1, &metadata).text(2, pod);
@@ -43,17 +48,40 @@ impl Containerd<'_> {
             let mapping = Message::default().number(1, TCP).number(2, *container).number(3, *host);
             config = config.message(5, &mapping);
         }
+        for (key, value) in annotations {
+            config = config.message(7, &Message::default().text(1, key).text(2, value));
+        }
         let config = config.message(8, &linux);
         let answer = self.cri("RunPodSandbox", &Message::default().message(1, &config))?;
         text(find(&answer, 1)).context("the answer to RunPodSandbox has no sandbox ID")
     }
 
-    /// PodSandboxStatus: the sandbox's address.
-    pub fn sandbox_ip(&self, id: &str) -> anyhow::Result<String> {
+    /// PodSandboxStatus: the sandbox's addresses, its main address first.
+    pub fn sandbox_ips(&self, id: &str) -> anyhow::Result<Vec<String>> {
         let answer = self.cri("PodSandboxStatus", &Message::default().text(1, id))?;
         let network = find(&answer, 1).and_then(|status| find(status, 5));
-        text(network.and_then(|network| find(network, 1)))
-            .context("the answer to PodSandboxStatus has no address")
+        let network = network.context("the answer to PodSandboxStatus has no network")?;
+        let additional = find_all(network, 2).map(|ip| find(ip, 1));
+        let ips = std::iter::once(find(network, 1)).chain(additional).map(text);
+        ips.collect::<Option<_>>().context("an address in the answer to PodSandboxStatus is empty")
+    }
+
+    /// UpdateRuntimeConfig: the pod CIDRs of the node, separated by commas, as the kubelet reports them. Waits until
+    /// containerd has a network.
+    pub fn set_pod_cidrs(&self, cidrs: &str) -> anyhow::Result<()> {
+        let network = Message::default().text(1, cidrs);
+        let config = Message::default().message(1, &network);
+        self.cri("UpdateRuntimeConfig", &Message::default().message(1, &config))?;
+        self.host.wait_until("a network of containerd", || self.is_network_ready().unwrap_or(false))
+    }
+
+    /// Status: whether containerd has a network for pods.
+    pub fn is_network_ready(&self) -> anyhow::Result<bool> {
+        let answer = self.cri("Status", &Message::default())?;
+        let status = find(&answer, 1).context("the answer to Status has no status")?;
+        // A condition that is true has no reason.
+        let mut reasons = find_all(status, 1).filter_map(|condition| find(condition, 3));
+        Ok(!reasons.any(|reason| reason == b"NetworkPluginNotReady"))
     }
 
     /// StopPodSandbox, which calls DEL.
@@ -80,7 +108,8 @@ impl Containerd<'_> {
         self.host.node.spawn(nsenter)
     }
 
-    fn sandbox_netns(&self, network: &str, id: &str) -> anyhow::Result<String> {
+    /// The path of a sandbox's network namespace.
+    pub fn sandbox_netns(&self, network: &str, id: &str) -> anyhow::Result<String> {
         // CRI does not report the namespace's path; the cached ADD result does.
         let cached = self.host.node.read_file(format!("{}/results/{network}-{id}-eth0", Node::CACHE_DIR))?;
         let cached: Value = serde_json::from_str(&cached).context("parse the cached result")?;

@@ -53,12 +53,13 @@ impl<'n> Host<'n> {
         unshare.args(["sh", "-c", START, "sh"]).args(command);
         let process = Some(node.spawn(unshare)?);
         let mut host = Host { node, process, pid: String::new(), cgroup: new_cgroup_name() };
-        host.wait_until("the PID of the first process", |host| {
-            let text = node.read_file("/run/containers/pid").unwrap_or_default();
-            text.trim().clone_into(&mut host.pid);
+        let mut pid = String::new();
+        host.wait_until("the PID of the first process", || {
+            pid = node.read_file("/run/containers/pid").unwrap_or_default();
             // One write puts the PID and the newline into the file.
-            text.ends_with('\n')
+            pid.ends_with('\n')
         })?;
+        pid.trim().clone_into(&mut host.pid);
         Ok(host)
     }
 
@@ -69,18 +70,20 @@ impl<'n> Host<'n> {
         command
     }
 
+    /// Kills a process, whose PID is that of the PID namespace.
+    pub(super) fn kill(&self, pid: &str) -> anyhow::Result<()> {
+        self.run(self.command("sh").args(["-c", "kill -KILL \"$1\"", "sh", pid.trim()]))?;
+        Ok(())
+    }
+
     /// Runs a command to its end and returns its standard output.
     pub(super) fn run(&self, command: &mut Command) -> anyhow::Result<String> {
         checked(self.node.exec(command)?)
     }
 
     /// Waits for a condition at most 20 seconds. The error quotes the log of the first process.
-    pub(super) fn wait_until(
-        &mut self,
-        what: &str,
-        mut condition: impl FnMut(&mut Self) -> bool,
-    ) -> anyhow::Result<()> {
-        if !eventually(Duration::from_secs(20), || condition(self)) {
+    pub(super) fn wait_until(&self, what: &str, condition: impl FnMut() -> bool) -> anyhow::Result<()> {
+        if !eventually(Duration::from_secs(20), condition) {
             bail!("timed out after 20 seconds waiting for {what}\n{}", self.log());
         }
         Ok(())

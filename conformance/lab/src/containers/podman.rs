@@ -8,12 +8,15 @@ use serde_json::Value;
 use super::host::{Host, ROOTFS, require_tools};
 use crate::{Node, Place as _};
 
-const CONFIG: &str = "/run/containers/containers.conf";
-const STORAGE: &str = "/run/containers/storage.conf";
+/// The configuration that users of podman are told to use, and where it belongs.
+const EXAMPLE: &str = include_str!("../../../../examples/runtimes/podman.conf");
+const DROP_IN: &str = "/etc/containers/containers.conf.d/ferrule.conf";
+const CONFIG: &str = "/etc/containers/containers.conf";
+const STORAGE: &str = "/etc/containers/storage.conf";
 const TOOLS: [(&str, &str); 2] = [("podman", "podman"), ("sleep", "coreutils")];
 
-/// A podman; it writes only to the private `/run` of a node. All its processes end with this
-/// value, even if the test is killed.
+/// A podman with the network settings of `examples/runtimes/podman.conf`; it writes only to the private `/run` and
+/// `/etc` of a node. All its processes end with this value, even if the test is killed.
 #[derive(Debug)]
 pub struct Podman<'n> {
     host: Host<'n>,
@@ -28,6 +31,7 @@ impl<'n> Podman<'n> {
         let host = Host::start(node, plugins, network, &["sleep", "infinity"])?;
         let default_network = if network.is_some() { "pods" } else { "podman" };
         node.write_file(CONFIG, &CONTAINERS_CONF.replace("DEFAULT_NETWORK", default_network))?;
+        node.write_file(DROP_IN, EXAMPLE)?;
         node.write_file(STORAGE, STORAGE_CONF)?;
         Ok(Podman { host })
     }
@@ -35,7 +39,7 @@ impl<'n> Podman<'n> {
     /// Runs `podman` with these arguments and returns its standard output.
     pub fn podman(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = self.host.command("podman");
-        command.env("CONTAINERS_CONF", CONFIG).env("CONTAINERS_STORAGE_CONF", STORAGE).args(arguments);
+        command.env_remove("CONTAINERS_CONF").env_remove("CONTAINERS_STORAGE_CONF").args(arguments);
         self.host.run(&mut command).with_context(|| format!("podman {}", arguments.join(" ")))
     }
 
@@ -43,9 +47,21 @@ impl<'n> Podman<'n> {
     pub fn run(&self, container: &str, options: &[&str]) -> anyhow::Result<()> {
         let cgroup = format!("/{}", self.host.cgroup);
         let mut arguments = vec!["run", "--detach", "--name", container, "--cgroup-parent", &cgroup];
+        // For ping, which Debian's configuration of podman does not allow.
+        arguments.extend(["--cap-add", "NET_RAW"]);
         arguments.extend(options);
         arguments.extend(["--rootfs", ROOTFS, "/bin/sleep", "1000"]);
         self.podman(&arguments).map(drop)
+    }
+
+    /// Kills the command of a running container. Returns when podman has started it again, as a restart policy of
+    /// the container asks.
+    pub fn crash(&self, container: &str) -> anyhow::Result<()> {
+        let pid = || self.podman(&["inspect", "--format", "{{.State.Pid}}", container]);
+        let old = pid()?;
+        self.host.kill(&old)?;
+        let is_another = |new: String| new.trim() != "0" && new != old;
+        self.host.wait_until("the restart of the container", || pid().is_ok_and(is_another))
     }
 
     /// Runs an image to its end, with further options for `podman run`, and returns its standard output.
@@ -60,12 +76,9 @@ impl<'n> Podman<'n> {
     }
 }
 
-/// With locks in files: podman's default, locks in shared memory, would be shared with the machine.
+/// The rest of the configuration. With locks in files: podman's default, locks in shared memory, would be shared with the machine.
 const CONTAINERS_CONF: &str = r#"
 [network]
-network_backend = "cni"
-cni_plugin_dirs = ["/opt/cni/bin"]
-network_config_dir = "/etc/cni/net.d"
 default_network = "DEFAULT_NETWORK"
 [engine]
 runtime = "runc"

@@ -135,14 +135,19 @@ impl Plan {
 
     /// The distinct kinds of masquerading of the host ports.
     pub fn masquerades(&self) -> Vec<Masquerade> {
-        let mut all: Vec<Masquerade> = Vec::new();
-        for host_port in &self.host_ports {
-            if host_port.masquerade != Masquerade::Nothing && !all.contains(&host_port.masquerade) {
-                all.push(host_port.masquerade.clone());
-            }
-        }
-        all
+        masquerades(&self.host_ports)
     }
+}
+
+/// The distinct kinds of masquerading of these host ports.
+pub fn masquerades(host_ports: &[HostPort]) -> Vec<Masquerade> {
+    let mut all: Vec<Masquerade> = Vec::new();
+    for host_port in host_ports {
+        if host_port.masquerade != Masquerade::Nothing && !all.contains(&host_port.masquerade) {
+            all.push(host_port.masquerade.clone());
+        }
+    }
+    all
 }
 
 #[cfg(test)]

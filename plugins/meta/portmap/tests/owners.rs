@@ -145,6 +145,11 @@ fn attachments_of_one_container_are_independent() {
 fn port_requested_on_two_networks_stays_with_the_first() {
     let world = World::new();
     let first = world.add("one", &pods(json!({})), &over_tcp(8080, 80));
+    let before = world.table();
+    let none = first.pod.attachment("eth2").with_capability("portMappings", over_tcp(8080, 80));
+    world.runtime().add(&more(json!({})), &none).unwrap();
+    world.runtime().del(&more(json!({})), &none).unwrap();
+    assert_eq!(world.table(), before);
     let mappings = json!([over_tcp(8080, 80)[0], over_tcp(8081, 81)[0]]);
     let second = first.pod.attachment("eth1").with_capability("portMappings", mappings);
     world.runtime().add(&more(json!({})), &second).unwrap();

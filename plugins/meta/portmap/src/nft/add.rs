@@ -5,7 +5,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Table, generation};
 use ferrule_kit::owner;
 
-use crate::plan::{HostPort, Key, Plan};
+use crate::plan::{HostPort, Key, Plan, masquerades};
 use cni_common::plugin::Attachment;
 
 use super::element::DnatElement;
@@ -90,12 +90,10 @@ fn replace_once(
     let label = owner::label(owner);
     let label = label.as_str();
     let generation = generation(socket).context(|| STEP)?;
-    let mut batch = Batch::new();
-    establish::create_missing(socket, &mut batch, plan, conditions, gate).context(|| STEP)?;
     let mut stale = Vec::new();
-    if list::owner(socket, label).context(|| STEP)?.is_some() {
+    let is_repeated = list::owner(socket, label).context(|| STEP)?.is_some();
+    if is_repeated {
         stale = list::dnat_elements(socket, |other| other == label).context(|| STEP)?;
-        change::delete_owners(&mut batch, &[label.to_owned()]);
     }
     let keys: Vec<&Key> = plan.host_ports.iter().map(|host_port| &host_port.key).collect();
     let existing = list::look_up(socket, &keys).context(|| STEP)?.into_iter().flatten();
@@ -120,6 +118,13 @@ fn replace_once(
         }
         eprintln!("taking over host port {} from {holder}, which no longer exists", element.key);
         stale.push(element);
+    }
+    let mut batch = Batch::new();
+    // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
+    establish::create_missing(socket, &mut batch, plan, &masquerades(&wanted), conditions, gate)
+        .context(|| STEP)?;
+    if is_repeated {
+        change::delete_owners(&mut batch, &[label.to_owned()]);
     }
     let stale = list::with_masquerades(socket, stale).context(|| STEP)?;
     change::delete(&mut batch, &stale);

@@ -97,12 +97,13 @@ fn count<T>(rules: &[T]) -> u32 {
     u32::try_from(rules.len()).unwrap_or(u32::MAX)
 }
 
-/// Adds all missing chains and maps to the batch: those of every table, and those that the plan needs. The
-/// caller must commit the batch at a generation read before this call.
+/// Adds all missing chains and maps to the batch: those of every table, those that the plan needs, and the chains
+/// of these kinds of masquerading. The caller must commit the batch at a generation read before this call.
 pub(super) fn create_missing(
     socket: &mut Socket,
     batch: &mut Batch,
     plan: &Plan,
+    masquerades: &[Masquerade],
     conditions: &[Conditions],
     gate: Gate,
 ) -> Result<(), Error> {
@@ -110,7 +111,7 @@ pub(super) fn create_missing(
     batch.add_table(TABLE, Some(TABLE_COMMENT));
     add_sets(socket, batch, plan)?;
     let mut builder = Builder { socket, batch, chains, gate };
-    builder.marks(plan)?;
+    builder.marks(masquerades)?;
     builder.fixed()?;
     conditions.iter().try_for_each(|network| builder.network(network))
 }
@@ -161,9 +162,9 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     /// The mark chains, and the chains that jump to them.
-    fn marks(&mut self, plan: &Plan) -> Result<(), Error> {
+    fn marks(&mut self, masquerades: &[Masquerade]) -> Result<(), Error> {
         let mut made: Vec<String> = Vec::new();
-        for (name, rules) in plan.masquerades().iter().flat_map(masquerade_chains) {
+        for (name, rules) in masquerades.iter().flat_map(masquerade_chains) {
             // The chains of both families jump to the same mark chain.
             if !made.contains(&name) {
                 self.chain(&name, None, &rules, None)?;
