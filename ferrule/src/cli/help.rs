@@ -184,6 +184,7 @@ and STATUS, and changes nothing.
   --conf-dir DIR    the network configurations (default: /etc/cni/net.d)
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
   --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
+  --root DIR        work with DIR as the root folder, as for ferrule check
   --json            print one JSON document
 
 Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong
