@@ -29,7 +29,7 @@ code() {
     # shellcheck disable=SC2016 # for awk to expand
     find cni-common/src kernel/src kit/src plugins/*/*/src install/src inspect/src ferrule/src -name '*.rs' -print0 | sort -z | xargs -0 awk '
         FNR == 1 { in_test = 0; attribute = 0 }
-        attribute && /^mod / { in_test = 1 }
+        attribute && /^(pub\(super\) )?mod / { in_test = 1 }
         { attribute = /^#\[cfg\(test\)\]/ }
         !in_test && !/^[ \t]*\/\// { print FILENAME ":" FNR ":" $0 }
         in_test && /^}/ { in_test = 0 }'
@@ -103,10 +103,11 @@ only_host_local_and_installation_write_files() {
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
-    # cache of results, those also host-local's folder and the plugins', and tuning reads the administrator's allowlist.
+    # cache of results, those also host-local's folder, the plugins', the networks' and the kubelet's, and tuning reads the
+    # administrator's allowlist.
     # The log of calls has its configuration and a default file. /org names objects of D-Bus.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/(results|networks)"|"/opt/cni/bin"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni/(results|networks)"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use ferrule_install::{Failure, HostPorts, Request};
 use lexopt::{Arg, Parser, ValueExt as _};
 
+use super::help;
+
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
@@ -103,7 +105,7 @@ fn command(parser: &mut Parser) -> Result<Option<(&'static str, Command)>, Failu
         Some(Arg::Value(word)) if word == "help" => match parser.next().map_err(Failure::usage)? {
             None => Ok(None),
             Some(Arg::Value(word)) => {
-                let (name, _) = find(&word).ok_or_else(|| unknown(&word))?;
+                let name = word.to_str().and_then(help::topic).ok_or_else(|| unknown(&word))?;
                 Ok(Some((name, Command::Help(Some(name)))))
             }
             Some(other) => Err(unexpected(&other)),
@@ -183,6 +185,7 @@ mod tests {
             ("--help", Command::Help(None)),
             ("help", Command::Help(None)),
             ("help status", Command::Help(Some("status"))),
+            ("help doctor", Command::Help(Some("doctor"))),
             ("rollback -h", Command::Help(Some("rollback"))),
             ("--version", Command::Version),
             ("-V", Command::Version),

@@ -13,44 +13,7 @@ use ferrule_install::Failure;
 use ferrule_install::console::say;
 use lexopt::{Arg, Parser, ValueExt as _};
 
-const LOG: &str = "\
-Usage: ferrule log [OPTIONS]
-
-Prints the calls in the log and in its old file: by default the last 20.
-
-  --last N          at most N calls
-  --slowest N       the N slowest calls instead, the slowest first
-  --failed          only calls that failed
-  --container WHO   only calls for one container: the beginning of its ID, or its pod as
-                    NAMESPACE/NAME or NAME
-  --json            print their lines, with all steps and netlink errors
-  --file FILE       the log (default: the configured one); /dev/stdin for lines from
-                    journald or syslog
-
-The log is off by default. To switch it on, write one of these lines to
-/etc/cni/ferrule.conf, or the value to CNI_FERRULE_LOG in the runtime's environment:
-
-  log = file [SIZE]     /var/log/ferrule.log; at SIZE it becomes ferrule.log.1
-  log = /PATH [SIZE]    another file (SIZE: number of bytes, or with k, M, G; default: 10M)
-  log = journald
-  log = syslog
-
-Exit status: 0 done; 1 failed, or there is no log; 2 wrong usage.
-";
-
-const METRICS: &str = "\
-Usage: ferrule metrics [OPTIONS]
-
-Counts the calls in the log by plugin, verb and outcome, with a histogram of how long
-they took, as text for Prometheus. Without --output it prints them.
-
-  --output FILE     write them to FILE, which replaces an earlier one by a rename: for
-                    the folder of node_exporter's textfile collector. Calls that FILE
-                    has counted stay counted when the log is rotated
-  --file FILE       the log (default: the configured one)
-
-Exit status: 0 done; 1 failed; 2 wrong usage.
-";
+use super::help;
 
 type Work = fn(&Arguments) -> Result<(), Failure>;
 
@@ -58,8 +21,8 @@ type Work = fn(&Arguments) -> Result<(), Failure>;
 pub(super) fn run() -> Option<Result<ExitCode, Failure>> {
     let command = env::args_os().nth(1)?;
     let (help, work): (&str, Work) = match command.to_str()? {
-        "log" => (LOG, log),
-        "metrics" => (METRICS, metrics),
+        "log" => (help::LOG, log),
+        "metrics" => (help::METRICS, metrics),
         _ => return None,
     };
     let mut parser = Parser::from_env();

@@ -191,6 +191,45 @@ Exit status: 0 no errors; 1 there are errors, or the node could not be examined;
 usage.
 ";
 
+pub(super) const LOG: &str = "\
+Usage: ferrule log [OPTIONS]
+
+Prints the calls in the log and in its old file: by default the last 20.
+
+  --last N          at most N calls
+  --slowest N       the N slowest calls instead, the slowest first
+  --failed          only calls that failed
+  --container WHO   only calls for one container: the beginning of its ID, or its pod as
+                    NAMESPACE/NAME or NAME
+  --json            print their lines, with all steps and netlink errors
+  --file FILE       the log (default: the configured one); /dev/stdin for lines from
+                    journald or syslog
+
+The log is off by default. To switch it on, write one of these lines to
+/etc/cni/ferrule.conf, or the value to CNI_FERRULE_LOG in the runtime's environment:
+
+  log = file [SIZE]     /var/log/ferrule.log; at SIZE it becomes ferrule.log.1
+  log = /PATH [SIZE]    another file (SIZE: number of bytes, or with k, M, G; default: 10M)
+  log = journald
+  log = syslog
+
+Exit status: 0 done; 1 failed, or there is no log; 2 wrong usage.
+";
+
+pub(super) const METRICS: &str = "\
+Usage: ferrule metrics [OPTIONS]
+
+Counts the calls in the log by plugin, verb and outcome, with a histogram of how long
+they took, as text for Prometheus. Without --output it prints them.
+
+  --output FILE     write them to FILE, which replaces an earlier one by a rename: for
+                    the folder of node_exporter's textfile collector. Calls that FILE
+                    has counted stay counted when the log is rotated
+  --file FILE       the log (default: the configured one)
+
+Exit status: 0 done; 1 failed; 2 wrong usage.
+";
+
 const PLUGINS: &str = "\
 Usage: ferrule plugins
 
@@ -203,15 +242,29 @@ Usage: ferrule version
 Prints the version of this program, and its SHA-256, as in BIN_DIR/.ferrule/manifest.
 ";
 
+/// The commands, and the parts of the help on each.
+const TOPICS: [(&str, &[&str]); 12] = [
+    ("install", &[INSTALL]),
+    ("rollback", &[ROLLBACK, BACK]),
+    ("uninstall", &[UNINSTALL, BACK]),
+    ("status", &[STATUS]),
+    ("inspect", &[INSPECT]),
+    ("gc", &[GC]),
+    ("check", &[CHECK]),
+    ("doctor", &[DOCTOR]),
+    ("log", &[LOG]),
+    ("metrics", &[METRICS]),
+    ("plugins", &[PLUGINS]),
+    ("version", &[VERSION]),
+];
+
+/// The command with this name that there is help on.
+pub(super) fn topic(name: &str) -> Option<&'static str> {
+    TOPICS.iter().map(|(topic, _)| *topic).find(|topic| *topic == name)
+}
+
 /// Help on a command, or on all.
-pub(super) fn text(command: Option<&str>) -> String {
-    match command {
-        Some("install") => INSTALL.to_owned(),
-        Some("rollback") => format!("{ROLLBACK}{BACK}"),
-        Some("uninstall") => format!("{UNINSTALL}{BACK}"),
-        Some("status") => STATUS.to_owned(),
-        Some("plugins") => PLUGINS.to_owned(),
-        Some("version") => VERSION.to_owned(),
-        _ => ALL.to_owned(),
-    }
+pub(super) fn text(topic: Option<&str>) -> String {
+    let parts = topic.and_then(|name| TOPICS.iter().find(|(topic, _)| *topic == name));
+    parts.map_or(ALL.to_owned(), |(_, parts)| parts.concat())
 }
