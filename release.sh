@@ -94,7 +94,7 @@ documents() {
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
-    cp examples/*.conflist "$1/examples"
+    cp -r examples/*.conflist examples/runtimes "$1/examples"
 }
 
 tarball() {

@@ -98,7 +98,7 @@ test_the_tarball_has_everything() {
     for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml systemd/cni-dhcp.service bin/ferrule-dhcp; do
         [ -s "$file" ] || fail "no $file"
     done
-    diff <(cd examples && ls) <(cd "$root/examples" && ls -- *.conflist) || fail "not all examples"
+    diff <(cd examples && ls -R) <(cd "$root/examples" && ls -R -I '*.md' -I '*.sh') || fail "not all examples"
     [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
     grep -qF "ferrule:$version" daemonset.yaml || fail "the DaemonSet names another version"
     [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"
