@@ -26,7 +26,8 @@ Steps, all of them by default, always in this order:
             tests/architecture.sh (the rules of ARCHITECTURE.md)
   build     the static plugins and cnirun (build.sh)
   unit      cargo test on the workspace: unit, integration, documentation, with the
-            plugins just built in FERRULE_BIN_DIR
+            plugins just built in FERRULE_BIN_DIR; beside it, the tests of the
+            conformance suite on our plugins, the reference's and mutants
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
             "ignored, stock kernel", and a sample of the conformance suite.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
@@ -125,14 +126,8 @@ shell() {
 
 architecture() { ./tests/architecture.sh; }
 
-# The tests compile meanwhile, in another folder of cargo's: the optimisation of a whole program uses one processor. If they do
-# not compile, the step unit reports it.
 build() {
-    local status=0
-    [ -z "${wanted[unit]-}" ] || cargo test --locked --workspace --no-run --quiet 2>/dev/null &
-    FERRULE_BIN_DIR=$(./build.sh ${arch:+--arch "$arch"}) || status=1
-    wait
-    [ "$status" -eq 0 ] || return 1
+    FERRULE_BIN_DIR=$(./build.sh ${arch:+--arch "$arch"}) || return 1
     export FERRULE_BIN_DIR
     say "$FERRULE_BIN_DIR"
 }
@@ -140,7 +135,19 @@ build() {
 # Builds for a step that wants the programs, when build itself is not among the steps.
 built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
 
-unit() { tests cargo test --locked --workspace --no-fail-fast; }
+unit() { tests all_tests; }
+
+# The conformance suite's own tests take as long as half of the others. Both wait for the kernel much of the time, so
+# they run side by side.
+all_tests() {
+    local status=0 suite
+    cargo test --locked --workspace --no-fail-fast --test suite --test broken >"$log.suite" 2>&1 &
+    suite=$!
+    cargo test --locked --workspace --no-fail-fast || status=1
+    wait "$suite" || status=1
+    cat "$log.suite"
+    return "$status"
+}
 
 # Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
 # as the runner's own tests do, those tests are left out.
@@ -201,7 +208,7 @@ if [ -n "${CARGO_TARGET_DIR-}" ]; then
 fi
 cd "$here"
 log=$(mktemp)
-trap 'rm -f -- "$log"' EXIT
+trap 'rm -f -- "$log" "$log.suite"' EXIT
 
 if [ "${wanted[packages]-}" ]; then
     step packages packages || end
