@@ -242,36 +242,26 @@ fn hundred_megabits_are_delivered() {
 #[test]
 fn gigabit_is_delivered() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for input in inputs(&[1000 * MBIT], &[Direction::ToPod, Direction::FromPod]) {
+    let all = inputs(&[1000 * MBIT], &[Direction::ToPod, Direction::FromPod]);
+    // The longest and the shortest burst: one at a time, all would take 40 s.
+    for input in all.into_iter().filter(|input| matches!(input.burst.0, "containerd" | "minimum")) {
         measure_all(&[input], 3);
     }
 }
 
-/// Measures the reference for comparison. Asserts only that it misses the rate where its defects are known.
+/// The defects that [`TestInput::bounds`] excludes are real: these measurements find them.
 #[test]
 fn reference_misses_the_rate_where_known() {
     let _machine = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for (rate, burst) in [
-        (10 * MBIT, ("CRI-O", CRIO)),
-        (10 * MBIT, ("containerd", CONTAINERD)),
-        (10 * MBIT, ("100 ms", MBIT)),
-        (100 * MBIT, ("containerd", CONTAINERD)),
-        (10 * MBIT, ("minimum", 12_000)),
-    ] {
-        let mut delivered = Vec::new();
-        for by in [Origin::Reference, Origin::Ours] {
-            let input = TestInput { by, rate, burst, direction: Direction::ToPod };
-            let ctx = TestContext::new(plugins(Origin::Reference, by));
-            let server = input.server(&ctx, 0);
-            let measured = server.measure(&ctx, &input, 3).unwrap();
-            println!("{}", input.row(&measured));
-            delivered.push(measured);
-        }
-        let off = |measured: &Measured| (measured.steady.max(measured.first) / rate as f64 - 1.0).abs();
-        // With CRI-O's burst the reference's rate depends on the packet sizes.
-        if matches!(burst.0, "containerd" | "minimum") {
-            assert!(off(&delivered[0]) > 0.2, "the reference delivers {rate} with the burst of {}", burst.0);
-        }
+    let ctx = TestContext::new(plugins(Origin::Reference, Origin::Reference));
+    for (number, (rate, burst)) in
+        [(10 * MBIT, ("containerd", CONTAINERD)), (10 * MBIT, ("minimum", 12_000))].into_iter().enumerate()
+    {
+        let input = TestInput { by: Origin::Reference, rate, burst, direction: Direction::ToPod };
+        let measured = input.server(&ctx, number).measure(&ctx, &input, 3).unwrap();
+        println!("{}", input.row(&measured));
+        let off = (measured.steady.max(measured.first) / rate as f64 - 1.0).abs();
+        assert!(off > 0.2, "the reference delivers {rate} with the burst of {}", burst.0);
     }
 }
 
