@@ -23,7 +23,9 @@ stock_tests() {
 
 built=$(cargo test --no-run --locked --workspace --message-format=json)
 programs=$(jq -r 'select(.executable and .profile.test) | .executable, .manifest_path' <<<"$built")
-suite=$(jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable' <<<"$built")
+# With the tests of the suite, which the others leave out, comes the command.
+suite=$(cargo test --no-run --locked --workspace --test suite --message-format=json |
+    jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable')
 
 script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; status=0"
 count=0
