@@ -14,7 +14,7 @@ use crate::side::Side;
 /// Includes VERSION, which does nothing else than start the program.
 const ALL: &[&str] = &["VERSION", "ADD", "CHECK", "DEL"];
 const VERBS: &[&str] = &["ADD", "CHECK", "DEL"];
-const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
+pub(crate) const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
 
 /// See [`Case::life`].
 const LIFE: Duration = Duration::from_millis(150);
