@@ -32,7 +32,7 @@ say() { printf 'release.sh: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 # ---------------------------------------------------------------------------------------------------------------
-# What is linked
+# Linked crates
 
 hash() { sha256sum -- "$1" | cut -d ' ' -f 1; }
 
@@ -87,7 +87,7 @@ licences() {
 # ---------------------------------------------------------------------------------------------------------------
 # The files
 
-# In every tarball and package: who may copy it, and what is in it.
+# Licences, the SBOM and examples, for every tarball and package.
 documents() {
     cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
     mkdir "$1/licences" "$1/examples"

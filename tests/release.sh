@@ -67,7 +67,7 @@ node() {
         node "$lower" "$work" "$commands" "$@"
 }
 
-# Packs the reference's package again, from what is installed on this machine: there may be no network.
+# Packs the reference's package again, from the files installed on this machine: there may be no network.
 pack_reference() {
     local name=containernetworking-plugins file
     mkdir -p old/DEBIAN

@@ -120,7 +120,7 @@ impl Evidence {
         State::Dead(proof.join(", "))
     }
 
-    /// For an object that names no container: its addresses decide, or what it says itself.
+    /// For an object that names no container: its addresses decide, or its own proof of life or death.
     fn judge_unnamed(&self, object: &Object) -> State {
         if let Some(process) = self.processes.iter().find(|process| process.is_on_host) {
             return State::Unknown(format!("process {} ({}) is a CNI plugin", process.pid, process.name));

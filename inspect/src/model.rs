@@ -83,7 +83,7 @@ impl Maker {
     }
 }
 
-/// What is known of the attachment that an object belongs to.
+/// The known names of the attachment that an object belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// CNI_CONTAINERID.
@@ -149,7 +149,7 @@ impl From<Attachment<'_>> for Owner {
 /// One object on the node.
 #[derive(Debug)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name, such as an address.
     pub name: String,

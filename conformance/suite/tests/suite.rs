@@ -55,7 +55,7 @@ const OLDER: &str =
 /// The reference is slow. Its plugins with the most deviations, one of each kind, show that the list is right.
 const OF_REFERENCE: &str = "--cni-version 1.0.0 --plugin bridge --plugin host-local --plugin sbr";
 
-/// The sample; nothing if everything is to be judged: all test cases of all versions, and all plugins of the reference.
+/// The options of the sample. Empty with FERRULE_WHOLE_SUITE: then the suite judges all versions and plugins.
 fn unless_whole(sample: &str) -> Vec<&str> {
     match std::env::var_os("FERRULE_WHOLE_SUITE") {
         Some(_) => Vec::new(),

@@ -82,7 +82,7 @@ fn doubt_is_no_death() {
     for (number, evidence) in doubts.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
     }
-    // What is older than the boot needs no cache.
+    // An object older than the boot needs no cache.
     let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
     let state = doubts[0].judge(&old, &[], &[]);
     assert!(matches!(&state, State::Dead(proof) if proof.starts_with("made before")), "{state:?}");

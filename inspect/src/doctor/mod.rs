@@ -47,7 +47,7 @@ pub struct Finding {
     pub severity: Severity,
     /// A network with its file, or a path, or a sysctl.
     pub subject: String,
-    /// What is wrong.
+    /// The cause.
     pub problem: String,
     /// What to do: a command, or a sentence.
     pub remedy: String,

@@ -138,18 +138,6 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(String, Option<HostPort>)>, CniE
     Ok(found)
 }
 
-/// Deletes the rules of a container that exist when `is_dead` is asked, and returns its host ports.
-///
-/// # Errors
-/// As [`delete`].
-pub fn delete_if(
-    socket: &mut Socket,
-    container_id: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<Vec<HostPort>, CniError> {
-    if is_dead() { delete(socket, container_id) } else { Ok(Vec::new()) }
-}
-
 /// Whether a container has rules in these tables.
 ///
 /// # Errors

@@ -91,7 +91,8 @@ fn host_ports(listing: &Listing, chain: &str) -> Vec<String> {
     ports
 }
 
-/// Removes a container's host ports of our table, if `is_dead` says so. Returns whether there were any.
+/// Removes a container's host ports of our table, if `is_dead` says so. Returns what `is_dead` has said, as the functions
+/// below.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request.
@@ -114,13 +115,12 @@ pub fn remove_reference(
     container_id: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    let mut was_dead = false;
-    let removed = reference::delete_if(socket, container_id, &mut || {
-        was_dead = is_dead();
-        was_dead
-    })?;
+    if !is_dead() {
+        return Ok(false);
+    }
+    let removed = reference::delete(socket, container_id)?;
     flows::delete_after_removal(socket, &removed);
-    Ok(was_dead)
+    Ok(true)
 }
 
 /// Removes a container's chains from iptables under its lock, if `is_dead` says so.
