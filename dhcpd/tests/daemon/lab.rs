@@ -64,9 +64,12 @@ impl Lab {
         pod
     }
 
-    /// The names of the files in the folder of leases.
+    /// The names of the files in the folder of leases. A daemon that is killed while it writes leaves an unfinished one, which the next
+    /// write replaces.
     pub(crate) fn files(&self) -> Vec<String> {
-        self.ctx.node.list_dir(LEASES).unwrap()
+        let mut names = self.ctx.node.list_dir(LEASES).unwrap();
+        names.retain(|name| name != ".pending");
+        names
     }
 
     /// The content of the lease's file of an attachment of network `net`.

@@ -56,7 +56,8 @@ fn from_add_to_del() {
 
     // Between exchanges the daemon has no socket in the namespace.
     assert!(eventually(TIMEOUT, || daemon.size().0 <= size.0), "{size:?}, then {:?}", daemon.size());
-    assert!(pod.read_file("/proc/thread-self/net/packet").unwrap().lines().count() == 1);
+    let packet_sockets = || pod.read_file("/proc/thread-self/net/packet").unwrap().lines().count() - 1;
+    assert!(eventually(TIMEOUT, || packet_sockets() == 0));
 
     lab.ctx.del(&attachment, &conf);
     server.wait_for("Release from 10.9.0.10", 1);
