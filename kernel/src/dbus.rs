@@ -9,10 +9,10 @@
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{observer, unix_stream};
+use crate::observer;
+use crate::unix_stream::{SocketAddr, TimedStream};
 
 /// The limit of one exchange. A bus that hangs must not stop all containers of the node.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ pub struct Method<'a> {
 
 /// A connection to the system bus.
 pub struct Bus {
-    stream: UnixStream,
+    stream: TimedStream,
     serial: u32,
 }
 
@@ -64,15 +64,14 @@ impl Bus {
         let socket = socket_of(address).ok_or_else(|| {
             io::Error::new(ErrorKind::InvalidInput, format!("unsupported bus address {address:?}"))
         })?;
-        let stream = unix_stream::connect(socket, LIMIT)
+        let stream = TimedStream::connect(socket, LIMIT)
             .map_err(|error| io::Error::new(error.kind(), format!("connect to {address}: {error}")))?;
         let mut bus = Bus { stream, serial: 0 };
         // The user ID 0 as hexadecimal digits of its decimal digits.
         bus.stream.write_all(b"\0AUTH EXTERNAL 30\r\n")?;
-        let deadline = Instant::now() + LIMIT;
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
-            line.extend(bus.read(1, deadline)?);
+            line.extend(bus.read(1)?);
             if line.len() > 512 {
                 return Err(invalid("endless answer to the authentication").into());
             }
@@ -92,18 +91,17 @@ impl Bus {
     /// The text of an error that the service answers; an error of the connection, or the time limit.
     pub fn call(&mut self, method: Method<'_>, arguments: &[&str]) -> Result<Vec<u8>, Error> {
         self.serial += 1;
-        self.stream.set_write_timeout(Some(LIMIT))?;
+        self.stream.set_limit(LIMIT);
         self.stream.write_all(&encode(method, arguments, self.serial))?;
-        let deadline = Instant::now() + LIMIT;
         loop {
-            let header = self.read(HEADER, deadline)?;
+            let header = self.read(HEADER)?;
             let number = Numbers { is_big_endian: header[0] == b'B' };
             let body = number.at(&header, 4) as usize;
             let fields = number.at(&header, 12) as usize;
             if body > LONGEST || fields > LONGEST {
                 return Err(invalid("an answer that is too long").into());
             }
-            let rest = self.read(fields.next_multiple_of(8) + body, deadline)?;
+            let rest = self.read(fields.next_multiple_of(8) + body)?;
             let (fields, body) = (&rest[..fields], &rest[fields.next_multiple_of(8)..]);
             if number.reply_serial(fields) != Some(self.serial) {
                 continue;
@@ -116,34 +114,22 @@ impl Bus {
         }
     }
 
-    fn read(&mut self, len: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+    fn read(&mut self, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        let mut filled = 0;
-        while filled < len {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(timed_out());
-            }
-            self.stream.set_read_timeout(Some(left))?;
-            match observer::step("D-Bus", || self.stream.read(&mut bytes[filled..])) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(timed_out()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(bytes)
+        let read = observer::step("D-Bus", || self.stream.read_exact(&mut bytes));
+        read.map(|()| bytes).map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => io::Error::new(
+                ErrorKind::TimedOut,
+                format!("no answer from the system bus within {} s", LIMIT.as_secs()),
+            ),
+            _ => error,
+        })
     }
 }
 
 /// Whether the answer is the boolean `true`.
 pub fn is_true(body: &[u8]) -> bool {
     body.len() >= 4 && body[..4] != [0; 4]
-}
-
-fn timed_out() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, format!("no answer from the system bus within {} s", LIMIT.as_secs()))
 }
 
 fn invalid(what: &str) -> io::Error {

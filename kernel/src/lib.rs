@@ -8,6 +8,7 @@
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
 //! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
+//! - [`grpc`]: makes one call of a gRPC server on a Unix socket, for the kubelet.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`observer`]: tells the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
@@ -20,6 +21,7 @@
 
 pub mod conntrack;
 pub mod dbus;
+pub mod grpc;
 pub mod ip;
 pub mod iptables;
 mod limited;

@@ -1,12 +1,12 @@
 //! Asks the daemon. Every wait has a limit.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cni_common::spec::{CniError, Code, Json};
-use ferrule_kernel::unix_stream::{self, SocketAddr, UnixStream};
+use ferrule_kernel::unix_stream::{SocketAddr, TimedStream};
 
 use crate::wire::{Answer, LONGEST, Lease, Operation, PROTOCOL, REFERENCE_DAEMON, Request, lease_file};
 
@@ -36,7 +36,7 @@ impl From<Error> for CniError {
 
 /// Sends the request and waits for the answer.
 pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
-    let mut stream = dial(socket)?;
+    let stream = dial(socket)?;
     let call = match request.operation {
         Operation::Acquire | Operation::Show => "DHCP.Allocate",
         Operation::Release | Operation::Collect => "DHCP.Release",
@@ -46,8 +46,8 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
         Error::Broken(CniError::new(Code::Io, format!("error calling {call}: {}: {why}", socket.display())))
     };
     let limit = LIMIT + Duration::from_millis(request.wait);
-    let line = exchange(&mut stream, request, limit).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+    let line = exchange(stream, request, limit).map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => {
             broken(&format_args!("the daemon has not answered within {} seconds", limit.as_secs()))
         }
         _ => broken(&text_of(&error)),
@@ -71,8 +71,8 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
     Ok(answer.lease)
 }
 
-fn dial(socket: &Path) -> Result<UnixStream, Error> {
-    let connected = SocketAddr::from_pathname(socket).and_then(|path| unix_stream::connect(path, LIMIT));
+fn dial(socket: &Path) -> Result<TimedStream, Error> {
+    let connected = SocketAddr::from_pathname(socket).and_then(|path| TimedStream::connect(path, LIMIT));
     connected.map_err(|error| {
         let msg = format!(
             "error dialing DHCP daemon: dial unix {}: connect: {}",
@@ -91,29 +91,15 @@ fn dial(socket: &Path) -> Result<UnixStream, Error> {
     })
 }
 
-fn exchange(stream: &mut UnixStream, request: &Request, limit: Duration) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + limit;
-    let mut line = request.to_line();
-    stream.set_write_timeout(Some(limit))?;
+fn exchange(mut stream: TimedStream, request: &Request, limit: Duration) -> io::Result<Vec<u8>> {
+    stream.set_limit(limit);
     // The reference's daemon may close the connection before it has read everything; its answer tells more.
-    let _ = stream.write_all(&line);
-    line.clear();
-    let mut chunk = [0; 4096];
-    while !line.ends_with(b"\n") && line.len() as u64 <= LONGEST {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut chunk) {
-            Ok(0) if line.is_empty() => return Err(io::Error::other("the daemon closed the connection")),
-            Ok(0) => break,
-            Ok(count) => line.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    let _ = stream.write_all(&request.to_line());
+    let mut line = Vec::new();
+    match BufReader::new(stream.take(LONGEST + 1)).read_until(b'\n', &mut line) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof && !line.is_empty() => Ok(line),
+        read => read.map(|_| line),
     }
-    Ok(line)
 }
 
 /// The kernel's text as the reference prints it.
