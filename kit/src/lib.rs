@@ -17,12 +17,14 @@ pub mod masquerade;
 pub mod netns;
 pub mod owner;
 pub mod plan;
+pub mod pod_resources;
 pub mod retry;
 pub mod route;
 pub mod socket;
 pub mod state_file;
 pub mod steps;
 pub mod sysctl;
+pub mod sysfs;
 pub mod table;
 pub mod veth;
 

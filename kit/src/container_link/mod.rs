@@ -8,14 +8,15 @@ mod check;
 mod parent;
 pub mod vlan_device;
 
-use cni_common::plugin::{DelRequest, GcRequest, StatusRequest, Verb};
+use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest, Verb};
 use cni_common::spec::{CniError, Code, Context as _, Failures, NetConf};
 use ferrule_kernel::netlink::{LinkData, LinkId, ifb};
 use serde::Deserialize;
 
 use crate::config::{LinkConf, LinkKeys};
 use crate::dad::Dad;
-use crate::{ipam, socket};
+use crate::pod_resources::Resource;
+use crate::{ipam, socket, sysfs};
 
 pub use add::Attaching;
 pub use check::check;
@@ -30,6 +31,8 @@ pub struct ContainerLink {
     pub data: LinkData,
     /// The link that it is made on. `None` for a kind that needs none.
     pub parent: Option<Parent>,
+    /// The resource that has the parent, if the configuration names one.
+    pub resource: Option<Resource>,
     /// What duplicate address detection (DAD) does. It is off for a link without a parent, which reaches no other host.
     pub dad: Dad,
     /// The keys of all interface plugins.
@@ -68,6 +71,38 @@ impl ContainerLink {
         let dad = Dad::parse(&keys.dad)?;
         let parent = Parent { name: keys.master, in_container: keys.link_in_container, mtu };
         Ok(ContainerLink { kind, parent: Some(parent), dad, conf, ..ContainerLink::default() })
+    }
+
+    /// Reads the keys of [`Resource`], for a plugin whose parent the kubelet may give to the pod.
+    ///
+    /// # Errors
+    /// Code 6 if the configuration cannot be decoded, 7 if a value is invalid or the parent is in the container.
+    pub fn read_resource(&mut self, config: &NetConf) -> Result<(), CniError> {
+        self.resource = Resource::read(config)?;
+        if self.resource.is_some() && self.parent.as_ref().is_some_and(|parent| parent.in_container) {
+            let msg = "resourceName does not work with linkInContainer";
+            return Err(CniError::invalid_config(msg).with_details("the kubelet gives devices of the host"));
+        }
+        Ok(())
+    }
+
+    /// Asks the kubelet for the device, if the configuration names a resource. It is the parent, unless `master` names another one: then
+    /// it only entitles the pod to a link. Returns whether ADD has something to do: a pod without such a device may need none.
+    ///
+    /// # Errors
+    /// Those of [`Resource::device`]; the device has no link on the host.
+    pub fn find_parent(&mut self, call: &AddRequest<'_>) -> Result<bool, CniError> {
+        let (Some(resource), Some(parent)) = (&self.resource, &mut self.parent) else { return Ok(true) };
+        let Some(id) = resource.device(&call.env.args)? else { return Ok(false) };
+        if parent.name.is_empty() {
+            parent.name = sysfs::link_of(&id)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether ADD has made no link, because the pod has no device of the resource. For CHECK.
+    pub fn is_skipped(&self, call: &AddRequest<'_>) -> bool {
+        self.resource.as_ref().is_some_and(|resource| resource.has_skipped(call))
     }
 }
 
@@ -130,7 +165,9 @@ pub fn status(call: &StatusRequest<'_>, link: &ContainerLink) -> Result<(), CniE
     {
         return Err(unknown_kind(link.kind, &error));
     }
-    if let Some(parent) = link.parent.as_ref().filter(|parent| !parent.in_container) {
+    // Each pod has its own device of a resource.
+    let is_of_pod = |parent: &Parent| link.resource.is_some() && parent.name.is_empty();
+    if let Some(parent) = link.parent.as_ref().filter(|parent| !parent.in_container && !is_of_pod(parent)) {
         let found = parent.find(&mut host);
         let found = found.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         parent.check_mtu(&found)?;
@@ -166,6 +203,24 @@ mod tests {
         assert_eq!(link.conf.mac.unwrap().to_string(), "02:00:00:00:00:01");
         let error = read(r#","dad":"x""#).unwrap_err();
         assert_eq!((error.code, error.msg.as_str()), (Code::InvalidConfig, "unknown dad: \"x\""));
+    }
+
+    #[test]
+    fn a_device_of_the_kubelet_is_on_the_host() {
+        let config = |keys: &str| {
+            let text =
+                format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"t","resourceName":"x/nic"{keys}}}"#);
+            NetConf::parse(text.into_bytes()).unwrap()
+        };
+        for (keys, msg) in [
+            ("", None),
+            (r#","master":"up0""#, None),
+            (r#","linkInContainer":true"#, Some("resourceName does not work with linkInContainer")),
+        ] {
+            let mut link = ContainerLink::read_child("macvlan", &config(keys), "").unwrap();
+            let error = link.read_resource(&config(keys)).err();
+            assert_eq!(error.as_ref().map(|error| error.msg.as_str()), msg, "{keys}");
+        }
     }
 
     #[test]

@@ -8,10 +8,11 @@ use ferrule_kit::container::Container;
 use ferrule_kit::dad::{self, Dad};
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::{Step, run_all};
-use ferrule_kit::{address_wait, ipam, socket};
+use ferrule_kit::sysfs::Key;
+use ferrule_kit::{address_wait, ipam, pod_resources, socket};
 use nix::errno::Errno;
 
-use crate::config::Conf;
+use crate::config::{Conf, Selector};
 use crate::find::{self, Device};
 use crate::record::Record;
 use crate::transfer::OUR_RULES;
@@ -20,11 +21,18 @@ use crate::{own_network, transfer};
 /// Moves the device into the container, or only reports it if it belongs to a program.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
-    let selector = conf.selector()?;
+    let mut selector = conf.selector()?.clone();
     let ipam = ipam::of_add(call)?;
     let netns = call.sandbox.netns()?;
     let mut host = socket::route()?;
-    match find::device(&mut host, selector)? {
+    let found = if let Selector::Resource(resource) = &selector {
+        let Some(id) = resource.device(&call.env.args)? else { return Ok(pod_resources::skipped(call)) };
+        selector = Selector::bus(id, Key::DeviceId)?;
+        find::returned_device(&mut host, &selector)?
+    } else {
+        find::device(&mut host, &selector)?
+    };
+    match found {
         Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
         Device::Link { link, pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;
@@ -36,7 +44,9 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
                     "failed to move link failed to move {ifname:?} (host: {name:?}) to container NS: file exists"
                 )));
             }
-            let mut attach = Attach { call, conf: &conf, host: &mut host, container: &mut container };
+            let device_id = if let Selector::Bus { id, .. } = selector { id } else { String::new() };
+            let mut attach =
+                Attach { call, conf: &conf, device_id, host: &mut host, container: &mut container };
             let plan = |assigned| Plan::new(&conf.link, assigned);
             if ipam::needs_link(call.config) {
                 return attach.run(&link, pci_id, |configure| {
@@ -69,6 +79,7 @@ fn report(
 struct Attach<'a, 'c> {
     call: &'a AddRequest<'a>,
     conf: &'a Conf,
+    device_id: String,
     host: &'a mut Socket,
     container: &'a mut Container<'c>,
 }
@@ -85,6 +96,13 @@ impl Attach<'_, '_> {
         with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
     ) -> Result<AddResult, CniError> {
         let mut record = Record::take(self.call, self.host, link)?;
+        record.device_id.clone_from(&self.device_id);
+        if let Some(resource) = &self.conf.resource {
+            record.resource.clone_from(&resource.name);
+            let pod = pod_resources::Pod::of(&self.call.env.args);
+            record.pod =
+                pod.ok().flatten().map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        }
         if self.conf.use_interface_network {
             let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
             record.rules = own_network::rules(&record, rules);

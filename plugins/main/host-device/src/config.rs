@@ -4,6 +4,8 @@ use cni_common::spec::{CniError, NetConf};
 use ferrule_kernel::netlink::Mac;
 use ferrule_kit::config::{LinkConf, LinkKeys};
 use ferrule_kit::dad::Dad;
+use ferrule_kit::pod_resources::Resource;
+use ferrule_kit::sysfs::{Key, is_id};
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -11,6 +13,8 @@ use serde::Deserialize;
 pub struct Conf {
     /// Names the device. `None` if no key does, which only STATUS permits: the runtime names it at ADD.
     pub selector: Option<Selector>,
+    /// The resource of the device, if `resourceName` is set.
+    pub resource: Option<Resource>,
     /// The container gets the addresses and routes of the device.
     pub use_interface_network: bool,
     /// What duplicate address detection does.
@@ -19,7 +23,7 @@ pub struct Conf {
     pub link: LinkConf,
 }
 
-/// How the configuration names the device. A new way, such as a resource of a device plugin, is a new variant.
+/// How the configuration names the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// The link's name.
@@ -35,15 +39,8 @@ pub enum Selector {
         /// The key that has named it.
         key: Key,
     },
-}
-
-/// The key of an ID on a bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// `runtimeConfig.deviceID`, or `deviceID` as Multus writes it.
-    DeviceId,
-    /// `pciBusID`.
-    PciBusId,
+    /// A device that the kubelet has given to the pod.
+    Resource(Resource),
 }
 
 #[derive(Default, Deserialize)]
@@ -76,10 +73,12 @@ impl Conf {
     pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let link: LinkKeys = config.decode()?;
+        let resource = Resource::read(config)?;
         Ok(Conf {
             use_interface_network: wire.use_interface_network,
             dad: Dad::parse(&wire.dad)?,
-            selector: wire.selector()?,
+            selector: wire.selector()?.or_else(|| resource.clone().map(Selector::Resource)),
+            resource,
             link: link.check("")?,
         })
     }
@@ -122,10 +121,20 @@ impl Wire {
             (pci_bus_id, Key::PciBusId),
         ];
         let Some((id, key)) = ids.into_iter().find(|(id, _)| !id.is_empty()) else { return Ok(None) };
-        if id.contains('/') || id == ".." || id == "." {
+        Selector::bus(id, key).map(Some)
+    }
+}
+
+impl Selector {
+    /// A device by its ID.
+    ///
+    /// # Errors
+    /// Code 7 if the ID would lead to another folder.
+    pub fn bus(id: String, key: Key) -> Result<Self, CniError> {
+        if !is_id(&id) {
             return Err(CniError::invalid_config(format!("invalid device ID {id:?}")));
         }
-        Ok(Some(Selector::Bus { id, key }))
+        Ok(Selector::Bus { id, key })
     }
 }
 
@@ -155,8 +164,10 @@ mod tests {
     #[test]
     fn precedence_of_the_keys() {
         let bus = |id: &str, key| Selector::Bus { id: id.to_owned(), key };
+        let resource = Resource::read(&parse(r#","resourceName":"x/nic""#)).unwrap().unwrap();
         let mut keys = String::new();
         for (more, expected) in [
+            (r#","resourceName":"x/nic""#, Selector::Resource(resource)),
             (r#","pciBusID":"0000:00:1f.6""#, bus("0000:00:1f.6", Key::PciBusId)),
             (r#","deviceID":"0000:00:1f.7""#, bus("0000:00:1f.7", Key::DeviceId)),
             (r#","runtimeConfig":{"deviceID":"mlx5_core.sf.4"}"#, bus("mlx5_core.sf.4", Key::DeviceId)),
@@ -191,6 +202,7 @@ mod tests {
             (r#","device":"ens1","dad":"x""#, 7, r#"unknown dad: "x""#),
             (r#","pciBusID":"../net""#, 7, r#"invalid device ID "../net""#),
             (r#","runtimeConfig":{"deviceID":".."}"#, 7, r#"invalid device ID ".."#),
+            (r#","resourceName":"nic""#, 7, r#"invalid resourceName "nic""#),
         ] {
             let error = selector(keys).unwrap_err();
             assert_eq!(error.code.number(), code, "{keys}");

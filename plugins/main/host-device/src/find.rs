@@ -1,15 +1,22 @@
 //! Finds the device on the host.
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Code, Context as _, NetConf};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::socket;
+use ferrule_kit::sysfs::{self, BusDevice, Key, SYS};
 
 use crate::config::{Conf, Selector};
 use crate::record::Record;
-use crate::sysfs::{self, BusDevice, SYS};
 use crate::transfer;
+
+/// How long ADD waits for a device that is still in another container. The kubelet gives the device of a pod that was deleted by
+/// force to the next pod before the runtime calls DEL.
+const RETURN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the configuration names.
 #[derive(Debug)]
@@ -28,6 +35,23 @@ pub enum Device {
     },
 }
 
+/// As [`device`], for a device that the kubelet has given to the pod: waits while another container has it.
+///
+/// # Errors
+/// As [`device`].
+pub fn returned_device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
+    let end = Instant::now() + RETURN;
+    loop {
+        // Asked first: DEL removes the record after it has given the device back.
+        let is_away = Record::all().any(|record| is_of(&record, selector));
+        let found = device(host, selector);
+        if found.is_ok() || !is_away || Instant::now() >= end {
+            return found;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
 /// Finds the device. If it came back under another name because its container's namespace is gone, gives it back first.
 ///
 /// # Errors
@@ -38,7 +62,11 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
         Selector::Name(_) | Selector::Mac(_) => selector.clone(),
         Selector::KernelPath(path) => Selector::Name(sysfs::link_at(path)?),
         Selector::Bus { id, key } => {
-            let device = BusDevice::find(Path::new(SYS), id, *key)?;
+            let device = match BusDevice::find(Path::new(SYS), id, *key) {
+                // A device plugin may have a link's name as ID.
+                Err(error) if *key == Key::DeviceId => return named_device(host, id, error),
+                found => found?,
+            };
             if device.bus == "pci" {
                 pci_id.clone_from(id);
             }
@@ -47,6 +75,8 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
             }
             Selector::Name(device.link()?)
         }
+        // ADD replaces it by the device's ID.
+        Selector::Resource(_) => return Err(missing(selector)),
     };
     let link = look_up(host, &named)?;
     if recover(host, selector, link.as_ref())? {
@@ -59,6 +89,15 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
     Ok(Device::Link { link: Box::new(link), pci_id })
 }
 
+/// The link whose name is the ID. If there is none, and no container has it, the error is `unknown`.
+fn named_device(host: &mut Socket, id: &str, unknown: CniError) -> Result<Device, CniError> {
+    let named = Selector::Name(id.to_owned());
+    if look_up(host, &named)?.is_none() && !Record::all().any(|record| is_of(&record, &named)) {
+        return Err(unknown);
+    }
+    device(host, &named)
+}
+
 /// The link with this name or hardware address.
 fn look_up(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniError> {
     let found = match selector {
@@ -68,17 +107,18 @@ fn look_up(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniEr
             links.sort_by_key(|link| !link.kind.is_empty());
             links.into_iter().find(|link| link.mac == *mac)
         }),
-        Selector::KernelPath(_) | Selector::Bus { .. } => Ok(None),
+        Selector::KernelPath(_) | Selector::Bus { .. } | Selector::Resource(_) => Ok(None),
     };
     found.context(|| "failed to find host device")
 }
 
-/// Whether the record is of the selected device. A device on a bus or at a path is found by its link.
+/// Whether the record is of the selected device. A device at a path is found by its link.
 fn is_of(record: &Record, selector: &Selector) -> bool {
     match selector {
         Selector::Name(name) => record.name == *name,
         Selector::Mac(mac) => record.has_mac(*mac),
-        Selector::KernelPath(_) | Selector::Bus { .. } => false,
+        Selector::Bus { id, .. } => record.device_id == *id || record.name == *id,
+        Selector::KernelPath(_) | Selector::Resource(_) => false,
     }
 }
 
@@ -123,6 +163,8 @@ pub fn status(config: &NetConf) -> Result<(), CniError> {
         Selector::Bus { id, key } => BusDevice::find(Path::new(SYS), id, *key).map(drop),
         Selector::KernelPath(path) if Path::new(path).exists() => Ok(()),
         Selector::KernelPath(path) => sysfs::link_at(path).map(drop),
+        // Each pod has its own.
+        Selector::Resource(_) => Ok(()),
         Selector::Name(_) | Selector::Mac(_) => {
             let is_here = look_up(&mut socket::route()?, &selector)?.is_some();
             let exists = is_here || Record::all().any(|record| is_of(&record, &selector));

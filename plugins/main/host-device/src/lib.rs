@@ -1,6 +1,6 @@
 //! The `host-device` CNI plugin: moves a device of the node into the container, and gives it back.
 //!
-//! [`config`] decodes the configuration, and [`find`] looks the device up, with [`sysfs`] for devices on a bus.
+//! [`config`] decodes the configuration, and [`find`] looks the device up.
 //! [`record`] is the file with the state that the device gets back, [`transfer`] moves it in both directions.
 //! [`own_network`] is the key `useInterfaceNetwork`. [`add`], [`check`] and [`remove`] hold the steps of the verbs.
 
@@ -13,7 +13,6 @@ pub mod find;
 pub mod own_network;
 pub mod record;
 pub mod remove;
-pub mod sysfs;
 pub mod transfer;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};

@@ -29,6 +29,12 @@ pub struct Record {
     pub ifname: String,
     /// CNI_NETNS.
     pub netns: String,
+    /// The pod as `NAMESPACE/NAME`, if the device is one of a resource; as the next one.
+    pub pod: String,
+    /// The resource that the kubelet has given it from.
+    pub resource: String,
+    /// Its ID on a bus, or that of the device plugin; empty if a name or an address has selected it.
+    pub device_id: String,
     /// The device's name on the host, which is its alias in the container.
     pub name: String,
     /// Its kind; empty for a physical device.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "common/kubelet.rs"]
+mod kubelet;
 
 use cni_lab::testing::{
     Origin, PluginDir, StubIpam, TestContext, mac, network_config, overlay, succeed, succeed_silently,
@@ -13,6 +15,7 @@ use cni_runner::{Attachment, Exec};
 use serde_json::{Value, json};
 
 use self::common::{RECORDS, assert_as, config, node};
+use self::kubelet::{Folder, args, attachment};
 
 /// What the kernel does with a physical device when the last user of its namespace is gone.
 fn lose(ctx: &TestContext, pod: &Pod) {
@@ -26,18 +29,21 @@ fn return_as(name: &str, ctx: &TestContext, pod: &Pod) {
 
 #[test]
 fn a_lost_device_gets_its_name_back() {
-    let (ctx, conf) = (node(), config(&json!({})));
+    let (ctx, folder) = (node(), Folder::new());
     let by_mac = config(&json!({"device": "", "hwaddr": mac(&ctx.node, "hd0")}));
+    // The pod keeps its device if the runtime makes it a new sandbox, with another container ID.
+    let _kubelet = folder.serve("web", &["hd0"]);
     let before = ctx.snapshot();
-    for (conf, is_added_next) in [(&conf, false), (&conf, true), (&by_mac, false), (&by_mac, true)] {
+    let selectors = [config(&json!({})), by_mac, folder.config(&json!({}))];
+    for (conf, is_added_next) in selectors.iter().flat_map(|conf| [(conf, false), (conf, true)]) {
         let (lost, next) = (ctx.pod("lost"), ctx.pod("next"));
-        ctx.add(&lost.attachment("net1"), conf);
+        ctx.add(&attachment(&lost, "web"), conf);
         lose(&ctx, &lost);
         if is_added_next {
-            ctx.add(&next.attachment("eth0"), conf);
-            ctx.del(&next.attachment("eth0"), conf);
+            ctx.add(&attachment(&next, "web"), conf);
+            ctx.del(&attachment(&next, "web"), conf);
         } else {
-            ctx.del(&lost.attachment("net1"), conf);
+            ctx.del(&attachment(&lost, "web"), conf);
         }
         assert_as(&before, &ctx, &conf.to_string());
         next.delete().unwrap();
@@ -91,9 +97,8 @@ fn a_physical_device_comes_back_from_a_lost_namespace() {
         .sh("ip link set eth0 up; ip address add 10.9.0.1/24 dev eth0; ip route add 10.99.0.0/16 via 10.9.0.7")
         .unwrap();
     let plugins = PluginDir::new(env!("CARGO_BIN_EXE_host-device"), Origin::Ours);
-    let exec = |verb: &str, id: &str, keys: &Value| {
-        let conf = network_config("host-device", "1.1.0", keys);
-        let attachment = Attachment::new(id, format!("/run/netns/{id}"), "net1");
+    let exec = |verb: &str, id: &str, conf: &Value| {
+        let attachment = Attachment::new(id, format!("/run/netns/{id}"), "net1").with_args(args("web"));
         Exec::new(plugins.plugin(), verb).attachment(&attachment).stdin(conf.to_string())
     };
     let state = || {
@@ -102,23 +107,28 @@ fn a_physical_device_comes_back_from_a_lost_namespace() {
         Machine.sh(state).unwrap()
     };
     let before = state();
-    let (name, id) = (json!({"device": "eth0"}), json!({"pciBusID": pci}));
-    for (keys, is_taken, next) in [(name, true, None), (id, false, Some("next"))] {
+    let folder = Folder::new();
+    let _kubelet = folder.serve("web", &[&pci]);
+    let name = config(&json!({"cniVersion": "1.1.0", "device": "eth0"}));
+    let id = config(&json!({"cniVersion": "1.1.0", "device": "", "pciBusID": pci}));
+    let resource = folder.config(&json!({"cniVersion": "1.1.0"}));
+    for (conf, next) in [(name, None), (id, Some("next")), (resource, Some("next"))] {
         Machine.sh("ip netns add lost; ip netns add next").unwrap();
-        let result = succeed(&Machine, &exec("ADD", "lost", &keys));
-        assert_eq!(result["interfaces"][0].get("pciID"), keys.get("pciBusID"));
-        if is_taken {
+        let result = succeed(&Machine, &exec("ADD", "lost", &conf));
+        let reported = result["interfaces"][0].get("pciID");
+        assert_eq!(reported, next.map(|_| Value::from(pci.as_str())).as_ref());
+        if next.is_none() {
             Machine.sh("ip link add net1 type bridge").unwrap();
         }
         Machine.sh("ip netns delete lost").unwrap();
         let is_back = || Machine.sh("ip -o link show").unwrap().contains("02:00:00:00:00:99");
         assert!(eventually(TIMEOUT, is_back));
         if let Some(next) = next {
-            succeed(&Machine, &exec("ADD", next, &keys));
+            succeed(&Machine, &exec("ADD", next, &conf));
         }
-        succeed_silently(&Machine, &exec("DEL", next.unwrap_or("lost"), &keys));
+        succeed_silently(&Machine, &exec("DEL", next.unwrap_or("lost"), &conf));
         let _ = Machine.sh("ip netns delete next; ip link delete net1");
-        assert_eq!(before, state(), "{keys}");
+        assert_eq!(before, state(), "{conf}");
     }
 }
 
@@ -199,23 +209,24 @@ fn status_knows_a_device_that_a_container_has() {
 
 #[test]
 fn del_after_a_kill_gives_the_device_back() {
-    let ctx = node();
-    let (pod, conf) = (ctx.pod("pod"), config(&json!({})));
+    let (ctx, folder) = (node(), Folder::new());
+    let (pod, _kubelet) = (ctx.pod("pod"), folder.serve("web", &["hd0"]));
     let before = ctx.snapshot();
-    let attachment = pod.attachment("net1");
-    for verb in ["ADD", "DEL"] {
+    let attachment = attachment(&pod, "web");
+    let by_name = config(&json!({}));
+    for (verb, conf) in [("ADD", &by_name), ("ADD", &folder.config(&json!({}))), ("DEL", &by_name)] {
         if verb == "DEL" {
-            ctx.add(&attachment, &conf);
+            ctx.add(&attachment, conf);
         }
-        let points = ctx.kill_points(verb, &attachment, &conf);
-        ctx.del(&attachment, &conf);
+        let points = ctx.kill_points(verb, &attachment, conf);
+        ctx.del(&attachment, conf);
         for point in points {
             if verb == "DEL" {
-                ctx.add(&attachment, &conf);
+                ctx.add(&attachment, conf);
             }
-            ctx.kill(&point, verb, &attachment, &conf);
-            ctx.del(&attachment, &conf);
-            assert_as(&before, &ctx, &format!("{verb} killed {point}"));
+            ctx.kill(&point, verb, &attachment, conf);
+            ctx.del(&attachment, conf);
+            assert_as(&before, &ctx, &format!("{verb} killed {point}: {conf}"));
         }
     }
 }

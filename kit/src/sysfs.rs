@@ -6,10 +6,22 @@ use std::path::{Path, PathBuf};
 
 use cni_common::spec::CniError;
 
-use crate::config::Key;
-
 /// Where the kernel shows its devices.
 pub const SYS: &str = "/sys";
+
+/// The key of an ID on a bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `runtimeConfig.deviceID`, `deviceID` as Multus writes it, or an ID from the kubelet.
+    DeviceId,
+    /// `pciBusID`.
+    PciBusId,
+}
+
+/// Whether the ID can be the name of a file.
+pub fn is_id(id: &str) -> bool {
+    !id.is_empty() && !id.contains('/') && id != ".." && id != "."
+}
 
 /// Drivers that pass the device to a program. It then has no link.
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
@@ -67,6 +79,18 @@ impl BusDevice {
             ))
         })
     }
+}
+
+/// The name of the link that a device plugin's ID means: that of the device on a bus, else the ID itself.
+///
+/// # Errors
+/// Code 7 if the ID would lead to another folder; the device has no link on the host.
+pub fn link_of(id: &str) -> Result<String, CniError> {
+    if !is_id(id) {
+        return Err(CniError::invalid_config(format!("invalid device ID {id:?}")));
+    }
+    BusDevice::find(Path::new(SYS), id, Key::DeviceId)
+        .map_or_else(|_| Ok(id.to_owned()), |device| device.link())
 }
 
 /// The name of the link below a folder of `/sys/devices`.
