@@ -20,6 +20,7 @@ struct Wire {
 pub fn read(config: &NetConf) -> Result<ContainerLink, CniError> {
     let wire: Wire = config.decode()?;
     let mut link = ContainerLink::read_child("ipvlan", config, "")?;
+    link.read_resource(config)?;
     link.data = LinkData::Ipvlan {
         mode: mode("ipvlan mode", &IPVLAN_MODES, &wire.mode, 0)?,
         flags: mode("ipvlan flag", &IPVLAN_FLAGS, &wire.flag, 0)?,
@@ -28,7 +29,7 @@ pub fn read(config: &NetConf) -> Result<ContainerLink, CniError> {
     Ok(link)
 }
 
-/// As [`read`]. Without `master`, the one interface of `prevResult` is the master.
+/// As [`read`]. Without `master` and `resourceName`, the one interface of `prevResult` is the master.
 ///
 /// # Errors
 /// Those of [`read`], and code 7 if `prevResult` has no interface, or several.
@@ -36,6 +37,7 @@ pub fn of_add(config: &NetConf, former: Option<&AddResult>) -> Result<ContainerL
     let mut link = read(config)?;
     if let (Some(parent), Some(former)) = (&mut link.parent, former)
         && parent.name.is_empty()
+        && link.resource.is_none()
     {
         let [interface] = former.interfaces.as_slice() else { return Err(chained_master_failure(former)) };
         if interface.name.is_empty() {
@@ -89,6 +91,7 @@ mod tests {
         };
         assert_eq!(master("", &["up0"]).unwrap(), "up0");
         assert_eq!(master(r#","master":"up1""#, &["a", "b"]).unwrap(), "up1");
+        assert_eq!(master(r#","resourceName":"x/nic""#, &["a"]).unwrap(), "");
         for names in [&[][..], &["a", "b"], &[""]] {
             let error = master("", names).unwrap_err();
             assert_eq!(error.msg, "chained master failure. PrevResult lacks a single named interface");

@@ -11,7 +11,7 @@ pub mod config;
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kit::container_link::{self, Attaching};
-use ferrule_kit::ipam;
+use ferrule_kit::{ipam, pod_resources};
 
 /// The plugin.
 pub struct Ipvlan;
@@ -23,7 +23,10 @@ impl Plugin for Ipvlan {
 
     /// Without IPAM takes over the addresses of `prevResult`, and replaces its interface.
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let link = config::of_add(call.config, call.prev_result.as_ref())?;
+        let mut link = config::of_add(call.config, call.prev_result.as_ref())?;
+        if !link.find_parent(call)? {
+            return Ok(pod_resources::skipped(call));
+        }
         let former = call.prev_result.clone().filter(|former| !former.ips.is_empty());
         if let Some(former) = former
             && call.config.ipam_type()?.is_none()
@@ -39,7 +42,8 @@ impl Plugin for Ipvlan {
 
     fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
         // `prevResult` now has the ipvlan itself, so it does not name the master.
-        container_link::check(call, &config::read(call.config)?).map(drop)
+        let link = config::read(call.config)?;
+        if link.is_skipped(call) { Ok(()) } else { container_link::check(call, &link).map(drop) }
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {

@@ -34,6 +34,7 @@ impl Conf {
     pub fn read(config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let mut link = ContainerLink::read_child("macvlan", config, cni_args)?;
+        link.read_resource(config)?;
         let mode = mode("macvlan mode", &MACVLAN_MODES, &wire.mode, BRIDGE)?;
         link.data = LinkData::Macvlan { mode, broadcast_queue: wire.bcqueuelen };
         if let (PASSTHRU, Some(mac)) = (mode, link.conf.mac) {

@@ -9,7 +9,7 @@ pub mod config;
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kit::container_link::{self, Attaching, vlan_device};
-use ferrule_kit::ipam;
+use ferrule_kit::{ipam, pod_resources};
 
 use config::Conf;
 
@@ -22,7 +22,10 @@ impl Plugin for Macvlan {
     }
 
     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let conf = Conf::read(call.config, &call.env.args)?;
+        let mut conf = Conf::read(call.config, &call.env.args)?;
+        if !conf.link.find_parent(call)? {
+            return Ok(pod_resources::skipped(call));
+        }
         let ipam = ipam::of_add(call)?;
         let mut attaching = Attaching::begin(call, &conf.link)?;
         let (Some(id), Some(master)) = (conf.vlan, attaching.parent.clone()) else {
@@ -38,7 +41,8 @@ impl Plugin for Macvlan {
     }
 
     fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        container_link::check(call, &Conf::read(call.config, &call.env.args)?.of_check()).map(drop)
+        let link = Conf::read(call.config, &call.env.args)?.of_check();
+        if link.is_skipped(call) { Ok(()) } else { container_link::check(call, &link).map(drop) }
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
