@@ -23,6 +23,8 @@ pub enum View {
     Shaping,
     /// Host ends, IFBs, VLAN devices with their users, devices of containers, and links in containers.
     Links,
+    /// Devices of the node that containers have.
+    Devices,
     /// What dead owners have left.
     Leaks,
     /// Everything about a container, pod, address or port.
@@ -37,6 +39,7 @@ impl View {
             View::Ports => &[Kind::HostPort],
             View::Shaping => &[Kind::Ifb, Kind::Limit],
             View::Links => &[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device],
+            View::Devices => &[Kind::Device],
             View::Pods | View::Leaks | View::Why(_) => &[],
         }
     }
@@ -163,6 +166,19 @@ impl Shown<'_> {
                     vec![row]
                 })
             }
+            View::Devices => {
+                let columns =
+                    [("DEVICE", 8), ("ID", 12), ("RESOURCE", 8), NETWORK, POD, CONTAINER, ("IF", 4), STATE];
+                rows_of(&columns, &|index| {
+                    let object = &self.node.objects[index];
+                    let mut cells: Vec<Cell> = vec![object.name.clone().into()];
+                    cells.extend(["id", "resource"].map(|key| Cell::from(fact(object, key))));
+                    cells.extend(self.names(object));
+                    let mut row = self.with_state(cells, index);
+                    row.cells.pop();
+                    vec![row]
+                })
+            }
             View::Leaks => self.leaks(style),
             View::Why(what) => self.why(what, style),
         }
@@ -224,10 +240,11 @@ impl Shown<'_> {
         let owner = &object.owner;
         let mut entries = self.node.evidence.cache.of(owner.container.as_deref().unwrap_or_default());
         let pod = entries.find(|entry| entry.owner.may_be(owner)).and_then(|entry| entry.pod());
+        let pod = pod.unwrap_or_else(|| fact(object, "pod"));
         let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
         [
             text(&owner.network),
-            pod.unwrap_or_default().into(),
+            pod.into(),
             short(owner.container.as_deref().unwrap_or_default()).into(),
             text(&owner.ifname),
         ]

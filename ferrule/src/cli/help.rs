@@ -125,6 +125,8 @@ Views
   shaping     the limits of bandwidth, with bytes passed and packets dropped
   links       the host's ends of the containers' links, IFBs, devices of host-device,
               VLAN devices with their users, and links without an end on the host
+  devices     the devices that containers have by host-device, with the resource
+              that the kubelet has given them from
   leaks       what belongs to no living container, each with its proof
   why WHAT    everything about a container, pod, address or host port
 

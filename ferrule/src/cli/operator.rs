@@ -134,6 +134,7 @@ impl Arguments {
             ["ports"] => View::Ports,
             ["shaping"] => View::Shaping,
             ["links"] => View::Links,
+            ["devices"] => View::Devices,
             ["leaks"] => View::Leaks,
             ["why", what] => View::Why((*what).to_owned()),
             ["why"] => return Err(Failure::usage("why needs a container, pod, address or port")),

@@ -54,6 +54,15 @@ impl Fixture {
         self.add_to(origin, &network(origin), name, |pod| attachment(pod, port))
     }
 
+    /// Writes the record of a physical device, `ens1`, that the kubelet and `host-device` have given to a container.
+    pub(crate) fn device(&self, container: &str) {
+        let record = json!({"network": "other", "containerId": container, "ifname": "eth0", "netns": "/run/netns/none",
+            "name": "ens1", "kind": "", "mtu": 1400, "up": true,
+            "pod": "shop/web", "resource": "ferrule.dev/nic", "deviceId": "0000:03:00.1"});
+        let file = format!("/run/cni/host-device/{container}:eth0.json");
+        self.node.write_file(file, &record.to_string()).unwrap();
+    }
+
     /// Attaches a new container to a network.
     pub(crate) fn add_to(
         &self,

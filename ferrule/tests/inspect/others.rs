@@ -42,10 +42,17 @@ fn devices_of_host_device() {
     let device = |name: &str| json!({"type": "host-device", "device": name});
     let _living = add(&f, "inspect-device-a", &device("hd0"));
     add(&f, "inspect-device-b", &device("hd2")).delete().unwrap();
-    let record = json!({"network": "other", "containerId": "inspect-device-c", "ifname": "eth0", "netns": "/run/netns/none",
-        "name": "ens1", "kind": "", "mtu": 1400, "up": true});
-    f.node.write_file("/run/cni/host-device/inspect-device-c:eth0.json", &record.to_string()).unwrap();
+    f.device("inspect-device-c");
     f.node.sh("ip link add dev7 type veth peer name hd4; ip link set dev7 alias ens1").unwrap();
+    let devices = f.says("inspect devices");
+    let row = devices.lines().find(|line| line.starts_with("ens1")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        cells[..7],
+        ["ens1", "0000:03:00.1", "ferrule.dev/nic", "other", "shop/web", "inspect-device-c", "eth0"],
+        "{devices}"
+    );
+    assert!(devices.lines().any(|line| line.starts_with("hd0")), "{devices}");
     let leaks = |name: &str| format!("device {name} /run/cni/host-device/{name}:eth0.json");
     let mut found = Vec::new();
     assert!(

@@ -66,13 +66,14 @@ fn every_document_follows_the_schema() {
     f.add(Origin::Reference, "inspect-schema-b", 18502);
     f.add(Origin::Ours, "inspect-schema-c", 18503).pod.delete().unwrap();
     f.node.sh("rm /var/lib/cni/results/ours-inspect-schema-c-eth0").unwrap();
+    f.device("inspect-schema-a");
     let schema: Value = serde_json::from_str(
         &fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../inspect/schema.json")).unwrap(),
     )
     .unwrap();
     let (checks, views) = (
         format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()),
-        ["pods", "addresses", "ports", "shaping", "links", "leaks", "why 18502"],
+        ["pods", "addresses", "ports", "shaping", "links", "devices", "leaks", "why 18502"],
     );
     let doctor = "doctor --conf-dir /nowhere".to_owned();
     for words in views.map(|view| format!("inspect {view}")).iter().chain([&checks, &doctor]) {

@@ -16,7 +16,8 @@ fn views_fit_the_terminal_and_name_the_pod() {
     let ours = f.add(Origin::Ours, "inspect-shown-with-a-rather-long-name-a", 18301);
     let theirs = f.add(Origin::Reference, "inspect-shown-with-a-rather-long-name-b", 18302);
     theirs.pod.delete().unwrap();
-    for view in ["pods", "addresses", "ports", "shaping", "links", "leaks", "why 18301"] {
+    f.device("inspect-shown-with-a-rather-long-name-a");
+    for view in ["pods", "addresses", "ports", "shaping", "links", "devices", "leaks", "why 18301"] {
         for columns in [80, 200] {
             let text = f.on_terminal(columns, &format!("NO_COLOR=1 {PROGRAM} inspect {view}"));
             assert!(!text.contains('\x1b') && text.lines().count() > 1, "{view}: {text}");
@@ -52,7 +53,7 @@ fn views_fit_the_terminal_and_name_the_pod() {
     }
     assert_eq!(f.run("inspect why nobody").status.code(), Some(3));
     let document = f.json("pods");
-    assert_eq!((&document["schema"], document["attachments"].as_array().unwrap().len()), (&1.into(), 2));
+    assert_eq!((&document["schema"], document["attachments"].as_array().unwrap().len()), (&1.into(), 3));
     assert_eq!(document["attachments"][0]["pod"], "shop/pod-inspect-shown-with-a-rather-long-name-a");
 }
 

@@ -12,8 +12,17 @@ use nix::sys::time::TimeValLike as _;
 
 use crate::fixture::Fixture;
 
-const VIEWS: [&str; 8] =
-    ["pods", "pods --json", "addresses", "ports", "shaping", "links", "leaks", "why inspect-speed-0"];
+const VIEWS: [&str; 9] = [
+    "pods",
+    "pods --json",
+    "addresses",
+    "ports",
+    "shaping",
+    "links",
+    "devices",
+    "leaks",
+    "why inspect-speed-0",
+];
 const CONTAINERS: u16 = 500;
 const RUNS: usize = 20;
 const AT_ONCE: u16 = 4;

@@ -18,6 +18,9 @@ pub(super) fn read(_: &mut Sockets, _: &Scene) -> Result<Vec<Object>, CniError> 
         let kind = if record.kind.is_empty() { "physical" } else { &record.kind };
         let mut facts = vec![("kind", kind.to_owned()), ("mac", record.mac.clone())];
         facts.push(("mtu", record.mtu.to_string()));
+        let of_resource = [("resource", &record.resource), ("id", &record.device_id), ("pod", &record.pod)];
+        let known = of_resource.into_iter().filter(|(_, value)| !value.is_empty());
+        facts.extend(known.map(|(key, value)| (key, value.clone())));
         let alive = record.open_netns().map(|_| format!("namespace {} exists", record.netns));
         Object { facts, alive, ..object }.removed_by(move |_, is_dead| remove::give_back_if(&record, is_dead))
     };
