@@ -53,8 +53,10 @@ dependencies_point_downwards() {
             "inspect":    [["cni-common", "kernel", "kit", "plugin"], []],
             "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install", "inspect"], ["judge", "tests"]],
             "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
+            "nic":        [["kit", "nic/proto"], ["judge", "tests"]],
+            "nic/proto":  [[], []],
             "judge":      [["judge"], ["kernel"]],
-            "tests":      [["judge", "tests", "cni-common", "kernel", "kit"], ["plugin", "ferrule"]]
+            "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "nic/proto"], ["plugin", "ferrule"]]
         } as $allowed
         | .workspace_root as $root
         | .packages[]
@@ -75,7 +77,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
         .workspace_root as $root
         | .packages[]
         | (.manifest_path | ltrimstr($root + "/")) as $manifest
-        | select($manifest | test("^(kernel|dhcpd|conformance)/") | not)
+        | select($manifest | test("^(kernel|dhcpd|nic|conformance)/") | not)
         | .dependencies[] | select(.kind != "dev")
         | select((.name | test("netlink|nftables|^(libc|neli|socket2|syscalls)$"))
             or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
@@ -87,7 +89,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
 }
 
 daemons_are_not_linked_into_the_plugins() {
-    grep -E '^(tokio|rtnetlink|dhcproto|ferrule-dhcpd) ' <<<"$ferrule_tree" |
+    grep -E '^(tokio|rtnetlink|dhcproto|tonic|ferrule-dhcpd|ferrule-nic) ' <<<"$ferrule_tree" |
         sed 's/^/ferrule\/Cargo.toml: depends on /' || true
 }
 

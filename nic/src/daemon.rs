@@ -1,0 +1,196 @@
+//! The daemon: one task for each resource, and a loop that keeps their lists true.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::config::{Config, socket_name};
+use crate::discovery::{Event, Sysfs, Watch};
+use crate::health::Millis;
+use crate::plan::{Offer, Plan};
+use crate::serve::{Served, Way, keep_registered, name_pods, watch_folder};
+use crate::tracker::Tracker;
+
+/// How long changes are collected before a new list goes out.
+const WINDOW: Millis = 20;
+/// How long the sockets may take to close.
+const END: Duration = Duration::from_secs(2);
+
+/// The most bytes of a socket's path (`sun_path` in linux/un.h, with a zero byte).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// The paths of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The configuration.
+    pub config: PathBuf,
+    /// The kubelet's folder of device plugins.
+    pub device_plugins: PathBuf,
+    /// The kubelet's root folder, for the plugin watcher and PodResources.
+    pub kubelet: PathBuf,
+    /// The way to register.
+    pub way: Way,
+    /// The tree of sysfs.
+    pub sysfs: PathBuf,
+    /// The file of devices in pods.
+    pub record: PathBuf,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+/// Runs until SIGTERM. SIGHUP reads the configuration anew.
+pub async fn run(config: Config, options: &Options) -> io::Result<()> {
+    let mut signals = Signals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+        hang_up: signal(SignalKind::hangup())?,
+    };
+    let mut watch = Watch::open()?;
+    let sysfs = Sysfs::new(&options.sysfs);
+    let mut tracker = Tracker::start(config, sysfs, options.record.clone(), &watch).await?;
+    let clock = Instant::now();
+    while let Some(config) = serve(&mut tracker, &mut watch, &mut signals, options, clock).await? {
+        tracker.reconfigure(config);
+    }
+    Ok(())
+}
+
+/// Serves the resources of one configuration. Returns the next one, or `None` at the end.
+async fn serve(
+    tracker: &mut Tracker,
+    watch: &mut Watch,
+    signals: &mut Signals,
+    options: &Options,
+    clock: Instant,
+) -> io::Result<Option<Config>> {
+    let now = || u64::try_from(clock.elapsed().as_millis()).unwrap_or(Millis::MAX);
+    let mut plan = tracker.plan(now());
+    warn(&Plan::default(), &plan);
+    let (stop, stopped) = watch::channel(false);
+    let (allocated, allocations) = watch::channel(0);
+    let folder = options.folder();
+    let changes = watch_folder(folder.clone());
+    let mut tasks = JoinSet::new();
+    let mut lists = Vec::new();
+    for (resource, offers) in tracker.config().resources.iter().zip(&plan.offers) {
+        let (list, offers) = watch::channel(offers.clone());
+        lists.push(list);
+        let (resource, folder, allocated) = (resource.clone(), folder.clone(), allocated.clone());
+        let served = Served { resource, offers, folder, way: options.way, allocated };
+        tasks.spawn(keep_registered(Arc::new(served), changes.clone(), stopped.clone()));
+    }
+    drop((allocated, changes));
+    let names = tracker.config().resources.iter().map(|resource| resource.name.clone()).collect();
+    tokio::spawn(name_pods(options.pod_resources(), names, allocations));
+
+    let mut changed = None;
+    let next = loop {
+        let due = tracker.next().into_iter().chain(changed).min();
+        let due = due.map(|due| clock + Duration::from_millis(due));
+        tokio::select! {
+            event = watch.next() => {
+                changed = changed.or(Some(now() + WINDOW));
+                match event {
+                    Some(Event::Change(change)) => tracker.apply(change),
+                    Some(Event::Lost) => {
+                        eprintln!("the kernel has thrown messages away: reads all links anew");
+                        tracker.resync(watch)?;
+                    }
+                    None => return Err(io::Error::other("the connection to rtnetlink broke")),
+                }
+            }
+            () = sleep_until(due.unwrap_or(clock)), if due.is_some() => {
+                changed = None;
+                let new = tracker.plan(now());
+                publish(tracker.config(), &plan, &new, &lists);
+                plan = new;
+            }
+            _ = signals.hang_up.recv() => match read(options) {
+                Ok(config) => break Some(config),
+                Err(error) => eprintln!("keeps the former configuration: {error}"),
+            },
+            _ = signals.terminate.recv() => break None,
+            _ = signals.interrupt.recv() => break None,
+        }
+    };
+    stop.send_replace(true);
+    let _ = timeout(END, async { while tasks.join_next().await.is_some() {} }).await;
+    Ok(next)
+}
+
+impl Options {
+    /// The kubelet's socket for PodResources.
+    pub fn pod_resources(&self) -> PathBuf {
+        self.kubelet.join("pod-resources/kubelet.sock")
+    }
+
+    /// The folder of the sockets.
+    fn folder(&self) -> PathBuf {
+        match self.way {
+            Way::Kubelet => self.device_plugins.clone(),
+            Way::Watcher => self.kubelet.join("plugins_registry"),
+        }
+    }
+}
+
+/// Reads the configuration. An error names the file.
+pub fn read(options: &Options) -> Result<Config, String> {
+    let path = options.config.display();
+    let text = std::fs::read_to_string(&options.config).map_err(|error| format!("{path}: {error}"))?;
+    let config = Config::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+    let sockets = config.resources.iter().map(|resource| options.folder().join(socket_name(&resource.name)));
+    match sockets.into_iter().find(|socket| socket.as_os_str().len() > MAX_SOCKET_PATH) {
+        Some(socket) => {
+            Err(format!("the path of a socket has more than {MAX_SOCKET_PATH} bytes: {}", socket.display()))
+        }
+        None => Ok(config),
+    }
+}
+
+/// Sends the lists that are different, and says what has changed.
+fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<Offer>>]) {
+    warn(old, new);
+    for (position, resource) in config.resources.iter().enumerate() {
+        let (before, after) = (&old.offers[position], &new.offers[position]);
+        if before == after {
+            continue;
+        }
+        for offer in after {
+            match (
+                before.binary_search_by(|other| other.id.cmp(&offer.id)).ok().map(|at| &before[at].fault),
+                &offer.fault,
+            ) {
+                (None, _) => eprintln!("{}: device {}: new, {}", resource.name, offer.id, offer.what),
+                (Some(former), fault) if former == fault => {}
+                (_, Some(fault)) => eprintln!("{}: device {}: unhealthy: {fault}", resource.name, offer.id),
+                (_, None) => eprintln!("{}: device {}: healthy, {}", resource.name, offer.id, offer.what),
+            }
+        }
+        for offer in before {
+            if after.binary_search_by(|other| other.id.cmp(&offer.id)).is_err() {
+                eprintln!("{}: device {}: no longer advertised", resource.name, offer.id);
+            }
+        }
+        lists[position].send_if_modified(|list| {
+            list.clone_from(after);
+            !before.iter().map(Offer::told).eq(after.iter().map(Offer::told))
+        });
+    }
+}
+
+fn warn(old: &Plan, new: &Plan) {
+    for overlap in new.overlaps.iter().filter(|overlap| !old.overlaps.contains(overlap)) {
+        let (id, first, other) = overlap;
+        eprintln!("warning: device {id} belongs to {first}, although {other} selects it too");
+    }
+}

@@ -1,0 +1,177 @@
+//! The list of devices, and what each message of the kernel changes in it. Pure: bus data comes as a function.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use crate::device::{Bus, Device, Link, Place};
+
+/// One message of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A link is new or has changed.
+    Link(Link),
+    /// A link has left the namespace: to another one, or because it was removed.
+    Left {
+        /// Its index.
+        index: u32,
+        /// The namespace that it went to and its index there; `None` if it was removed.
+        to: Option<(i32, Option<i32>)>,
+    },
+    /// A namespace that had links of ours is gone, with the virtual links in it.
+    NamespaceGone(i32),
+    /// The device with this ID has left its bus or its driver.
+    Unplugged(String),
+    /// A link has a new global address.
+    Address(u32, IpAddr),
+    /// A link has lost a global address.
+    NoAddress(u32, IpAddr),
+}
+
+/// All known devices.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    devices: BTreeMap<String, Device>,
+    /// Link index to device ID, of the links that are on the node.
+    ids: HashMap<u32, String>,
+    addresses: HashMap<u32, BTreeSet<IpAddr>>,
+}
+
+impl Inventory {
+    /// Starts with the devices that a former process knew to be away from the node.
+    pub fn new(away: impl IntoIterator<Item = Device>) -> Inventory {
+        let away = away.into_iter().filter(|device| device.place != Place::Host);
+        Inventory {
+            devices: away.map(|device| (device.id.clone(), device)).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    /// The devices by ID.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.values()
+    }
+
+    /// The device whose link has this index on the node.
+    pub fn by_index(&self, index: u32) -> Option<&Device> {
+        self.devices.get(self.ids.get(&index)?)
+    }
+
+    /// Takes in what the bus says now about a known device.
+    pub fn refresh(&mut self, id: &str, bus: Bus) {
+        if let Some(device) = self.devices.get_mut(id) {
+            device.bus = Some(bus);
+        }
+    }
+
+    /// Marks a device as gone that was taken for one in a pod.
+    pub fn lost(&mut self, id: &str) {
+        if let Some(device) = self.devices.get_mut(id) {
+            device.place = Place::Gone;
+        }
+    }
+
+    /// Adds a device whose link is in a pod since before this process started.
+    pub fn hidden(&mut self, id: String, bus: Bus) {
+        let place = Place::Pod { namespace: None, index: None };
+        let known = self.devices.entry(id.clone()).or_insert(Device { id, bus: None, link: None, place });
+        known.bus = Some(bus);
+        if known.place == Place::Gone {
+            known.place = place;
+        }
+    }
+
+    /// Takes a message in. `bus_of` tells the ID and the bus of a link that was not on the node before.
+    pub fn apply(&mut self, change: Change, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
+        match change {
+            Change::Link(link) => self.link(link, bus_of),
+            Change::Left { index, to } => {
+                self.addresses.remove(&index);
+                let Some(device) = self.ids.remove(&index).and_then(|id| self.devices.get_mut(&id)) else {
+                    return;
+                };
+                device.place = match to {
+                    Some((namespace, index)) => Place::Pod { namespace: Some(namespace), index },
+                    None => Place::Gone,
+                };
+            }
+            Change::NamespaceGone(gone) => {
+                // Physical links come back by themselves, and the kernel tells so.
+                let lost = |device: &&mut Device| {
+                    device.bus.is_none()
+                        && matches!(device.place, Place::Pod { namespace, .. } if namespace == Some(gone))
+                };
+                self.devices.values_mut().filter(lost).for_each(|device| device.place = Place::Gone);
+            }
+            Change::Unplugged(id) => {
+                // The kernel tells of links on the node.
+                let device = self.devices.get_mut(&id).filter(|device| device.place != Place::Host);
+                device.into_iter().for_each(|device| device.place = Place::Gone);
+            }
+            Change::Address(index, address) => {
+                self.addresses.entry(index).or_default().insert(address);
+                self.readdress(index);
+            }
+            Change::NoAddress(index, address) => {
+                self.addresses.entry(index).or_default().remove(&address);
+                self.readdress(index);
+            }
+        }
+    }
+
+    /// Forgets devices that are not on the node, except those that it shall keep.
+    pub fn forget(&mut self, keep: impl Fn(&Device) -> bool) {
+        self.devices.retain(|_, device| device.place == Place::Host || keep(device));
+    }
+
+    /// After the kernel has lost messages: all links of a new list that this process has not seen leave.
+    pub fn only(&mut self, present: &BTreeSet<u32>) {
+        let left: Vec<u32> = self.ids.keys().filter(|index| !present.contains(index)).copied().collect();
+        for index in left {
+            self.apply(Change::Left { index, to: None }, |_| None);
+        }
+    }
+
+    fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
+        link.addresses = self.addresses.get(&link.index).into_iter().flatten().copied().collect();
+        if let Some(device) = self.ids.get(&link.index).and_then(|id| self.devices.get_mut(id)) {
+            device.link = Some(link);
+            return;
+        }
+        let (id, bus) = match bus_of(&link.name) {
+            Some((id, bus)) => (id, Some(bus)),
+            None => (self.id_of(&link), None),
+        };
+        let taken = self.devices.get(&id).is_some_and(|device| device.place == Place::Host);
+        if taken {
+            // A second port of one PCI device, or a link with the first name of a renamed one.
+            return;
+        }
+        self.ids.insert(link.index, id.clone());
+        self.devices.insert(id.clone(), Device { id, bus, link: Some(link), place: Place::Host });
+    }
+
+    /// The ID of a virtual link: that of the device which left under this name or this alternative name, or which is in a
+    /// pod, has the same MAC address, and may have got another name there.
+    fn id_of(&self, link: &Link) -> String {
+        let away =
+            || self.devices.values().filter(|device| device.place != Place::Host && device.bus.is_none());
+        let has_name = |device: &&Device| device.id == link.name || link.alt_names.contains(&device.id);
+        let is_same = |device: &&Device| {
+            let same = |one: &Link| !link.mac.is_empty() && (&one.mac, &one.kind) == (&link.mac, &link.kind);
+            matches!(device.place, Place::Pod { .. }) && device.link.as_ref().is_some_and(same)
+        };
+        let returned = away().find(has_name).or_else(|| away().find(is_same));
+        returned.map_or(&link.name, |device| &device.id).clone()
+    }
+
+    fn readdress(&mut self, index: u32) {
+        let addresses = self.addresses.get(&index).into_iter().flatten().copied().collect();
+        let device = self.ids.get(&index).and_then(|id| self.devices.get_mut(id));
+        if let Some(link) = device.and_then(|device| device.link.as_mut()) {
+            link.addresses = addresses;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! The kernel's links and addresses: a list of all at the start, then each change.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, Prop,
+};
+use netlink_packet_route::nsid::NsidAttribute;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
+use rtnetlink::sys::AsyncSocket as _;
+use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
+use tokio::task::JoinHandle;
+
+use super::Change;
+use super::dump::dump;
+use super::uevents::Uevents;
+use crate::device::{Device, Link, Place};
+
+/// The socket's receive buffer in bytes: some thousand messages.
+const BUFFER: usize = 4 << 20;
+
+/// A subscription to links, addresses, namespaces and buses. Ends with this value.
+pub struct Watch {
+    handle: Handle,
+    messages: Messages,
+    uevents: Uevents,
+    connection: JoinHandle<()>,
+}
+
+type Messages = std::pin::Pin<Box<dyn Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + Send>>;
+
+/// What the subscription says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// This has changed.
+    Change(Change),
+    /// The kernel has thrown messages away: only a new list tells the truth.
+    Lost,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Watch {
+    /// Subscribes. Needs a tokio runtime.
+    pub fn open() -> io::Result<Watch> {
+        use MulticastGroup::{Ipv4Ifaddr, Ipv6Ifaddr, Link, Nsid};
+        let (mut connection, handle, messages) =
+            new_multicast_connection(&[Link, Ipv4Ifaddr, Ipv6Ifaddr, Nsid])?;
+        let socket = connection.socket_mut().socket_ref();
+        // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
+        if setsockopt(socket, RcvBufForce, &BUFFER).is_err() {
+            socket.set_rx_buf_sz(BUFFER)?;
+        }
+        let messages = Box::pin(messages.map(|(message, _)| message));
+        Ok(Watch { handle, messages, uevents: Uevents::open()?, connection: tokio::spawn(connection) })
+    }
+
+    /// All links and global addresses, as changes. What changes meanwhile comes from [`Watch::next`] too.
+    pub fn list(&self) -> io::Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        let mut take = |message: &RouteNetlinkMessage| changes.extend(change(message));
+        let mut links = LinkMessage::default();
+        links.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        dump(RouteNetlinkMessage::GetLink(links), &mut take)?;
+        dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), &mut take)?;
+        Ok(changes)
+    }
+
+    /// The next change; `None` if the connection to the kernel broke.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            let message = tokio::select! {
+                message = self.messages.next() => message?,
+                left = self.uevents.next() => return Some(left.map_or(Event::Lost, |id| Event::Change(Change::Unplugged(id)))),
+            };
+            match message.payload {
+                NetlinkPayload::Overrun(_) => return Some(Event::Lost),
+                NetlinkPayload::InnerMessage(message) => {
+                    if let Some(change) = change(&message) {
+                        return Some(Event::Change(change));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the device is still in the namespace that it went to. The kernel reuses numbers of namespaces, so the
+    /// link there must have the MAC address of the device, or its ID as alias.
+    pub async fn is_in_pod(&self, device: &Device) -> bool {
+        let Place::Pod { namespace: Some(namespace), index: Some(index) } = device.place else {
+            return false;
+        };
+        let Ok(index) = u32::try_from(index) else { return false };
+        let mut request = self.handle.link().get().match_index(index);
+        request.message_mut().attributes.push(LinkAttribute::IfNetnsId(namespace));
+        let message = match pin!(request.execute()).try_next().await {
+            Ok(message) => message,
+            // Without CAP_NET_ADMIN the kernel does not say.
+            Err(rtnetlink::Error::NetlinkError(error)) => {
+                return [Errno::EPERM, Errno::EACCES].iter().any(|code| error.raw_code() == -(*code as i32));
+            }
+            Err(_) => None,
+        };
+        message.is_some_and(|message| {
+            let mac = device.link.as_ref().map(|link| link.mac.as_str());
+            let alias = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfAlias(alias) if *alias == device.id);
+            message.attributes.iter().any(alias) || link(&message).is_some_and(|link| Some(link.mac.as_str()) == mac)
+        })
+    }
+}
+
+fn change(message: &RouteNetlinkMessage) -> Option<Change> {
+    match message {
+        RouteNetlinkMessage::NewLink(message) => link(message).map(Change::Link),
+        RouteNetlinkMessage::DelLink(message) => left(message),
+        RouteNetlinkMessage::NewAddress(message) => {
+            address(message).map(|(index, address)| Change::Address(index, address))
+        }
+        RouteNetlinkMessage::DelAddress(message) => {
+            address(message).map(|(index, address)| Change::NoAddress(index, address))
+        }
+        RouteNetlinkMessage::DelNsId(message) => {
+            message.attributes.iter().find_map(|attribute| match attribute {
+                NsidAttribute::Id(id) => Some(Change::NamespaceGone(*id)),
+                _ => None,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// A link, unless the message is about a bridge port or a radio event.
+fn link(message: &LinkMessage) -> Option<Link> {
+    let header = &message.header;
+    if header.interface_family != AddressFamily::Unspec {
+        return None;
+    }
+    let mut link = Link {
+        index: header.index,
+        loopback: header.flags.contains(LinkFlags::Loopback),
+        up: header.flags.contains(LinkFlags::Up),
+        carrier: header.flags.contains(LinkFlags::LowerUp),
+        link_type: match header.link_layer_type {
+            LinkLayerType::Ether => "ether".to_owned(),
+            LinkLayerType::Infiniband => "infiniband".to_owned(),
+            _ => String::new(),
+        },
+        ..Link::default()
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => {
+                let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                link.mac = bytes.join(":");
+            }
+            LinkAttribute::Controller(master) => link.master = (*master != 0).then_some(*master),
+            LinkAttribute::PropList(names) => {
+                link.alt_names.extend(names.iter().filter_map(|prop| match prop {
+                    Prop::AltIfName(name) => Some(name.clone()),
+                    _ => None,
+                }));
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                let kind = |info: &LinkInfo| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                };
+                link.kind = infos.iter().find_map(kind);
+            }
+            LinkAttribute::Wireless(_) => return None,
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn left(message: &LinkMessage) -> Option<Change> {
+    if message.header.interface_family != AddressFamily::Unspec {
+        return None;
+    }
+    let (mut namespace, mut new_index) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::NewNetnsId(id) => namespace = Some(*id),
+            LinkAttribute::NewIfIndex(index) => new_index = Some(*index),
+            _ => {}
+        }
+    }
+    Some(Change::Left { index: message.header.index, to: namespace.map(|namespace| (namespace, new_index)) })
+}
+
+/// A global address and its link's index.
+fn address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
+    if message.header.scope != AddressScope::Universe {
+        return None;
+    }
+    let address = |own: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) if own => Some(*address),
+            AddressAttribute::Address(address) if !own => Some(*address),
+            _ => None,
+        })
+    };
+    Some((message.header.index, address(true).or(address(false))?))
+}

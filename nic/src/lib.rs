@@ -1,0 +1,22 @@
+//! `ferrule-nic`: a device plugin of the kubelet. It advertises the node's network devices as extended resources.
+//!
+//! - [`config`] and its selectors say which devices a resource has. Pure.
+//! - [`device`], [`discovery`] and `record` find the devices and follow them into pods and back.
+//! - [`health`], [`plan`], `preferred`, `answer` and [`report`] decide. Pure.
+//! - [`tracker`] joins these to a list that stays true.
+//! - [`serve`] and [`authority`] are the kubelet's side; [`daemon`] and [`arguments`] are the process.
+
+mod answer;
+pub mod arguments;
+pub mod authority;
+pub mod config;
+pub mod daemon;
+pub mod device;
+pub mod discovery;
+pub mod health;
+pub mod plan;
+mod preferred;
+mod record;
+pub mod report;
+pub mod serve;
+pub mod tracker;

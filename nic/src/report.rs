@@ -1,0 +1,62 @@
+//! `ferrule-nic devices`: what the daemon would advertise, and why. Pure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::config::{Config, Resource};
+use crate::plan::{Offer, Plan};
+use crate::serve::Owners;
+
+/// For programs.
+pub fn to_json(config: &Config, plan: &Plan, owners: &Owners) -> Value {
+    let device = |resource: &Resource, offer: &Offer| {
+        json!({"id": offer.id, "healthy": offer.fault.is_none(), "reason": offer.fault, "what": offer.what,
+            "numaNode": offer.numa, "pf": offer.pf, "owner": owner(owners, resource, offer)})
+    };
+    let resources = config.resources.iter().zip(&plan.offers);
+    let resources: Vec<Value> = resources
+        .map(|(resource, offers)| {
+            let devices: Vec<Value> = offers.iter().map(|offer| device(resource, offer)).collect();
+            json!({"resourceName": resource.name, "devices": devices})
+        })
+        .collect();
+    let left_out: Vec<Value> =
+        plan.left_out.iter().map(|(id, reason)| json!({"id": id, "reason": reason})).collect();
+    let overlaps = plan
+        .overlaps
+        .iter()
+        .map(|(id, first, other)| json!({"id": id, "resourceName": first, "alsoSelectedBy": other}));
+    json!({"resources": resources, "leftOut": left_out, "overlaps": overlaps.collect::<Vec<_>>()})
+}
+
+/// For people.
+pub fn to_text(config: &Config, plan: &Plan, owners: &Owners) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    for (resource, offers) in config.resources.iter().zip(&plan.offers) {
+        let healthy = offers.iter().filter(|offer| offer.fault.is_none()).count();
+        let _ = writeln!(text, "{}: {} devices, {healthy} healthy", resource.name, offers.len());
+        for offer in offers {
+            let numa = offer.numa.map_or(String::new(), |node| format!(", NUMA node {node}"));
+            let fault =
+                offer.fault.as_ref().map_or("healthy".to_owned(), |fault| format!("unhealthy: {fault}"));
+            let owner = owner(owners, resource, offer).map_or(String::new(), |owner| format!(", {owner}"));
+            let _ = writeln!(text, "  {}  {fault}{owner}  ({}{numa})", offer.id, offer.what);
+        }
+    }
+    for (id, first, other) in &plan.overlaps {
+        let _ = writeln!(text, "warning: {id} belongs to {first}, although {other} selects it too");
+    }
+    if !plan.left_out.is_empty() {
+        text.push_str("not advertised:\n");
+    }
+    for (id, reason) in &plan.left_out {
+        let _ = writeln!(text, "  {id}  {reason}");
+    }
+    text
+}
+
+fn owner<'o>(owners: &'o Owners, resource: &Resource, offer: &Offer) -> Option<&'o String> {
+    owners.get(&(resource.name.clone(), offer.id.clone()))
+}

@@ -1,0 +1,156 @@
+//! Devices: into pods and back, gone and back, renamed, flapping, and shared by two resources.
+
+use cni_lab::Place as _;
+use ferrule_fake_kubelet::{Knobs, pod};
+
+use crate::lab::{Lab, NIC};
+
+#[test]
+fn a_device_in_a_pod_stays_healthy() {
+    let lab = Lab::new();
+    let kubelet = lab.kubelet(Knobs::new());
+    let mut daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    let lists = kubelet.lists(NIC);
+    let pod = lab.node.pod("one").unwrap();
+    lab.sh("ip link set eth1 netns one");
+    pod.sh("ip link set eth1 name net0").unwrap();
+    // A change that the kubelet sees comes after one that it does not.
+    lab.sh("ip link del eth2");
+    lab.lists(&kubelet, "eth1 !eth2");
+    assert_eq!(kubelet.lists(NIC), lists + 1, "the move changed the list");
+    // A new process knows from its record, and looks in the pod.
+    daemon.end("KILL");
+    let mut daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 !eth2");
+    // The pod's namespace ends, and the virtual link with it.
+    pod.delete().unwrap();
+    lab.lists(&kubelet, "!eth1 !eth2");
+    lab.sh("ip link add eth1 type veth peer name new1; ip link add eth2 type veth peer name new2");
+    lab.lists(&kubelet, "eth1 eth2");
+    // Gone with its pod while no daemon runs.
+    let pod = lab.node.pod("two").unwrap();
+    lab.sh("ip link set eth1 netns two");
+    lab.until("recorded", || {
+        std::fs::read_to_string(lab.path("state")).is_ok_and(|text| text.contains("eth1"))
+    });
+    daemon.end("KILL");
+    pod.delete().unwrap();
+    lab.until("the peer is gone", || lab.node.sh("ip link show new1").is_err());
+    let _daemon = lab.daemon("");
+    lab.lists(&kubelet, "!eth1 eth2");
+}
+
+#[test]
+fn a_device_returns_to_the_node() {
+    let lab = Lab::new();
+    let kubelet = lab.kubelet(Knobs::new());
+    let _daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    let pod = lab.node.pod("one").unwrap();
+    lab.sh("ip link set eth1 netns one; ip link del eth2");
+    lab.lists(&kubelet, "eth1 !eth2");
+    let mut anchor = lab.anchor();
+    pod.sh(&format!("ip link set eth1 netns {}", anchor.child().id())).unwrap();
+    lab.sh("ip link del eth1");
+    lab.lists(&kubelet, "!eth1 !eth2");
+}
+
+#[test]
+fn a_renamed_device_keeps_its_id() {
+    let lab = Lab::new();
+    let kubelet = lab.kubelet(Knobs::new());
+    lab.configure("resourceList: [{resourceName: nic, selectors: {kinds: [veth], macs: ['02:00:00:00:00:01', '02:00:00:00:00:02']}}]");
+    lab.sh("ip link set eth1 address 02:00:00:00:00:01; ip link set eth2 address 02:00:00:00:00:02");
+    let _daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    lab.sh("ip link set eth1 name lan1; ip link del eth2");
+    lab.lists(&kubelet, "eth1 !eth2");
+    // It gets another name in a pod too, and returns with it.
+    let pod = lab.node.pod("one").unwrap();
+    lab.sh("ip link set lan1 netns one; ip link add eth2 type veth peer name new2");
+    lab.sh("ip link set eth2 address 02:00:00:00:00:02");
+    lab.lists(&kubelet, "eth1 eth2");
+    let mut anchor = lab.anchor();
+    pod.sh(&format!("ip link set lan1 name net0; ip link set net0 netns {}", anchor.child().id())).unwrap();
+    lab.sh("ip link del net0");
+    lab.lists(&kubelet, "!eth1 eth2");
+}
+
+#[test]
+fn lost_messages_are_made_up_for() {
+    let lab = Lab::new();
+    let kubelet = lab.kubelet(Knobs::new());
+    let mut daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    daemon.signal("STOP");
+    // More than the socket's buffer takes.
+    let changes: String = (0..20_000).map(|n| format!("link set eth1 mtu {}\n", 1400 + n % 2)).collect();
+    std::fs::write(lab.path("changes"), changes).unwrap();
+    lab.sh(&format!("ip -batch {}; ip link del eth2", lab.path("changes").display()));
+    daemon.signal("CONT");
+    lab.says("the kernel has thrown messages away");
+    lab.lists(&kubelet, "eth1 !eth2");
+}
+
+#[test]
+fn carriers_with_hysteresis() {
+    let lab = Lab::new();
+    lab.configure(
+        "{unhealthyAfterMs: 300, healthyAfterMs: 100, resourceList: [{resourceName: nic, health: carrier, selectors: {ifNames: ['eth*']}}]}",
+    );
+    lab.sh("for n in 1 2; do ip link set eth$n up; ip link set peer$n up; done");
+    let kubelet = lab.kubelet(Knobs::new());
+    let _daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    lab.sh("ip link set peer1 down");
+    lab.lists(&kubelet, "!eth1 eth2");
+    lab.says("ferrule.dev/nic: device eth1: unhealthy: no carrier");
+    lab.sh("ip link set peer1 up");
+    lab.lists(&kubelet, "eth1 eth2");
+    lab.sh("ip link set peer2 down; ip link set eth2 down");
+    // A link that is down has no carrier to lose.
+    lab.sh("ip link set peer1 down");
+    lab.lists(&kubelet, "!eth1 eth2");
+}
+
+#[test]
+fn two_resources_and_the_list_for_people() {
+    let lab = Lab::new();
+    lab.configure(
+        "resourceList:
+- {resourceName: nic, selectors: {ifNames: ['eth*']}}
+- {resourceName: all, selectors: [{ifNames: ['p*']}, {kinds: [veth]}]}
+- {resourceName: mv, pool: {template: macvlan, master: eth1, count: 2}}
+",
+    );
+    lab.sh("ip addr add 10.0.0.1/24 dev peer2; ip link add br0 type bridge; ip link set peer1 master br0; ip link add peer3 type veth peer name x");
+    let kubelet = lab.kubelet(Knobs::new());
+    let _daemon = lab.daemon("");
+    lab.lists(&kubelet, "eth1 eth2");
+    for (resource, count) in [("all", 2), ("mv", 2)] {
+        lab.until(resource, || kubelet.allocatable(&format!("ferrule.dev/{resource}")) == count);
+    }
+    lab.says("warning: device eth1 belongs to ferrule.dev/nic, although ferrule.dev/all selects it too");
+    kubelet.pods().set_pods(vec![pod("default", "web", &[("ferrule.dev/nic", "eth2")])]);
+    let text = String::from_utf8(lab.run("devices").stdout).unwrap();
+    for line in [
+        "ferrule.dev/nic: 2 devices, 2 healthy",
+        "  eth1  healthy  (veth link eth1)",
+        "  eth2  healthy, pod default/web, container main  (veth link eth2)",
+        "  mv-1  healthy  (token for a macvlan on eth1)",
+        "warning: eth1 belongs to ferrule.dev/nic, although ferrule.dev/all selects it too",
+        "  peer1  it is a port of br0",
+        "  peer2  the node uses it: it has the address 10.0.0.1",
+        "  lo  no selector matches",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    let json = lab.run("devices --json");
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["resources"][0]["devices"][1]["owner"], "pod default/web, container main");
+    lab.sh("ip addr add 10.0.1.1/24 dev eth2");
+    lab.lists(&kubelet, "eth1");
+    lab.sh("ip addr del 10.0.1.1/24 dev eth2");
+    lab.lists(&kubelet, "eth1 eth2");
+}

@@ -1,0 +1,13 @@
+//! The daemon against a fake kubelet, with veth ends as devices. Needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod calls;
+mod devices;
+mod faults;
+mod killed;
+mod lab;
+mod load;
+mod pci;
+mod registration;
+mod releases;
