@@ -45,7 +45,11 @@ linked() {
 # metadata.json: all crates. linked.json: {PROGRAM: ["NAME VERSION", ..]}.
 survey() {
     cargo metadata --locked --format-version 1 --filter-platform "$target" >"$work/metadata.json"
-    { linked ferrule | sed 's/^/ferrule /'; linked ferrule-dhcpd | sed 's/^/ferrule-dhcp /'; } >"$work/linked"
+    {
+        linked ferrule | sed 's/^/ferrule /'
+        linked ferrule-dhcpd | sed 's/^/ferrule-dhcp /'
+        linked ferrule-nic | sed 's/^/ferrule-nic /'
+    } >"$work/linked"
     jq -Rn '[inputs | split(" ")] | group_by(.[0]) | map({key: .[0][0], value: map("\(.[1]) \(.[2])")}) | from_entries' \
         "$work/linked" >"$work/linked.json"
 }
@@ -57,27 +61,34 @@ sbom() {
     jq --slurpfile linked "$work/linked.json" --argjson sums "$sums" --arg version "$version" --arg target "$target" \
         --arg rust "$(rustc --version | cut -d ' ' -f 2)" --arg time "$(date --utc --date "@$SOURCE_DATE_EPOCH" +%FT%TZ)" \
         --arg ferrule "$(hash "$bin/ferrule")" --arg daemon "$(hash "$bin/ferrule-dhcp")" \
+        --arg nic "$(hash "$bin/ferrule-nic")" \
         --from-file release/sbom.jq "$work/metadata.json"
 }
 
-# The licences of all linked crates, each text once, after the names of the crates that have it.
+# The licences of all linked crates, each text once, after the names of the crates that have it. A crate without a text has that
+# of another crate from its repository.
 licences() {
-    local crate number licence folder file found sum
+    local crate number licence folder repository file found sum siblings
     local -A texts=() crates=()
     jq -r --slurpfile linked "$work/linked.json" '[$linked[0][][]] as $linked | .packages[] | select(.source)
-        | select(IN("\(.name) \(.version)"; $linked[])) | [.name, .version, .license, .manifest_path] | @tsv' "$work/metadata.json" |
+        | select(IN("\(.name) \(.version)"; $linked[])) | [.name, .version, .license, (.manifest_path | rtrimstr("/Cargo.toml")), .repository] | @tsv' "$work/metadata.json" |
         sort >"$work/crates"
-    while IFS=$'\t' read -r crate number licence folder; do
-        folder=${folder%/Cargo.toml} found=''
-        for file in "$folder"/{LICEN[CS]E,COPY,NOTICE,UNLICENSE}*; do
-            [ -f "$file" ] || continue
-            found=1 sum=$(hash "$file")
-            texts[$sum]=$file
-            crates[$sum]+="$crate $number ($licence): ${file##*/}"$'\n'
+    cut -f 4,5 "$work/crates" >"$work/folders"
+    while IFS=$'\t' read -r crate number licence folder repository; do
+        mapfile -t siblings < <(awk -F '\t' -v repository="$repository" '$2 == repository { print $1 }' "$work/folders")
+        for folder in "$folder" "${siblings[@]}"; do
+            found=''
+            for file in "$folder"/{LICEN[CS]E,COPY,NOTICE,UNLICENSE}*; do
+                [ -f "$file" ] || continue
+                found=1 sum=$(hash "$file")
+                texts[$sum]=$file
+                crates[$sum]+="$crate $number ($licence): ${file##*/}"$'\n'
+            done
+            [ -z "$found" ] || break
         done
         [ "$found" ] || die "crate $crate $number has no licence text"
     done <"$work/crates"
-    echo "The licences of the crates that are linked into ferrule and ferrule-dhcp."
+    echo "The licences of the crates that are linked into ferrule, ferrule-dhcp and ferrule-nic."
     while read -r sum; do
         printf '\n%s\n%s%s\n\n' ======== "${crates[$sum]}" ========
         cat "${texts[$sum]}"
@@ -90,11 +101,12 @@ licences() {
 # Licences, the SBOM and examples, for every tarball and package.
 documents() {
     cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
-    mkdir "$1/licences" "$1/examples"
+    mkdir -p "$1/licences" "$1/examples/dra"
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
-    cp -r examples/*.conflist examples/runtimes "$1/examples"
+    cp -r examples/*.conflist examples/*.yaml examples/runtimes "$1/examples"
+    cp examples/dra/*.yaml "$1/examples/dra"
 }
 
 tarball() {
@@ -102,10 +114,11 @@ tarball() {
     local root=$work/tarball/$name
     mkdir -p "$root/bin" "$root/systemd"
     documents "$root"
-    install "$bin/ferrule" "$bin/ferrule-dhcp" "$root/bin"
-    cp dhcpd/systemd/* "$root/systemd"
+    install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/bin"
+    cp dhcpd/systemd/* nic/systemd/* "$root/systemd"
     cp Containerfile "$root"
     sed "s/@VERSION@/$version/" release/daemonset.yaml >"$root/daemonset.yaml"
+    sed "s/@VERSION@/$version/" release/daemonset-nic.yaml >"$root/daemonset-nic.yaml"
     tar --create --directory "$work/tarball" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
         --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip --no-name --best >"$out/$name.tar.gz"
     cp "$work/sbom.cdx.json" "$out/$name.cdx.json"
@@ -118,12 +131,14 @@ debian() {
     mkdir -p "$root"/{DEBIAN,usr/lib/cni,usr/sbin,lib/systemd/system} "$doc"
     documents "$doc"
     mv "$doc/LICENSE" "$doc/copyright"
-    install "$bin/ferrule" "$bin/ferrule-dhcp" "$root/usr/lib/cni"
+    install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/usr/lib/cni"
     for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
     ln -s ../lib/cni/ferrule "$root/usr/sbin/ferrule"
     for name in cni-dhcp.service cni-dhcp.socket; do
         sed 's,/opt/cni/bin/,/usr/lib/cni/,' "dhcpd/systemd/$name" >"$root/lib/systemd/system/$name"
     done
+    # The administrator enables it: it needs a configuration.
+    sed 's,/opt/cni/bin/,/usr/lib/cni/,' nic/systemd/ferrule-nic.service >"$root/lib/systemd/system/ferrule-nic.service"
     (cd "$root" && find lib usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f 1)/" \
         release/debian/control >"$root/DEBIAN/control"

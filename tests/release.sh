@@ -95,15 +95,24 @@ test_the_same_programs_make_the_same_files() {
 test_the_tarball_has_everything() {
     tar -xf "$tarball"
     cd ferrule-*/ || fail "no folder"
-    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml systemd/cni-dhcp.service bin/ferrule-dhcp; do
+    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml systemd/cni-dhcp.service \
+        systemd/ferrule-nic.service bin/ferrule-dhcp bin/ferrule-nic; do
         [ -s "$file" ] || fail "no $file"
     done
-    diff <(cd examples && ls -R) <(cd "$root/examples" && ls -R -I '*.md' -I '*.sh') || fail "not all examples"
+    diff <(cd examples && ls -R -I '*.md') <(cd "$root/examples" && ls -R -I '*.md' -I '*.sh') || fail "not all examples"
     [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
     grep -qF "ferrule:$version" daemonset.yaml || fail "the DaemonSet names another version"
     [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"
     # Paths of the build machine would make the bytes depend on it.
     ! grep -aoF -e "$root" -e "${CARGO_HOME:-$HOME/.cargo}" -e "${RUSTUP_HOME:-$HOME/.rustup}" bin/* || fail "names a folder"
+}
+
+# Its README.md promises this.
+test_the_device_plugin_is_small() {
+    tar -xf "$tarball"
+    local size
+    size=$(stat -c %s ferrule-*/bin/ferrule-nic)
+    [ "$size" -le 3000000 ] || fail "ferrule-nic has $size bytes"
 }
 
 test_sbom_and_licences_name_every_crate() {
@@ -117,7 +126,7 @@ test_sbom_and_licences_name_every_crate() {
     grep -q '^tokio ' components && ! grep -qE '^(syn|tempfile|anyhow) ' components || fail "not the linked crates"
     jq -e '[.dependencies[] | .ref, .dependsOn[]] - [.. | ."bom-ref"? // empty] == []' "$sbom" >/dev/null || fail "unknown references"
     jq -e 'all(.components[] | select(.purl); .hashes and (.licenses | length == 1))' "$sbom" >/dev/null || fail "no hash or licence"
-    for program in ferrule ferrule-dhcp; do
+    for program in ferrule ferrule-dhcp ferrule-nic; do
         equal "$(jq -r --arg name "$program" '.metadata.component.components[] | select(.name == $name).hashes[0].content' "$sbom")" \
             "$(sha256sum ferrule-*/bin/"$program" | cut -d ' ' -f 1)"
     done
@@ -129,9 +138,9 @@ test_the_tarball_installs_and_goes_back() {
         mkdir -p /opt/cni && mount -t tmpfs tmpfs /opt/cni
         tar -xf ferrule-*.tar.gz
         ferrule-*/bin/ferrule install >said
-        [ "$(ls /opt/cni/bin | wc -l)" -eq $(($1 + 2)) ]
+        [ "$(ls /opt/cni/bin | wc -l)" -eq $(($1 + 3)) ]
         [ /opt/cni/bin/bridge -ef /opt/cni/bin/ferrule ]
-        [ -x /opt/cni/bin/ferrule-dhcp ]
+        [ -x /opt/cni/bin/ferrule-dhcp ] && [ -x /opt/cni/bin/ferrule-nic ]
         rm -r ferrule-*/
         /opt/cni/bin/ferrule status
         /opt/cni/bin/ferrule uninstall >said
@@ -190,7 +199,7 @@ test_the_package_takes_over_and_gives_back() {
         [ -z "$(dpkg --audit)" ]
         units_are_as_before
         grep -q ^ExecStart=/usr/lib/cni/ferrule-dhcp /lib/systemd/system/cni-dhcp.service
-        [ -x /usr/lib/cni/ferrule-dhcp ]
+        [ -x /usr/lib/cni/ferrule-dhcp ] && [ -x /usr/lib/cni/ferrule-nic ]
         for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/lib/cni/$name -ef /usr/lib/cni/ferrule ]; done
         for name in $(dpkg --contents ./containernetworking-plugins.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done
         # What podman in Debian depends on.

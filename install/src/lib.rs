@@ -35,6 +35,7 @@ pub mod signals;
 pub mod status;
 pub mod verbs;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,10 +46,13 @@ pub use verbs::{install, roll_back, uninstall};
 
 /// The name under which the program is this tool, and not a plugin.
 pub const TOOL: &str = "ferrule";
-/// The daemon of the plugin [`DAEMON_OF`], which is a program of its own.
-pub const DAEMON: &str = "ferrule-dhcp";
-/// The plugin with a daemon.
-pub const DAEMON_OF: &str = "dhcp";
+/// The daemons, which are programs of their own, each with the plugin that it comes and goes with.
+const DAEMONS: [(&str, &str); 2] = [("ferrule-dhcp", "dhcp"), ("ferrule-nic", "host-device")];
+
+/// The daemons of these plugins.
+fn daemons_of(plugins: &BTreeSet<String>) -> Vec<&'static str> {
+    DAEMONS.iter().filter(|(_, plugin)| plugins.contains(*plugin)).map(|(daemon, _)| *daemon).collect()
+}
 
 /// What this program contains.
 #[derive(Debug, Clone, Copy)]

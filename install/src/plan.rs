@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fingerprint::Fingerprint;
 use crate::journal::Swap;
 use crate::manifest::{Installed, Manifest, Ours, Replaced};
-use crate::{DAEMON, DAEMON_OF, TOOL};
+use crate::{TOOL, daemons_of};
 
 /// A program to install.
 #[derive(Debug, Clone)]
@@ -105,9 +105,7 @@ pub fn select(
         return Err(unknown.clone());
     }
     let mut names = wanted.clone();
-    if names.contains(DAEMON_OF) && known.contains(DAEMON) {
-        names.insert(DAEMON.to_owned());
-    }
+    names.extend(daemons_of(wanted).into_iter().filter(|daemon| known.contains(*daemon)).map(str::to_owned));
     if known.contains(TOOL) && known.iter().all(|name| name == TOOL || names.contains(name)) {
         names.insert(TOOL.to_owned());
     }

@@ -13,7 +13,7 @@ use cni_common::spec::Json;
 use crate::failure::{Failure, Step};
 use crate::process::{self, Ended, Trouble};
 use crate::signals::Signals;
-use crate::{DAEMON, TOOL};
+use crate::{DAEMONS, TOOL};
 
 /// How long a program may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A program of one name.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The plugin, [`TOOL`] or [`DAEMON`].
+    /// A plugin, a daemon or [`TOOL`].
     pub name: String,
     /// The file.
     pub path: PathBuf,
@@ -36,6 +36,10 @@ impl Source {
     /// A file in a folder, named after the plugin.
     pub fn in_folder(folder: &Path, name: &str) -> Self {
         Source { name: name.to_owned(), path: folder.join(name) }
+    }
+
+    fn is_daemon(&self) -> bool {
+        DAEMONS.iter().any(|(daemon, _)| *daemon == self.name)
     }
 
     /// Opens the file.
@@ -72,11 +76,11 @@ impl Source {
                 None => Err(Failure::new(format!("{path} does not answer `{TOOL} version`"))),
             };
         }
-        if self.name == DAEMON {
+        if self.is_daemon() {
             let said = self.ask(self.command(&["-h"]), "", signals)?;
-            return match said.stdout.contains(DAEMON) {
+            return match said.stdout.contains(&self.name) {
                 true => Ok(()),
-                false => Err(Failure::new(format!("{path} does not answer `{DAEMON} -h`"))),
+                false => Err(Failure::new(format!("{path} does not answer `{} -h`", self.name))),
             };
         }
         let mut command = self.command(&[]);
@@ -100,7 +104,7 @@ impl Source {
     pub fn version(&self, signals: &Signals) -> Result<String, Failure> {
         let mut command = match self.name.as_str() {
             TOOL => self.command(&["version"]),
-            DAEMON => self.command(&["-h"]),
+            _ if self.is_daemon() => self.command(&["-h"]),
             _ => self.command(&[]),
         };
         let said = match process::run(&mut command, "", LIMIT, signals) {

@@ -14,7 +14,7 @@ use crate::plan::{self, Back, Plan, Present, Program};
 use crate::program::Source;
 use crate::session::Session;
 use crate::signals::Signals;
-use crate::{Contents, DAEMON, DAEMON_OF, Outcome, Request, TOOL, copy, index, names};
+use crate::{Contents, Outcome, Request, TOOL, copy, daemons_of, index, names};
 
 /// Installs this program under the name of each plugin, or the programs of `request.from`.
 ///
@@ -82,9 +82,9 @@ fn sources(request: &Request, contents: Contents<'_>) -> Result<Vec<Source>, Fai
         }
         names.insert(TOOL.to_owned());
         let here = std::env::current_exe().unwrap_or_default();
-        let daemon = Source { name: DAEMON.to_owned(), path: here.with_file_name(DAEMON) };
-        let daemon = Some(daemon).filter(|daemon| names.contains(DAEMON_OF) && daemon.path.is_file());
-        return Ok(names.iter().map(|name| Source::this_program(name)).chain(daemon).collect());
+        let beside = |daemon: &str| Source { name: daemon.to_owned(), path: here.with_file_name(daemon) };
+        let daemons = daemons_of(&names).into_iter().map(beside).filter(|daemon| daemon.path.is_file());
+        return Ok(names.iter().map(|name| Source::this_program(name)).chain(daemons).collect());
     };
     if !from.is_dir() {
         return Err(Failure::new(format!("--from {}: there is no such folder", from.display())));
@@ -93,9 +93,8 @@ fn sources(request: &Request, contents: Contents<'_>) -> Result<Vec<Source>, Fai
     if from.join(TOOL).is_file() {
         names.insert(TOOL.to_owned());
     }
-    if names.contains(DAEMON_OF) && from.join(DAEMON).is_file() {
-        names.insert(DAEMON.to_owned());
-    }
+    let daemons = daemons_of(&names).into_iter().filter(|daemon| from.join(daemon).is_file());
+    names.extend(daemons.map(str::to_owned).collect::<Vec<_>>());
     Ok(names.iter().map(|name| Source::in_folder(&from, name)).collect())
 }
 

@@ -152,30 +152,31 @@ fn a_lost_execute_bit_is_mended() {
     });
 }
 
-/// The daemon of `dhcp` is a program of its own. It comes and goes with the plugin.
+/// The daemons are programs of their own. Each comes and goes with a plugin.
 #[test]
-fn the_daemon_comes_with_its_plugin() {
-    in_a_folder(|f| {
-        f.fake("v1", "1.0.0", &["dhcp"]);
-        f.script(
-            "v1/ferrule-dhcp",
-            "#!/bin/sh\n[ \"$1\" = -h ] && echo Usage of ferrule-dhcp v1.0.0, or more:\n",
-        );
-        f.succeeds("install --from v1 --plugins bridge");
-        assert!(!f.exists("ferrule-dhcp"));
-        f.succeeds("install --from v1 --plugins dhcp");
-        f.has("v1", &["dhcp", "ferrule-dhcp"]);
-        assert!(
-            f.manifest()
-                .lines()
-                .any(|line| { line.starts_with("plugin ferrule-dhcp none ") && line.ends_with(" v1.0.0") })
-        );
-        f.succeeds("rollback");
-        assert!(!f.exists("ferrule-dhcp") && f.exists("bridge"));
-        f.succeeds("install --from v1 --plugins dhcp");
-        f.succeeds("uninstall --plugins dhcp");
-        assert!(!f.exists("ferrule-dhcp") && f.exists("bridge"));
-        f.script("v1/ferrule-dhcp", "#!/bin/sh\nexit 1\n");
-        f.refuses(1, "ferrule-dhcp", "install --from v1 --plugins dhcp");
-    });
+fn a_daemon_comes_with_its_plugin() {
+    for (plugin, daemon) in [("dhcp", "ferrule-dhcp"), ("host-device", "ferrule-nic")] {
+        in_a_folder(|f| {
+            let with_plugin = format!("install --from v1 --plugins {plugin}");
+            let file = format!("v1/{daemon}");
+            f.fake("v1", "1.0.0", &[plugin]);
+            f.script(
+                &file,
+                &format!("#!/bin/sh\n[ \"$1\" = -h ] && echo Usage of {daemon} v1.0.0, or more:\n"),
+            );
+            f.succeeds("install --from v1 --plugins bridge");
+            assert!(!f.exists(daemon));
+            f.succeeds(&with_plugin);
+            f.has("v1", &[plugin, daemon]);
+            let row = format!("plugin {daemon} none ");
+            assert!(f.manifest().lines().any(|line| line.starts_with(&row) && line.ends_with(" v1.0.0")));
+            f.succeeds("rollback");
+            assert!(!f.exists(daemon) && f.exists("bridge"));
+            f.succeeds(&with_plugin);
+            f.succeeds(&format!("uninstall --plugins {plugin}"));
+            assert!(!f.exists(daemon) && f.exists("bridge"));
+            f.script(&file, "#!/bin/sh\nexit 1\n");
+            f.refuses(1, daemon, &with_plugin);
+        });
+    }
 }
