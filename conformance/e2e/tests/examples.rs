@@ -12,6 +12,7 @@ use cni_lab::{
     Client, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually, kernel_module,
 };
 use cni_runner::Network;
+use ferrule_fake_kubelet::{PodResourcesSocket, pod as kubelet_pod};
 use serde_json::{Value, json};
 
 use self::host_port::{PORTS, SERVER, answered, closed};
@@ -30,14 +31,14 @@ enum Needs {
     Node,
     /// A kernel whose bridges filter VLANs.
     BridgeVlans,
-    /// The node's link `eth1` to a LAN, and `ferrule-dhcp` if a network uses it.
+    /// The node's link `eth1` to a LAN, and `ferrule-dhcp` or a kubelet if a network uses it.
     Lan,
 }
 
 impl Needs {
     fn of(list: &Value) -> Needs {
         let has = |key: &str| list["plugins"][0].get(key).is_some();
-        match (has("master") || has("device"), has("vlan")) {
+        match (["master", "device", "resourceName"].into_iter().any(has), has("vlan")) {
             (true, _) => Needs::Lan,
             (_, true) => Needs::BridgeVlans,
             _ => Needs::Node,
@@ -45,21 +46,33 @@ impl Needs {
     }
 }
 
-/// The conflists' networks with this need, loaded by name as a runtime does.
+/// The socket of a test's kubelet.
+const KUBELET: &str = "/run/kubelet.sock";
+
+/// The conflists' networks with this need, loaded by name as a runtime does. One that asks the kubelet asks that of the test.
 fn networks(needs: &Needs) -> anyhow::Result<Vec<Network>> {
-    let mut names = Vec::new();
+    let (mut names, mut asking) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(examples())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "conflist") {
-            let list: Value =
+            let mut list: Value =
                 serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
-            if Needs::of(&list) == *needs {
+            if Needs::of(&list) != *needs {
+                continue;
+            }
+            if list["plugins"][0].get("resourceName").is_some() {
+                list["plugins"][0]["podResourcesSocket"] = KUBELET.into();
+                asking.push(Network::from_value(&list)?);
+            } else {
                 names.push(list["name"].as_str().context("no name")?.to_owned());
             }
         }
     }
     names.sort();
-    Ok(names.iter().map(|name| Network::load(examples(), name)).collect::<Result<_, _>>()?)
+    let mut networks: Vec<_> =
+        names.iter().map(|name| Network::load(examples(), name)).collect::<Result<_, _>>()?;
+    networks.append(&mut asking);
+    Ok(networks)
 }
 
 fn loopback(runtime: &NodeRuntime<'_>, pod: &Pod) -> anyhow::Result<()> {
@@ -137,8 +150,10 @@ fn every_example_on_a_lan_attaches_a_pod_and_leaves_nothing() {
     let _server = dnsmasq(&router, "lan0", &[range]);
     let _daemon = node.spawn(Command::new(bin_dir().unwrap().join("ferrule-dhcp"))).unwrap();
     assert!(eventually(TIMEOUT, || node.sh("test -S /run/cni/dhcp.sock").is_ok()));
+    let pods = vec![kubelet_pod("default", "web", &[("ferrule.dev/nic", "eth1")])];
+    let _kubelet = node.run(|| PodResourcesSocket::serve(Path::new(KUBELET), pods)).unwrap();
     let networks = networks(&Needs::Lan).unwrap();
-    assert!(networks.len() >= 4);
+    assert!(networks.len() >= 6);
     for network in networks {
         attach_to_lan(&network, &node).with_context(|| network.name.clone()).unwrap();
     }
@@ -150,7 +165,8 @@ fn attach_to_lan(network: &Network, node: &Node) -> anyhow::Result<()> {
     let snapshot = || anyhow::Ok(Snapshot::take(node)?.ignoring(&ignored));
     let before = snapshot()?;
     let pod = node.pod(&network.name)?;
-    let attachment = pod.attachment("net1");
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web";
+    let attachment = pod.attachment("net1").with_args(args);
     let result = runtime.add(network, &attachment)?;
     let [address] = &ips_of(&result)[..] else { bail!("not one address: {result}") };
     pod.sh(&format!("ping -n -c 1 -W 2 -I {address} {}", LAN[0]))?;

@@ -1,5 +1,5 @@
 //! Every file in `examples/runtimes/`: its keys and folders, and a pod on the network of containerd's template.
-//! `containerd.rs` and `podman.rs` run with `containerd-1.toml` and `podman.conf`.
+//! `containerd.rs`, `kubelet_nic.rs` and `podman.rs` run with those of containerd 1.x and podman.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
@@ -46,7 +46,8 @@ const DOCUMENTED: [(&str, &str, &[&str]); 4] = [
     ("nerdctl.toml", "", &["address", "namespace", "cni_path", "cni_netconfpath", "data_root", "bridge_ip"]),
 ];
 /// The files that containerd 1.x reads.
-const CONTAINERD_1: [&str; 2] = ["containerd-1.toml", "kubernetes-podcidr.toml"];
+const CONTAINERD_1: [&str; 3] =
+    ["containerd-1.toml", "containerd-1-two-networks.toml", "kubernetes-podcidr.toml"];
 
 fn runtimes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/runtimes")

@@ -83,6 +83,23 @@ impl<'n> Containerd<'n> {
         self.wait_for_cri()
     }
 
+    /// The parent of all control groups, which are removed with this value.
+    pub fn cgroup(&self) -> &str {
+        &self.host.cgroup
+    }
+
+    /// Starts a program, such as a kubelet, in containerd's namespaces.
+    pub fn spawn_beside(&self, program: &str, arguments: &[&str]) -> anyhow::Result<Background> {
+        let mut command = self.host.command(program);
+        command.args(arguments);
+        self.host.node.spawn(command)
+    }
+
+    /// Runs a shell command in containerd's namespaces and returns its standard output.
+    pub fn sh_beside(&self, script: &str) -> anyhow::Result<String> {
+        self.host.run(self.host.command("sh").args(["-c", script]))
+    }
+
     /// Runs `ctr` with these arguments and returns its standard output.
     pub fn ctr(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.host.run(&mut ctr(&self.host, arguments)).with_context(|| format!("ctr {}", arguments.join(" ")))
