@@ -24,7 +24,7 @@ pub fn is_id(id: &str) -> bool {
 }
 
 /// Drivers that pass the device to a program. It then has no link.
-const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+pub const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 /// A device on a bus.
 #[derive(Debug)]
@@ -66,13 +66,7 @@ impl BusDevice {
     /// # Errors
     /// The reference's text if it has none there.
     pub fn link(&self) -> Result<String, CniError> {
-        // The link of a virtio device is below its part on the virtio bus.
-        let virtio = || {
-            let parts = fs::read_dir(&self.folder).ok()?.filter_map(Result::ok);
-            let mut virtio = parts.filter(|part| part.file_name().to_string_lossy().starts_with("virtio"));
-            virtio.find_map(|part| first_in(&part.path().join("net")))
-        };
-        first_in(&self.folder.join("net")).or_else(virtio).ok_or_else(|| {
+        link_below(&self.folder).ok_or_else(|| {
             let (bus, id) = (self.bus, self.folder.file_name().unwrap_or_default().display());
             CniError::internal(format!(
                 "failed to find host device: no net directory under {bus} device {id}"
@@ -104,6 +98,17 @@ pub fn link_at(path: &str) -> Result<String, CniError> {
         return Err(failed(format!("read directory {}: \"{error}\"", net.display())));
     }
     first_in(&net).ok_or_else(|| failed(format!("find network device in path {}", net.display())))
+}
+
+/// The name of the link of the device with this folder: the first in the order of names. `None` if it has none in this namespace.
+pub fn link_below(device: &Path) -> Option<String> {
+    // The link of a virtio device is below its part on the virtio bus.
+    let virtio = || {
+        let parts = fs::read_dir(device).ok()?.filter_map(Result::ok);
+        let mut virtio = parts.filter(|part| part.file_name().to_string_lossy().starts_with("virtio"));
+        virtio.find_map(|part| first_in(&part.path().join("net")))
+    };
+    first_in(&device.join("net")).or_else(virtio)
 }
 
 /// The first name in a folder, in the order of names.

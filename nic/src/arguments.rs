@@ -1,8 +1,9 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use ferrule_kit::pod_resources::KUBELET;
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::ValueExt as _;
 
@@ -47,8 +48,8 @@ pub enum Command {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Command, Options), String> {
     let mut options = Options {
         config: "/etc/ferrule/nic.yaml".into(),
-        device_plugins: "/var/lib/kubelet/device-plugins".into(),
-        kubelet: "/var/lib/kubelet".into(),
+        device_plugins: Path::new(KUBELET).join("device-plugins"),
+        kubelet: KUBELET.into(),
         way: Way::Kubelet,
         sysfs: "/sys".into(),
         record: "/run/ferrule/nic.json".into(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_kit::pod_resources::SOCKET;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -131,7 +132,7 @@ async fn serve(
 impl Options {
     /// The kubelet's socket for PodResources.
     pub fn pod_resources(&self) -> PathBuf {
-        self.kubelet.join("pod-resources/kubelet.sock")
+        self.kubelet.join(SOCKET)
     }
 
     /// The folder of the sockets.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ferrule_kernel::sysctl;
+use ferrule_kit::pod_resources::KUBELET;
 use serde_json::Value;
 
 use super::Finding;
@@ -11,8 +12,6 @@ use super::networks::{Network, ipam};
 
 /// `net.bridge.bridge-nf-call-iptables`, which exists as soon as br_netfilter is loaded.
 const CALL_IPTABLES: &str = "net/bridge/bridge-nf-call-iptables";
-/// The folder of the kubelet.
-const KUBELET: &str = "/var/lib/kubelet";
 
 /// What the node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

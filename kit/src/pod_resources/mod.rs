@@ -16,4 +16,4 @@ pub mod protobuf;
 pub mod resource;
 
 pub use pod::Pod;
-pub use resource::{Resource, skipped};
+pub use resource::{KUBELET, Resource, SOCKET, skipped};

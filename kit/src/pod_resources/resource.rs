@@ -9,9 +9,10 @@ use serde::Deserialize;
 
 use super::name;
 
-/// The kubelet's folder.
-const KUBELET: &str = "/var/lib/kubelet";
-const SOCKET: &str = "pod-resources/kubelet.sock";
+/// The kubelet's folder, unless `--root-dir` names another one.
+pub const KUBELET: &str = "/var/lib/kubelet";
+/// The socket of PodResources in this folder.
+pub const SOCKET: &str = "pod-resources/kubelet.sock";
 /// The kubelet has it here, also with another `--root-dir`.
 const CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 /// The annotation of a pod that asks for a device: a list of resource names, or `true` for all.

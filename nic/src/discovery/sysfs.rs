@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::device::Bus;
+use ferrule_kit::sysfs::{USERSPACE_DRIVERS, link_below};
 
-/// Drivers that keep a network device away from the kernel.
-const WITHOUT_LINK: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+use crate::device::Bus;
 
 /// The tree at `/sys`, or a test's.
 #[derive(Clone, Debug)]
@@ -55,8 +54,8 @@ impl Sysfs {
             let class = text(path, "class");
             let driver = link_name(path, "driver");
             class.is_some_and(|class| class.starts_with("0x02"))
-                && driver.is_some_and(|driver| !WITHOUT_LINK.contains(&driver.as_str()))
-                && net(path).is_none()
+                && driver.is_some_and(|driver| !USERSPACE_DRIVERS.contains(&driver.as_str()))
+                && link_below(path).is_none()
         };
         paths.filter(hidden).filter_map(|path| self.of_device(&path)).collect()
     }
@@ -80,7 +79,7 @@ fn pci(device: &Path) -> Bus {
         acpi_index: text(device, "acpi_index").and_then(|text| text.parse().ok()),
         numa: text(device, "numa_node").and_then(|text| text.parse().ok()).filter(|node| *node >= 0),
         pf_address: parent.file_name().and_then(|name| name.to_str()).map(str::to_owned),
-        pf_name: net(parent),
+        pf_name: link_below(parent),
         function: pf.as_deref().and_then(|pf| function(pf, address.as_deref()?)),
         functions: text(device, "sriov_numvfs").and_then(|text| text.parse().ok()).unwrap_or(0),
         pci_address: address,
@@ -93,18 +92,6 @@ fn function(pf: &Path, address: &str) -> Option<u32> {
         let number = entry.file_name().to_str()?.strip_prefix("virtfn")?.parse().ok()?;
         let target = fs::read_link(entry.path()).ok()?;
         (target.file_name()?.to_str()? == address).then_some(number)
-    })
-}
-
-/// The link of a device; on virtio it is one level deeper.
-fn net(device: &Path) -> Option<String> {
-    let first = |folder: &Path| {
-        fs::read_dir(folder.join("net")).ok()?.flatten().next()?.file_name().into_string().ok()
-    };
-    first(device).or_else(|| {
-        let children = fs::read_dir(device).ok()?.flatten();
-        let virtio = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("virtio");
-        children.filter(virtio).find_map(|entry| first(&entry.path()))
     })
 }
 
