@@ -69,7 +69,7 @@ fn a_server_that_goes_away() {
     assert!(refused().contains("refused"));
 }
 
-/// The limit holds for the whole call, whatever the server does meanwhile.
+/// The limit holds for the whole call, also for a server that keeps sending.
 #[test]
 fn a_server_that_hangs() {
     assert_eq!(call_with(SOON, b""), "the server has not answered in time");

@@ -1,4 +1,4 @@
-//! The daemon is killed before each system call by which others see its work, from its start to an allocation and a moved
+//! The daemon is killed before each system call that other processes can see, from its start to an allocation and a moved
 //! device. The next daemon registers and knows where the device is. Needs strace.
 
 use std::collections::{BTreeMap, BTreeSet};

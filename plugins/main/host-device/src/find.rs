@@ -89,7 +89,7 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
     Ok(Device::Link { link: Box::new(link), pci_id })
 }
 
-/// The link whose name is the ID. If there is none, and no container has it, the error is `unknown`.
+/// The link whose name is the ID. The error is `unknown` if neither the host nor a container has such a link.
 fn named_device(host: &mut Socket, id: &str, unknown: CniError) -> Result<Device, CniError> {
     let named = Selector::Name(id.to_owned());
     if look_up(host, &named)?.is_none() && !Record::all().any(|record| is_of(&record, &named)) {
