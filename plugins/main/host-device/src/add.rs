@@ -28,7 +28,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let found = if let Selector::Resource(resource) = &selector {
         let Some(id) = resource.device(&call.env.args)? else { return Ok(pod_resources::skipped(call)) };
         selector = Selector::bus(id, Key::DeviceId)?;
-        find::returned_device(&mut host, &selector)?
+        find::returned_device(&mut host, &selector, call.container_id)?
     } else {
         find::device(&mut host, &selector)?
     };

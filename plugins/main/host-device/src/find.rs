@@ -35,17 +35,28 @@ pub enum Device {
     },
 }
 
-/// As [`device`], for a device that the kubelet has given to the pod: waits while another container has it.
+/// As [`device`], for a device that the kubelet has given to the pod: waits while another container has it, and until DEL of that
+/// container has restored it.
 ///
 /// # Errors
 /// As [`device`].
-pub fn returned_device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
+pub fn returned_device(
+    host: &mut Socket,
+    selector: &Selector,
+    container_id: &str,
+) -> Result<Device, CniError> {
     let end = Instant::now() + RETURN;
     loop {
         // Asked first: DEL removes the record after it has given the device back.
-        let is_away = Record::all().any(|record| is_of(&record, selector));
+        let records: Vec<Record> = Record::all().filter(|record| is_of(record, selector)).collect();
         let found = device(host, selector);
-        if found.is_ok() || !is_away || Instant::now() >= end {
+        let is_final = match &found {
+            // DEL may still be restoring it. The record of a container without a namespace is stale.
+            Ok(_) => { records.iter() }
+                .all(|record| record.container_id == container_id || record.open_netns().is_none()),
+            Err(_) => records.is_empty(),
+        };
+        if is_final || Instant::now() >= end {
             return found;
         }
         thread::sleep(PAUSE);
