@@ -1,6 +1,7 @@
 //! A node with a bridge, containers on it, the plugin and the daemon.
 
 use std::fs;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
@@ -42,8 +43,16 @@ impl Lab {
         Daemon { process }
     }
 
+    /// Whether a daemon answers, here to a line that is no request. It listens before it has written its files and before it
+    /// handles signals, so a connection alone says too little.
     pub(crate) fn answers(&self) -> bool {
-        self.ctx.node.run(|| UnixStream::connect(SOCKET).is_ok()).unwrap()
+        let ask = || -> io::Result<bool> {
+            let mut stream = UnixStream::connect(SOCKET)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.write_all(b"?\n\n")?;
+            Ok(stream.read(&mut [0])? > 0)
+        };
+        self.ctx.node.run(|| ask().unwrap_or(false)).unwrap()
     }
 
     /// What the daemon has said.
