@@ -4,11 +4,13 @@
 //! - [`plugin`]: turns an implementation of [`plugin::Plugin`] into a program. Its documentation shows a
 //!   complete plugin.
 //! - [`call_log`]: a line for each call, if the administrator wants one.
+//! - [`captured`]: starts a program with its input and output in memory.
 //! - [`netns`]: opens and identifies network namespaces.
 
 #![deny(missing_docs)]
 
 pub mod call_log;
+pub mod captured;
 pub mod netns;
 pub mod plugin;
 pub mod spec;

@@ -1,16 +1,13 @@
 //! A plugin as a process, with a time limit.
-//!
-//! Its streams are files in memory, so no write or read waits for the plugin.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use cni_common::captured::Captured;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
@@ -21,9 +18,7 @@ pub const PAUSE: Duration = Duration::from_micros(500);
 
 /// A running plugin.
 pub struct Process {
-    child: Child,
-    output: File,
-    errors: File,
+    program: Captured,
     started: Instant,
 }
 
@@ -42,41 +37,39 @@ impl Process {
     /// # Errors
     /// The program cannot be started.
     pub fn start(program: &Path, variables: &[(&str, String)], stdin: &str) -> Result<Process, String> {
-        let spawn = || -> io::Result<Process> {
-            let (mut input, output, errors) = (memory()?, memory()?, memory()?);
-            input.write_all(stdin.as_bytes())?;
-            input.rewind()?;
-            let child = Command::new(program)
-                .env_remove("CNI_COMMAND")
-                .envs(variables.iter().map(|(name, value)| (name, value)))
-                .stdin(input)
-                .stdout(output.try_clone()?)
-                .stderr(errors.try_clone()?)
-                .process_group(0)
-                .spawn()?;
-            Ok(Process { child, output, errors, started: Instant::now() })
-        };
-        spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))
+        let mut command = Command::new(program);
+        command.env_remove("CNI_COMMAND").process_group(0);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        match Captured::start(&mut command, stdin) {
+            Ok(program) => Ok(Process { program, started: Instant::now() }),
+            Err(error) => Err(format!("cannot start {}: {error}", program.display())),
+        }
     }
 
     /// The outcome, if the plugin has ended or exceeds the limit. Then it is stopped together with the programs that it has
     /// started. An error is the text of the plugin's error document.
     pub fn outcome(&mut self, limit: Duration) -> Option<Result<Written, String>> {
-        match self.child.try_wait() {
-            Ok(Some(status)) if status.success() => {
-                Some(Ok(Written { output: text(&mut self.output), errors: text(&mut self.errors) }))
-            }
-            Ok(Some(status)) => Some(Err(error_in(&text(&mut self.output))
-                .unwrap_or_else(|| format!("{status} without an error document")))),
+        match self.program.child.try_wait() {
+            Ok(Some(status)) => Some(self.finish(status)),
             Ok(None) if self.started.elapsed() < limit => None,
             Ok(None) => {
-                if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
+                if let Some(group) = Pid::from_raw(self.program.child.id().cast_signed()) {
                     let _ = kill_process_group(group, Signal::KILL);
                 }
-                let _ = self.child.wait();
+                let _ = self.program.child.wait();
                 Some(Err(format!("no answer within {} s", limit.as_secs())))
             }
             Err(error) => Some(Err(error.to_string())),
+        }
+    }
+
+    fn finish(&mut self, status: ExitStatus) -> Result<Written, String> {
+        let cannot = |error: io::Error| format!("cannot read its output: {error}");
+        let output = self.program.stdout().map_err(cannot)?;
+        let errors = self.program.stderr().map_err(cannot)?;
+        match status.success() {
+            true => Ok(Written { output, errors }),
+            false => Err(error_in(&output).unwrap_or_else(|| format!("{status} without an error document"))),
         }
     }
 
@@ -109,17 +102,6 @@ pub fn find(path: &[PathBuf], plugin: &str) -> Result<PathBuf, String> {
 /// The folders as in CNI_PATH.
 pub fn join(path: &[PathBuf]) -> String {
     path.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(":")
-}
-
-/// A file in memory.
-fn memory() -> io::Result<File> {
-    Ok(memfd_create("cni", MemfdFlags::CLOEXEC)?.into())
-}
-
-fn text(file: &mut File) -> String {
-    let mut bytes = Vec::new();
-    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The text of an error document.
