@@ -10,10 +10,10 @@ use rustix::io::Errno;
 /// How much is read of what a program writes to one stream, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
 
-/// A program and what it writes.
+/// A running program and its output.
 #[derive(Debug)]
 pub struct Captured {
-    /// The process. Nobody waits for it on drop.
+    /// The process. Drop neither kills it nor waits for it.
     pub child: Child,
     stdout: File,
     stderr: File,
