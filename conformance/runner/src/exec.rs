@@ -243,6 +243,10 @@ pub fn find_plugin<P: AsRef<Path>>(name: &str, path: &[P]) -> anyhow::Result<Pat
     })
 }
 
+/// How long the streams may stay open after the plugin's end. On a busy machine another thread's child needs time from fork to
+/// exec, and has copies of the pipes until then.
+const STREAMS_CLOSE: Duration = Duration::from_secs(10);
+
 /// `wait_with_output` with a deadline. Only the plugin itself is killed. A child of the plugin may keep a
 /// pipe open, so the threads that read the pipes are not joined.
 fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::process::Output> {
@@ -259,11 +263,10 @@ fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::proces
         }
         thread::sleep(Duration::from_micros(200));
     };
-    let rest = Duration::from_secs(1);
     Ok(std::process::Output {
         status,
-        stdout: stdout.recv_timeout(rest).map_err(|_| HeldOpen)?,
-        stderr: stderr.recv_timeout(rest).map_err(|_| HeldOpen)?,
+        stdout: stdout.recv_timeout(STREAMS_CLOSE).map_err(|_| HeldOpen)?,
+        stderr: stderr.recv_timeout(STREAMS_CLOSE).map_err(|_| HeldOpen)?,
     })
 }
 
