@@ -67,10 +67,13 @@ fn add_succeeds_after_a_killed_add_and_del() {
     let (ctx, _) = ctx();
     let pod = ctx.pod("again");
     let attachment = pod.attachment("eth0");
-    let kill_points = ctx.kill_points("ADD", &pod.attachment("eth0"), &conf());
+    // The first ADD sets sysctls of the pod, which stay.
+    ctx.add(&attachment, &conf());
+    ctx.del(&attachment, &conf());
+    let kill_points = ctx.kill_points("ADD", &attachment, &conf());
     ctx.del(&attachment, &conf());
     for kill_point in kill_points {
-        ctx.kill(&kill_point, "ADD", &pod.attachment("eth0"), &conf());
+        ctx.kill(&kill_point, "ADD", &attachment, &conf());
         ctx.del(&attachment, &conf());
         ctx.add(&attachment, &conf());
         pod.sh("ping -c 1 -W 2 10.1.0.1").unwrap();

@@ -39,13 +39,16 @@ fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -
     let before = state();
     assert!(before.contains("10.1.0.77") && !before.contains("10.1.0.99"), "{before}");
     for (verb, points) in points {
+        let kill = |point| {
+            if verb == "DEL" {
+                ctx.add(&killed, &config);
+            }
+            ctx.kill(point, verb, &killed, &config);
+        };
         for (number, point) in points.iter().enumerate() {
             let removals = REMOVALS.iter().skip(if each { 0 } else { number % 3 });
             for removal in removals.take(if each { 3 } else { 1 }) {
-                if verb == "DEL" {
-                    ctx.add(&killed, &config);
-                }
-                ctx.kill(point, verb, &killed, &config);
+                kill(point);
                 match *removal {
                     "DEL" => ctx.del(&killed, &config),
                     "GC" => ctx.succeed("GC", &Attachment::default(), &config),
@@ -54,7 +57,7 @@ fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -
                 assert_eq!(state(), before, "{backend}: {removal} after {verb} killed {point}");
             }
             // The next ADD succeeds without them.
-            ctx.kill(point, verb, &killed, &config);
+            kill(point);
             ctx.add(&killed, &config);
             ctx.check(&killed, &config);
             ctx.del(&killed, &config);
