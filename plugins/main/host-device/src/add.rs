@@ -22,17 +22,15 @@ use crate::{own_network, transfer};
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let mut selector = conf.selector()?.clone();
+    let is_given = matches!(selector, Selector::Resource(_));
     let ipam = ipam::of_add(call)?;
     let netns = call.sandbox.netns()?;
     let mut host = socket::route()?;
-    let found = if let Selector::Resource(resource) = &selector {
+    if let Selector::Resource(resource) = &selector {
         let Some(id) = resource.device(&call.env.args)? else { return Ok(pod_resources::skipped(call)) };
         selector = Selector::bus(id, Key::DeviceId)?;
-        find::returned_device(&mut host, &selector, call.container_id)?
-    } else {
-        find::device(&mut host, &selector)?
-    };
-    match found {
+    }
+    match find::device(&mut host, &selector, call.container_id, is_given)? {
         Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
         Device::Link { link, pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;

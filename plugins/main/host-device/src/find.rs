@@ -13,8 +13,7 @@ use crate::config::{Conf, Selector};
 use crate::record::Record;
 use crate::transfer;
 
-/// How long ADD waits for a device that is still in another container. The kubelet gives the device of a pod that was deleted by
-/// force to the next pod before the runtime calls DEL.
+/// How long ADD waits for the DEL of another container.
 const RETURN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -35,39 +34,43 @@ pub enum Device {
     },
 }
 
-/// As [`device`], for a device that the kubelet has given to the pod: waits while another container has it, and until DEL of that
-/// container has restored it.
+/// Finds the device. Waits while DEL of another container restores it, and completes what a killed DEL has left. With
+/// `is_given` it also waits while that container has the device: the kubelet gives the device of a pod that was deleted by force
+/// to the next pod before the runtime calls DEL.
 ///
 /// # Errors
-/// As [`device`].
-pub fn returned_device(
+/// The reference's texts. The details name the container that has the device, if one has.
+pub fn device(
     host: &mut Socket,
     selector: &Selector,
     container_id: &str,
+    is_given: bool,
 ) -> Result<Device, CniError> {
     let end = Instant::now() + RETURN;
     loop {
         // Asked first: DEL removes the record after it has given the device back.
-        let records: Vec<Record> = Record::all().filter(|record| is_of(record, selector)).collect();
-        let found = device(host, selector);
-        let is_final = match &found {
-            // DEL may still be restoring it. The record of a container without a namespace is stale.
-            Ok(_) => { records.iter() }
-                .all(|record| record.container_id == container_id || record.open_netns().is_none()),
-            Err(_) => records.is_empty(),
-        };
-        if is_final || Instant::now() >= end {
-            return found;
+        let is_elsewhere = is_given && Record::all().any(|record| is_of(&record, selector));
+        let found = look(host, selector);
+        let is_over = Instant::now() >= end;
+        match &found {
+            // DEL resets the alias last, and then removes the record.
+            Ok(Device::Link { link, .. }) if link.alias == link.name => {
+                let is_it = |record: &Record| record.name == link.name && record.container_id != container_id;
+                let Some(record) = Record::all().find(is_it) else { return look(host, selector) };
+                if is_over || record.open_netns().is_none() {
+                    give_back(host, &record)?;
+                    return look(host, selector);
+                }
+            }
+            Err(_) if is_elsewhere && !is_over => {}
+            _ => return found,
         }
         thread::sleep(PAUSE);
     }
 }
 
-/// Finds the device. If it came back under another name because its container's namespace is gone, gives it back first.
-///
-/// # Errors
-/// The reference's texts. The details name the container that has the device, if one has.
-pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
+/// The device as it is now. If it came back under another name because its container's namespace is gone, gives it back first.
+fn look(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
     let mut pci_id = String::new();
     let named = match selector {
         Selector::Name(_) | Selector::Mac(_) => selector.clone(),
@@ -91,7 +94,7 @@ pub fn device(host: &mut Socket, selector: &Selector) -> Result<Device, CniError
     };
     let link = look_up(host, &named)?;
     if recover(host, selector, link.as_ref())? {
-        return device(host, selector);
+        return look(host, selector);
     }
     let link = link.ok_or_else(|| missing(selector))?;
     if link.parent_bus == "pci" {
@@ -106,7 +109,7 @@ fn named_device(host: &mut Socket, id: &str, unknown: CniError) -> Result<Device
     if look_up(host, &named)?.is_none() && !Record::all().any(|record| is_of(&record, &named)) {
         return Err(unknown);
     }
-    device(host, &named)
+    look(host, &named)
 }
 
 /// The link with this name or hardware address.
@@ -142,10 +145,16 @@ fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Resul
     let is_it = |record: &Record| link.map_or(is_of(record, selector), |link| link.alias == record.name);
     let lost = |record: &Record| is_it(record) && record.open_netns().is_none();
     let Some(record) = Record::all().find(lost) else { return Ok(false) };
-    if !transfer::give_back(host, None, &record)? {
-        return Ok(false);
+    give_back(host, &record)
+}
+
+/// Completes a DEL. Returns whether the device is back.
+fn give_back(host: &mut Socket, record: &Record) -> Result<bool, CniError> {
+    let is_back = transfer::give_back(host, None, record)?;
+    if is_back {
+        record.file().remove()?;
     }
-    record.file().remove().map(|()| true)
+    Ok(is_back)
 }
 
 fn missing(selector: &Selector) -> CniError {

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use self::common::{RECORDS, assert_as, config, node};
 use self::kubelet::{Folder, args, attachment};
 
-/// What the kernel does with a physical device when the last user of its namespace is gone.
-fn lose(ctx: &TestContext, pod: &Pod) {
-    return_as("net1", ctx, pod);
+/// What the kernel does with a physical device when the last user of its namespace is gone: the device gets a name such as
+/// `net1`. A DEL that was killed has given it its own name already.
+fn lose(name: &str, ctx: &TestContext, pod: &Pod) {
+    return_as(name, ctx, pod);
     pod.delete().unwrap();
 }
 
@@ -35,17 +36,18 @@ fn a_lost_device_gets_its_name_back() {
     let _kubelet = folder.serve("web", &["hd0"]);
     let before = ctx.snapshot();
     let selectors = [config(&json!({})), by_mac, folder.config(&json!({}))];
-    for (conf, is_added_next) in selectors.iter().flat_map(|conf| [(conf, false), (conf, true)]) {
+    let ways = [("net1", false), ("net1", true), ("hd0", false), ("hd0", true)];
+    for (conf, (name, is_added_next)) in selectors.iter().flat_map(|conf| ways.map(|way| (conf, way))) {
         let (lost, next) = (ctx.pod("lost"), ctx.pod("next"));
         ctx.add(&attachment(&lost, "web"), conf);
-        lose(&ctx, &lost);
+        lose(name, &ctx, &lost);
         if is_added_next {
             ctx.add(&attachment(&next, "web"), conf);
             ctx.del(&attachment(&next, "web"), conf);
         } else {
             ctx.del(&attachment(&lost, "web"), conf);
         }
-        assert_as(&before, &ctx, &conf.to_string());
+        assert_as(&before, &ctx, &format!("{name} {is_added_next} {conf}"));
         next.delete().unwrap();
     }
 }
@@ -152,7 +154,7 @@ fn gc_gives_back_what_no_valid_attachment_has() {
     let left = add("left", "hd2", "net");
     let kept = [("valid", "hd3", "net"), ("foreign", "hd4", "other")];
     let kept = kept.map(|(name, device, network)| (add(name, device, network), device, network));
-    lose(&ctx, &lost);
+    lose("net1", &ctx, &lost);
     for _ in 0..2 {
         gc(&ctx, &json!([{"containerID": "valid", "ifname": "net1"}]));
         assert_eq!(ctx.node.list_dir(RECORDS).unwrap(), ["foreign:net1.json", "valid:net1.json"]);
