@@ -166,21 +166,19 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
         if before == after {
             continue;
         }
+        let find =
+            |offers: &[Offer], id: &str| offers.binary_search_by(|offer| offer.id.as_str().cmp(id)).ok();
         for offer in after {
-            match (
-                before.binary_search_by(|other| other.id.cmp(&offer.id)).ok().map(|at| &before[at].fault),
-                &offer.fault,
-            ) {
+            let former = find(before, &offer.id).map(|at| &before[at].fault);
+            match (former, &offer.fault) {
                 (None, _) => eprintln!("{}: device {}: new, {}", resource.name, offer.id, offer.what),
                 (Some(former), fault) if former == fault => {}
                 (_, Some(fault)) => eprintln!("{}: device {}: unhealthy: {fault}", resource.name, offer.id),
                 (_, None) => eprintln!("{}: device {}: healthy, {}", resource.name, offer.id, offer.what),
             }
         }
-        for offer in before {
-            if after.binary_search_by(|other| other.id.cmp(&offer.id)).is_err() {
-                eprintln!("{}: device {}: no longer advertised", resource.name, offer.id);
-            }
+        for offer in before.iter().filter(|offer| find(after, &offer.id).is_none()) {
+            eprintln!("{}: device {}: no longer advertised", resource.name, offer.id);
         }
         lists[position].send_if_modified(|list| {
             list.clone_from(after);

@@ -62,6 +62,7 @@ fn unhealthy_after() -> u64 {
 fn healthy_after() -> u64 {
     3_000
 }
+
 impl Config {
     /// Reads a configuration. JSON is YAML too.
     pub fn parse(text: &str) -> Result<Config, Invalid> {
@@ -108,6 +109,7 @@ fn decode<T: DeserializeOwned>(value: Value) -> Result<T, Invalid> {
         }
     })
 }
+
 /// Why a selector of the resource can never get a device.
 fn shadowed(earlier: &[Resource], resource: &Resource) -> Option<String> {
     let Source::Selectors(selectors) = &resource.source else { return None };

@@ -82,6 +82,7 @@ pub enum Health {
     /// That the link of its physical function has a carrier too, if it is up.
     PfCarrier,
 }
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with the key resourceName")]
 struct Entry {
@@ -112,6 +113,7 @@ enum DeviceType {
     NetDevice,
     AuxNetDevice,
 }
+
 /// Reads one element of `resourceList`.
 pub(super) fn parse(entry: Value, prefix: &str) -> Result<Resource, Invalid> {
     let entry: Entry = decode(entry)?;
