@@ -187,6 +187,9 @@ fn killed_while_ipam_runs() {
         "sleep 0.1; echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.3/24\"}]}'",
     );
     let pod = ctx.pod("slow");
+    // The first ADD sets sysctls of the pod, which stay.
+    ctx.add(&pod.attachment("eth0"), &conf);
+    ctx.del(&pod.attachment("eth0"), &conf);
     let kill_points = ctx.kill_points("ADD", &pod.attachment("eth0"), &conf);
     ctx.del(&pod.attachment("eth0"), &conf);
     let mut orphans = 0;
