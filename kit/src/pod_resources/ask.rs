@@ -46,9 +46,8 @@ impl Resource {
             (_, Ok(Some(ids))) => Ok(ids),
             (_, Err(error)) => Err(error),
             (checkpoint, Ok(None)) => {
-                let Pod { namespace, name, .. } = pod;
                 let why = checkpoint.err().unwrap_or_else(|| "K8S_POD_UID is not in CNI_ARGS".to_owned());
-                let msg = format!("the kubelet lists several pods {namespace}/{name}");
+                let msg = format!("the kubelet lists several pods {pod}");
                 Err(CniError::new(Code::TryAgainLater, msg).with_details(why))
             }
         }
@@ -58,10 +57,7 @@ impl Resource {
     fn listed(&self, pod: Pod<'_>) -> Result<Option<Vec<String>>, CniError> {
         let socket = self.socket.display();
         let failed = |why: &dyn std::fmt::Display| {
-            let msg = format!(
-                "ask the kubelet for the devices of pod {}/{} at {socket}: {why}",
-                pod.namespace, pod.name
-            );
+            let msg = format!("ask the kubelet for the devices of pod {pod} at {socket}: {why}");
             CniError::new(Code::TryAgainLater, msg).with_details(
                 "the key podResourcesSocket names another socket, for a kubelet with --root-dir",
             )
@@ -82,12 +78,10 @@ impl Resource {
     }
 
     fn missing(&self, pod: Pod<'_>, count: usize) -> CniError {
-        let (Pod { namespace, name, .. }, Resource { name: resource, index, .. }) = (pod, self);
+        let Resource { name, index, .. } = self;
         let msg = match count {
-            0 => format!("pod {namespace}/{name} has no device of resource {resource:?}"),
-            _ => format!(
-                "pod {namespace}/{name} has {count} devices of resource {resource:?}, and none with index {index}"
-            ),
+            0 => format!("pod {pod} has no device of resource {name:?}"),
+            _ => format!("pod {pod} has {count} devices of resource {name:?}, and none with index {index}"),
         };
         CniError::internal(msg).with_details(
             "if the pod asks for it, the kubelet has admitted it before the device plugin had registered: delete the pod",

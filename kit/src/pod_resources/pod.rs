@@ -1,8 +1,10 @@
 //! The pod of a call.
 
+use std::fmt;
+
 use cni_common::spec::{CniArgs, CniError};
 
-/// A pod, as the runtime names it in CNI_ARGS.
+/// A pod, as the runtime names it in CNI_ARGS. Its text is `NAMESPACE/NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pod<'a> {
     /// Its namespace.
@@ -23,6 +25,12 @@ impl<'a> Pod<'a> {
         let args = CniArgs::parse(cni_args, &[namespace, name, uid, "K8S_POD_INFRA_CONTAINER_ID"])?;
         let pod = |(namespace, name)| Pod { namespace, name, uid: args.get(uid).unwrap_or_default() };
         Ok(args.get(namespace).zip(args.get(name)).map(pod))
+    }
+}
+
+impl fmt::Display for Pod<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

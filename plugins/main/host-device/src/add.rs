@@ -98,8 +98,7 @@ impl Attach<'_, '_> {
         if let Some(resource) = &self.conf.resource {
             record.resource.clone_from(&resource.name);
             let pod = pod_resources::Pod::of(&self.call.env.args);
-            record.pod =
-                pod.ok().flatten().map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+            record.pod = pod.ok().flatten().map_or_else(String::new, |pod| pod.to_string());
         }
         if self.conf.use_interface_network {
             let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
