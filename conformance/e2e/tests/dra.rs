@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 const DRIVER: &str = "nic.ferrule.dev";
 /// The longest list of selectors, configurations or requests.
@@ -142,24 +142,17 @@ struct Exactly {
     admin_access: Option<bool>,
 }
 
-/// A request of v1alpha3.
+/// A request of v1alpha3, which has the keys of `exactly` beside its name.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct RequestAlpha {
-    name: String,
-    device_class_name: String,
-    #[serde(default)]
-    selectors: Vec<Selector>,
-    allocation_mode: Option<String>,
-    count: Option<u32>,
-    admin_access: Option<bool>,
-}
+#[serde(try_from = "Map<String, Value>")]
+struct RequestAlpha(Request);
 
-impl From<RequestAlpha> for Request {
-    fn from(alpha: RequestAlpha) -> Self {
-        let RequestAlpha { name, device_class_name, selectors, allocation_mode, count, admin_access } = alpha;
-        let exactly = Exactly { device_class_name, selectors, allocation_mode, count, admin_access };
-        Request { name, exactly }
+impl TryFrom<Map<String, Value>> for RequestAlpha {
+    type Error = serde_json::Error;
+
+    fn try_from(mut exactly: Map<String, Value>) -> Result<Self, Self::Error> {
+        let name = exactly.remove("name");
+        serde_json::from_value(json!({"name": name, "exactly": exactly})).map(RequestAlpha)
     }
 }
 
@@ -276,7 +269,7 @@ fn claim_templates() {
     check_requests(&template.spec.devices.requests);
     let file = "resource-claim-template-v1alpha3.yaml";
     let (_, template) = read::<Template<RequestAlpha>>(file, "v1alpha3", kind);
-    let requests: Vec<Request> = template.spec.devices.requests.into_iter().map(Request::from).collect();
+    let requests: Vec<Request> = template.spec.devices.requests.into_iter().map(|alpha| alpha.0).collect();
     check_requests(&requests);
 }
 
