@@ -47,7 +47,7 @@ fn replace_lone_surrogates(bytes: &mut [u8]) {
     }
 }
 
-/// The code unit of the escape `\uXXXX` at byte offset `at`. Returns `None` if there is no escape.
+/// The code unit of the escape at byte offset `at`: `\u` and four hexadecimal digits. Returns `None` if there is none.
 fn unicode_escape(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(br"\u")?;
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
