@@ -8,7 +8,7 @@ invoked_in=$PWD
 
 usage() {
     cat <<'END'
-Usage: ./build.sh [--profile NAME] [--arch ARCH]
+Usage: ./build.sh [--profile NAME] [--arch ARCH] [--no-daemons]
        ./build.sh --list
 
 Builds the plugins as one program that needs no shared library, with a name (a
@@ -18,6 +18,8 @@ absolute path of the folder that holds them. All else goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
   --arch ARCH     amd64 or arm64 (default: this machine's)
+  --no-daemons    build neither ferrule-dhcp nor ferrule-nic, which take twice as
+                  long as all plugins
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
@@ -69,6 +71,7 @@ check_static() {
 
 profile=release
 arch=$(uname -m)
+daemons=(ferrule-dhcp ferrule-nic)
 while [ $# -gt 0 ]; do
     case $1 in
     --profile)
@@ -83,6 +86,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --arch=*) arch=${1#*=} ;;
+    --no-daemons) daemons=() ;;
     --list)
         plugins
         exit
@@ -157,17 +161,18 @@ build() {
     say "building $1 for $target, profile $2"
     cargo build --locked --target "$target" --profile "$2" "${@:3}" >&2
 }
-build "ferrule-dhcp and ferrule-nic" "$daemon_profile" --package ferrule-dhcpd --package ferrule-nic &
-daemons=$!
-status=0
+status=0 daemon_build=''
+if [ ${#daemons[@]} -gt 0 ]; then
+    build "${daemons[*]}" "$daemon_profile" --package ferrule-dhcpd --package ferrule-nic &
+    daemon_build=$!
+fi
 build "${names[*]}" "$profile" --package ferrule || status=1
 build cnirun "$profile" --package cni-runner --bin cnirun || status=1
-wait "$daemons" || status=1
+[ -z "$daemon_build" ] || wait "$daemon_build" || status=1
 [ "$status" -eq 0 ] || exit 1
-check_static "$built/ferrule"
-check_static "$daemon_built/ferrule-dhcp"
-check_static "$daemon_built/ferrule-nic"
-check_static "$built/cnirun"
+for program in "$built/ferrule" "$built/cnirun" "${daemons[@]/#/$daemon_built/}"; do
+    check_static "$program"
+done
 
 # A folder with only the plugins, ferrule, the daemons and cnirun, to install or to use as CNI_PATH. Each name changes by one rename,
 # because a test may be running the old program.
@@ -181,7 +186,10 @@ publish() {
 for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
-publish "$daemon_built/ferrule-dhcp" ferrule-dhcp
-publish "$daemon_built/ferrule-nic" ferrule-nic
+# A daemon of an earlier build does not belong to these plugins.
+[ ${#daemons[@]} -gt 0 ] || rm -f "$out/ferrule-dhcp" "$out/ferrule-nic"
+for name in "${daemons[@]}"; do
+    publish "$daemon_built/$name" "$name"
+done
 publish "$built/cnirun" cnirun
 printf '%s\n' "$out"

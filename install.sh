@@ -7,12 +7,12 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 
-# Names of Debian packages. After a colon: a program that may come from elsewhere. If it exists, the package is not
-# installed, because it could replace that program.
-packages=(
-    gcc libc6-dev busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld iperf3 iproute2
-    ipset iptables iputils-ping ipvsadm jq kmod nftables podman:podman python3-yaml qemu-system-x86 runc:runc shellcheck strace tcpdump util-linux
-    xz-utils
+# Names of Debian packages: for the build and the demo, and for the tests in addition. After a colon: a program that may come
+# from elsewhere. If it exists, the package is not installed, because it could replace that program.
+packages=(gcc libc6-dev iperf3 iproute2 iputils-ping nftables util-linux)
+test_packages=(
+    busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld ipset iptables ipvsadm jq
+    kmod podman:podman python3-yaml qemu-system-x86 runc:runc shellcheck strace tcpdump xz-utils
 )
 
 usage() {
@@ -28,8 +28,10 @@ Builds Ferrule with build.sh and installs it with `ferrule install`, or goes bac
   --rollback          restore the files that the last installation replaced
   --uninstall         restore the files from before the first installation
   --demo              after installing, run examples/demo.sh with the new plugins
-  --with-deps         first install the Debian packages to build and test Ferrule
-  --deps-only         only install these packages
+  --with-deps         first install the Debian packages for the build and the demo
+  --deps-only         only install these packages and those for the tests
+  --daemons           build ferrule-dhcp and ferrule-nic too, as with --plugins that
+                      names dhcp or host-device
   -h, --help          print this
 
 Options of `ferrule`; `ferrule install --help` and `ferrule rollback --help` explain them:
@@ -80,7 +82,7 @@ has_tool() { [ -f "$1/ferrule" ] && [[ "$("$1/ferrule" version 2>/dev/null)" == 
 
 build() {
     [ -x "$here/build.sh" ] || die "there is no program ferrule, and no build.sh beside install.sh to build one"
-    programs=$("$here/build.sh") || die "the build failed"
+    programs=$("$here/build.sh" "${build_options[@]}") || die "the build failed"
 }
 
 # Sets programs: the folder with the command line to run.
@@ -96,7 +98,7 @@ find_tool() {
     has_tool "$bin" || build
 }
 
-verb=install bin=/opt/cni/bin from='' dry_run='' demo='' deps='' options=()
+verb=install bin=/opt/cni/bin from='' dry_run='' demo='' deps='' options=() build_options=(--no-daemons)
 
 choose() {
     [ "$verb" = install ] || [ "$verb" = "$1" ] || misuse "--$verb and --$1 exclude each other"
@@ -116,10 +118,13 @@ while [ $# -gt 0 ]; do
         --bin-dir) bin=$2 ;;
         *) options+=("$1" "$2") ;;
         esac
+        # These two plugins have a daemon.
+        [ "$1" != --plugins ] || [[ " $2 " != *' dhcp '* && " $2 " != *' host-device '* ]] || build_options=()
         shift
         ;;
     --rollback | --uninstall | --deps-only) choose "${1#--}" ;;
     --with-deps) deps=1 ;;
+    --daemons) build_options=() ;;
     --dry-run) dry_run=1 options+=("$1") ;;
     --force) options+=("$1") ;;
     --demo) demo=1 ;;
@@ -136,6 +141,7 @@ done
 [ -z "$demo" ] || [ -z "$dry_run" ] || misuse "--demo and --dry-run exclude each other"
 [ -z "$demo" ] || [ -f "$here/examples/demo.sh" ] || die "there is no examples/demo.sh beside install.sh"
 
+[ "$verb" != deps-only ] || packages+=("${test_packages[@]}")
 [ -z "$deps" ] && [ "$verb" != deps-only ] || install_packages
 [ "$verb" != deps-only ] || exit 0
 

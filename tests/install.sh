@@ -64,7 +64,7 @@ test_help_is_given_without_a_build() {
     run --help
     [ "$status" -eq 0 ] || fail "status $status"
     for option in --from --bin-dir --plugins --dry-run --wait --rollback --uninstall --force --host-ports --conf-dir \
-        --data-dir --with-deps --deps-only --demo; do
+        --data-dir --with-deps --deps-only --demo --daemons; do
         says "$option"
     done
     [ ! -e calls ] || fail "called: $(<calls)"
@@ -72,10 +72,19 @@ test_help_is_given_without_a_build() {
 
 test_without_from_it_builds() {
     succeeds --plugins "bridge portmap" --wait=5 --dry-run
-    called "build
+    called "build --no-daemons
 built/ferrule: install --bin-dir $bin --plugins bridge portmap --wait 5 --dry-run"
     printf '#!/bin/sh\nexit 1\n' >"$tree/build.sh"
     refuses 1 "the build failed"
+}
+
+test_daemons_are_built_if_they_are_wanted() {
+    local options
+    for options in --daemons "--plugins=bridge dhcp" "--plugins=host-device"; do
+        succeeds "$options"
+        [ "$(head -n 1 calls)" = "build " ] || fail "$options: called: $(<calls)"
+        rm calls
+    done
 }
 
 test_from_a_folder() {
@@ -85,7 +94,7 @@ test_from_a_folder() {
     # An older Ferrule has no command line. The installed one is used, or else one is built.
     mkdir old && : >old/ferrule
     succeeds --from=old
-    called "build
+    called "build --no-daemons
 built/ferrule: install --bin-dir $bin --from old"
     program "$bin"
     succeeds --from old
@@ -111,7 +120,7 @@ test_going_back_from_a_ferrule_without_command_line() {
     mkdir "$bin"
     printf '#!/bin/sh\nexit 1\n' >"$bin/ferrule" && chmod 0755 "$bin/ferrule"
     succeeds --rollback
-    called "build
+    called "build --no-daemons
 built/ferrule: rollback --bin-dir $bin"
     rm "$tree/build.sh"
     refuses 1 "no build.sh beside install.sh" --uninstall
@@ -188,9 +197,10 @@ test_packages_only_those_missing() {
     succeeds --deps-only --dry-run
     says "would install"
     [ ! -s apt ] || fail "apt-get was called: $(<apt)"
+    # jq is for the tests only.
     succeeds --with-deps
-    [ "$(<apt)" = "install --yes --no-install-recommends jq nftables" ] || fail "apt-get was called with: $(<apt)"
-    called "build
+    [ "$(<apt)" = "install --yes --no-install-recommends nftables" ] || fail "apt-get was called with: $(<apt)"
+    called "build --no-daemons
 built/ferrule: install --bin-dir $bin"
 }
 
@@ -202,7 +212,7 @@ test_packages_lists_are_fetched_only_when_needed() {
     [ "$(cut -d' ' -f1 apt | tr '\n' ' ')" = "install update install " ] || fail "apt-get was called with: $(<apt)"
     rm updated
     printf '#!/bin/sh\nexit 100\n' >debian/apt-get
-    refuses 1 "apt-get cannot install jq" --with-deps
+    refuses 1 "apt-get cannot install jq" --deps-only
 }
 
 test_packages_for_an_ordinary_user() {
@@ -234,7 +244,7 @@ for test in "${tests[@]}"; do
     mkdir -p "$tree"
     cp "$root/install.sh" "$tree"
     program "$work/built"
-    printf '#!/bin/sh\necho build >>%s/calls\necho %s/built\n' "$work" "$work" >"$tree/build.sh"
+    printf '#!/bin/sh\necho "build $*" >>%s/calls\necho %s/built\n' "$work" "$work" >"$tree/build.sh"
     chmod 0755 "$tree/build.sh"
     if (cd "$work" && "test_$test") >"$base/output" 2>&1; then
         passed=$((passed + 1))
