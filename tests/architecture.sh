@@ -42,6 +42,7 @@ dependencies_point_downwards() {
         def kind:
             if startswith("plugins/") then "plugin"
             elif test("^conformance/(runner|lab|suite)$") then "judge"
+            elif . == "conformance/fuzz" then "decoders"
             elif startswith("conformance/") then "tests"
             else . end;
         {
@@ -56,6 +57,7 @@ dependencies_point_downwards() {
             "nic":        [["kit", "nic/proto"], ["judge", "tests"]],
             "nic/proto":  [[], []],
             "judge":      [["judge"], ["kernel"]],
+            "decoders":   [["cni-common", "kernel", "kit", "plugin", "inspect", "dhcpd", "nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "nic/proto"], ["plugin", "ferrule"]]
         } as $allowed
         | .workspace_root as $root

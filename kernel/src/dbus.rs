@@ -194,24 +194,24 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 /// Decodes numbers in the byte order of a message.
-struct Numbers {
-    is_big_endian: bool,
+pub(crate) struct Numbers {
+    pub(crate) is_big_endian: bool,
 }
 
 impl Numbers {
-    fn at(&self, bytes: &[u8], offset: usize) -> u32 {
+    pub(crate) fn at(&self, bytes: &[u8], offset: usize) -> u32 {
         let bytes = bytes.get(offset..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
         if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 
     /// The text at the start of a body; empty if the body has no text.
-    fn text(&self, body: &[u8]) -> String {
+    pub(crate) fn text(&self, body: &[u8]) -> String {
         let text = body.get(4..).and_then(|text| text.get(..self.at(body, 0) as usize));
         String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
     }
 
     /// The value of the header field REPLY_SERIAL.
-    fn reply_serial(&self, fields: &[u8]) -> Option<u32> {
+    pub(crate) fn reply_serial(&self, fields: &[u8]) -> Option<u32> {
         let mut at = 0_usize;
         while let [code, 1, kind, 0, ..] = fields.get(at..)? {
             at += 4;

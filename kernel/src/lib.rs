@@ -9,6 +9,7 @@
 //! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
 //! - [`grpc`]: makes one call of a gRPC server on a Unix socket, for the kubelet.
+//! - `decoders`, a feature of tests: the decoders of this crate that are not public.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`observer`]: tells the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
@@ -21,6 +22,8 @@
 
 pub mod conntrack;
 pub mod dbus;
+#[cfg(feature = "decoders")]
+pub mod decoders;
 pub mod grpc;
 pub mod ip;
 pub mod iptables;

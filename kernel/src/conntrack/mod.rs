@@ -7,7 +7,7 @@
 //! # References
 //! linux/netfilter/nfnetlink_conntrack.h
 
-mod wire;
+pub(crate) mod wire;
 
 use std::net::IpAddr;
 

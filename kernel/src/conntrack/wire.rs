@@ -69,7 +69,7 @@ pub(super) fn delete(flow: &Flow) -> Message {
     })
 }
 
-pub(super) fn read(body: &[u8]) -> Option<Flow> {
+pub(crate) fn read(body: &[u8]) -> Option<Flow> {
     let attributes = body.get(HEADER..)?;
     let family = body[0];
     let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;

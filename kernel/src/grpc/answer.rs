@@ -8,7 +8,7 @@ use super::{Error, hpack};
 /// The stream of the call.
 pub(super) const STREAM: u32 = 1;
 /// The length of a frame's header.
-pub(super) const HEADER: usize = 9;
+pub(crate) const HEADER: usize = 9;
 /// `SETTINGS_MAX_FRAME_SIZE` of a peer that does not set it.
 const LONGEST_FRAME: usize = 16384;
 /// A kubelet sends less than 200 bytes of headers.
@@ -41,16 +41,16 @@ pub(super) fn put_frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, p
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// The length of the payload.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     kind: u8,
     flags: u8,
     stream: u32,
 }
 
 impl Frame {
-    pub(super) fn parse([a, b, c, kind, flags, stream @ ..]: [u8; HEADER]) -> Result<Self, Error> {
+    pub(crate) fn parse([a, b, c, kind, flags, stream @ ..]: [u8; HEADER]) -> Result<Self, Error> {
         let len = u32::from_be_bytes([0, a, b, c]) as usize;
         if len > LONGEST_FRAME {
             return Err(Error::Protocol("a frame that is too long"));
@@ -80,7 +80,7 @@ const BAD_PADDING: Error = Error::Protocol("a frame that is shorter than its pad
 
 /// What the server has answered so far.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The longest message in bytes.
     longest: usize,
     /// An incomplete header block, and whether the stream ends with it.
@@ -93,7 +93,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(longest: usize) -> Self {
+    pub(crate) fn new(longest: usize) -> Self {
         Answer { longest, ..Answer::default() }
     }
 
@@ -101,7 +101,7 @@ impl Answer {
     ///
     /// # Errors
     /// The server refuses the call, or breaks the protocol.
-    pub(super) fn take(&mut self, frame: Frame, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn take(&mut self, frame: Frame, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let mut reply = Vec::new();
         if (frame.kind == CONTINUATION) != self.block.is_some() {
             return Err(Error::Protocol("headers that are interrupted"));
@@ -172,7 +172,7 @@ impl Answer {
     ///
     /// # Errors
     /// The status of the call, or the server is no gRPC server.
-    pub(super) fn into_message(mut self) -> Result<Vec<u8>, Error> {
+    pub(crate) fn into_message(mut self) -> Result<Vec<u8>, Error> {
         let text = String::from_utf8_lossy(&self.grpc_status);
         match text.parse() {
             Ok(0) => {}

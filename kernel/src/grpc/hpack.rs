@@ -40,7 +40,7 @@ fn put_text(block: &mut Vec<u8>, text: &str) {
 ///
 /// # Errors
 /// The text says why the block cannot be decoded.
-pub(super) fn decode(block: &[u8], mut take: impl FnMut(&[u8], &[u8])) -> Result<(), &'static str> {
+pub(crate) fn decode(block: &[u8], mut take: impl FnMut(&[u8], &[u8])) -> Result<(), &'static str> {
     let mut rest = Reader(block);
     while let Some(&first) = rest.0.first() {
         let prefix = match first {

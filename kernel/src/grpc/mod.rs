@@ -4,8 +4,8 @@
 //! header compression is switched off, and the window is as long as the longest answer, so the client keeps no state of them. See
 //! ARCHITECTURE.md for the sizes of libraries.
 
-mod answer;
-mod hpack;
+pub(crate) mod answer;
+pub(crate) mod hpack;
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::Path;

@@ -69,7 +69,7 @@ impl From<Errno> for Error {
 }
 
 /// The error in the body of an `NLMSG_ERROR` or `NLMSG_DONE`. `None` if errno is 0.
-pub(super) fn read(flags: u16, body: &[u8]) -> Option<Error> {
+pub(crate) fn read(flags: u16, body: &[u8]) -> Option<Error> {
     let errno = i32::from_ne_bytes(u32_at(body, 0).to_ne_bytes());
     if errno == 0 {
         return None;
@@ -83,5 +83,5 @@ pub(super) fn read(flags: u16, body: &[u8]) -> Option<Error> {
             explanation = text(value);
         }
     }
-    Some(Error::new(Errno::from_raw(-errno), explanation))
+    Some(Error::new(Errno::from_raw(errno.wrapping_neg()), explanation))
 }

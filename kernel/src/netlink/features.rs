@@ -103,7 +103,7 @@ fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
         .nest(ETHTOOL_A_FEATURES_WANTED, |m| m.nest(ETHTOOL_A_BITSET_BITS, |m| features.iter().fold(m, bit)))
 }
 
-fn parse(body: &[u8]) -> Features {
+pub(crate) fn parse(body: &[u8]) -> Features {
     let attributes = body.get(4..).unwrap_or_default();
     let names = |kind| find_attr(attributes, kind).map(set_bits).unwrap_or_default();
     Features {

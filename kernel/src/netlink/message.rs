@@ -182,15 +182,15 @@ pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 }
 
 /// A message from the kernel.
-pub(super) struct Received<'a> {
-    pub(super) kind: u16,
-    pub(super) flags: u16,
-    pub(super) sequence: u32,
-    pub(super) body: &'a [u8],
+pub(crate) struct Received<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) sequence: u32,
+    pub(crate) body: &'a [u8],
 }
 
 /// The messages of one datagram.
-pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32_at(bytes, 0)).ok()?;
         let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;

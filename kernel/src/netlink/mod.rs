@@ -10,7 +10,7 @@
 pub mod addr;
 pub mod bridge;
 mod default_route;
-mod error;
+pub(crate) mod error;
 pub mod features;
 pub mod filter;
 pub mod ifb;

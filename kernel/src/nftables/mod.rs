@@ -26,8 +26,8 @@ mod encode;
 mod expr;
 mod generation;
 pub mod matches;
-mod read;
-mod set;
+pub(crate) mod read;
+pub(crate) mod set;
 mod userdata;
 pub mod xt;
 

@@ -167,7 +167,7 @@ pub fn base_chains(socket: &mut Socket) -> Result<Vec<BaseChain>, Error> {
     Ok(bodies.iter().filter_map(read).collect())
 }
 
-fn read_chain(body: &[u8]) -> Chain {
+pub(crate) fn read_chain(body: &[u8]) -> Chain {
     let attributes = body.get(HEADER..).unwrap_or_default();
     let base = find_attr(attributes, CHAIN_HOOK).map(|hook| Base {
         point: find_attr(hook, HOOK_POINT).map_or(0, be32),
@@ -217,7 +217,7 @@ fn read_rules<T>(
     Ok(bodies.iter().filter_map(read).collect())
 }
 
-fn read_rule(attributes: &[u8]) -> Rule {
+pub(crate) fn read_rule(attributes: &[u8]) -> Rule {
     let mut rule = Rule::default();
     for (kind, value) in attrs(attributes) {
         match kind {

@@ -270,7 +270,7 @@ pub fn find_elements(
     Ok(found)
 }
 
-fn read_list(body: &[u8]) -> Vec<Element> {
+pub(crate) fn read_list(body: &[u8]) -> Vec<Element> {
     let list = body.get(HEADER..).and_then(|attributes| find_attr(attributes, LIST_ELEMENTS));
     attrs(list.unwrap_or_default())
         .filter(|(kind, _)| *kind == LIST_ELEMENT)
