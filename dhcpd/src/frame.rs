@@ -113,4 +113,32 @@ mod tests {
         frame[16] ^= 1;
         assert_eq!(parse(&frame), None, "wrong checksum");
     }
+
+    proptest::proptest! {
+        /// Any change of a frame, and any bytes.
+        #[test]
+        fn random_bytes(
+            random in proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..100),
+            mutations in proptest::collection::vec((0..57_usize, proptest::arbitrary::any::<u8>()), 0..4),
+            len in 0..60_usize,
+        ) {
+            let _ = parse(&random);
+            let [from, to] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST];
+            let addresses = Addresses { from_mac: [2; 6], to_mac: BROADCAST, from, to };
+            let mut frame = build(addresses, &random[..random.len().min(15)]).unwrap();
+            frame.resize(57, 0);
+            frame[37] = 68;
+            for (at, value) in mutations {
+                frame[at] = value;
+            }
+            // The checksum of the IP header is right whatever the fields are, so that more of them are looked at.
+            frame[24..26].fill(0);
+            let header = usize::from(frame[14] & 0xf) * 4;
+            if let Some(header) = frame.get(14..14 + header) {
+                let sum = checksum(&[header]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            let _ = parse(frame.get(..len).unwrap_or(&frame));
+        }
+    }
 }

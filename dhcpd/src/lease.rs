@@ -6,6 +6,7 @@ use ferrule_dhcp::wire;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Reply;
+use crate::settings::is_host;
 
 /// Milliseconds since the machine booted, also while it slept (`CLOCK_BOOTTIME`).
 pub(crate) type Millis = u64;
@@ -36,15 +37,35 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// The lease of an ACK to a request that was sent at `sent`. A renewal may omit the subnet mask: `prefix` is the one of
-    /// before.
-    pub(crate) fn of(reply: &Reply, prefix: u8, server_mac: [u8; 6], sent: Millis) -> Option<Self> {
+    /// The lease of an ACK to a request that was sent at `sent`. An offer or a renewal may omit the subnet mask: `prefix` is the
+    /// one to use then.
+    ///
+    /// # Errors
+    /// No container can use what the server gives.
+    pub(crate) fn of(
+        reply: &Reply,
+        prefix: Option<u8>,
+        server_mac: [u8; 6],
+        sent: Millis,
+    ) -> Result<Self, String> {
         let [renew_at, rebind_at, expires_at] = times(reply.times).map(|time| sent.saturating_add(time));
-        let settings =
-            wire::Lease { address: format!("{}/{prefix}", reply.address), ..reply.settings.clone() };
-        let (address, server) = (reply.address, reply.server?);
-        Some(Lease { address, prefix, server, server_mac, renew_at, rebind_at, expires_at, settings })
+        let address = reply.address;
+        let server = reply.server.ok_or("a server without a valid server identifier")?;
+        // The reference's text.
+        let prefix = reply.prefix.or(prefix).ok_or("DHCP option Subnet Mask not found in DHCPACK")?;
+        if !can_be_leased(address, prefix) || address == server {
+            return Err(format!("{server} gives {address}/{prefix}, which no container can have"));
+        }
+        let settings = wire::Lease { address: format!("{address}/{prefix}"), ..reply.settings.clone() };
+        Ok(Lease { address, prefix, server, server_mac, renew_at, rebind_at, expires_at, settings })
     }
+}
+
+/// Whether a host can have the address in a subnet with this prefix length: not the subnet's own, nor its broadcast address.
+fn can_be_leased(address: Ipv4Addr, prefix: u8) -> bool {
+    let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+    let number = address.to_bits() & host;
+    is_host(address) && (prefix >= 31 || (number != 0 && number != host))
 }
 
 /// T1, T2 and the lease time in milliseconds. Values in the wrong order count as absent; RFC 2131, section 4.4.5, has the
@@ -66,6 +87,29 @@ fn times([lease, t1, t2]: [Option<u32>; 3]) -> [Millis; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_no_host_can_have() {
+        for (address, prefix, expected) in [
+            ([10, 0, 0, 5], 24, true),
+            ([10, 0, 0, 0], 24, false),
+            ([10, 0, 0, 255], 24, false),
+            ([10, 0, 0, 255], 16, true),
+            ([10, 0, 0, 0], 31, true),
+            ([10, 0, 0, 0], 32, true),
+            ([10, 0, 0, 5], 1, true),
+            ([0, 0, 0, 0], 32, false),
+            ([0, 0, 0, 1], 24, false),
+            ([127, 0, 0, 1], 8, false),
+            ([169, 254, 7, 7], 16, true),
+            ([224, 0, 0, 1], 24, false),
+            ([239, 255, 255, 254], 24, false),
+            ([240, 0, 0, 1], 24, true),
+            ([255, 255, 255, 255], 32, false),
+        ] {
+            assert_eq!(can_be_leased(address.into(), prefix), expected, "{address:?}/{prefix}");
+        }
+    }
 
     #[test]
     fn times_follow_the_rfc() {

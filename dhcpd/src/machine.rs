@@ -22,6 +22,8 @@ pub(crate) use action::{Action, Peer, Timing, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
 
+/// How the failure begins if no server has given an address. The reference's tests compare it.
+pub(crate) const NO_MORE_TRIES: &str = "no more tries";
 /// The first wait for an answer. It doubles with each message.
 const FIRST_WAIT: Millis = 500;
 /// How often a request for an offered address is sent.
@@ -78,6 +80,8 @@ pub(crate) struct Machine {
     lease: Option<Lease>,
     /// The last offer that was requested. A lost ACK means that the server has given the address.
     offer: Option<Lease>,
+    /// Why the last answer was ignored, and its transaction ID.
+    ignored: Option<(u32, String)>,
 }
 
 impl Machine {
@@ -89,7 +93,8 @@ impl Machine {
         random: Box<dyn FnMut() -> u32>,
         now: Millis,
     ) -> (Self, Vec<Action>) {
-        let mut machine = Machine { client, timing, random, state: State::Ended, lease: None, offer: None };
+        let mut machine =
+            Machine { client, timing, random, state: State::Ended, lease: None, offer: None, ignored: None };
         let log = Action::Log("acquiring lease".to_owned());
         let actions = machine.select(now, now.saturating_add(limit), 0, 0);
         (machine, [vec![log], actions].concat())
@@ -102,7 +107,15 @@ impl Machine {
         lease: Lease,
         random: Box<dyn FnMut() -> u32>,
     ) -> Self {
-        Machine { client, timing, random, state: State::Bound, lease: Some(lease), offer: None }
+        Machine {
+            client,
+            timing,
+            random,
+            state: State::Bound,
+            lease: Some(lease),
+            offer: None,
+            ignored: None,
+        }
     }
 
     /// The lease, or the offer that may become one.
@@ -191,6 +204,9 @@ impl Machine {
             }
             State::Requesting(this, offer) if reply.xid == this.xid && reply.server == Some(offer.server) => {
                 match reply.verdict {
+                    Verdict::Ack if reply.address != offer.address => {
+                        self.ignore(reply, format!("gives {} instead of {}", reply.address, offer.address))
+                    }
                     Verdict::Ack => self.acknowledged(reply, from, this.sent_at, "acquired"),
                     Verdict::Nak => {
                         let refused = this.refused + 1;
@@ -207,7 +223,13 @@ impl Machine {
             }
             State::Rebooting(this) if reply.xid == this.xid => self.prolonged(reply, from, this.sent_at, now),
             State::Renewing(this) if reply.xid == this.xid && this.listen_until != 0 => {
-                self.prolonged(reply, from, this.sent_at, now)
+                // The request went to one server.
+                match self.lease.as_ref().map(|lease| lease.server) {
+                    Some(server) if reply.server.is_some_and(|other| other != server) => {
+                        self.ignore(reply, format!("answers instead of {server}"))
+                    }
+                    _ => self.prolonged(reply, from, this.sent_at, now),
+                }
             }
             State::Rebinding(this) if reply.xid == this.xid && this.listen_until != 0 => {
                 self.prolonged(reply, from, this.sent_at, now)
@@ -252,11 +274,14 @@ impl Machine {
 
     fn offered(&mut self, this: Try, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
         let is_wanted = self.lease.as_ref().is_none_or(|lease| lease.address == reply.address);
-        if reply.verdict != Verdict::Offer || !is_wanted || reply.address.is_unspecified() {
+        if reply.verdict != Verdict::Offer || !is_wanted {
             return Vec::new();
         }
         // An offer may omit the mask; the ACK decides.
-        let Some(offer) = Lease::of(reply, reply.prefix.unwrap_or(32), from, now) else { return Vec::new() };
+        let offer = match Lease::of(reply, Some(32), from, now) {
+            Ok(offer) => offer,
+            Err(why) => return self.ignore(reply, why),
+        };
         self.offer = Some(offer.clone());
         let this = Try { sent: 0, began: now, ..this };
         // Saved first: if the daemon is killed, the next one knows which address to give back.
@@ -292,19 +317,38 @@ impl Machine {
     }
 
     fn acknowledged(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, verb: &str) -> Vec<Action> {
+        // The container keeps the prefix length that it has: nobody would tell it another one.
         let known = self.lease.as_ref().map(|lease| lease.prefix);
-        let lease = reply.prefix.or(known).and_then(|prefix| Lease::of(reply, prefix, from, sent));
-        let Some(lease) = lease else {
-            let mut actions = self.release();
-            actions.push(Action::Fail("DHCP option Subnet Mask not found in DHCPACK".to_owned()));
-            return actions;
+        let reply = &Reply { prefix: known.or(reply.prefix), ..reply.clone() };
+        let lease = match Lease::of(reply, None, from, sent) {
+            Ok(lease) => lease,
+            // The lease goes on without this answer.
+            Err(why) if self.is_bound() => return self.ignore(reply, why),
+            Err(why) => {
+                let mut actions = self.release();
+                actions.push(Action::Fail(why));
+                return actions;
+            }
         };
         let seconds = lease.expires_at.saturating_sub(sent) / 1000;
-        let log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
+        let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
+        if !reply.ignored.is_empty() {
+            log += &format!(", with unusable values in the options {:?}", reply.ignored);
+        }
         self.lease = Some(lease);
         self.offer = None;
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
+    }
+
+    /// Ignores an answer. Only the first one of an exchange gets a line in the log: a thousand may come in a second.
+    fn ignore(&mut self, reply: &Reply, why: String) -> Vec<Action> {
+        let is_first = self.ignored.as_ref().is_none_or(|(xid, _)| *xid != reply.xid);
+        let server = reply.server.map_or("a server".to_owned(), |server| server.to_string());
+        let why = if why.starts_with(&server) { why } else { format!("{server} {why}") };
+        let log = Action::Log(format!("{why}: ignored"));
+        self.ignored = Some((reply.xid, why));
+        if is_first { vec![log] } else { Vec::new() }
     }
 
     fn give_up(&mut self) -> Vec<Action> {
@@ -313,7 +357,8 @@ impl Machine {
         }
         // A lost ACK: the server may have given the address.
         let mut actions = self.release();
-        actions.push(Action::Fail("no more tries".to_owned()));
+        let why = self.ignored.take().map_or(String::new(), |(_, why)| format!("; {why}"));
+        actions.push(Action::Fail(format!("{NO_MORE_TRIES}{why}")));
         actions
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! - [`arguments`], [`listener`] and [`server`] are the process, its socket and its clients.
 //! - [`registry`] has the leases. Each one has a task ([`worker`]) that does what its state machine ([`machine`]) wants.
-//! - [`message`], [`frame`] and [`lease`] build and read what goes over the wire. With [`machine`] they are pure.
+//! - [`frame`], [`packet`], [`message`], [`settings`] and [`lease`] build and read what goes over the wire. With [`machine`]
+//!   they are pure.
 //! - [`link`] reaches the container's interface, [`store`] keeps the leases on the disk.
 
 mod arguments;
@@ -13,8 +14,10 @@ mod link;
 mod listener;
 mod machine;
 mod message;
+mod packet;
 mod registry;
 mod server;
+mod settings;
 mod store;
 mod worker;
 

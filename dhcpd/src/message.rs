@@ -1,22 +1,41 @@
 //! Builds the client's DHCP messages and reads the server's. Pure.
 //!
 //! # References
-//! RFC 2131, RFC 2132 (options), RFC 3397 (119), RFC 3442 (121).
+//! RFC 2131, RFC 2132 (options).
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use dhcproto::v4::{
-    Decodable as _, DhcpOption, DhcpOptions, Encodable as _, Flags, Message, MessageType, Opcode, OptionCode,
-    UnknownOption,
-};
-use ferrule_dhcp::wire::{Key, Lease, Options, Route, shorten};
+use ferrule_dhcp::wire::{Key, Lease, Options, shorten};
 use serde::{Deserialize, Serialize};
+
+use crate::packet::{Packet, REPLY, REQUEST};
+use crate::settings::{is_host, settings};
 
 /// The shortest message in bytes that every server takes (BOOTP).
 const SHORTEST: usize = 300;
 /// The longest message in bytes that the client takes, as the reference says to servers.
 const LONGEST: u16 = 1500;
+
+const SUBNET_MASK: u8 = 1;
+const WANTED_ADDRESS: u8 = 50;
+const LEASE_TIME: u8 = 51;
+const MESSAGE_TYPE: u8 = 53;
+const SERVER_ID: u8 = 54;
+const REQUESTED: u8 = 55;
+const TEXT: u8 = 56;
+const LONGEST_MESSAGE: u8 = 57;
+const T1: u8 = 58;
+const T2: u8 = 59;
 const CLIENT_ID: u8 = 61;
+
+/// The values of option 53.
+const DISCOVER: u8 = 1;
+const OFFER: u8 = 2;
+const DHCP_REQUEST: u8 = 3;
+const ACK: u8 = 5;
+const NAK: u8 = 6;
+const RELEASE: u8 = 7;
 
 /// What all messages of a client have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,47 +80,53 @@ pub(crate) enum Kind {
 
 /// The bytes of a message. `secs`: seconds since the exchange began.
 pub(crate) fn build(client: &Client, kind: Kind, xid: u32, secs: u16) -> Vec<u8> {
-    let mut message = Message::default();
-    message.set_xid(xid).set_secs(secs).set_chaddr(&client.mac);
-    let options = message.opts_mut();
-    options.insert(DhcpOption::ClientIdentifier(client.id.clone()));
+    let mut packet = Packet {
+        op: REQUEST,
+        xid,
+        secs,
+        broadcast: client.options.broadcast && !matches!(kind, Kind::Release { .. }),
+        ciaddr: Ipv4Addr::UNSPECIFIED,
+        yiaddr: Ipv4Addr::UNSPECIFIED,
+        mac: client.mac,
+        options: Default::default(),
+    };
+    let options = &mut packet.options;
+    options.set(CLIENT_ID, client.id.as_slice());
     if !matches!(kind, Kind::Release { .. }) {
-        options.insert(DhcpOption::MaxMessageSize(LONGEST));
-        let requested = client.options.request.iter().map(|code| OptionCode::from(*code)).collect();
-        options.insert(DhcpOption::ParameterRequestList(requested));
+        options.set(LONGEST_MESSAGE, LONGEST.to_be_bytes());
+        options.set(REQUESTED, client.options.request.as_slice());
         for (code, content) in client.options.provide.iter().filter(|(code, _)| *code != CLIENT_ID) {
-            options.insert(DhcpOption::Unknown(UnknownOption::new(OptionCode::from(*code), content.clone())));
+            options.set(*code, content.as_slice());
         }
     }
     let kind = match kind {
         Kind::Discover { wanted } => {
-            wanted.map(|address| options.insert(DhcpOption::RequestedIpAddress(address)));
-            MessageType::Discover
+            if let Some(address) = wanted {
+                options.set(WANTED_ADDRESS, address.octets());
+            }
+            DISCOVER
         }
         Kind::Select { address, server } => {
-            options.insert(DhcpOption::RequestedIpAddress(address));
-            options.insert(DhcpOption::ServerIdentifier(server));
-            MessageType::Request
+            options.set(WANTED_ADDRESS, address.octets());
+            options.set(SERVER_ID, server.octets());
+            DHCP_REQUEST
         }
         Kind::Reboot { address } => {
-            options.insert(DhcpOption::RequestedIpAddress(address));
-            MessageType::Request
+            options.set(WANTED_ADDRESS, address.octets());
+            DHCP_REQUEST
         }
         Kind::Renew { address } => {
-            message.set_ciaddr(address);
-            MessageType::Request
+            packet.ciaddr = address;
+            DHCP_REQUEST
         }
         Kind::Release { address, server } => {
-            options.insert(DhcpOption::ServerIdentifier(server));
-            message.set_ciaddr(address);
-            MessageType::Release
+            options.set(SERVER_ID, server.octets());
+            packet.ciaddr = address;
+            RELEASE
         }
     };
-    message.opts_mut().insert(DhcpOption::MessageType(kind));
-    if client.options.broadcast && kind != MessageType::Release {
-        message.set_flags(Flags::default().set_broadcast());
-    }
-    let mut bytes = message.to_vec().unwrap_or_default();
+    packet.options.set(MESSAGE_TYPE, [kind]);
+    let mut bytes = packet.encode();
     bytes.resize(bytes.len().max(SHORTEST), 0);
     bytes
 }
@@ -123,117 +148,56 @@ pub(crate) struct Reply {
     pub(crate) verdict: Verdict,
     pub(crate) xid: u32,
     pub(crate) address: Ipv4Addr,
+    /// `None` if no host can have the address that the server calls its own.
     pub(crate) server: Option<Ipv4Addr>,
     pub(crate) prefix: Option<u8>,
     /// Lease time, T1 and T2 in seconds.
     pub(crate) times: [Option<u32>; 3],
     /// What the container gets, except for the address.
     pub(crate) settings: Lease,
-    /// The server's explanation; may be empty.
+    /// The codes of options with something that no container can use.
+    pub(crate) ignored: BTreeSet<u8>,
+    /// The server's explanation in printable characters; may be empty.
     pub(crate) text: String,
 }
 
 /// Reads an answer to this client. `None` if it is another message.
 pub(crate) fn parse(client: &Client, bytes: &[u8]) -> Option<Reply> {
-    let message = Message::from_bytes(bytes).ok()?;
-    if message.opcode() != Opcode::BootReply || message.chaddr() != client.mac {
-        return None;
-    }
-    let options = message.opts();
-    let verdict = match options.msg_type()? {
-        MessageType::Offer => Verdict::Offer,
-        MessageType::Ack => Verdict::Ack,
-        MessageType::Nak => Verdict::Nak,
+    let packet = Packet::decode(bytes).filter(|packet| packet.op == REPLY && packet.mac == client.mac)?;
+    let options = &packet.options;
+    let verdict = match options.first(MESSAGE_TYPE)? {
+        [OFFER] => Verdict::Offer,
+        [ACK] => Verdict::Ack,
+        [NAK] => Verdict::Nak,
         _ => return None,
     };
-    let seconds = |code| match options.get(code)? {
-        DhcpOption::AddressLeaseTime(time) | DhcpOption::Renewal(time) | DhcpOption::Rebinding(time) => {
-            Some(*time)
-        }
-        _ => None,
-    };
+    let address = packet.yiaddr;
+    let (settings, ignored) = settings(options, &client.options.request, address);
+    let text = String::from_utf8_lossy(options.get(TEXT).unwrap_or_default());
     Some(Reply {
         verdict,
-        xid: message.xid(),
-        address: message.yiaddr(),
-        server: match options.get(OptionCode::ServerIdentifier) {
-            Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
-            _ => None,
-        },
-        prefix: prefix(options),
-        times: [OptionCode::AddressLeaseTime, OptionCode::Renewal, OptionCode::Rebinding].map(seconds),
-        settings: settings(options, &client.options.request),
-        text: match options.get(OptionCode::Message) {
-            Some(DhcpOption::Message(text)) => text.clone(),
-            _ => String::new(),
-        },
+        xid: packet.xid,
+        address,
+        server: options.first(SERVER_ID).map(Ipv4Addr::from).filter(|server| is_host(*server)),
+        prefix: options.first(SUBNET_MASK).map(u32::from_be_bytes).and_then(prefix),
+        times: [LEASE_TIME, T1, T2].map(|code| options.first(code).map(u32::from_be_bytes)),
+        settings,
+        ignored,
+        text: text.trim_end_matches('\0').escape_debug().to_string(),
     })
 }
 
-/// The prefix length of option 1. `None` if it is absent or no mask.
-fn prefix(options: &DhcpOptions) -> Option<u8> {
-    let Some(DhcpOption::SubnetMask(mask)) = options.get(OptionCode::SubnetMask) else { return None };
-    let bits = u32::from(*mask);
-    (bits.leading_ones() + bits.trailing_zeros() >= 32).then(|| bits.leading_ones().try_into().ok())?
-}
-
-/// What the container gets. Routes and the gateway count even if the server sends them unasked, as in the reference;
-/// everything else only if the configuration requests it.
-fn settings(options: &DhcpOptions, requested: &[u8]) -> Lease {
-    let asked = |code: u8| options.get(OptionCode::from(code)).filter(|_| requested.contains(&code));
-    let texts = |list: &[Ipv4Addr]| list.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>();
-    let trim = |text: &str| text.trim_end_matches(['\0', '.']).to_owned();
-    let mut lease = Lease::default();
-    if let Some(DhcpOption::Router(routers)) = options.get(OptionCode::Router) {
-        lease.gateway = routers.first().map(Ipv4Addr::to_string);
-    }
-    lease.routes = routes(options, lease.gateway.as_deref());
-    if let Some(DhcpOption::DomainNameServer(servers)) = asked(6) {
-        lease.nameservers = texts(servers);
-    }
-    if let Some(DhcpOption::DomainName(domain)) = asked(15) {
-        lease.domain = trim(domain);
-    }
-    if let Some(DhcpOption::InterfaceMtu(mtu)) = asked(26) {
-        // RFC 2132: 68 is the least.
-        lease.mtu = u32::from(*mtu).max(68);
-    }
-    if let Some(DhcpOption::NtpServers(servers)) = asked(42) {
-        lease.ntp = texts(servers);
-    }
-    if let Some(DhcpOption::DomainSearch(names)) = asked(119) {
-        lease.search = names.iter().map(|name| trim(&name.to_string())).collect();
-    }
-    lease
-}
-
-/// Option 121, or else option 33 and the default route through the first router.
-fn routes(options: &DhcpOptions, router: Option<&str>) -> Vec<Route> {
-    if let Some(DhcpOption::ClasslessStaticRoute(routes)) = options.get(OptionCode::ClasslessStaticRoute)
-        && !routes.is_empty()
-    {
-        let route = routes.iter().map(|(dst, gw)| Route { dst: dst.trunc().to_string(), gw: gw.to_string() });
-        return route.collect();
-    }
-    let mut list = Vec::new();
-    if let Some(DhcpOption::StaticRoutingTable(routes)) = options.get(OptionCode::StaticRoutingTable) {
-        for (dst, gw) in routes {
-            let (prefix, mask) = match dst.octets()[0] {
-                0 | 224.. => continue,
-                1..128 => (8, 0xff00_0000),
-                128..192 => (16, 0xffff_0000),
-                192.. => (24, 0xffff_ff00),
-            };
-            let network = Ipv4Addr::from(u32::from(*dst) & mask);
-            list.push(Route { dst: format!("{network}/{prefix}"), gw: gw.to_string() });
-        }
-    }
-    list.extend(router.map(|gw| Route { dst: "0.0.0.0/0".to_owned(), gw: gw.to_owned() }));
-    list
+/// The prefix length of a mask. `None` if it is no mask, or says that the whole Internet is on the link.
+fn prefix(mask: u32) -> Option<u8> {
+    let is_mask = mask.leading_ones() + mask.trailing_zeros() == 32;
+    u8::try_from(mask.leading_ones()).ok().filter(|prefix| is_mask && *prefix > 0)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use dhcproto::v4::{DhcpOption, Encodable as _, Message, MessageType, Opcode, OptionCode, UnknownOption};
+    use ferrule_dhcp::wire::Route;
+
     use super::*;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -380,6 +344,51 @@ pub(crate) mod tests {
         assert_eq!(parse(&client(&[]), &answer(MessageType::Discover, 9, vec![])), None);
         for len in 0..whole.len() {
             let _ = parse(&client(&[]), &whole[..len]);
+        }
+    }
+
+    /// `hlen` is a byte of the message; only six bytes of `chaddr` are a MAC address.
+    #[test]
+    fn the_length_of_the_hardware_address() {
+        let mut bytes = answer(MessageType::Ack, 9, vec![]);
+        for len in 0..=255 {
+            bytes[2] = len;
+            assert_eq!(parse(&client(&[]), &bytes).is_some(), len == 6, "{len}");
+        }
+    }
+
+    #[test]
+    fn texts_and_masks_of_a_refusal() {
+        for (mask, expected) in
+            [([0; 4], None), ([128, 0, 0, 0], Some(1)), ([255; 4], Some(32)), ([1; 4], None)]
+        {
+            let options = vec![raw(1, &mask), raw(54, &[0; 4]), raw(56, b"no\n\x1b[2J\xff\0")];
+            let reply = parse(&client(&[]), &answer(MessageType::Nak, 9, options)).unwrap();
+            assert_eq!((reply.prefix, reply.server), (expected, None));
+            assert_eq!(reply.text, "no\\n\\u{1b}[2J\u{fffd}");
+        }
+        // An option of a wrong length counts as absent.
+        for code in [1, 51, 54, 58, 59] {
+            for content in [&[][..], &[1], &[255, 255, 255, 0, 1]] {
+                let bytes = answer(MessageType::Ack, 9, vec![raw(code, content)]);
+                let reply = parse(&client(&[]), &bytes).unwrap();
+                assert_eq!((reply.prefix, reply.server, reply.times), (None, None, [None; 3]), "{code}");
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn random_bytes(
+            options in proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..600),
+            at in 0..240_usize,
+            value in proptest::arbitrary::any::<u8>(),
+        ) {
+            let mut bytes = answer(MessageType::Ack, 9, vec![]);
+            bytes.pop();
+            bytes[at] = value;
+            bytes.extend(options);
+            let _ = parse(&client(&[]), &bytes);
         }
     }
 }

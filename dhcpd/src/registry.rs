@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::link::identity;
-use crate::machine::Timing;
+use crate::machine::{NO_MORE_TRIES, Timing};
 use crate::message::name;
 use crate::store::{Record, Store};
 use crate::worker::{self, Start};
@@ -199,8 +199,8 @@ fn failure(code: Code, msg: String) -> Failure {
     Failure { code: code.number(), msg }
 }
 
-/// The failure of ADD. The reference's tests compare the text for a missing server.
+/// The failure of ADD.
 fn failed(why: &str) -> Failure {
-    let code = if why == "no more tries" { Code::TryAgainLater } else { Code::Internal };
+    let code = if why.starts_with(NO_MORE_TRIES) { Code::TryAgainLater } else { Code::Internal };
     failure(code, why.to_owned())
 }

@@ -61,12 +61,8 @@ impl Machine {
         match reply.verdict {
             Verdict::Ack if reply.address == lease.address => self.acknowledged(reply, from, sent, "renewed"),
             Verdict::Ack => {
-                vec![Action::Log(format!(
-                    "{} gives {} instead of {}: ignored",
-                    text(reply.server),
-                    reply.address,
-                    lease.address
-                ))]
+                let why = format!("gives {} instead of {}", reply.address, lease.address);
+                self.ignore(reply, why)
             }
             Verdict::Nak => {
                 let refusal = format!(

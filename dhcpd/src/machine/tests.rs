@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+mod hostile;
+
 use super::*;
 use crate::message::{self, tests::client};
 use dhcproto::v4::{Decodable as _, DhcpOption, Message, MessageType, OptionCode};

@@ -1,0 +1,173 @@
+//! Answers of servers that are broken or hostile.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a server may say instead of the right answer, and the reason in the log.
+fn spoilt(reply: &Reply) -> Vec<(Reply, &'static str)> {
+    let with = |change: &dyn Fn(&mut Reply)| {
+        let mut reply = reply.clone();
+        change(&mut reply);
+        reply
+    };
+    vec![
+        (with(&|reply| reply.address = [0, 0, 0, 0].into()), "0.0.0.0"),
+        (with(&|reply| reply.address = [255; 4].into()), "255.255.255.255"),
+        (with(&|reply| reply.address = [224, 0, 0, 9].into()), "224.0.0.9"),
+        (with(&|reply| reply.address = [127, 0, 0, 9].into()), "127.0.0.9"),
+        (with(&|reply| reply.address = [10, 0, 0, 255].into()), "10.0.0.255"),
+        (with(&|reply| reply.address = SERVER), "10.0.0.1"),
+        (with(&|reply| reply.server = None), "a server without a valid server identifier"),
+    ]
+}
+
+#[test]
+fn offers_that_no_container_can_use() {
+    let world = World::new();
+    for (reply, why) in spoilt(&world.reply(MessageType::Offer)) {
+        let mut world = World::new();
+        world.texts();
+        let log = world.machine.receive(&reply, MAC, 0);
+        assert!(matches!(&log[..], [Action::Log(text)] if text.contains(why)), "{why}: {log:?}");
+        // A flood fills no log.
+        assert_eq!(world.machine.receive(&reply, MAC, 0), []);
+        while !world.machine.has_ended() {
+            world.step();
+        }
+        let last = world.texts().pop().unwrap();
+        assert!(last.starts_with("no more tries; ") && last.contains(why), "{last}");
+        // A good offer counts nevertheless.
+        let mut world = World::new();
+        world.receive(&reply);
+        world.answer(MessageType::Offer);
+        world.answer(MessageType::Ack);
+        assert!(world.machine.is_bound(), "{why}");
+    }
+}
+
+#[test]
+fn the_ack_of_another_address_than_the_offered_one() {
+    let mut world = World::new();
+    world.answer(MessageType::Offer);
+    world.texts();
+    let other = Reply { address: [10, 0, 0, 6].into(), ..world.reply(MessageType::Ack) };
+    world.receive(&other);
+    assert!(world.texts().is_empty() && !world.machine.is_bound());
+    world.answer(MessageType::Ack);
+    assert!(world.machine.is_bound());
+}
+
+/// A lease that the container has goes on, whatever comes: the right answer still counts, and otherwise the lease expires.
+#[test]
+fn answers_to_a_renewal_that_no_container_can_use() {
+    let renewing = || {
+        let mut world = World::bound(600);
+        world.step();
+        world
+    };
+    let stranger = Reply { server: Some(ADDRESS), ..renewing().reply(MessageType::Ack) };
+    let refusal = Reply { verdict: Verdict::Nak, ..stranger.clone() };
+    let mut all = spoilt(&renewing().reply(MessageType::Ack));
+    all.extend([(stranger, "instead of 10.0.0.1"), (refusal, "instead of 10.0.0.1")]);
+    for (reply, why) in all {
+        let mut world = renewing();
+        for _ in 0..3 {
+            world.texts();
+            world.receive(&reply);
+            assert_eq!(world.texts(), [""; 0], "{why}");
+        }
+        assert!(world.machine.is_bound() && world.machine.is_listening(), "{why}");
+        world.answer(MessageType::Ack);
+        assert_eq!(world.texts(), ["Save", "Bound"], "{why}");
+        // After T2 and without another answer the interface goes down.
+        let mut world = renewing();
+        while !world.machine.has_ended() {
+            world.step();
+            let reply = Reply { xid: world.sent.as_ref().unwrap().xid(), ..reply.clone() };
+            if world.machine.is_listening() && reply.verdict == Verdict::Ack && reply.address != ADDRESS {
+                world.receive(&reply);
+            }
+        }
+        assert_eq!(world.texts().last().unwrap(), "Expire", "{why}");
+    }
+}
+
+/// Nobody tells the container of another mask.
+#[test]
+fn a_renewal_keeps_the_prefix_length() {
+    let mut world = World::bound(600);
+    world.step();
+    let other = Reply { prefix: Some(8), ..world.reply(MessageType::Ack) };
+    world.receive(&other);
+    assert_eq!(world.machine.lease().unwrap().settings.address, "10.0.0.5/24");
+    assert_eq!(world.machine.deadline(), 600_000);
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Step,
+    Wait(u32),
+    Reply(Box<Reply>, bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let address = prop_oneof![Just(ADDRESS), Just(SERVER), any::<u32>().prop_map(Ipv4Addr::from)];
+    let time = prop::option::of(prop_oneof![
+        0..3_u32,
+        1..1000_u32,
+        Just(u32::MAX - 1),
+        Just(u32::MAX),
+        any::<u32>()
+    ]);
+    let verdict =
+        prop_oneof![Just(Verdict::Offer), Just(Verdict::Ack), Just(Verdict::Ack), Just(Verdict::Nak)];
+    let reply =
+        (verdict, any::<u32>(), address.clone(), prop::option::of(address), prop::option::of(1..33_u8));
+    let reply = (reply, [time.clone(), time.clone(), time], any::<bool>());
+    let reply = reply.prop_map(|((verdict, xid, address, server, prefix), times, is_ours)| {
+        let settings = Default::default();
+        let ignored = Default::default();
+        let text = String::new();
+        Event::Reply(
+            Box::new(Reply { verdict, xid, address, server, prefix, times, settings, ignored, text }),
+            is_ours,
+        )
+    });
+    prop_oneof![2 => Just(Event::Step), 1 => (0..700_000_u32).prop_map(Event::Wait), 4 => reply]
+}
+
+proptest! {
+    /// Any answers at any time: the lease is one that a container can have, it is the same one until the end, and the machine
+    /// wakes.
+    #[test]
+    fn any_answers(events in prop::collection::vec(event(), 0..40), bound in any::<bool>()) {
+        let mut world = if bound { World::bound(600) } else { World::new() };
+        let mut had = world.machine.is_bound().then_some(ADDRESS);
+        for event in events {
+            if world.machine.has_ended() || world.machine.deadline() == NEVER {
+                break;
+            }
+            match event {
+                Event::Step => world.step(),
+                Event::Wait(time) => {
+                    world.now += Millis::from(time);
+                    let actions = world.machine.wake(world.now);
+                    world.note(actions);
+                }
+                Event::Reply(reply, is_ours) => {
+                    let xid = if is_ours { world.sent.as_ref().unwrap().xid() } else { reply.xid };
+                    world.receive(&Reply { xid, ..*reply });
+                }
+            }
+            let Some(lease) = world.machine.lease().filter(|_| world.machine.is_bound()) else { continue };
+            prop_assert!(*had.get_or_insert(lease.address) == lease.address);
+            prop_assert!(crate::settings::is_host(lease.address) && lease.address != lease.server);
+            prop_assert!(lease.renew_at <= lease.rebind_at && lease.rebind_at <= lease.expires_at);
+        }
+        // A container that had the address loses the interface, unless DEL comes before.
+        let ended = world.machine.has_ended() && had.is_some();
+        let last = world.texts().pop();
+        prop_assert!(!ended || last.as_deref() == Some("Expire"), "{:?}", last);
+    }
+}
