@@ -61,9 +61,17 @@ impl Netns {
         }
     }
 
+    /// The namespace's device and inode numbers.
+    ///
+    /// # Errors
+    /// The kernel does not tell them.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        self.0.metadata().map(|meta| (meta.dev(), meta.ino()))
+    }
+
     /// Whether this namespace has the given device and inode numbers.
     pub fn is(&self, identity: (u64, u64)) -> bool {
-        self.0.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == identity)
+        self.identity().is_ok_and(|own| own == identity)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The container's interface: found, set up and down through rtnetlink, and reached by sockets that exist only during an
 //! exchange. An open socket would keep the namespace alive, and with it a device that was moved there.
 //!
-//! Entering a namespace moves a thread. So sockets are opened in threads of the blocking pool, which do nothing else. There
-//! they are closed too: closing a packet socket waits for an RCU grace period.
+//! Entering a namespace moves a thread. So each entry has a thread of its own, which opens the sockets and ends there: no thread
+//! needs a way back, and none goes on in a container's namespace after an error or a panic. Sockets are closed in tokio's
+//! blocking pool, because closing a packet socket waits for an RCU grace period.
 
 use std::fs;
 use std::io;
@@ -13,14 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni_common::netns::Netns;
-use ferrule_kernel::netns::enter;
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{LinkAddr, bind};
 use rtnetlink::{Handle, LinkUnspec};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::net::UdpSocket;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::frame::{self, Addresses, BROADCAST, CLIENT_PORT, SERVER_PORT};
@@ -29,6 +31,8 @@ use crate::machine::Peer;
 /// How long ADD waits for the carrier of a link that was just set up. Without it the first message would be lost.
 const CARRIER_WAIT: Duration = Duration::from_secs(2);
 const CARRIER_POLL: Duration = Duration::from_millis(20);
+/// The most threads that are in containers' namespaces at once.
+static ENTRIES: Semaphore = Semaphore::const_new(crate::THREADS);
 /// `ETH_P_IP`.
 const ETH_P_IP: u16 = 0x0800;
 /// `ARPHRD_ETHER`.
@@ -46,16 +50,12 @@ pub(crate) struct Sandbox {
     pub(crate) mac: [u8; 6],
 }
 
-/// Device and inode of the file at the path; `None` if it does not exist.
-pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
 impl Sandbox {
     /// Finds the interface, sets it up and waits for its carrier.
     pub(crate) async fn prepare(path: PathBuf, ifname: &str) -> Result<Self, String> {
         let netns = Netns::open(&path.to_string_lossy()).map_err(|error| error.to_string())?;
-        let identity = identity(&path).ok_or_else(|| format!("{} is gone", path.display()))?;
+        let identity =
+            netns.identity().map_err(|error| format!("failed to look at {}: {error}", path.display()))?;
         let rtnetlink = Rtnetlink::open(netns).await.map_err(|error| error.to_string())?;
         let looking_up = |why: &dyn std::fmt::Display| format!("error looking up {ifname:?}: {why}");
         let link = rtnetlink.link(ifname).await.map_err(|error| looking_up(&error))?;
@@ -80,7 +80,18 @@ impl Sandbox {
 
     /// Whether the path still leads to the namespace.
     pub(crate) fn exists(&self) -> bool {
-        identity(&self.path) == Some(self.identity)
+        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+    }
+
+    /// Whether the namespace at this path has the interface. One that was deleted and made again is another one: its index
+    /// differs.
+    pub(crate) async fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let Ok(netns) = Netns::open(&path.to_string_lossy()) else { return Ok(false) };
+        if !netns.is(self.identity) {
+            return Ok(false);
+        }
+        let sandbox = self.clone();
+        inside(netns, move || Ok(sandbox.link_address()?.is_some())).await
     }
 
     /// Sets the interface down. A missing one is down.
@@ -101,13 +112,11 @@ impl Sandbox {
     /// Opens the sockets of an exchange. With an address also a socket that sends from there.
     pub(crate) async fn connect(&self, address: Option<Ipv4Addr>) -> io::Result<Sockets> {
         let sandbox = self.clone();
-        let (packets, udp) = blocking(move || {
-            enter(sandbox.open()?, || {
-                let packets = sandbox.packet_socket()?;
-                // Without the address on the interface, frames are sent instead.
-                let address = address.filter(|address| sandbox.has(*address));
-                Ok((packets, address.and_then(|address| sandbox.udp_socket(address).ok())))
-            })?
+        let (packets, udp) = inside(self.open()?, move || {
+            let packets = sandbox.packet_socket()?;
+            // Without the address on the interface, frames are sent instead.
+            let address = address.filter(|address| sandbox.has(*address));
+            Ok((packets, address.and_then(|address| sandbox.udp_socket(address).ok())))
         })
         .await?;
         // tokio has no safe type for packet sockets. recv and send of this one are recv(2) and send(2) of any socket.
@@ -240,7 +249,12 @@ impl Drop for Rtnetlink {
 
 impl Rtnetlink {
     async fn open(netns: Netns) -> io::Result<Self> {
-        let (connection, handle, _) = blocking(move || enter(netns, rtnetlink::new_connection)?).await?;
+        let runtime = tokio::runtime::Handle::current();
+        let open = move || {
+            let _entered = runtime.enter();
+            rtnetlink::new_connection()
+        };
+        let (connection, handle, _) = inside(netns, open).await?;
         Ok(Rtnetlink { handle, connection: tokio::spawn(connection) })
     }
 
@@ -276,6 +290,18 @@ fn has_carrier(link: &LinkMessage) -> bool {
         .any(|attribute| matches!(attribute, LinkAttribute::OperState(State::Up | State::Unknown)))
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await.map_err(io::Error::other)?
+/// Does the work in a new thread that enters the namespace for good.
+async fn inside<T: Send + 'static>(
+    netns: Netns,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let _permit = ENTRIES.acquire().await.map_err(io::Error::other)?;
+    let (sender, outcome) = oneshot::channel();
+    std::thread::Builder::new().spawn(move || {
+        let outcome = setns(&netns, CloneFlags::CLONE_NEWNET).map_err(io::Error::from).and_then(|()| work());
+        // Nobody waits any longer.
+        let _ = sender.send(outcome);
+    })?;
+    // Without an answer the thread has panicked.
+    outcome.await.map_err(io::Error::other)?
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`arguments`], [`listener`] and [`server`] are the process, its socket and its clients.
 //! - [`registry`] has the leases. Each one has a task ([`worker`]) that does what its state machine ([`machine`]) wants.
+//!   [`supervisor`] starts it again after a panic.
 //! - [`frame`], [`packet`], [`message`], [`settings`] and [`lease`] build and read what goes over the wire. With [`machine`]
 //!   they are pure.
 //! - [`link`] reaches the container's interface, [`store`] keeps the leases on the disk.
@@ -19,6 +20,7 @@ mod registry;
 mod server;
 mod settings;
 mod store;
+mod supervisor;
 mod worker;
 
 use std::io;
@@ -34,7 +36,7 @@ use listener::{Listener, PidFile};
 use registry::Daemon;
 use store::Store;
 
-/// The most threads that open or close sockets at once.
+/// The most threads that open sockets at once, and the most that close them.
 const THREADS: usize = 64;
 /// How long an idle one of them stays.
 const IDLE: Duration = Duration::from_secs(1);

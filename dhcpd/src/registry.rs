@@ -2,20 +2,21 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use cni_common::spec::Code;
 use ferrule_dhcp::wire::{Answer, Failure, Key, Lease, Operation, PROTOCOL, Request};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::link::identity;
+use crate::link::Sandbox;
 use crate::machine::{NO_MORE_TRIES, Timing};
 use crate::message::name;
 use crate::store::{Record, Store};
-use crate::worker::{self, Start};
+use crate::supervisor::{self, INTERNAL};
+use crate::worker::Start;
 
 /// How long DEL and GC wait for RELEASE to be sent. Opening and closing sockets takes milliseconds.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
@@ -25,8 +26,8 @@ const RELEASE_WAIT: Duration = Duration::from_secs(10);
 pub(crate) enum Status {
     /// It looks for a lease.
     Acquiring,
-    /// The container has this lease; device and inode of its namespace.
-    Bound(Lease, (u64, u64)),
+    /// The container has this lease on this interface.
+    Bound(Lease, Sandbox),
     /// The task has ended, because of this.
     Ended(String),
 }
@@ -34,7 +35,8 @@ pub(crate) enum Status {
 #[derive(Clone)]
 struct Entry {
     status: watch::Receiver<Status>,
-    stop: Rc<Notify>,
+    /// True once the lease has to end. It stays true if the lease's task panics.
+    stop: watch::Sender<bool>,
 }
 
 /// The daemon. It runs in one thread.
@@ -88,7 +90,7 @@ impl Daemon {
         match request.operation {
             Operation::Ping => Ok(None),
             Operation::Acquire => self.acquire(request, path).await.map(Some),
-            Operation::Show => self.show(&request.key, &path).map(Some),
+            Operation::Show => self.show(&request.key, &path).await.map(Some),
             Operation::Release => self.release(vec![request.key]).await,
             Operation::Collect => {
                 let is_valid = |key: &Key| {
@@ -117,29 +119,26 @@ impl Daemon {
             };
             // Tasks limit themselves: this wait ends with Status::Ended at the latest.
             let status = entry.status.wait_for(|status| !matches!(status, Status::Acquiring)).await;
-            match status.as_deref() {
-                Ok(Status::Bound(lease, netns)) if identity(&path) == Some(*netns) => {
-                    return Ok(lease.clone());
-                }
-                Ok(Status::Ended(why)) if has_started => return Err(failed(why)),
-                Err(_) if has_started => return Err(failed("internal error; see the daemon's log")),
+            let status = status.map(|status| status.clone());
+            match status {
+                Ok(Status::Bound(lease, sandbox)) if is_at(&sandbox, &path).await? => return Ok(lease),
+                Ok(Status::Ended(why)) if has_started => return Err(failed(&why)),
+                Err(_) if has_started => return Err(failed(INTERNAL)),
                 _ => {}
             }
-            drop(status);
-            // The container's ID was used before, in another namespace; or the lease ends just now.
+            // The container's ID was used before, for another namespace or interface; or the lease ends just now.
             self.release(vec![key.clone()]).await?;
         }
     }
 
     /// CHECK.
-    fn show(&self, key: &Key, path: &std::path::Path) -> Result<Lease, Failure> {
-        let leases = self.leases.borrow();
-        let status = leases.get(key).map(|entry| entry.status.borrow().clone());
+    async fn show(&self, key: &Key, path: &Path) -> Result<Lease, Failure> {
+        let status = self.leases.borrow().get(key).map(|entry| entry.status.borrow().clone());
         match status {
-            Some(Status::Bound(lease, netns)) if identity(path) == Some(netns) => Ok(lease),
+            Some(Status::Bound(lease, sandbox)) if is_at(&sandbox, path).await? => Ok(lease),
             Some(Status::Bound(..)) => {
                 let msg = format!(
-                    "the lease of {} belongs to another namespace than {}",
+                    "the lease of {} belongs to another namespace than {}, or to an interface that is gone",
                     name(key),
                     path.display()
                 );
@@ -154,7 +153,7 @@ impl Daemon {
         let entries: Vec<Entry> =
             keys.iter().filter_map(|key| self.leases.borrow().get(key).cloned()).collect();
         for entry in &entries {
-            entry.stop.notify_one();
+            entry.stop.send_replace(true);
         }
         let ended = async {
             for mut entry in entries {
@@ -170,12 +169,13 @@ impl Daemon {
 
     fn start(self: &Rc<Self>, key: Key, start: Start) {
         let (sender, status) = watch::channel(Status::Acquiring);
-        let stop = Rc::new(Notify::new());
-        self.leases.borrow_mut().insert(key.clone(), Entry { status, stop: Rc::clone(&stop) });
+        let (stop, is_stopped) = watch::channel(false);
+        self.leases.borrow_mut().insert(key.clone(), Entry { status, stop });
         let registration = Registration { daemon: Rc::clone(self), key };
         tokio::task::spawn_local(async move {
             let Registration { daemon, key } = &registration;
-            let why = worker::run(daemon, key, start, &sender, &stop).await;
+            let sender = Rc::new(sender);
+            let why = supervisor::run(daemon, key, start, &sender, is_stopped).await;
             // First out of the list: who waits for the end may start anew.
             drop(registration);
             sender.send_replace(Status::Ended(why));
@@ -183,7 +183,7 @@ impl Daemon {
     }
 }
 
-/// Removes a lease from the list, even if its task panics.
+/// Removes a lease from the list, whatever happens to its task.
 struct Registration {
     daemon: Rc<Daemon>,
     key: Key,
@@ -193,6 +193,13 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.daemon.leases.borrow_mut().remove(&self.key);
     }
+}
+
+async fn is_at(sandbox: &Sandbox, path: &Path) -> Result<bool, Failure> {
+    sandbox
+        .is_at(path)
+        .await
+        .map_err(|error| failed(&format!("failed to look at {}: {error}", path.display())))
 }
 
 fn failure(code: Code, msg: String) -> Failure {

@@ -75,6 +75,14 @@ impl Store {
         fs::rename(pending, lease_file(&self.socket, key))
     }
 
+    /// The lease of an attachment, if it has one.
+    pub(crate) fn read(&self, key: &Key) -> io::Result<Option<Record>> {
+        match fs::read(lease_file(&self.socket, key)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            text => Ok(Some(serde_json::from_slice(&text?)?)),
+        }
+    }
+
     /// Removes the file of a lease, if there is one.
     pub(crate) fn remove(&self, key: &Key) -> io::Result<()> {
         remove(&lease_file(&self.socket, key))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrule_dhcp::wire::{Key, Options};
 use tokio::select;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::clock;
@@ -35,13 +35,13 @@ pub(crate) async fn run(
     key: &Key,
     start: Start,
     status: &watch::Sender<Status>,
-    stop: &Notify,
+    mut stop: watch::Receiver<bool>,
 ) -> String {
     let (sandbox, machine, actions) = match start {
         Start::Acquire { path, options, limit } => {
             let sandbox = select! {
                 sandbox = Sandbox::prepare(path, &key.ifname) => sandbox,
-                () = stop.notified() => return "the lease was deleted meanwhile".to_owned(),
+                _ = stop.wait_for(|stop| *stop) => return "the lease was deleted meanwhile".to_owned(),
             };
             let sandbox = match sandbox {
                 Ok(sandbox) => sandbox,
@@ -57,7 +57,7 @@ pub(crate) async fn run(
             let settings = lease.settings.clone();
             let mut machine = Machine::resume(client, daemon.timing, lease, Box::new(random));
             let actions = if confirmed {
-                status.send_replace(Status::Bound(settings, sandbox.identity));
+                status.send_replace(Status::Bound(settings, sandbox.clone()));
                 vec![Action::Log("lease taken up again".to_owned())]
             } else {
                 machine.release()
@@ -84,8 +84,10 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    async fn live(&mut self, mut actions: Vec<Action>, stop: &Notify) -> String {
+    async fn live(&mut self, mut actions: Vec<Action>, mut stop: watch::Receiver<bool>) -> String {
         loop {
+            #[cfg(test)]
+            crate::supervisor::tests::provoke();
             for action in actions {
                 if let Some(why) = self.perform(action).await {
                     return why;
@@ -97,13 +99,13 @@ impl Worker<'_> {
             if !self.machine.is_listening() {
                 self.close();
             }
-            let now = clock::now();
-            let pause = Duration::from_millis(self.machine.deadline().saturating_sub(now).min(LOOK));
+            let pause = self.machine.deadline().saturating_sub(clock::now()).min(LOOK);
             actions = select! {
                 biased;
-                () = stop.notified() => self.machine.release(),
-                frame = receive(&self.sockets) => self.received(frame),
-                () = sleep(pause) => {
+                _ = stop.wait_for(|stop| *stop) => self.machine.release(),
+                // Answers that come faster than they are read do not keep the machine from its deadline.
+                frame = receive(&self.sockets), if pause > 0 => self.received(frame),
+                () = sleep(Duration::from_millis(pause)) => {
                     if !self.sandbox.exists() {
                         self.machine.end();
                         self.log("the namespace is gone, dropping the lease");
@@ -123,7 +125,7 @@ impl Worker<'_> {
             Action::Send { way, message } => return self.send(way, &message).await,
             Action::Bound => {
                 let settings = self.machine.lease().map(|lease| lease.settings.clone());
-                self.status.send_replace(Status::Bound(settings.unwrap_or_default(), self.sandbox.identity));
+                self.status.send_replace(Status::Bound(settings.unwrap_or_default(), self.sandbox.clone()));
             }
             Action::Fail(why) => return Some(why),
             Action::Expire => {
