@@ -73,6 +73,14 @@ impl Netns {
     pub fn is(&self, identity: (u64, u64)) -> bool {
         self.identity().is_ok_and(|own| own == identity)
     }
+
+    /// The number that no other network namespace has while this one exists.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn inode(&self) -> io::Result<u64> {
+        self.0.metadata().map(|meta| meta.ino())
+    }
 }
 
 impl AsFd for Netns {

@@ -1,4 +1,4 @@
-//! A lock between processes: flock(2) on a file.
+//! A lock between processes: flock(2) on a file, or a lock on one byte of a file.
 //!
 //! The wait is limited to 10 s. Our plugins hold a lock for milliseconds; the reference's host-local holds
 //! its lock for a third of a second with 20,000 reservations. Runtimes give up after minutes. A wait of 10 s
@@ -10,6 +10,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{F_WRLCK, SEEK_SET, c_short, flock};
 use nix::sys::stat::{major, minor};
 
 use crate::{limited, observer};
@@ -28,28 +31,40 @@ impl Lock {
     /// # Errors
     /// [`Error::TimedOut`] after 10 s.
     pub fn take(path: &Path, mode: u32) -> Result<Self, Error> {
-        Lock::on(path, open(path, mode))
+        let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
+        let file = open(path, mode).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock(file)),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+            Err(TryLockError::WouldBlock) => wait(path, file, File::lock),
+        }
     }
 
-    /// As [`Lock::take`], for a file that exists, such as a mounted network namespace.
+    /// Locks one byte of the file at `path`, which need not be that long: one file has a lock for each number, and none is
+    /// left behind. Creates the file as [`Lock::take`] does.
     ///
     /// # Errors
-    /// Also if there is no file.
-    pub fn take_existing(path: &Path) -> Result<Self, Error> {
-        Lock::on(path, File::open(path))
-    }
-
-    fn on(path: &Path, file: io::Result<File>) -> Result<Self, Error> {
+    /// As [`Lock::take`].
+    ///
+    /// # References
+    /// `F_OFD_SETLK` in fcntl(2).
+    pub fn take_byte(path: &Path, mode: u32, byte: u64) -> Result<Self, Error> {
         let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
-        let file = file.map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => return Ok(Lock(file)),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-            Err(TryLockError::WouldBlock) => {}
+        // Such a lock needs a file that is open for writing.
+        let file = create(path, mode).map_err(failed)?;
+        let range = flock {
+            l_type: F_WRLCK as c_short,
+            l_whence: SEEK_SET as c_short,
+            l_start: byte.cast_signed() & i64::MAX,
+            l_len: 1,
+            l_pid: 0,
+        };
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
+            Ok(_) => return Ok(Lock(file)),
+            Err(Errno::EAGAIN | Errno::EACCES) => {}
+            Err(errno) => return Err(failed(errno.into())),
         }
-        let id = id_of(&file);
-        let timed_out = || Error::TimedOut { path: path.to_owned(), holder: holder_of(id.as_deref()) };
-        wait(file).map_err(failed)?.map(Lock).ok_or_else(timed_out)
+        wait(path, file, move |file| Ok(fcntl(file, FcntlArg::F_OFD_SETLKW(&range)).map(drop)?))
     }
 }
 
@@ -78,20 +93,30 @@ pub enum Error {
 /// locked.
 fn open(path: &Path, mode: u32) -> io::Result<File> {
     match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            OpenOptions::new().append(true).create(true).mode(mode).open(path)
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, mode),
         outcome => outcome,
     }
 }
 
-/// Waits for the lock. Returns `None` after [`TIMEOUT`].
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(mode).open(path)
+}
+
+/// Waits for the lock, at most [`TIMEOUT`].
 ///
-/// flock(2) has no time-out, so a separate thread blocks in it. Polling with `LOCK_NB` would lose the lock to
+/// Neither flock(2) nor fcntl(2) has a time-out, so a separate thread blocks in it. Polling would lose the lock to
 /// processes that block.
-fn wait(file: File) -> io::Result<Option<File>> {
-    observer::step("wait for a lock", || limited::within(TIMEOUT, move || file.lock().map(|()| file)))?
-        .transpose()
+fn wait(
+    path: &Path,
+    file: File,
+    lock: impl FnOnce(&File) -> io::Result<()> + Send + 'static,
+) -> Result<Lock, Error> {
+    let id = id_of(&file);
+    let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
+    let timed_out = || Error::TimedOut { path: path.to_owned(), holder: holder_of(id.as_deref()) };
+    let work = move || lock(&file).map(|()| file);
+    let outcome = observer::step("wait for a lock", || limited::within(TIMEOUT, work)).map_err(failed)?;
+    outcome.transpose().map_err(failed)?.map(Lock).ok_or_else(timed_out)
 }
 
 /// Names the process that holds the lock on the file with this ID.
@@ -141,6 +166,31 @@ mod tests {
         assert_eq!(find_holder(locks, "fd:01:77"), Some(13));
         assert_eq!(find_holder(locks, "fd:01:79"), None);
         assert_eq!(find_holder("", "fd:01:77"), None);
+    }
+
+    #[test]
+    fn a_file_has_a_lock_for_each_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let [first, _other] =
+            [7, u64::from(u32::MAX)].map(|byte| Lock::take_byte(&path, 0o600, byte).unwrap());
+        let again = std::thread::spawn({
+            let path = path.clone();
+            move || Lock::take_byte(&path, 0o600, 7).map(drop)
+        });
+        let waits = || {
+            fs::read_to_string("/proc/locks")
+                .unwrap()
+                .lines()
+                .any(|line| line.contains("-> OFDLCK") && line.contains(&id_of(&first.0).unwrap()))
+        };
+        while !waits() {
+            assert!(!again.is_finished(), "two hold the same lock");
+            std::thread::yield_now();
+        }
+        drop(first);
+        again.join().unwrap().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cni_common::spec::{CniError, Context};
-use ferrule_kernel::lock::{Error, Lock};
+use cni_common::netns::Netns;
+use cni_common::spec::{CniError, Code, Context};
+use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::rule::Rule;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Socket, vrf};
@@ -13,6 +14,9 @@ use crate::lock;
 
 /// The tables `default`, `main` and `local` of the kernel.
 const BUILT_IN: [u32; 3] = [253, 254, 255];
+
+/// A lock for each network namespace, by its inode.
+const LOCK: &str = "/run/ferrule-netns.lock";
 
 /// The rules and routes of a network namespace, and the tables of its VRFs.
 pub struct Tables {
@@ -42,17 +46,21 @@ impl Tables {
     }
 }
 
-/// The lock on a network namespace that the reference's `sbr` takes too: flock(2) on the file at CNI_NETNS. `None` if the
-/// namespace is gone by now.
+/// The lock of the plugins that choose a table in this network namespace, or remove what may be chosen. A container cannot
+/// hold it, unlike a lock on the file of its namespace.
 ///
 /// # Errors
 /// Code 11 if another process still holds the lock after 10 s; code 5 if locking fails.
-pub fn lock(netns: &str) -> Result<Option<Lock>, CniError> {
-    match Lock::take_existing(Path::new(netns)) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(lock::error(error)),
-    }
+pub fn lock(netns: &Netns) -> Result<Lock, CniError> {
+    let inode = netns
+        .inode()
+        .map_err(|error| CniError::new(Code::Io, format!("read the inode of CNI_NETNS: {error}")))?;
+    Lock::take_byte(Path::new(LOCK), 0o600, inode).map_err(lock::error)
+}
+
+/// As [`lock`], for DEL, which cleans up without the lock if it cannot have it: an ADD at the same time may then fail.
+pub fn lock_for_del(netns: &Netns) -> Option<Lock> {
+    lock(netns).inspect_err(|error| eprintln!("DEL goes on without a lock: {error}")).ok()
 }
 
 #[cfg(test)]

@@ -143,6 +143,9 @@ impl<T, E: fmt::Display> Context<T> for Result<T, E> {
     }
 }
 
+/// The most messages of failures in one error. A container can make ten thousand steps fail.
+const MAX_MESSAGES: usize = 20;
+
 /// Collects the errors of DEL and GC, which continue after a failed step.
 #[derive(Debug, Default)]
 pub struct Failures(Vec<CniError>);
@@ -153,12 +156,17 @@ impl Failures {
         outcome.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// `Ok` if no step failed. Otherwise an error with the code of the first failure and the messages of all.
+    /// `Ok` if no step failed. Otherwise an error with the code of the first failure and the messages of all, or of the first 20
+    /// and the number of the others.
     pub fn into_result(self) -> Result<(), CniError> {
+        let others = self.0.len().saturating_sub(MAX_MESSAGES);
         let mut errors = self.0.into_iter();
         let Some(mut first) = errors.next() else { return Ok(()) };
-        for error in errors {
+        for error in errors.take(MAX_MESSAGES - 1) {
             first.msg = format!("{}; {error}", first.msg);
+        }
+        if others > 0 {
+            first.msg = format!("{}; and {others} more failures", first.msg);
         }
         Err(first)
     }
@@ -194,5 +202,9 @@ mod tests {
         failures.keep::<()>(Err(CniError::new(Code::Io, "one")));
         failures.keep::<()>(Err(CniError::internal("two")));
         assert_eq!(failures.into_result(), Err(CniError::new(Code::Io, "one; two")));
+        let mut failures = Failures::default();
+        (0..50).for_each(|step| drop(failures.keep::<()>(Err(CniError::internal(format!("step {step}"))))));
+        let text = failures.into_result().unwrap_err().msg;
+        assert!(text.starts_with("step 0; ") && text.ends_with("step 19; and 30 more failures"), "{text}");
     }
 }

@@ -24,9 +24,13 @@ impl AddResult {
     }
 
     /// The addresses of the container's interface. Addresses without an interface index, or with an index out of
-    /// range, count too: results before 0.3.0 have no interfaces.
+    /// range, count too: results before 0.3.0 have no interfaces. If no interface of this name has a sandbox, the name alone
+    /// decides: some plugins do not report it.
     pub fn ips_of<'a>(&'a self, ifname: &'a str) -> impl Iterator<Item = &'a IpConfig> {
-        let is_on = move |interface: &Interface| interface.name == ifname && !interface.sandbox.is_empty();
+        let has_sandbox = self.container_interfaces().any(|interface| interface.name == ifname);
+        let is_on = move |interface: &Interface| {
+            interface.name == ifname && (!has_sandbox || !interface.sandbox.is_empty())
+        };
         self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_on))
     }
 

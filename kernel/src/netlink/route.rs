@@ -29,7 +29,7 @@ pub(super) const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 pub(super) const RTA_MULTIPATH: u16 = 9;
 pub(super) const RTA_TABLE: u16 = 15;
-const RTA_VIA: u16 = 18;
+pub(super) const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 

@@ -31,6 +31,9 @@ const DATAGRAM: usize = 32 * 1024;
 /// The largest datagram in bytes that we send without enlarging the send buffer, which has some 200 KiB by
 /// default.
 const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
+/// The most requests in one datagram. The kernel keeps an answer to each failed one in the receive buffer, which has room for
+/// some 200.
+const MAX_REQUESTS: usize = 128;
 /// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted.
 const DUMP_TRIES: u32 = 5;
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
@@ -88,13 +91,20 @@ impl Socket {
         answer
     }
 
-    /// Sends several requests in one datagram and returns their answers in the same order. Only the last one may be
+    /// Sends several requests, 128 in a datagram, and returns their answers in the same order. Only the last one may be
     /// a dump. The kernel processes all requests, also those after a failed one.
     ///
-    /// If one of the requests cannot be encoded, none is sent, and all have its error.
-    pub fn requests(&mut self, messages: Vec<Message>) -> Vec<Answer> {
+    /// If one of the requests cannot be encoded, none of its datagram is sent, and all of them have its error.
+    pub fn requests(&mut self, mut messages: Vec<Message>) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        while messages.len() > MAX_REQUESTS {
+            let rest = messages.split_off(MAX_REQUESTS);
+            answers.append(&mut self.requests_once(messages).0);
+            messages = rest;
+        }
         let dump = messages.last().filter(|last| last.is_dump()).cloned();
-        let (mut answers, mut is_interrupted) = self.requests_once(messages);
+        let (mut last, mut is_interrupted) = self.requests_once(messages);
+        answers.append(&mut last);
         for _ in 1..DUMP_TRIES {
             let (true, Some(dump), Some(last)) = (is_interrupted, &dump, answers.last_mut()) else { break };
             let (mut again, is_interrupted_again) = self.requests_once(vec![dump.clone()]);
@@ -228,7 +238,6 @@ impl Socket {
         let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
         let is_end = |index, _| index == 0 || index >= last;
         let (datagram, first) = self.encode(messages, Some(last)).map_err(of_batch)?;
-        self.make_room(datagram.len());
         self.exchange(&datagram, first, &mut answers, &is_end).map_err(of_batch)?;
         for (index, answer) in answers.into_iter().enumerate() {
             if let Err(error) = answer {
@@ -248,6 +257,7 @@ impl Socket {
     }
 
     fn send(&self, datagram: &[u8]) -> Result<(), Error> {
+        self.make_room(datagram.len());
         loop {
             match self.socket.send(datagram, 0) {
                 Ok(_) => return Ok(()),

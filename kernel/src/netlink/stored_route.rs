@@ -10,17 +10,22 @@ use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use super::error::Error;
-use super::message::{F_APPEND, F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
+use super::message::{F_APPEND, F_CREATE, F_DUMP, HEADER, Message, attrs, u16_at, u32_at};
 use super::route::{
-    RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTM_DELROUTE,
-    RTM_GETROUTE, RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops, unspecified,
+    RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA,
+    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops,
+    unspecified,
 };
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets};
 
 const RTA_CACHEINFO: u16 = 12;
-/// A next hop object. The kernel also lists what it contains.
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
+/// A next hop object (`ip nexthop`). The kernel also lists what it contains.
 const RTA_NH_ID: u16 = 30;
+/// What a next hop object contains. The kernel takes either these or the object.
+const NEXT_HOP: [u16; 6] = [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_ENCAP_TYPE, RTA_ENCAP];
 /// `RTM_F_CLONED`: an entry of the route cache.
 const CLONED: u32 = 0x200;
 
@@ -54,6 +59,7 @@ pub struct StoredRoute {
     pub protocol: u8,
     /// Whether it leads somewhere: neither `local`, `blackhole` nor another special type.
     pub is_unicast: bool,
+    has_object: bool,
     description: Vec<u8>,
 }
 
@@ -73,6 +79,7 @@ impl StoredRoute {
             scope: header[6],
             protocol: header[5],
             is_unicast: header[7] == RTN_UNICAST,
+            has_object: false,
             description: description.to_vec(),
         };
         for (kind, value) in attrs(&description[RTMSG..]) {
@@ -83,6 +90,7 @@ impl StoredRoute {
                 RTA_PRIORITY => route.priority = u32_at(value, 0),
                 RTA_PREFSRC => route.src = from_octets(value),
                 RTA_TABLE => route.table = u32_at(value, 0),
+                RTA_NH_ID => route.has_object = true,
                 RTA_MULTIPATH => {
                     route.gws.extend(next_hops(value));
                     for_each_hop(&mut value.to_vec(), |hop| route.links.push(u32_at(hop, 4)));
@@ -98,6 +106,43 @@ impl StoredRoute {
         self.description
     }
 
+    /// What of this route leads through the link and nowhere else: the route itself, or those next hops of an IPv6 multipath
+    /// route, each of which is a route of its own. The kernel lists such routes as one if they have the same destination
+    /// and metric, also if different programs made them.
+    pub fn of_link(&self, link: u32) -> Option<StoredRoute> {
+        if !self.links.is_empty() && self.links.iter().all(|index| *index == link) {
+            return Some(self.clone());
+        }
+        if self.family == IpFamily::V6 && !self.has_object { self.through(link) } else { None }
+    }
+
+    /// A route with those next hops of this one that lead through the link, by their content if they are objects. `None` if
+    /// there is none.
+    pub fn through(&self, link: u32) -> Option<StoredRoute> {
+        if !self.links.contains(&link) {
+            return None;
+        }
+        // The kernel names the source address of the first next hop alone.
+        let is_part = self.family == IpFamily::V6 && self.links.iter().any(|index| *index != link);
+        let (header, attributes) = self.description.split_at(RTMSG);
+        let is_kept = |kind| kind != RTA_NH_ID && !(is_part && kind == RTA_PREFSRC);
+        let kept = attrs(attributes).filter(|(kind, _)| is_kept(*kind));
+        let part = kept.fold(Message::new(RTM_NEWROUTE, 0, header), |part, (kind, value)| {
+            if kind != RTA_MULTIPATH {
+                return part.attr(kind, value);
+            }
+            let mut own = Vec::new();
+            let keep = |hop: &mut [u8]| {
+                if u32_at(hop, 4) == link {
+                    own.extend_from_slice(hop);
+                }
+            };
+            for_each_hop(&mut value.to_vec(), keep);
+            part.attr(kind, &own)
+        });
+        StoredRoute::parse(part.finish(0, 0).ok()?.get(HEADER..)?)
+    }
+
     /// A request that adds this route to a table, behind others to the same destination. `EEXIST` if it is there.
     pub fn add_to(&self, table: u32) -> Message {
         self.request(RTM_NEWROUTE, F_CREATE | F_APPEND, table, None)
@@ -108,7 +153,8 @@ impl StoredRoute {
         self.request(RTM_NEWROUTE, F_CREATE | F_APPEND, self.table, Some(link))
     }
 
-    /// A request that removes this route from a table; `ESRCH` if it is not there.
+    /// A request that removes this route from a table; `ESRCH` if it is not there. Other next hops of an IPv6 multipath route
+    /// stay.
     pub fn delete_from(&self, table: u32) -> Message {
         self.request(RTM_DELROUTE, 0, table, None)
     }
@@ -117,12 +163,20 @@ impl StoredRoute {
         let (header, attributes) = self.description.split_at(RTMSG);
         let mut header = header.to_vec();
         header[4] = u8::try_from(table).unwrap_or_default();
+        if kind == RTM_DELROUTE && self.family == IpFamily::V6 {
+            // The kernel names the program of the first next hop alone.
+            header[5] = 0;
+        }
+        let by_object = self.has_object && link.is_none();
         // The kernel refuses the flags that describe the state of a next hop.
-        let state = u32_at(&header, 8) & RTNH_F_ONLINK;
+        let state = if by_object { 0 } else { u32_at(&header, 8) & RTNH_F_ONLINK };
         header[8..12].copy_from_slice(&state.to_ne_bytes());
         let message = Message::new(kind, flags, &header).attr_u32(RTA_TABLE, table);
-        let kept =
-            attrs(attributes).filter(|(kind, _)| !matches!(*kind, RTA_TABLE | RTA_CACHEINFO | RTA_NH_ID));
+        let kept = attrs(attributes).filter(|(kind, _)| match *kind {
+            RTA_TABLE | RTA_CACHEINFO => false,
+            RTA_NH_ID => by_object,
+            kind => !by_object || !NEXT_HOP.contains(&kind),
+        });
         kept.fold(message, |message, (kind, value)| {
             let mut value = value.to_vec();
             match (kind, link.map(u32::to_ne_bytes)) {
@@ -176,16 +230,15 @@ impl Socket {
         self.list_routes(None)
     }
 
-    /// The unicast routes whose next hops are all through this link, except those that the kernel adds by itself. Those
+    /// The unicast routes that lead through this link and nowhere else, except those that the kernel adds by itself. Those
     /// without a next hop come first, because others need them.
     pub fn routes_through(&mut self, link: u32) -> Result<Vec<StoredRoute>, Error> {
         let mut routes = self.list_routes(Some(link))?;
-        routes.retain(|route| {
-            route.is_unicast
-                && !matches!(route.protocol, BY_KERNEL | BY_ROUTER | BY_REDIRECT)
-                && !route.links.is_empty()
-                && route.links.iter().all(|index| *index == link)
-        });
+        let is_added = |route: &StoredRoute| {
+            route.is_unicast && !matches!(route.protocol, BY_KERNEL | BY_ROUTER | BY_REDIRECT)
+        };
+        routes =
+            routes.iter().filter(|route| is_added(route)).filter_map(|route| route.of_link(link)).collect();
         routes.sort_by_key(|route| !route.gws.is_empty());
         Ok(routes)
     }
@@ -234,5 +287,32 @@ mod tests {
         assert_eq!(hops[16..20], [16, 0, 0, 1]);
         let again = StoredRoute::parse(&route.add_through(9).finish(1, 0).unwrap()[16..]).unwrap();
         assert_eq!((again.links, again.table), (vec![9, 9], 254));
+    }
+
+    /// From a kernel 6.18: `default proto static src fd00::2 metric 1024 nexthop via fd00::1 dev 3 nexthop via fd01::1 dev 7`,
+    /// from two routes. The second is `proto boot` without a source.
+    #[test]
+    fn a_link_has_its_part_of_an_ipv6_multipath_route() {
+        let ip = |group: u8, host: u8| [&[0xfd, group], [0; 13].as_slice(), &[host]].concat();
+        let hop =
+            |group, link: u8| [&[28, 0, 0, 0, link, 0, 0, 0, 20, 0, 5, 0], ip(group, 1).as_slice()].concat();
+        let mut body = vec![10, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        body.extend([&[20, 0, 7, 0], ip(0, 2).as_slice()].concat());
+        body.extend([8, 0, 6, 0, 0, 4, 0, 0, 60, 0, 9, 0]);
+        body.extend([hop(0, 3), hop(1, 7)].concat());
+        let route = StoredRoute::parse(&body).unwrap();
+        assert_eq!((route.links.as_slice(), route.gws.len()), ([3, 7].as_slice(), 2));
+        let part = route.of_link(7).unwrap();
+        assert_eq!((part.links.as_slice(), part.src, part.priority), ([7].as_slice(), None, 1024));
+        assert_eq!(part.gws, ["fd01::1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(part.of_link(7), Some(part.clone()));
+        assert_eq!(route.of_link(9), None);
+        // Any program: that of the second is not known.
+        assert_eq!(part.delete_from(254).finish(1, 0).unwrap()[16 + 5], 0);
+        // The next hops of an object belong together.
+        let object = StoredRoute::parse(&[body.as_slice(), &[8, 0, 30, 0, 9, 0, 0, 0]].concat()).unwrap();
+        assert_eq!((object.of_link(7), object.through(7)), (None, Some(part)));
+        let again = StoredRoute::parse(&object.add_to(100).finish(1, 0).unwrap()[16..]).unwrap();
+        assert!(again.has_object && again.links.is_empty());
     }
 }

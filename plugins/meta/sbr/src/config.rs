@@ -7,7 +7,7 @@ use ferrule_kernel::ip::IpFamily;
 use serde::Deserialize;
 
 /// The tables `default`, `main` and `local` of the kernel.
-const BUILT_IN: std::ops::RangeInclusive<i64> = 253..=255;
+pub const BUILT_IN: std::ops::RangeInclusive<i64> = 253..=255;
 
 /// The decoded configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,38 +19,49 @@ use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use crate::config::Conf;
-use crate::plan::{Source, moved, sources};
+use crate::plan::{OURS, OURS_FIXED, Source, moved, sources, stale};
 
-/// The protocol number of our rules and routes, which no program of iproute2's list has.
-const OURS: u8 = 67;
-/// The protocol number of the rules to a table of the configuration. Its routes are not ours.
-const OURS_FIXED: u8 = 68;
 /// The first table that ADD takes.
 const FIRST_TABLE: u32 = 100;
 /// The metric of the kernel's own route to the subnet of an IPv6 address is 256. A hint comes before it.
 const HINT_METRIC: u32 = 255;
-/// The route is in the main table, or the link or an address has changed so much that it cannot be there.
-const NOT_POSSIBLE: [Errno; 4] = [Errno::EEXIST, Errno::ENETDOWN, Errno::ENETUNREACH, Errno::EHOSTUNREACH];
+/// The route is in the main table, or the container has changed so much that it cannot be there.
+const NOT_POSSIBLE: [Errno; 8] = [
+    Errno::EEXIST,
+    Errno::ENETDOWN,
+    Errno::ENETUNREACH,
+    Errno::EHOSTUNREACH,
+    Errno::EINVAL,
+    Errno::ENODEV,
+    Errno::ENOENT,
+    Errno::EOPNOTSUPP,
+];
 /// `RT_SCOPE_LINK`
 const SCOPE_LINK: u32 = 253;
 
 /// Adds a rule for each address and fills its table, and removes the routes from the main table at last. Until then,
-/// the main table serves packets that find no route in the table. With `table`, adds only the rules. Leaves out addresses
-/// that the interface does not have.
+/// the main table serves packets that find no route in the table. Leaves out addresses that the interface does not have.
+/// With `table`, adds only the rules, for all addresses.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config)?;
     let chained = || CniError::invalid_config("This plugin must be called as chained plugin");
     let result = call.prev_result.as_ref().ok_or_else(chained)?;
     let mut sources = sources(&conf, result, call.ifname)?;
-    let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
-    let _lock = table::lock(call.sandbox.path())?;
+    let netns = call.sandbox.netns()?;
+    let mut container = Container::open(netns, call.ifname)?;
+    let _lock = table::lock(netns)?;
     let link = interface(&mut container, call.ifname)?;
-    let present = addresses(&mut container, &link)?;
-    sources.retain(|source| find(&present, source).is_some());
     let steps = if let Some(table) = conf.table {
         let present = container.socket.rules().context(|| "list the container's rules")?;
         sources.iter().filter_map(|source| rule_step(source, table, OURS_FIXED, &present)).collect()
     } else {
+        let present = addresses(&mut container, &link)?;
+        let (there, absent): (Vec<_>, Vec<_>) =
+            sources.into_iter().partition(|source| find(&present, source).is_some());
+        sources = there;
+        for source in absent {
+            eprintln!("sbr: no rule for {}: {:?} does not have the address", source.address, link.name);
+        }
         steps(&conf, &sources, &link, &Tables::read(&mut container.socket)?)
     };
     UndoStack::default().run(&mut container.socket, steps)?;
@@ -98,7 +109,7 @@ fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<S
         steps.extend(sources.iter().filter_map(|source| hint(source, link, &moved)));
     }
     // The reverse order: undone, routes without a next hop come first.
-    let mut leaving: Vec<&StoredRoute> = moved;
+    let mut leaving: Vec<&StoredRoute> = moved.iter().collect();
     leaving.retain(|route| !conf.source_hints || !route.gws.is_empty());
     leaving.sort_by_key(|route| route.gws.is_empty());
     steps.extend(leaving.into_iter().map(|route| {
@@ -111,9 +122,9 @@ fn steps(conf: &Conf, sources: &[Source], link: &Link, tables: &Tables) -> Vec<S
 }
 
 /// The route in the main table to the subnet of the address, with the address as source. `None` if it is there.
-fn hint(source: &Source, link: &Link, present: &[&StoredRoute]) -> Option<Step> {
+fn hint(source: &Source, link: &Link, present: &[StoredRoute]) -> Option<Step> {
     let (address, dst) = (source.address.ip(), subnet(source.address)?);
-    let is_it = |route: &&StoredRoute| route.gws.is_empty() && (route.dst, route.src) == (dst, Some(address));
+    let is_it = |route: &StoredRoute| route.gws.is_empty() && (route.dst, route.src) == (dst, Some(address));
     if present.iter().any(is_it) {
         return None;
     }
@@ -160,8 +171,8 @@ fn bare(dst: IpNetwork) -> Route {
 }
 
 /// Checks the interface, and for each address: it is there, its rule, the default route in its table and the route to its
-/// subnet. With `table`, only the rule. An address with neither a rule nor a place on the interface is one that ADD left
-/// out.
+/// subnet. An address with neither a rule nor a place on the interface is one that ADD left out. With `table`, checks only the
+/// rule of each address.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let ifname = call.ifname;
@@ -176,7 +187,12 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         let is_it = |rule: &&Rule| rule.is_from(ip) && conf.table.is_none_or(|table| table == rule.table);
         let to = conf.table.map_or(String::new(), |table| format!(" lookup {table}"));
         let missing = || CniError::internal(format!("rule 'from {ip}{to}' not found in the container"));
-        let (address, rule) = match (find(&present, source), tables.rules.iter().find(is_it)) {
+        let rule = tables.rules.iter().find(is_it);
+        if conf.table.is_some() {
+            rule.ok_or_else(missing)?;
+            continue;
+        }
+        let (address, rule) = match (find(&present, source), rule) {
             (None, None) => continue,
             (None, Some(_)) => {
                 let msg = format!("interface {ifname:?} does not have address {}", source.address);
@@ -185,9 +201,6 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
             (Some(address), rule) => (address, rule.ok_or_else(missing)?),
         };
         let table = rule.table;
-        if conf.table.is_some() {
-            continue;
-        }
         let gateway = source.gateway.filter(|_| source.is_static);
         // The kernel has made a route to the subnet, which ADD has moved.
         let subnet = subnet(address.network).filter(|_| address.flags & NO_PREFIX_ROUTE == 0);
@@ -208,13 +221,12 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Removes the rules for the addresses that the interface has now, has had according to `prevResult`, or that no
-/// interface has any longer. The routes that ADD moved return to the main table before that. Does not look at the
-/// configuration.
+/// Removes the rules, see [`stale`]. The routes that ADD moved return to the main table before that, if the kernel accepts
+/// them there. Does not look at the configuration.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
-    let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
+    let _lock = table::lock_for_del(netns);
     let link = socket.link(LinkId::Name(call.ifname));
     let link = link.context(|| format!("look up {:?} in the container", call.ifname))?;
     let addresses = socket.request(addr::list(0));
@@ -225,23 +237,14 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
         .flat_map(|result| result.ips_of(call.ifname))
         .map(|ip| ip.address.ip())
         .collect();
-    let is_stale = |rule: &Rule| {
-        let Some(ip) = rule.src.map(|src| src.ip()).filter(|ip| rule.is_from(*ip)) else { return false };
-        let mut links =
-            addresses.iter().filter(|(_, address)| address.network.ip() == ip).map(|(link, _)| *link);
-        match &link {
-            Some(link) if links.clone().any(|index| index == link.index) => true,
-            _ => links.next().is_none() && (is_ours(rule) || former.contains(&ip)),
-        }
-    };
-    let mut rules = socket.rules().context(|| "list the container's rules")?;
-    rules.retain(is_stale);
+    let rules = socket.rules().context(|| "list the container's rules")?;
+    let stale = stale(rules, &addresses, link.map(|link| link.index), &former);
     let mut steps = Vec::new();
-    if let Some(link) = link.filter(|_| rules.iter().any(|rule| rule.protocol == OURS)) {
+    if stale.has_tables() {
         let routes = socket.stored_routes().context(|| "list the container's routes")?;
-        steps = steps_back(&routes, &link, &rules);
+        steps = steps_back(&stale.routes(&routes));
     }
-    steps.extend(rules.iter().map(|rule| {
+    steps.extend(stale.rules.iter().map(|rule| {
         let from = rule.src.map_or(String::new(), |src| src.ip().to_string());
         let what = format!("Failed to delete rule 'from {from} lookup {}'", rule.table);
         Step::new(what, rule::delete(rule)).unless(&[Errno::ENOENT])
@@ -249,29 +252,15 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     run_all(&mut socket, steps)
 }
 
-fn is_ours(rule: &Rule) -> bool {
-    matches!(rule.protocol, OURS | OURS_FIXED)
-}
-
-/// Moves the routes through the link back from the tables of our rules, and removes those that ADD made.
-fn steps_back(routes: &[StoredRoute], link: &Link, rules: &[Rule]) -> Vec<Step> {
-    let is_emptied = |route: &StoredRoute| {
-        rules.iter().any(|rule| (rule.protocol, rule.family, rule.table) == (OURS, route.family, route.table))
-    };
-    let mut own: Vec<&StoredRoute> = routes
-        .iter()
-        .filter(|route| is_emptied(route) || (route.table, route.protocol) == (MAIN_TABLE, OURS))
-        .filter(|route| !route.links.is_empty() && route.links.iter().all(|index| *index == link.index))
-        .collect();
-    // Next hops are reachable through the routes without one.
-    own.sort_by_key(|route| !route.gws.is_empty());
+/// Moves the routes to the main table, and removes those that ADD made.
+fn steps_back(own: &[StoredRoute]) -> Vec<Step> {
     let back = own.iter().filter(|route| route.protocol != OURS).map(|route| {
         let what = format!("Failed to move route {} back to the main table", route.dst);
         Step::new(what, route.add_to(MAIN_TABLE)).unless(&NOT_POSSIBLE)
     });
     let gone = own.iter().map(|route| {
         let what = format!("Failed to delete route {} from table {}", route.dst, route.table);
-        Step::new(what, route.delete_from(route.table)).unless(&[Errno::ESRCH])
+        Step::new(what, route.delete_from(route.table)).unless(&[Errno::ESRCH, Errno::ENODEV])
     });
     back.chain(gone).collect()
 }

@@ -95,6 +95,63 @@ fn answers_leave_by_the_interface_of_their_source() {
     }
 }
 
+/// The kernel makes one multipath route of two IPv6 routes to the same destination with the same metric, and names attributes
+/// of the first one alone.
+#[test]
+fn next_hops_leave_an_ipv6_multipath_route() {
+    let (ctx, pod) = attached();
+    let (net, conf) = (pod.attachment("net1"), config("1.1.0", &json!({})));
+    pod.sh("ip -6 route replace default via fd00::1 dev eth0 proto static src fd00::2
+            ip -6 route append default via fd01::1 dev net1 && ip -6 route append default via fd01::9 dev net1")
+        .unwrap();
+    let before = Snapshot::take(&pod).unwrap();
+    let hops = |table: &str| -> Vec<Vec<String>> {
+        let hops = |route: &Value| -> Vec<String> {
+            let single = [route.clone()];
+            let hops = route["nexthops"].as_array().map_or(single.as_slice(), Vec::as_slice);
+            hops.iter().map(|hop| format!("{} {}", hop["gateway"], hop["dev"]).replace('"', "")).collect()
+        };
+        routes(&pod, &format!("-6 table {table} default")).iter().map(hops).collect()
+    };
+    for _ in 0..2 {
+        ctx.add(&net, &conf);
+        assert_eq!(hops("main"), [["fd00::1 eth0"]]);
+        assert_eq!(hops("101"), [["fd01::1 net1", "fd01::9 net1"]]);
+        assert_eq!(routes(&pod, "-6 table 101 default")[0]["prefsrc"], Value::Null);
+        assert_eq!(routes(&pod, "-6 default")[0]["prefsrc"], "fd00::2");
+    }
+    ctx.check(&net, &conf);
+    ctx.del(&net, &conf);
+    assert_unchanged(&pod, &before, "DEL");
+    // A failed ADD puts them back.
+    let wrong = overlay(&conf, &json!({"gateways": ["172.16.0.9"]}));
+    pod.sh("ip route del default").unwrap();
+    ctx.fail("ADD", &net, &wrong).expect(999, "Failed to add default route to 172.16.0.9");
+    pod.sh("ip route add default via 10.0.0.1").unwrap();
+    assert_unchanged(&pod, &before, "a failed ADD");
+}
+
+/// The kernel deletes a route through a next hop object only by the object.
+#[test]
+fn routes_through_next_hop_objects_move() {
+    let (ctx, pod) = attached();
+    let (net, conf) = (pod.attachment("net1"), config("1.1.0", &json!({})));
+    pod.sh("ip nexthop add id 7 via 10.1.0.1 dev net1 && ip nexthop add id 8 via 10.1.0.9 dev net1
+            ip nexthop add id 9 group 7/8 && ip route add 10.6.0.0/16 nhid 9 && ip route add 10.7.0.0/16 nhid 7
+            ip -6 nexthop add id 17 via fd01::9 dev net1 && ip -6 route add fd07::/64 nhid 17")
+        .unwrap();
+    let before = Snapshot::take(&pod).unwrap();
+    ctx.add(&net, &conf);
+    assert_eq!(destinations(&pod, "main"), ETH0);
+    for (table, dst) in [("100", "10.6.0.0/16"), ("100", "10.7.0.0/16"), ("101", "-6 fd07::/64")] {
+        let (family, dst) = dst.split_once(' ').unwrap_or(("", dst));
+        let id = &routes(&pod, &format!("{family} table {table} {dst}"))[0]["nhid"];
+        assert!(id.is_number(), "{dst}: {id}");
+    }
+    ctx.del(&net, &conf);
+    assert_unchanged(&pod, &before, "DEL");
+}
+
 /// An installation or a rollback changes the program while containers run.
 #[test]
 fn ours_and_the_reference_take_over_from_each_other() {
@@ -178,6 +235,42 @@ fn configured_gateways_and_source_hints() {
     // Only the default route that `gateways` replaced does not return.
     pod.sh("ip route add default via 10.1.0.9 dev net1 metric 50").unwrap();
     assert_unchanged(&pod, &before, "DEL");
+}
+
+/// As by the reference since 1.6. Another link may have the address.
+#[test]
+fn with_a_table_each_address_of_the_result_gets_a_rule() {
+    let (ctx, pod) = attached();
+    pod.sh("ip -6 addr flush dev net1 scope global; ip addr del 10.1.0.2/24 dev net1; ip addr add 10.1.0.2/32 dev lo")
+        .unwrap();
+    let (net, conf) = (pod.attachment("net1"), config("1.0.0", &json!({"table": 500})));
+    ctx.add(&net, &conf);
+    assert_eq!(rules(&pod), ["10.1.0.2 500", "fd01::2 500"]);
+    ctx.check(&net, &conf);
+    pod.sh("ip -6 rule del from fd01::2").unwrap();
+    ctx.fail("CHECK", &net, &conf).expect(999, "rule 'from fd01::2 lookup 500' not found in the container");
+    ctx.del(&net, &conf);
+    assert_eq!(rules(&pod), [""; 0]);
+}
+
+/// Results of other vendors' plugins: without a sandbox, or without interfaces.
+#[test]
+fn results_without_a_sandbox_or_interfaces() {
+    let (ctx, pod) = attached();
+    let net = pod.attachment("net1");
+    for interfaces in [json!([{"name": "host1"}, {"name": "net1"}]), json!([]), Value::Null] {
+        let mut conf = config("1.0.0", &json!({}));
+        conf["prevResult"]["interfaces"] = interfaces;
+        ctx.add(&net, &conf);
+        assert_eq!(rules(&pod), RULES);
+        // The address is all that DEL knows.
+        pod.sh("ip link del net1; ip addr add 10.1.0.2/32 dev lo; ip -6 addr add fd01::2/128 dev lo")
+            .unwrap();
+        ctx.del(&net, &conf);
+        assert_eq!(rules(&pod), [""; 0]);
+        pod.sh("ip addr flush dev lo; ip -6 addr flush dev lo").unwrap();
+        net1(&ctx, &pod);
+    }
 }
 
 /// Nor is a gateway of its family reachable.

@@ -55,7 +55,7 @@ fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError
 /// Makes the interface a port of the VRF, and moves its routes. A port of the VRF is left as it is.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let ((conf, result, mut socket), ifname) = (open(call)?, call.ifname);
-    let _lock = table::lock(call.sandbox.path())?;
+    let _lock = table::lock(call.sandbox.netns()?)?;
     let present = configured(&mut socket, &conf)?;
     let missing = || CniError::internal(format!("could not get link by name {ifname}: Link not found"));
     let link = look_up(&mut socket, LinkId::Name(ifname))?.ok_or_else(missing)?;
@@ -117,7 +117,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
-    let Some(_lock) = table::lock(&call.env.netns)? else { return Ok(()) };
+    let _lock = table::lock_for_del(netns);
     let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
     let master = link.as_ref().and_then(|link| link.master).map(LinkId::Index);
     // Without a master, an ADD was killed, or the interface is gone.

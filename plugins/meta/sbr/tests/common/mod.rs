@@ -16,7 +16,7 @@ pub(crate) fn attached() -> (TestContext, Pod) {
     (ctx, pod)
 }
 
-fn link(ctx: &TestContext, pod: &Pod, name: &str, host: &str) {
+pub(crate) fn link(ctx: &TestContext, pod: &Pod, name: &str, host: &str) {
     let make = format!("ip link add {host} up type veth peer name {name} netns {}", pod.name());
     ctx.node.sh(&make).unwrap();
     pod.sh(&format!("ip link set {name} up")).unwrap();
