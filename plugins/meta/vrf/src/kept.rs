@@ -15,10 +15,14 @@ use nix::errno::Errno;
 pub struct Kept {
     addresses: Vec<Address>,
     routes: Vec<StoredRoute>,
+    /// Those of the routes that the kernel leaves in the main table, because another link has next hops of the same IPv6
+    /// multipath route.
+    parts: Vec<StoredRoute>,
 }
 
 impl Kept {
-    /// Reads the permanent global IPv6 addresses, and the routes of the main table with a next hop through the link.
+    /// Reads the permanent global IPv6 addresses, and the routes of the main table with a next hop through the link: only these
+    /// next hops of them.
     pub fn read(socket: &mut Socket, link: &Link, tables: &Tables) -> Result<Self, CniError> {
         let mut addresses = socket.addresses(link.index).context(|| "list the interface's addresses")?;
         addresses.retain(|a| a.network.is_ipv6() && a.scope == 0 && a.flags & PERMANENT != 0);
@@ -27,10 +31,23 @@ impl Kept {
                 && route.links.contains(&link.index)
                 && !matches!(route.protocol, BY_KERNEL | BY_ROUTER)
         };
-        let mut routes: Vec<StoredRoute> = tables.routes.iter().filter(is_kept).cloned().collect();
+        let kept = || tables.routes.iter().filter(is_kept);
+        let mut routes: Vec<StoredRoute> = kept().filter_map(|route| route.through(link.index)).collect();
         // Next hops are reachable through the routes without one.
         routes.sort_by_key(|route| !route.gws.is_empty());
-        Ok(Kept { addresses, routes })
+        let is_shared = |route: &&StoredRoute| route.links.iter().any(|index| *index != link.index);
+        let parts = kept().filter(is_shared).filter_map(|route| route.of_link(link.index)).collect();
+        Ok(Kept { addresses, routes, parts })
+    }
+
+    /// Removes the routes from the main table that the kernel leaves there.
+    pub fn leave_main(&self) -> impl Iterator<Item = Step> {
+        self.parts.iter().map(|part| {
+            let what = format!("could not delete route '{}' from the main table", part.dst);
+            Step::new(what, part.delete_from(MAIN_TABLE))
+                .undone_by(part.add_to(MAIN_TABLE))
+                .unless(&[Errno::ESRCH])
+        })
     }
 
     /// Adds the addresses that are gone, waits until the kernel can use them, and adds the routes to this table.

@@ -1,11 +1,14 @@
 //! The steps of the verbs.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use cni_common::plugin::{AddRequest, DelRequest, StatusRequest};
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures, NetConf, Route};
 use ferrule_kernel::netlink::ifb::{is_unknown_kind, probe};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
-use ferrule_kernel::netlink::{Link, LinkId, Socket, link, vrf};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, addr, link, vrf};
 use ferrule_kit::check::ensure;
 use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, UndoStack, run_all};
@@ -72,7 +75,8 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let vrf = present.map_or_else(|| create(&mut socket, &conf, &tables, &mut undo), Ok)?;
     let what = format!("could not set the master of {ifname}");
     let enter = Step::new(what, link::set_master(link.index, vrf.index));
-    undo.run(&mut socket, vec![enter.undone_by(link::set_master(link.index, 0))])?;
+    let steps = kept.leave_main().chain([enter.undone_by(link::set_master(link.index, 0))]);
+    undo.run(&mut socket, steps.collect())?;
     kept.restore(&mut socket, &link, vrf.vrf_table.unwrap_or_default()).inspect_err(|_| {
         undo.undo(&mut socket);
         let undone = kept.restore(&mut socket, &link, MAIN_TABLE);
@@ -108,12 +112,17 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let is_own = |route: &&Route| route.table.is_none() && route.gw.is_some_and(is_near);
     let present = socket.stored_routes().context(|| "list the container's routes")?;
     result.routes.iter().filter(is_own).try_for_each(|route| {
-        let is_there = present.iter().any(|there| (there.table, there.dst) == (table, route.dst));
+        let is_there = present.iter().any(|there| {
+            (there.table, there.dst) == (table, route.dst)
+                && there.links.contains(&link.index)
+                && route.gw.is_none_or(|gw| there.gws.contains(&gw))
+        });
         ensure(is_there, || format!("route {} not found in table {table} of vrf {name}", route.dst))
     })
 }
 
-/// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration.
+/// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration while the
+/// interface has its name.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
@@ -126,16 +135,46 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let found = ids.find_map(|id| look_up(&mut socket, id).map(|link| link.filter(is_vrf)).transpose());
     let Some(vrf) = found.transpose()? else { return Ok(()) };
     let mut failures = Failures::default();
-    if let Some(link) = link.filter(|link| link.master == Some(vrf.index)) {
-        let what = format!("take {} out of vrf {}", link.name, vrf.name);
-        failures.keep(run_all(&mut socket, vec![Step::new(what, link::set_master(link.index, 0))]));
-    }
-    let ports = socket.ports(vrf.index).context(|| format!("list the ports of vrf {}", vrf.name));
-    if failures.keep(ports).is_some_and(|ports| ports.is_empty()) {
+    let listed = |socket: &mut Socket| {
+        socket.ports(vrf.index).context(|| format!("list the ports of vrf {}", vrf.name))
+    };
+    let leaving = match link.filter(|link| link.master == Some(vrf.index)) {
+        Some(link) => vec![link],
+        None => failures
+            .keep(listed(&mut socket).and_then(|ports| renamed(&mut socket, call, ports)))
+            .unwrap_or_default(),
+    };
+    let leave = |link: &Link| {
+        Step::new(format!("take {} out of vrf {}", link.name, vrf.name), link::set_master(link.index, 0))
+    };
+    failures.keep(run_all(&mut socket, leaving.iter().map(leave).collect()));
+    if failures.keep(listed(&mut socket)).is_some_and(|ports| ports.is_empty()) {
         let deleted = socket.delete_link(LinkId::Index(vrf.index));
         failures.keep(deleted.context(|| format!("remove vrf {}", vrf.name)));
     }
     failures.into_result()
+}
+
+/// Those of the ports with an address of `prevResult`: the container may have renamed the interface.
+fn renamed(socket: &mut Socket, call: &DelRequest<'_>, mut ports: Vec<Link>) -> Result<Vec<Link>, CniError> {
+    if ports.is_empty() {
+        return Ok(ports);
+    }
+    let addresses =
+        addr::read_all(socket.request(addr::list(0))).context(|| "list the addresses of the container")?;
+    let former: BTreeSet<IpAddr> = call
+        .prev_result
+        .iter()
+        .flat_map(|result| result.ips_of(call.ifname))
+        .map(|ip| ip.address.ip())
+        .collect();
+    let own: BTreeSet<u32> = addresses
+        .iter()
+        .filter(|(_, address)| former.contains(&address.network.ip()))
+        .map(|(link, _)| *link)
+        .collect();
+    ports.retain(|port| own.contains(&port.index));
+    Ok(ports)
 }
 
 /// Checks the configuration, and that the kernel has VRFs.
