@@ -34,7 +34,8 @@ const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
 /// The most requests in one datagram. The kernel keeps an answer to each failed one in the receive buffer, which has room for
 /// some 200.
 const MAX_REQUESTS: usize = 128;
-/// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted.
+/// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted, except with
+/// [`Socket::with_whole_dumps`].
 const DUMP_TRIES: u32 = 5;
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -54,6 +55,7 @@ pub struct Socket {
     buffer: Vec<u8>,
     /// The protocol, `NETLINK_*`.
     protocol: isize,
+    has_whole_dumps: bool,
 }
 
 impl Socket {
@@ -82,7 +84,20 @@ impl Socket {
         // These options only add explanations to errors. Kernels before 4.20 do not have all of them.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
-        Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM), protocol })
+        Ok(Socket {
+            socket,
+            sequence: 0,
+            buffer: Vec::with_capacity(DATAGRAM),
+            protocol,
+            has_whole_dumps: false,
+        })
+    }
+
+    /// The socket, for which a dump that is still interrupted at the last attempt is an error: it may lack objects.
+    #[must_use]
+    pub fn with_whole_dumps(mut self) -> Self {
+        self.has_whole_dumps = true;
+        self
     }
 
     /// Sends one request, which may be a dump, and returns its answer.
@@ -103,13 +118,15 @@ impl Socket {
             messages = rest;
         }
         let dump = messages.last().filter(|last| last.is_dump()).cloned();
-        let (mut last, mut is_interrupted) = self.requests_once(messages);
+        let (mut last, is_interrupted) = self.requests_once(messages);
         answers.append(&mut last);
-        for _ in 1..DUMP_TRIES {
-            let (true, Some(dump), Some(last)) = (is_interrupted, &dump, answers.last_mut()) else { break };
-            let (mut again, is_interrupted_again) = self.requests_once(vec![dump.clone()]);
-            *last = again.pop().unwrap_or(Ok(Vec::new()));
-            is_interrupted = is_interrupted_again;
+        if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
+            let must_be_whole = self.has_whole_dumps;
+            let again = || {
+                let (mut again, is_interrupted) = self.requests_once(vec![dump.clone()]);
+                (again.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
+            };
+            *last = repeated(again, must_be_whole);
         }
         answers
     }
@@ -315,6 +332,22 @@ impl Drop for Socket {
     }
 }
 
+/// Repeats an interrupted dump.
+fn repeated(mut again: impl FnMut() -> (Answer, bool), must_be_whole: bool) -> Answer {
+    let (mut answer, mut is_interrupted) = again();
+    for _ in 2..DUMP_TRIES {
+        if !is_interrupted {
+            break;
+        }
+        (answer, is_interrupted) = again();
+    }
+    if is_interrupted && must_be_whole && answer.is_ok() {
+        let why = format!("objects changed during each of {DUMP_TRIES} attempts to list them");
+        return Err(Error::new(Errno::EINTR, why));
+    }
+    answer
+}
+
 /// The name of a protocol, for [`observer`].
 fn name(protocol: isize) -> &'static str {
     match protocol {
@@ -341,6 +374,20 @@ mod tests {
 
     use super::super::ifb;
     use super::*;
+
+    #[test]
+    fn a_dump_that_stays_interrupted_is_no_whole_dump() {
+        let after = |interruptions: u32, must_be_whole| {
+            let mut tries = 1;
+            let again = || {
+                tries += 1;
+                (Ok(vec![vec![1]]), tries <= interruptions)
+            };
+            (repeated(again, must_be_whole).map(|bodies| bodies.len()).map_err(|error| error.errno), tries)
+        };
+        assert_eq!((after(1, true), after(4, true)), ((Ok(1), 2), (Ok(1), 5)));
+        assert_eq!((after(5, true), after(5, false)), ((Err(Errno::EINTR), 5), (Ok(1), 5)));
+    }
 
     /// The kernel drops a batch with two BATCH_BEGIN without any answer.
     #[test]

@@ -12,12 +12,13 @@ use super::batch::{
 use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
 use super::matches::End;
 use super::{
-    CmpOp, Error, Expr, Family, Hook, HookPoint, PayloadBase, Policy, Table, Verdict, kind, userdata,
+    CmpOp, Error, Expr, Family, Hook, HookPoint, PayloadBase, Policy, Table, Verdict, generation, kind,
+    userdata,
 };
 use crate::ip::{IpFamily, from_octets};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
-use crate::netlink::{Answer, Message, Socket};
+use crate::netlink::{Message, Socket};
 
 const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
@@ -99,10 +100,14 @@ pub fn probe(socket: &mut Socket, family: Family) -> Result<(), netlink::Error> 
 }
 
 /// Whether the error means that the requested object does not exist.
-pub(super) fn absent(error: &netlink::Error) -> bool {
-    // ENOENT: no such table or chain. A kernel without the family, or without nf_tables, returns one of the
-    // others.
-    matches!(error.errno, Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::EINVAL)
+pub(super) fn absent(socket: &mut Socket, error: &netlink::Error) -> bool {
+    match error.errno {
+        // No such table or chain. A kernel without the family returns one of the others.
+        Errno::ENOENT | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP => true,
+        // A kernel without nf_tables refuses every request so, a kernel with it only those that it does not understand.
+        Errno::EINVAL => generation(socket).is_err_and(|error| error.source.errno == Errno::EINVAL),
+        _ => false,
+    }
 }
 
 /// Looks up several chains in one round trip. The result has one entry for each of `wanted`: `None` if the
@@ -114,7 +119,7 @@ pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<O
     answers
         .map(|(answer, (table, chain))| match answer {
             Ok(bodies) => Ok(bodies.first().map(|body| read_chain(body))),
-            Err(error) if absent(&error) => Ok(None),
+            Err(error) if absent(socket, &error) => Ok(None),
             Err(source) => Err(Error { request: format!("get chain {table} {chain}"), source }),
         })
         .collect()
@@ -126,7 +131,7 @@ pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, 
     let request = Message::new(kind(GET_CHAIN), F_DUMP, &table.header()).attr_text(CHAIN_TABLE, table.name);
     let bodies = match socket.request(request) {
         Ok(bodies) => bodies,
-        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: format!("list chains of {table}"), source }),
     };
     let of_table = bodies.iter().filter(|body| {
@@ -153,7 +158,7 @@ pub struct BaseChain {
 pub fn base_chains(socket: &mut Socket) -> Result<Vec<BaseChain>, Error> {
     let bodies = match socket.request(Message::new(kind(GET_CHAIN), F_DUMP, &super::request_header())) {
         Ok(bodies) => bodies,
-        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: "list chains".to_owned(), source }),
     };
     let read = |body: &Vec<u8>| {
@@ -181,26 +186,27 @@ pub(crate) fn read_chain(body: &[u8]) -> Chain {
 /// The rules of a chain in their order; empty if the chain does not exist.
 pub fn rules(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<Vec<Rule>, Error> {
     let request = rule_request(GET_RULE, F_DUMP, table, chain);
-    read_rules(socket.request(request), table, Some(chain), |_, rule| rule)
+    read_rules(socket, request, table, Some(chain), |_, rule| rule)
 }
 
 /// All rules of a table, each with the name of its chain; those of one chain are in their order. Empty if the table
 /// does not exist.
 pub fn all_rules(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Rule)>, Error> {
     let request = request(GET_RULE, F_DUMP, table).attr_text(RULE_TABLE, table.name);
-    read_rules(socket.request(request), table, None, |chain, rule| (chain, rule))
+    read_rules(socket, request, table, None, |chain, rule| (chain, rule))
 }
 
-/// Decodes the rules of a table, or only of one of its chains, with `make` from the chain's name and the rule.
+/// Lists the rules of a table, or only of one of its chains, with `make` from the chain's name and the rule.
 fn read_rules<T>(
-    answer: Answer,
+    socket: &mut Socket,
+    request: Message,
     table: Table<'_>,
     chain: Option<&str>,
     make: impl Fn(String, Rule) -> T,
 ) -> Result<Vec<T>, Error> {
-    let bodies = match answer {
+    let bodies = match socket.request(request) {
         Ok(bodies) => bodies,
-        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
         Err(source) => {
             let of = chain.map_or(String::new(), |chain| format!(" {chain}"));
             return Err(Error { request: format!("list rules of {table}{of}"), source });
@@ -362,6 +368,18 @@ mod tests {
 
     fn source(op: CmpOp, network: &str) -> Vec<Expr> {
         matches::address(End::Source, op, network.parse().unwrap())
+    }
+
+    #[test]
+    fn a_refused_request_is_no_missing_table() {
+        let absent = |errno| {
+            cni_lab::testing::isolated(|| {
+                absent(&mut Socket::netfilter().unwrap(), &netlink::Error::from(errno))
+            })
+        };
+        assert!(absent(Errno::ENOENT) && absent(Errno::EOPNOTSUPP));
+        assert!(!absent(Errno::EINVAL), "this kernel has nf_tables");
+        assert!(!absent(Errno::EINTR) && !absent(Errno::EPERM));
     }
 
     #[test]

@@ -221,7 +221,7 @@ pub fn sets(socket: &mut Socket, table: Table<'_>) -> Result<Vec<String>, Error>
     let request = request(GET_SET, F_DUMP, table).attr_text(SET_TABLE, table.name);
     let bodies = match socket.request(request) {
         Ok(bodies) => bodies,
-        Err(error) if absent(&error) => return Ok(Vec::new()),
+        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
         Err(source) => return Err(Error { request: format!("list sets of {table}"), source }),
     };
     let attributes = bodies.iter().filter_map(|body| body.get(HEADER..));
@@ -236,7 +236,7 @@ pub fn elements(socket: &mut Socket, table: Table<'_>, set: &str) -> Result<Vec<
         request(GET_ELEMENT, F_DUMP, table).attr_text(LIST_TABLE, table.name).attr_text(LIST_SET, set);
     match socket.request(request) {
         Ok(bodies) => Ok(bodies.iter().flat_map(|body| read_list(body)).collect()),
-        Err(error) if absent(&error) => Ok(Vec::new()),
+        Err(error) if absent(socket, &error) => Ok(Vec::new()),
         Err(source) => Err(Error { request: format!("list elements of {table} {set}"), source }),
     }
 }
@@ -260,7 +260,7 @@ pub fn find_elements(
         for (answer, (set, _)) in socket.requests(requests).into_iter().zip(part) {
             found.push(match answer {
                 Ok(bodies) => bodies.first().and_then(|body| read_list(body).pop()),
-                Err(error) if absent(&error) || error.errno == Errno::ENOTDIR => None,
+                Err(error) if absent(socket, &error) || error.errno == Errno::ENOTDIR => None,
                 Err(source) => {
                     return Err(Error { request: format!("get element of {table} {set}"), source });
                 }
