@@ -75,7 +75,8 @@ pub fn remove_chain(
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
     let _lock = lock::iptables()?;
-    if !is_dead() {
+    let is_there = list(socket)?.iter().any(|one| one.chain.as_deref() == Some(chain));
+    if !is_there || !is_dead() {
         return Ok(false);
     }
     iptables::delete(socket, chain).map(|()| true)

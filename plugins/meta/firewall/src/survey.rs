@@ -47,7 +47,7 @@ pub fn remove_reference(
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
     let _lock = lock::iptables()?;
-    if !is_dead() {
+    if !iptables::addresses(socket)?.contains(&address) || !is_dead() {
         return Ok(false);
     }
     let node = nft::look(socket, removal()?.mark_bit)?;

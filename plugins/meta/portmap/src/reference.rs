@@ -64,7 +64,19 @@ fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<HostPort>, CniError> {
-    delete_where(socket, |comment| comment == container_id)
+    delete_if(socket, container_id, &mut || true).map(Option::unwrap_or_default)
+}
+
+/// As [`delete`], if `is_dead` says so after the rules have been read. `None` if there is no rule, or the container is not dead.
+///
+/// # Errors
+/// As [`delete`].
+pub fn delete_if(
+    socket: &mut Socket,
+    container_id: &str,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<Option<Vec<HostPort>>, CniError> {
+    delete_where(socket, |comment| comment == container_id, is_dead)
         .context(|| "remove host ports of the reference plugin")
 }
 
@@ -83,7 +95,9 @@ pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<HostPort
     let valid = Attachment::containers(valid);
     let is_alive =
         |id: &str| valid.contains(id) || results.iter().any(|name| name.contains(&format!("-{id}-")));
-    delete_where(socket, |comment| !is_alive(comment)).context(step)
+    delete_where(socket, |comment| !is_alive(comment), &mut || true)
+        .map(Option::unwrap_or_default)
+        .context(step)
 }
 
 fn results(folder: &Path) -> Option<Vec<String>> {
@@ -91,28 +105,38 @@ fn results(folder: &Path) -> Option<Vec<String>> {
     Some(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-fn delete_where(socket: &mut Socket, is_dead: impl Fn(&str) -> bool) -> Result<Vec<HostPort>, Error> {
-    let mut removed = Vec::new();
+/// Deletes the rules whose comment is wanted, if `is_dead` says so before each batch. `None` if it deletes none.
+fn delete_where(
+    socket: &mut Socket,
+    is_wanted: impl Fn(&str) -> bool,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<Option<Vec<HostPort>>, Error> {
+    let mut removed = None;
     for table in present(socket)? {
         // If another process deletes one of the rules first, the kernel rejects the whole batch.
         let mut delete_some = || {
             let mut batch = Batch::new();
             let mut host_ports = Vec::new();
             for chain in CHAINS {
-                let mut dead = rules(socket, table, chain)?;
-                dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_dead));
+                let mut wanted = rules(socket, table, chain)?;
+                wanted.retain(|rule| rule.comment.as_deref().is_some_and(&is_wanted));
                 // Rules that do not fit into this batch are deleted in the next call.
-                for rule in dead.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
+                for rule in wanted.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
                     batch.delete_rule(table, chain, rule.handle);
                     host_ports.extend(decode_rule(rule));
                 }
             }
+            if batch.is_empty() || !is_dead() {
+                return Ok((None, true));
+            }
             let done = batch.len() < Batch::ROOM;
-            batch.commit(socket).map(|()| (host_ports, done))
+            batch.commit(socket).map(|()| (Some(host_ports), done))
         };
         loop {
             let (host_ports, done) = retry(ATTEMPTS, Error::is_not_found, &mut delete_some)?;
-            removed.extend(host_ports);
+            if let Some(host_ports) = host_ports {
+                removed.get_or_insert_with(Vec::new).extend(host_ports);
+            }
             if done {
                 break;
             }

@@ -91,19 +91,15 @@ fn host_ports(listing: &Listing, chain: &str) -> Vec<String> {
     ports
 }
 
-/// Removes a container's host ports of our table, if `is_dead` says so. Returns what `is_dead` has said, as the functions
+/// Removes a container's host ports of our table, if `is_dead` says so. Returns whether it has removed any, as the functions
 /// below.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn remove(socket: &mut Socket, label: &str, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
-    let mut was_dead = false;
-    let removed = nft::delete_if(socket, label, &mut || {
-        was_dead = is_dead();
-        was_dead
-    })?;
-    flows::delete_after_removal(socket, &removed);
-    Ok(was_dead)
+    let removed = nft::delete_if(socket, label, is_dead)?;
+    flows::delete_after_removal(socket, removed.as_deref().unwrap_or_default());
+    Ok(removed.is_some())
 }
 
 /// Removes a container's host ports from the tables of the reference's nftables backend, if `is_dead` says so.
@@ -115,12 +111,9 @@ pub fn remove_reference(
     container_id: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    if !is_dead() {
-        return Ok(false);
-    }
-    let removed = reference::delete(socket, container_id)?;
-    flows::delete_after_removal(socket, &removed);
-    Ok(true)
+    let removed = reference::delete_if(socket, container_id, is_dead)?;
+    flows::delete_after_removal(socket, removed.as_deref().unwrap_or_default());
+    Ok(removed.is_some())
 }
 
 /// Removes a container's chains from iptables under its lock, if `is_dead` says so.
@@ -133,7 +126,7 @@ pub fn remove_chains(
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
     let _lock = lock::iptables()?;
-    if !is_dead() {
+    if !iptables::has(socket, owner)? || !is_dead() {
         return Ok(false);
     }
     iptables::delete(socket, owner, true).map(|()| true)

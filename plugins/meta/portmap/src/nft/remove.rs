@@ -37,10 +37,12 @@ pub fn delete(
             Ok(ToRemove { owners: vec![label.clone()], found })
         }
     })
+    .map(Option::unwrap_or_default)
 }
 
-/// Removes the owner with this label and its host ports, if `is_dead` says so; returns the host ports. `is_dead` is asked
-/// at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
+/// Removes the owner with this label and its host ports, if `is_dead` says so; returns the host ports, and `None` if there is
+/// no such owner or it is not dead. `is_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after
+/// any change of it, such as an ADD.
 ///
 /// # Errors
 /// As [`delete`].
@@ -48,11 +50,11 @@ pub fn delete_if(
     socket: &mut Socket,
     label: &str,
     is_dead: &mut dyn FnMut() -> bool,
-) -> Result<Vec<HostPort>, CniError> {
+) -> Result<Option<Vec<HostPort>>, CniError> {
     remove(socket, &mut |socket| {
         let found = list::dnat_elements(socket, |other| other == label)?;
         let owners: Vec<String> = list::owner(socket, label)?.map(|_| label.to_owned()).into_iter().collect();
-        Ok(if is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
+        Ok(if !owners.is_empty() && is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
     })
 }
 
@@ -73,7 +75,7 @@ pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Resu
         Ok(ToRemove { owners, found })
     })?;
     delete_unused(socket)?;
-    Ok(removed)
+    Ok(removed.unwrap_or_default())
 }
 
 /// The labels of owners, and all their host ports.
@@ -83,22 +85,23 @@ struct ToRemove {
     found: Vec<DnatElement>,
 }
 
+/// Removes what `find` returns. `None` if that is nothing.
 fn remove(
     socket: &mut Socket,
     find: &mut dyn FnMut(&mut Socket) -> Result<ToRemove, Error>,
-) -> Result<Vec<HostPort>, CniError> {
+) -> Result<Option<Vec<HostPort>>, CniError> {
     repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
         let ToRemove { owners, found } = find(socket).context(|| STEP)?;
         if owners.is_empty() {
-            return Ok(Ok(Vec::new()));
+            return Ok(Ok(None));
         }
         let host_ports = list::with_masquerades(socket, found).context(|| STEP)?;
         let mut batch = Batch::new();
         change::delete(&mut batch, &host_ports);
         change::delete_owners(&mut batch, &owners);
         delete_chains(socket, &mut batch, &host_ports).context(|| STEP)?;
-        Ok(batch.commit_at(socket, generation).map(|()| host_ports))
+        Ok(batch.commit_at(socket, generation).map(|()| Some(host_ports)))
     })
 }
 
