@@ -24,6 +24,8 @@ pub struct Evidence {
     pub processes: Vec<Process>,
     /// The live network namespaces, without the host's.
     pub namespaces: Vec<Namespace>,
+    /// Why something that is not in the evidence may exist.
+    pub partial: Option<String>,
     /// Containers that an object itself proves to be alive, each with the proof.
     pub present: Named<String>,
 }
@@ -56,6 +58,9 @@ impl Evidence {
     pub fn judge(&self, object: &Object, owners: &[&Owner], others: &[IpAddr]) -> State {
         if let Some(alive) = &object.alive {
             return State::Alive(alive.clone());
+        }
+        if let Some(doubt) = &object.doubt {
+            return State::Unknown(doubt.clone());
         }
         if object.is_by_address
             && let Some((path, address)) = self.any_holder(&object.addresses, &|_, _| true)
@@ -103,8 +108,8 @@ impl Evidence {
         if let Some((path, address)) = self.holder(container, &addresses) {
             return State::Alive(format!("namespace {path} has its address {address}"));
         }
-        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.inside.is_none()) {
-            return State::Unknown(format!("network namespace {} cannot be read", unread.path));
+        if let Some(doubt) = self.doubt() {
+            return State::Unknown(doubt);
         }
         if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
             return State::Unknown("there is no folder of cached results".to_owned());
@@ -135,7 +140,7 @@ impl Evidence {
             }
         }
         if let Some(proof) = &object.dead {
-            return State::Dead(proof.clone());
+            return self.doubt().map_or_else(|| State::Dead(proof.clone()), State::Unknown);
         }
         let addresses = &object.addresses;
         if addresses.is_empty() {
@@ -148,14 +153,21 @@ impl Evidence {
         if let Some((path, address)) = self.holder("", addresses) {
             return State::Alive(format!("namespace {path} has {address}"));
         }
-        if let Some(unread) = self.namespaces.iter().find(|namespace| namespace.inside.is_none()) {
-            return State::Unknown(format!("network namespace {} cannot be read", unread.path));
+        if let Some(doubt) = self.doubt() {
+            return State::Unknown(doubt);
         }
         let proof: Vec<String> = ["no cache entry has its address".to_owned()]
             .into_iter()
             .chain(self.no_holder(addresses))
             .collect();
         State::Dead(proof.join(", "))
+    }
+
+    /// Why a missing sign of life is no proof.
+    fn doubt(&self) -> Option<String> {
+        let unread = self.namespaces.iter().find(|namespace| namespace.inside.is_none());
+        let unread = unread.map(|one| format!("network namespace {} cannot be read", one.path));
+        self.partial.clone().or(unread)
     }
 
     /// A live namespace that has one of the addresses, unless that is another container's by the cache.

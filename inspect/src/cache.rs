@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 use crate::base64;
 use crate::model::Owner;
 use crate::named::Named;
-use crate::scene::{Identity, Sandbox};
+use crate::scene::Sandbox;
+use crate::sight::Sight;
 
 /// The value of `kind`.
 const KIND: &str = "cniCacheV1";
@@ -104,7 +105,7 @@ impl Entry {
     }
 
     /// `configs` has the lists that earlier files had: the containers of a network share one.
-    fn decode(bytes: &[u8], identity: &Identity, configs: &mut Named<Rc<Value>>) -> Option<Entry> {
+    fn decode(bytes: &[u8], sight: &Sight, configs: &mut Named<Rc<Value>>) -> Option<Entry> {
         let mut json = parse(bytes)?;
         if json.get("kind")?.as_str()? != KIND {
             return None;
@@ -132,11 +133,11 @@ impl Entry {
         // The libcni of containerd 1.6 and podman 4 does not write the path. The result has it too, but plugins may write
         // other things there, so it only proves life.
         let named =
-            || sandboxes(result.as_ref()?).find(|path| matches!(identity.sandbox(path), Sandbox::Live(_)));
+            || sandboxes(result.as_ref()?).find(|path| matches!(sight.sandbox(path), Sandbox::Live(_)));
         let netns = netns.or_else(|| named().map(str::to_owned)).unwrap_or_default();
         Some(Entry {
             owner,
-            sandbox: identity.sandbox(&netns),
+            sandbox: sight.sandbox(&netns),
             netns,
             args,
             capabilities,
@@ -162,7 +163,7 @@ impl Cache {
     }
 
     /// Reads the files in the folder.
-    pub fn read(results: &Path, identity: &Identity) -> Cache {
+    pub fn read(results: &Path, sight: &Sight) -> Cache {
         let Ok(files) = fs::read_dir(results) else { return Cache::default() };
         let mut cache = Cache { is_readable: true, ..Cache::default() };
         let mut configs = Named::default();
@@ -180,7 +181,7 @@ impl Cache {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 outcome => outcome.unwrap_or_default(),
             };
-            match Entry::decode(&bytes, identity, &mut configs) {
+            match Entry::decode(&bytes, sight, &mut configs) {
                 Some(entry) => {
                     let container = entry.owner.container.clone().unwrap_or_default();
                     cache.of_container.entry(&container, Vec::new).push(cache.entries.len());
@@ -252,6 +253,10 @@ fn links(result: &Value, on_host: bool) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
+    fn whole() -> Sight {
+        Sight { own: 0, partial: None, is_within: false }
+    }
+
     #[test]
     fn a_file_of_libcni_is_decoded() {
         let dir = tempfile::tempdir().unwrap();
@@ -267,7 +272,7 @@ mod tests {
         );
         fs::write(&file, text).unwrap();
         fs::write(dir.path().join("old-c2-eth0"), "{}").unwrap();
-        let cache = Cache::read(dir.path(), &Identity::current());
+        let cache = Cache::read(dir.path(), &whole());
         assert!(cache.is_readable && cache.unknown == ["old-c2-eth0"]);
         let entry = cache.of("c1").next().unwrap();
         assert_eq!(entry.pod().as_deref(), Some("shop/web-0"));
@@ -276,7 +281,7 @@ mod tests {
         assert_eq!(entry.values_of("host-local", "dataDir").collect::<Vec<_>>(), ["/d"]);
         assert_eq!((entry.plugins().len(), entry.capabilities.len()), (2, 1));
         assert!(matches!(entry.sandbox, Sandbox::Gone(_)) && entry.since.is_some());
-        assert!(!Cache::read(&dir.path().join("none"), &Identity::current()).is_readable);
+        assert!(!Cache::read(&dir.path().join("none"), &whole()).is_readable);
     }
 
     #[test]

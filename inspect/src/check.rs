@@ -17,8 +17,10 @@ use serde_json::{Map, Value};
 
 use crate::cache::{Cache, Entry};
 use crate::model::Owner;
+use crate::node::NOT_WHOLE;
 use crate::process::{self, PAUSE, Process};
-use crate::scene::{Identity, Sandbox, cpus};
+use crate::scene::{Sandbox, cpus};
+use crate::sight::Sight;
 
 /// The outcome for one attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +61,10 @@ struct Call<'c> {
     process: Process,
 }
 
-/// Makes the calls, one for each CPU at once.
-pub fn run(results: &Path, path: &[PathBuf], limit: Duration) -> Checked {
-    let cache = Cache::read(results, &Identity::current());
+/// Makes the calls, one for each CPU at once. `init` is the node's first process, if it is not 1.
+pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration) -> Checked {
+    let sight = Sight::of_paths(init);
+    let cache = Cache::read(results, &sight);
     let at_once = cpus(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default());
     let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
     let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
@@ -90,7 +93,7 @@ pub fn run(results: &Path, path: &[PathBuf], limit: Duration) -> Checked {
         }
         thread::sleep(PAUSE);
     }
-    let mut failures: Vec<String> = Vec::new();
+    let mut failures: Vec<String> = sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")).collect();
     if !cache.is_readable {
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }

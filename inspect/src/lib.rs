@@ -1,6 +1,6 @@
 //! For operators: whose every address, host port, rule and link of a node is, and what belongs to nothing alive.
 //!
-//! [`node`] reads a node: libcni's [`cache`], the namespaces and processes of [`scene`], and the objects, by the readers in
+//! [`sight`] tells whether this process sees the whole node. [`node`] reads it: libcni's [`cache`], the namespaces and processes of [`scene`], and the objects, by the readers in
 //! [`read`]. No reader knows a format: the plugins' libraries list their own objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`gc`] removes what dead owners have left. [`view`] makes rows, [`table`]
 //! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
@@ -26,6 +26,7 @@ pub mod node;
 pub mod process;
 pub mod read;
 pub mod scene;
+pub mod sight;
 pub mod table;
 pub mod terminal;
 pub mod text;
@@ -36,8 +37,9 @@ use std::time::SystemTime;
 
 use cni_common::spec::CniError;
 
+use alive::State;
 use gc::Outcome;
-use model::Sockets;
+use model::{Object, Sockets};
 use node::{Node, Roots};
 use table::Style;
 use view::{Shown, View};
@@ -120,5 +122,15 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Res
         true => format!("{} leaks; ferrule gc --yes removes them", leaks.len()),
         false => format!("{removed} of {} leaks removed", leaks.len()),
     });
-    Ok(failed == 0)
+    let is_undecided =
+        |(state, object): (&State, &Object)| matches!(state, State::Unknown(_)) && object.removal.is_some();
+    let undecided = states.iter().zip(&node.objects).filter(|pair| is_undecided(*pair)).count();
+    let has_cache = node.evidence.cache.is_readable || undecided == 0;
+    if !has_cache {
+        say(format!(
+            "{undecided} objects stay: there is no folder of cached results at {}",
+            roots.results.display()
+        ));
+    }
+    Ok(failed == 0 && has_cache)
 }

@@ -9,6 +9,8 @@ use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kit::socket;
 
+use crate::scene::Sandbox;
+
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -173,6 +175,8 @@ pub struct Object {
     pub alive: Option<String>,
     /// What proves by itself that its owner is not.
     pub dead: Option<String>,
+    /// Why it is not known whether its owner is alive.
+    pub doubt: Option<String>,
     /// How to remove it; `None` for an object that is never a leak.
     pub removal: Option<Removal>,
 }
@@ -199,7 +203,20 @@ impl Object {
             parent: None,
             alive: None,
             dead: None,
+            doubt: None,
             removal: None,
+        }
+    }
+
+    /// The object with what the namespace at this path says about its owner. That the namespace is gone is no proof by itself.
+    #[must_use]
+    pub fn in_namespace(self, path: &str, sandbox: &Sandbox) -> Self {
+        match sandbox {
+            Sandbox::Live(_) => Object { alive: Some(format!("namespace {path} exists")), ..self },
+            Sandbox::Gone(_) => self,
+            Sandbox::Unknown => {
+                Object { doubt: Some(format!("the state of namespace {path:?} is not known")), ..self }
+            }
         }
     }
 
@@ -213,7 +230,7 @@ impl Object {
     }
 }
 
-/// The sockets on the host that readers and removals share. Closing one after a removal waits for the kernel.
+/// The sockets on the host that readers and removals share. A dump that objects changed in is an error. Closing one after a removal waits for the kernel.
 pub struct Sockets {
     /// Links, addresses, qdiscs.
     pub route: Socket,
@@ -227,7 +244,8 @@ impl Sockets {
     /// # Errors
     /// Code 999 if the kernel gives none.
     pub fn open() -> Result<Self, CniError> {
-        Ok(Sockets { route: socket::route()?, netfilter: socket::netfilter()? })
+        let whole = Socket::with_whole_dumps;
+        Ok(Sockets { route: whole(socket::route()?), netfilter: whole(socket::netfilter()?) })
     }
 }
 

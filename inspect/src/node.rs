@@ -13,10 +13,14 @@ use crate::cache::Cache;
 use crate::model::{Kind, Object, Owner, Sockets};
 use crate::named::{Named, add_new};
 use crate::read::{READERS, Scene};
-use crate::scene::{self, Identity, Sandbox};
+use crate::scene::{self, Namespace, Sandbox};
+use crate::sight::Sight;
 
 /// The attempts to read all namespaces: a namespace may end, or the process that led to it.
 const NAMESPACE_ATTEMPTS: usize = 10;
+
+/// What a sight that is not whole means.
+pub const NOT_WHOLE: &str = "this process does not see the node as the node's first process does";
 
 /// Where the node keeps its state.
 #[derive(Clone, Debug)]
@@ -27,6 +31,16 @@ pub struct Roots {
     pub data_dirs: Vec<PathBuf>,
     /// Folders of `tuning`, in addition to those that cached configurations name.
     pub tuning_dirs: Vec<PathBuf>,
+    /// The node's first process, if it is not 1.
+    pub init: Option<u32>,
+}
+
+impl Roots {
+    /// What this process sees of the node.
+    fn sight(&self) -> Sight {
+        let folders = self.data_dirs.iter().chain(&self.tuning_dirs).chain([&self.results]);
+        Sight::of_all(self.init, folders.map(PathBuf::as_path))
+    }
 }
 
 impl Default for Roots {
@@ -35,6 +49,7 @@ impl Default for Roots {
             results: "/var/lib/cni/results".into(),
             data_dirs: vec!["/var/lib/cni/networks".into()],
             tuning_dirs: vec!["/run/cni/tuning".into()],
+            init: None,
         }
     }
 }
@@ -49,7 +64,7 @@ pub struct Node {
     pub evidence: Evidence,
     /// What could not be read.
     pub failures: Vec<String>,
-    identity: Identity,
+    sight: Sight,
 }
 
 /// An object of a dead owner.
@@ -67,8 +82,8 @@ impl Node {
     /// # Errors
     /// The kernel does not list the links.
     pub fn read(roots: &Roots, sockets: &mut Sockets, with_counters: bool) -> Result<Node, CniError> {
-        let identity = Identity::current();
-        let cache = Cache::read(&roots.results, &identity);
+        let sight = roots.sight();
+        let cache = Cache::read(&roots.results, &sight);
         let links = match with_counters {
             true => sockets.route.links_with_counters(),
             false => {
@@ -82,12 +97,19 @@ impl Node {
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
             dhcp_sockets: folders(&cache, &[SOCKET.into()], "dhcp", "daemonSocketPath"),
             owners: Named::default(),
+            networks: Vec::new(),
+            sight,
             qdiscs: sockets.route.qdiscs().context(|| "list the qdiscs")?,
             cache,
             links,
         };
         scene.cache.entries.iter().for_each(|entry| add_owner(&mut scene.owners, &entry.owner));
+        add_new(
+            &mut scene.networks,
+            scene.cache.entries.iter().filter_map(|entry| entry.owner.network.clone()),
+        );
         let (mut objects, mut failures) = (Vec::new(), Vec::new());
+        failures.extend(scene.sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")));
         for (what, read) in READERS {
             match read(sockets, &scene) {
                 Ok(found) => {
@@ -98,6 +120,7 @@ impl Node {
                         cached.any(|entry| entry.owner == *owner)
                     };
                     let owners = found.iter().map(|object: &Object| &object.owner);
+                    add_new(&mut scene.networks, owners.clone().filter_map(|owner| owner.network.clone()));
                     owners
                         .filter(|owner| !of_cache(owner))
                         .for_each(|owner| add_owner(&mut scene.owners, owner));
@@ -108,9 +131,11 @@ impl Node {
         }
         let alive = |object: &Object| Some((object.owner.container.clone()?, object.alive.clone()?));
         let present = Named::of(objects.iter().filter_map(alive));
-        let namespaces = scene::namespaces(&identity);
-        let evidence = Evidence { cache: scene.cache, pairs, present, namespaces, processes: Vec::new() };
-        Ok(Node { roots: roots.clone(), objects, evidence, failures, identity })
+        let mut partial = scene.sight.partial.clone();
+        let namespaces = known(&mut partial, scene::namespaces(&scene.sight));
+        let cache = scene.cache;
+        let evidence = Evidence { cache, pairs, present, namespaces, partial, processes: Vec::new() };
+        Ok(Node { roots: roots.clone(), objects, evidence, failures, sight: scene.sight })
     }
 
     /// Whether the owner of each object is alive, in the order of the objects. Processes and the addresses of namespaces are
@@ -157,27 +182,38 @@ impl Node {
         states.iter().enumerate().filter_map(leak).collect()
     }
 
-    /// Looks at all processes, and at the addresses of namespaces that it has not looked at yet.
+    /// Looks at all processes, and at the addresses in all namespaces.
     pub fn gather(&mut self) {
-        self.evidence.processes = scene::processes(&self.identity);
+        let mut partial = self.sight.partial.clone();
+        self.evidence.processes = known(&mut partial, scene::processes(&self.sight));
         let with_parents = self.objects.iter().any(|object| object.parent.is_some());
+        let mut seen: Vec<Namespace> = Vec::new();
         for _ in 0..NAMESPACE_ATTEMPTS {
-            let former = std::mem::replace(&mut self.evidence.namespaces, scene::namespaces(&self.identity));
-            for namespace in &mut self.evidence.namespaces {
-                let known = former.iter().find(|known| known.inode == namespace.inode);
-                let seen = known.and_then(|known| known.inside.clone());
-                namespace.inside = seen.or_else(|| scene::look_into(namespace, with_parents));
+            let mut unread = None;
+            let mut namespaces = known(&mut unread, scene::namespaces(&self.sight));
+            for namespace in &mut namespaces {
+                let former = seen.iter().find(|former| former.inode == namespace.inode);
+                let former = former.and_then(|former| former.inside.clone());
+                namespace.inside = former.or_else(|| scene::look_into(namespace, with_parents));
             }
-            if self.evidence.namespaces.iter().all(|namespace| namespace.inside.is_some()) {
+            seen = namespaces;
+            if unread.is_some() {
+                partial = partial.or(unread);
+                break;
+            }
+            if seen.iter().all(|namespace| namespace.inside.is_some()) {
                 break;
             }
         }
+        self.evidence.namespaces = seen;
+        self.evidence.partial = partial;
     }
 
     /// Whether the owner of an object is alive now: reads the evidence again.
     pub fn state_now(&mut self, object: usize) -> State {
-        self.evidence.cache = Cache::read(&self.roots.results, &self.identity);
-        let links = Socket::route().and_then(|mut socket| socket.links(None));
+        self.sight = self.roots.sight();
+        self.evidence.cache = Cache::read(&self.roots.results, &self.sight);
+        let links = Socket::route().and_then(|socket| socket.with_whole_dumps().links(None));
         match links {
             Ok(links) => self.evidence.pairs = pairs(links.iter()),
             Err(error) => return State::Unknown(format!("cannot list the links: {error}")),
@@ -254,6 +290,14 @@ pub struct Attached<'n> {
     pub entry: Option<&'n crate::cache::Entry>,
     /// Its objects, as indexes in [`Node::objects`].
     pub objects: Vec<usize>,
+}
+
+/// What has been read; nothing after an error, which is the reason why the evidence is partial.
+fn known<T>(partial: &mut Option<String>, read: Result<Vec<T>, String>) -> Vec<T> {
+    read.unwrap_or_else(|why| {
+        partial.get_or_insert(why);
+        Vec::new()
+    })
 }
 
 fn add_owner(owners: &mut Named<Owner>, owner: &Owner) {

@@ -1,16 +1,16 @@
 //! Namespaces and processes of the node.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::process;
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netns;
 
-/// The network namespace of this thread.
-const OWN: &str = "/proc/thread-self/ns/net";
+use crate::sight::{Sight, inode_of, mounted};
+
+/// `ESRCH`: the process has ended.
+const NO_PROCESS: i32 = 3;
 
 /// What a path of a network namespace is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,51 +24,28 @@ pub enum Sandbox {
     Unknown,
 }
 
-/// The device of all namespaces, and the inode number of the own network namespace.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Identity {
-    device: u64,
-    own: u64,
-}
-
-impl Identity {
-    /// Of this thread.
-    pub fn current() -> Identity {
-        fs::metadata(OWN).map_or(Identity::default(), |meta| Identity { device: meta.dev(), own: meta.ino() })
-    }
-
-    /// What the path is.
-    pub fn sandbox(&self, path: &str) -> Sandbox {
-        match fs::metadata(path) {
-            _ if !path.starts_with('/') || self.own == 0 => Sandbox::Unknown,
-            Ok(meta) if meta.dev() != self.device => {
-                Sandbox::Gone(format!("{path} is no namespace any more"))
+/// All network namespaces that a process or a mount keeps alive, each with a path that leads to it. Without the own one.
+///
+/// # Errors
+/// Something could not be read, so a namespace may be missing.
+pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
+    let mut found: Vec<Namespace> = Vec::new();
+    let path = "/proc/thread-self/mountinfo";
+    let mounts = fs::read_to_string(path).map_err(|error| unread(path, &error))?;
+    let mounted = mounts.lines().filter_map(mounted).map(|(inode, path)| (inode, path.to_owned(), None));
+    let mut of_processes = Vec::new();
+    for pid in pids(sight)? {
+        let path = format!("/proc/{pid}/ns/net");
+        match fs::read_link(&path) {
+            Ok(link) => {
+                of_processes.extend(link.to_str().and_then(inode_of).map(|inode| (inode, path, Some(pid))))
             }
-            Ok(meta) if meta.ino() == self.own => Sandbox::Unknown,
-            Ok(meta) => Sandbox::Live(meta.ino()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Sandbox::Gone(format!("namespace {path} does not exist"))
-            }
-            Err(_) => Sandbox::Unknown,
+            Err(error) if has_ended(&error) => {}
+            Err(error) => return Err(unread(&path, &error)),
         }
     }
-}
-
-/// All network namespaces that a process or a mount keeps alive, each with a path that leads to it. Without the own one.
-pub fn namespaces(identity: &Identity) -> Vec<Namespace> {
-    let mut found: Vec<Namespace> = Vec::new();
-    // ID PARENT DEVICE ROOT MOUNTPOINT ...; the root of a namespace's mount is `net:[INODE]`.
-    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-    let mounted = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(3);
-        Some((inode_of(fields.next()?)?, fields.next()?.to_owned(), None))
-    });
-    let of_process = |pid| {
-        let path = format!("/proc/{pid}/ns/net");
-        Some((inode_of(fs::read_link(&path).ok()?.to_str()?)?, path, Some(pid)))
-    };
-    for (inode, path, pid) in mounted.chain(pids().filter_map(of_process)) {
-        if inode == identity.own {
+    for (inode, path, pid) in mounted.chain(of_processes) {
+        if inode == sight.own {
             continue;
         }
         match found.iter_mut().find(|namespace| namespace.inode == inode) {
@@ -79,7 +56,16 @@ pub fn namespaces(identity: &Identity) -> Vec<Namespace> {
             }
         }
     }
-    found
+    Ok(found)
+}
+
+fn unread(path: &str, error: &io::Error) -> String {
+    format!("cannot read {path}: {error}")
+}
+
+/// Whether the error means that the process does not exist any more.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS)
 }
 
 /// A network namespace.
@@ -104,20 +90,21 @@ pub struct Inside {
     pub parents: Vec<u32>,
 }
 
-/// The inode number in `net:[4026531840]`.
-fn inode_of(text: &str) -> Option<u64> {
-    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
-}
-
-fn pids() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// The processes of the node.
+fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
+    let cannot = |error: io::Error| unread("/proc", &error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").map_err(cannot)? {
+        found.extend(entry.map_err(cannot)?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    found.retain(|pid| *pid != 1 || !sight.is_within);
+    Ok(found)
 }
 
 /// Reads the addresses in a namespace, and the parents of macvlans if they are wanted. `None` if it cannot be entered any more.
 pub fn look_into(namespace: &Namespace, with_parents: bool) -> Option<Inside> {
     let file = File::open(&namespace.path).ok()?;
-    let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?;
+    let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?.with_whole_dumps();
     let addresses =
         socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect();
     let macvlans = if with_parents { socket.links(Some("macvlan")).ok()? } else { Vec::new() };
@@ -162,12 +149,21 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 /// All processes, except this one and its ancestors: an operator may have started it with a container's name.
-pub fn processes(identity: &Identity) -> Vec<Process> {
-    let mut own = vec![process::id()];
+///
+/// # Errors
+/// Something could not be read, so a sign of life may be missing.
+pub fn processes(sight: &Sight) -> Result<Vec<Process>, String> {
+    // The number in the PID namespace that /proc shows.
+    let own = fs::read_link("/proc/self").map_err(|error| unread("/proc/self", &error))?;
+    let mut own: Vec<u32> = own.to_str().and_then(|pid| pid.parse().ok()).into_iter().collect();
     while let Some(parent) = own.last().and_then(|pid| parent_of(*pid)).filter(|parent| *parent > 1) {
         own.push(parent);
     }
-    pids().filter(|pid| !own.contains(pid)).filter_map(|pid| process(pid, identity)).collect()
+    let mut found = Vec::new();
+    for pid in pids(sight)?.into_iter().filter(|pid| !own.contains(pid)) {
+        found.extend(process(pid, sight)?);
+    }
+    Ok(found)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -176,34 +172,35 @@ fn parent_of(pid: u32) -> Option<u32> {
 }
 
 /// Whether the process may be in the own network namespace.
-fn may_be_here(pid: u32, identity: &Identity) -> bool {
+fn may_be_here(pid: u32, sight: &Sight) -> bool {
     let link = fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    link.as_ref().and_then(|to| inode_of(to.to_str()?)).is_none_or(|inode| inode == identity.own)
+    link.as_ref().and_then(|to| inode_of(to.to_str()?)).is_none_or(|inode| inode == sight.own)
 }
 
-fn process(pid: u32, identity: &Identity) -> Option<Process> {
-    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let words = |file: &str| -> Vec<String> {
-        read(file).split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
+    let read = |file: &str| {
+        let path = format!("/proc/{pid}/{file}");
+        match fs::read(&path) {
+            Err(error) if has_ended(&error) => Ok(Vec::new()),
+            outcome => outcome.map_err(|error| unread(&path, &error)),
+        }
     };
-    let arguments = words("cmdline");
+    let words = |file: &str| -> Result<Vec<String>, String> {
+        let bytes = read(file)?;
+        Ok(bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+    };
+    let arguments = words("cmdline")?;
     // A kernel thread has no arguments.
     if arguments.iter().all(String::is_empty) {
-        return None;
+        return Ok(None);
     }
     let container =
-        words("environ").iter().find_map(|word| Some(word.strip_prefix("CNI_CONTAINERID=")?.to_owned()));
+        words("environ")?.iter().find_map(|word| Some(word.strip_prefix("CNI_CONTAINERID=")?.to_owned()));
     let is_on_host = container.is_some()
-        && (may_be_here(pid, identity) || parent_of(pid).is_none_or(|parent| may_be_here(parent, identity)));
-    let name = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
-    Some(Process {
-        pid,
-        name,
-        container,
-        is_on_host,
-        arguments,
-        cgroup: String::from_utf8_lossy(&read("cgroup")).into_owned(),
-    })
+        && (may_be_here(pid, sight) || parent_of(pid).is_none_or(|parent| may_be_here(parent, sight)));
+    let name = String::from_utf8_lossy(&read("comm")?).trim_end().to_owned();
+    let cgroup = String::from_utf8_lossy(&read("cgroup")?).into_owned();
+    Ok(Some(Process { pid, name, container, is_on_host, arguments, cgroup }))
 }
 
 /// The number of CPUs that this process may use, by its file `status`; at least 1. std's function is 5 KB.
@@ -227,17 +224,6 @@ mod tests {
         assert!(shim.names(id) && !shim.names("-"));
         let plugin = Process { container: Some("c1".into()), ..Process::default() };
         assert!(plugin.names("c1") && !plugin.names("c"));
-    }
-
-    #[test]
-    fn the_own_namespace_and_missing_paths_are_told_apart() {
-        let identity = Identity::current();
-        assert_eq!(identity.sandbox("/proc/self/ns/net"), Sandbox::Unknown);
-        assert!(matches!(identity.sandbox("/nowhere/at/all"), Sandbox::Gone(_)));
-        assert!(matches!(identity.sandbox("/dev/null"), Sandbox::Gone(_)));
-        assert_eq!(identity.sandbox(""), Sandbox::Unknown);
-        assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
-        assert_eq!(inode_of("mnt:[1]"), None);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod plan;
 pub mod pod_resources;
 pub mod retry;
 pub mod route;
+pub mod sandbox;
 pub mod socket;
 pub mod state_file;
 pub mod steps;

@@ -69,6 +69,17 @@ impl StateFile {
     }
 }
 
+/// Whether the folder does not exist, or can be listed. For a tool that must not take what it cannot read for nothing.
+///
+/// # Errors
+/// Code 5 if it cannot be listed.
+pub fn can_list(folder: &Path) -> Result<(), CniError> {
+    match fs::read_dir(folder) {
+        Err(error) if !is_absent(&error) => Err(failed("list", folder, &error)),
+        _ => Ok(()),
+    }
+}
+
 /// All files in the folder with their contents. Skips those that cannot be read, and those that are not complete.
 pub fn listed(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
@@ -82,14 +93,21 @@ pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
     listed(folder).map(|(_, bytes)| bytes)
 }
 
-/// The files in the folder that ADD has not completed yet, perhaps because it was killed: path and stem.
-pub fn drafts(folder: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+/// The files in the folder that an ADD on one of these networks has not completed yet, perhaps because it was killed: path, stem
+/// and network. The hash of the network in the name shows that a file is ours.
+pub fn drafts<'n>(folder: &Path, networks: impl Iterator<Item = &'n str>) -> Vec<(PathBuf, String, &'n str)> {
+    let extensions: Vec<(String, &str)> =
+        networks.map(|network| (format!("{EXTENSION}{}", draft_extension(network)), network)).collect();
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| {
+    let draft = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        let stem = name.rsplit_once('.')?.0.strip_suffix(EXTENSION)?;
-        Some((entry.path(), stem.to_owned()))
-    })
+        let of = |(end, network): &(String, &'n str)| {
+            Some((name.strip_suffix(end.as_str())?.to_owned(), *network))
+        };
+        let (stem, network) = extensions.iter().find_map(of)?;
+        Some((entry.path(), stem, network))
+    };
+    entries.filter_map(draft).collect()
 }
 
 /// Removes a file that [`listed`] or [`drafts`] has returned, if it still exists.

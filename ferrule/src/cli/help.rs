@@ -135,6 +135,7 @@ Views
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --data-dir DIR    one more folder of host-local; may be repeated
   --root DIR        work with DIR as the root folder: in a container, the node's
+  --init PID        the first process of a node that is a container itself (default: 1)
 
 IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or
 unknown if there is neither a sign of life nor a proof of death. Tables fit the terminal;
@@ -149,13 +150,15 @@ Usage: ferrule gc --dry-run | --yes [OPTIONS]
 
 Removes exactly what `ferrule inspect leaks` lists: each object by its plugin's own
 code and under its lock. Before each removal it looks again whether the container is
-dead. If something cannot be read, it removes nothing.
+dead. If something cannot be read, or if this process does not see the node as the
+node's first process does, it removes nothing.
 
   --dry-run         print what it would remove
   --yes             remove it
-  --cache-dir DIR, --data-dir DIR, --root DIR   as for ferrule inspect
+  --cache-dir DIR, --data-dir DIR, --root DIR, --init PID   as for ferrule inspect
 
-Exit status: 0 done, or nothing to do; 1 failed; 2 wrong usage.
+Exit status: 0 done, or nothing to do; 1 failed, or something could not be read; 2 wrong
+usage.
 ";
 
 pub(super) const CHECK: &str = "\
@@ -168,10 +171,11 @@ whose network namespace exists, one for each CPU at once, and prints what they f
   --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --root DIR        work with DIR as the root folder: in a container, the node's
+  --init PID        the first process of a node that is a container itself (default: 1)
   --json            print one JSON document
 
 Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a
-cached result could not be read; 2 wrong usage.
+cached result or the namespaces of the node could not be read; 2 wrong usage.
 ";
 
 pub(super) const DOCTOR: &str = "\
@@ -186,7 +190,7 @@ and STATUS, and changes nothing.
   --conf-dir DIR    the network configurations (default: /etc/cni/net.d)
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
   --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
-  --root DIR        work with DIR as the root folder, as for ferrule check
+  --root DIR, --init PID   as for ferrule check
   --json            print one JSON document
 
 Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong

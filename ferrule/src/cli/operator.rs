@@ -99,6 +99,12 @@ impl Arguments {
             };
             match (command, option.as_str()) {
                 (_, "root") => arguments.root = Some(folder()?),
+                (_, "init") => {
+                    let value = text(parser.value().map_err(Failure::usage)?)?;
+                    let pid = value.parse().ok().filter(|pid| *pid > 0);
+                    let wrong = || Failure::usage(format!("--init wants a process, not '{value}'"));
+                    arguments.roots.init = Some(pid.ok_or_else(wrong)?);
+                }
                 ("inspect" | "gc" | "check", "cache-dir") => {
                     arguments.roots.results = folder()?.join("results")
                 }
@@ -184,7 +190,7 @@ fn remove(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure>
 
 fn check_all(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
     let limit = arguments.timeout.unwrap_or(LIMIT);
-    let checked = check::run(&arguments.roots.results, &arguments.bin_dirs(), limit);
+    let checked = check::run(&arguments.roots.results, arguments.roots.init, &arguments.bin_dirs(), limit);
     say(report(&checked, arguments.as_json).trim_end());
     Ok(ExitCode::from(u8::from(!checked.is_sound())))
 }
@@ -194,6 +200,7 @@ fn examine(arguments: &Arguments, plugins: &[&dyn Plugin]) -> Result<ExitCode, F
         conf_dir: arguments.conf_dir.clone().unwrap_or_else(|| "/etc/cni/net.d".into()),
         path: arguments.bin_dirs(),
         limit: arguments.timeout.unwrap_or(LIMIT),
+        init: arguments.roots.init,
     };
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
     let findings = doctor::examine(&places, &names).map_err(failed)?;
@@ -224,6 +231,7 @@ mod tests {
         assert_eq!(why.roots.data_dirs.len(), 2);
         assert_eq!(read("inspect --watch").unwrap().watch, Some(Duration::from_secs(2)));
         assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods);
+        assert_eq!(read("gc --init 7").unwrap().roots.init, Some(7));
         assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
         let check = read("check --root /host --bin-dir /a --bin-dir=/b").unwrap();
         assert!(check.root == Some("/host".into()) && check.path.len() == 2);
@@ -240,6 +248,7 @@ mod tests {
             "inspect --bin-dir /b",
             "inspect --cache-dir",
             "inspect --watch=0",
+            "gc --init=0",
             "inspect -x",
         ] {
             assert_eq!(read(words).unwrap_err().status, 2, "{words}");

@@ -71,7 +71,7 @@ fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
     assert!(text.contains("remedy: start the daemon: systemctl enable --now cni-dhcp.socket"), "{text}");
     assert!(text.ends_with("\n7 errors, 3 warnings\n"), "{text}");
     assert_eq!(text.matches("    remedy: ").count(), expected.len());
-    let narrow = f.on_terminal(80, &format!("{PROGRAM} {words} || true"));
+    let narrow = f.on_terminal(80, &format!("{PROGRAM} {} || true", f.words(&words)));
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
 

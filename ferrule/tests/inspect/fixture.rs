@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use cni_lab::testing::Origin;
-use cni_lab::{Node, NodeRuntime, Place as _, Pod, go_bin_dir};
+use cni_lab::{Background, Node, NodeRuntime, Place as _, Pod, go_bin_dir};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -16,8 +16,9 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrule");
 const PLUGINS: [&str; 8] =
     ["bandwidth", "bridge", "firewall", "host-device", "host-local", "macvlan", "portmap", "tuning"];
 
-/// A node, and a folder with our plugins.
+/// A node with a first process, and a folder with our plugins.
 pub(crate) struct Fixture {
+    init: Background,
     pub(crate) node: Node,
     ours: TempDir,
 }
@@ -35,7 +36,22 @@ impl Fixture {
         for name in PLUGINS {
             symlink(PROGRAM, ours.path().join(name)).unwrap();
         }
-        Fixture { node: Node::new().unwrap(), ours }
+        let node = Node::new().unwrap();
+        let mut sleep = Command::new("sleep");
+        sleep.arg("infinity");
+        Fixture { init: node.spawn(sleep).unwrap(), node, ours }
+    }
+
+    /// The words with the option that names the node's first process.
+    pub(crate) fn words(&self, words: &str) -> String {
+        format!("{words} --init {}", self.init.id())
+    }
+
+    /// A call of `ferrule` that knows the node's first process.
+    pub(crate) fn command(&self, words: &str) -> Command {
+        let mut command = command(&self.words(words));
+        command.env_remove("CNI_COMMAND");
+        command
     }
 
     pub(crate) fn bin_dir(&self, origin: Origin) -> PathBuf {
@@ -80,7 +96,7 @@ impl Fixture {
 
     /// Runs `ferrule` on the node.
     pub(crate) fn run(&self, words: &str) -> Output {
-        self.node.exec(command(words).env_remove("CNI_COMMAND")).unwrap()
+        self.node.exec(&mut self.command(words)).unwrap()
     }
 
     /// Runs `ferrule`, which has to succeed, and returns its output.

@@ -113,6 +113,10 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let client = f.node.outside_client("192.0.2.0/24").unwrap();
     f.node.sh(NEWER).unwrap();
     f.node.sh("mkdir -p /run/cni/dhcp.leases /run/cni/host-device").unwrap();
+    // Files of others in tuning's folder.
+    for foreign in ["my_settings.json", "my_settings.json.bak", "my_settings.json.0123456789abcdef"] {
+        f.node.write_file(format!("/run/cni/tuning/{foreign}"), r#"{"cluster": 1, "mtu": 1500}"#).unwrap();
+    }
     let living = add_living(&f);
     for (container, _) in &living {
         serve(&container.pod, container.pod.name(), 80);
@@ -171,8 +175,8 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let lease = json!({"key": {"network": "other", "containerId": "inspect-dead-e", "ifname": "net2"},
         "sandbox": {"path": "/run/netns/none"}, "lease": {"address": "10.9.0.2"}});
     f.node.write_file("/run/cni/dhcp.leases/inspect-dead-e:net2:other", &lease.to_string()).unwrap();
-    let draft = "inspect-dead-e_net3.json.0123456789abcdef";
-    f.node.write_file(format!("/run/cni/tuning/{draft}"), "{").unwrap();
+    let hash = f.node.sh("printf other | sha512sum | cut -c -16").unwrap();
+    f.node.write_file(format!("/run/cni/tuning/inspect-dead-e_net3.json.{}", hash.trim()), "{").unwrap();
     expected.extend([
         ("incomplete file", "inspect-dead-e", "/run/cni/tuning/"),
         ("device", "inspect-dead-e", "/run/cni/host-device/"),

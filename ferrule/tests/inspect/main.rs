@@ -7,6 +7,7 @@ mod doctor;
 mod fixture;
 mod leaks;
 mod others;
+mod partial;
 mod readme;
 mod schema;
 mod shown;

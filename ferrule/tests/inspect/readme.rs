@@ -63,7 +63,7 @@ fn the_readme_shows_what_is_printed() {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     let folder = Path::new(PROGRAM).parent().unwrap().display();
     for words in ["ferrule inspect", "ferrule inspect ports", "ferrule inspect leaks"] {
-        let script = format!("PATH={folder}:$PATH; NO_COLOR=1 {words}");
+        let script = format!("PATH={folder}:$PATH; NO_COLOR=1 {}", f.words(words));
         let narrow = f.on_terminal(80, &script);
         let shown = format!("$ {words}\n{narrow}");
         assert!(

@@ -19,14 +19,17 @@ fn views_fit_the_terminal_and_name_the_pod() {
     f.device("inspect-shown-with-a-rather-long-name-a");
     for view in ["pods", "addresses", "ports", "shaping", "links", "devices", "leaks", "why 18301"] {
         for columns in [80, 200] {
-            let text = f.on_terminal(columns, &format!("NO_COLOR=1 {PROGRAM} inspect {view}"));
+            let text = f.on_terminal(
+                columns,
+                &format!("NO_COLOR=1 {PROGRAM} {}", f.words(&format!("inspect {view}"))),
+            );
             assert!(!text.contains('\x1b') && text.lines().count() > 1, "{view}: {text}");
             for line in text.lines() {
                 assert!(line.chars().count() <= columns as usize, "{view} at {columns}: {line:?}");
             }
         }
     }
-    let wide = f.on_terminal(200, &format!("TERM=xterm {PROGRAM} inspect"));
+    let wide = f.on_terminal(200, &format!("TERM=xterm {PROGRAM} {}", f.words("inspect")));
     assert!(wide.contains("shop/pod-inspect-shown-with-a-rather-long-name-a"), "{wide}");
     assert!(wide.contains("\x1b[32malive\x1b[0m") && wide.contains("80M/40M"), "{wide}");
 

@@ -82,6 +82,10 @@ fn doubt_is_no_death() {
     for (number, evidence) in doubts.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
     }
+    let partial = Evidence { partial: Some("no /proc".into()), ..readable() };
+    assert_eq!(judge(&partial), State::Unknown("no /proc".to_owned()));
+    let unnamed = object(Owner::default());
+    assert_eq!(partial.judge(&unnamed, &[], &[]), State::Unknown("no /proc".to_owned()));
     // An object older than the boot needs no cache.
     let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
     let state = doubts[0].judge(&old, &[], &[]);

@@ -127,6 +127,7 @@ mod tests {
             conf_dir: "/n".into(),
             path: vec![dir.path().to_owned()],
             limit: Duration::from_secs(60),
+            init: None,
         };
         let failing = r#"echo '{"code":50,"msg":"no daemon"}'; exit 1"#;
         plugin(&places, "good", "1.1.0", "cat >/dev/null");

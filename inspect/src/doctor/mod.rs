@@ -19,7 +19,13 @@ use std::time::Duration;
 use cni_common::spec::CniError;
 
 use crate::model::Sockets;
+use crate::node::NOT_WHOLE;
+use crate::sight::Sight;
 use crate::table::wrapped;
+
+/// What helps against a view that is not whole.
+const WHOLE: &str =
+    "run ferrule as root in the node's network, PID and mount namespaces, or with its / as --root";
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +83,8 @@ pub struct Places {
     pub path: Vec<PathBuf>,
     /// How long one plugin may take.
     pub limit: Duration,
+    /// The node's first process, if it is not 1.
+    pub init: Option<u32>,
 }
 
 /// Examines the node. `plugins` are the plugins that Ferrule has. Errors come first.
@@ -86,6 +94,8 @@ pub struct Places {
 pub fn examine(places: &Places, plugins: &[&str]) -> Result<Vec<Finding>, CniError> {
     let mut sockets = Sockets::open()?;
     let (networks, mut findings) = networks::read(&places.conf_dir);
+    let sight = Sight::of_all(places.init, [places.conf_dir.as_path()].into_iter());
+    findings.extend(sight.partial.map(|why| Finding::error("view", format!("{NOT_WHOLE}: {why}"), WHOLE)));
     findings.extend(modes::judge(&places.path, &places.conf_dir));
     findings.extend(programs::judge_versions(&programs::installed(places, plugins)));
     findings.extend(chains::judge(&networks, places, plugins));

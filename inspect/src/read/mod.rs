@@ -26,10 +26,13 @@ use crate::cache::{Cache, Entry};
 use crate::model::{Object, Owner, Sockets};
 use crate::named::Named;
 use crate::scene::Sandbox;
+use crate::sight::Sight;
 
 /// What readers have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scene {
+    /// What this process sees of the node.
+    pub sight: Sight,
     /// libcni's cache.
     pub cache: Cache,
     /// The folders of host-local.
@@ -44,6 +47,8 @@ pub struct Scene {
     pub qdiscs: Vec<Listed>,
     /// The attachments that the cache and the readers so far have named.
     pub owners: Named<Owner>,
+    /// The networks that they have named.
+    pub networks: Vec<String>,
 }
 
 impl Scene {
@@ -69,9 +74,9 @@ pub const READERS: [(&str, Reader); 12] = [
     ("reservations of host-local", store::read),
     ("host ports", portmap::read),
     ("backup files of tuning", tuning::read),
-    ("incomplete files", drafts::read),
     ("leases of dhcp", dhcp::read),
     ("records of host-device", host_device::read),
+    ("incomplete files", drafts::read),
     ("links and qdiscs", links::read),
     ("users of VLAN devices", vlan_users::read),
     ("links in containers", container_links::read),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni_common::spec::CniError;
 use ferrule_kit::owner;
-use ferrule_portmap::nft::owner_metadata::Sandbox;
+use ferrule_kit::sandbox::Sandbox;
 use ferrule_portmap::nft::{labelled_host_ports, layout::TABLE, sandboxes};
 use ferrule_portmap::plan::HostPort;
 use ferrule_portmap::{reference, survey};
@@ -51,7 +51,7 @@ fn ours(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
     for (label, sandbox) in sandboxes(&mut sockets.netfilter)? {
         let host_ports: &[HostPort] = ports.get(&label).map_or(&[], Vec::as_slice);
         let whose = owner::parse(&label).map(Owner::from).unwrap_or_default();
-        let alive = sandbox == Sandbox::Present;
+        let alive = matches!(sandbox, Sandbox::Present(_));
         let object = Object::new(
             Kind::HostPort,
             describe(host_ports),
@@ -59,7 +59,7 @@ fn ours(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
             whose,
             Maker::Ferrule,
         );
-        let gone = sandbox == Sandbox::Gone;
+        let gone = matches!(sandbox, Sandbox::Gone { .. });
         let object = Object {
             addresses: targets(host_ports),
             alive: alive.then(|| "the namespace of its ADD exists".to_owned()),

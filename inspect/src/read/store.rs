@@ -5,6 +5,7 @@ use std::fs;
 use cni_common::spec::CniError;
 use ferrule_host_local::owner::Holder;
 use ferrule_host_local::survey;
+use ferrule_kit::state_file;
 
 use super::Scene;
 use crate::model::{Kind, Maker, Object, Owner, Sockets};
@@ -13,6 +14,7 @@ use crate::model::{Kind, Maker, Object, Owner, Sockets};
 pub(super) fn read(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     let mut objects = Vec::new();
     for data_dir in &scene.data_dirs {
+        state_file::can_list(data_dir)?;
         for entry in fs::read_dir(data_dir).into_iter().flatten().flatten() {
             // No network's name starts with a dot; the folder `.ferrule` has the index.
             let Ok(network) = entry.file_name().into_string() else { continue };

@@ -11,6 +11,7 @@ use crate::model::{Kind, Maker, Object, Owner, Sockets};
 
 /// Lists the files in all folders.
 pub(super) fn read(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
+    scene.tuning_dirs.iter().try_for_each(|folder| state_file::can_list(folder))?;
     let files = scene.tuning_dirs.iter().flat_map(|folder| backup::list(folder));
     let object = |file: backup::Listed| {
         let owner = Owner {

@@ -45,6 +45,9 @@ struct Wire {
     network: String,
 }
 
+/// The keys of [`Wire`]; the reference writes the first five.
+const KEYS: [&str; 8] = ["mac", "promisc", "mtu", "allmulti", "txQLen", "hostMtu", "offload", "network"];
+
 impl Wire {
     fn new(network: &str, backup: &Backup) -> Wire {
         let Backup { link, host_mtu, offload } = backup;
@@ -58,6 +61,13 @@ impl Wire {
             offload: offload.clone(),
             network: network.to_owned(),
         }
+    }
+
+    /// As [`Wire::read`]. Also `None` if the content has other keys than a backup of ours or of the reference, or none of them.
+    fn of_tuning(bytes: &[u8]) -> Option<Wire> {
+        let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes).ok()?;
+        let is_known = |key: &String| KEYS.contains(&key.as_str());
+        (!object.is_empty() && object.keys().all(is_known)).then(|| Wire::read(bytes)).flatten()
     }
 
     /// `None` if the file's content is not a backup.
@@ -165,13 +175,13 @@ pub struct Listed {
     pub network: Option<String>,
 }
 
-/// Lists the backup files of all networks. A missing folder has none.
+/// Lists the backup files of all networks. A missing folder has none, and files with other content are not ours.
 pub fn list(data_dir: &Path) -> Vec<Listed> {
     let read = |(path, bytes): (PathBuf, Vec<u8>)| {
         // A container ID may contain underscores too, but interface names rarely do.
         let (container_id, ifname) = path.file_stem()?.to_str()?.rsplit_once('_')?;
         let (container_id, ifname) = (container_id.to_owned(), ifname.to_owned());
-        let network = Some(Wire::read(&bytes)?.network).filter(|network| !network.is_empty());
+        let network = Some(Wire::of_tuning(&bytes)?.network).filter(|network| !network.is_empty());
         Some(Listed { path, container_id, ifname, network })
     };
     state_file::listed(data_dir).filter_map(read).collect()
@@ -262,6 +272,11 @@ mod tests {
             fs::write(dir.path().join(draft), "").unwrap();
         }
         fs::write(dir.path().join("go_eth0.json"), "{\n \"mtu\": 1500\n}").unwrap();
+        for foreign in ["{}", "{\n \"mtu\": 1500,\n \"cluster\": 1\n}", "[1]", ""] {
+            fs::write(dir.path().join("my_settings.json"), foreign).unwrap();
+            assert!(list(dir.path()).iter().all(|file| file.container_id != "my"), "{foreign}");
+        }
+        fs::remove_file(dir.path().join("my_settings.json")).unwrap();
         let mut listed: Vec<_> =
             list(dir.path()).into_iter().map(|f| (f.container_id, f.ifname, f.network)).collect();
         listed.sort();

@@ -4,6 +4,7 @@ use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Table, generation};
 use ferrule_kit::owner;
+use ferrule_kit::sandbox::Sandbox;
 
 use crate::plan::{HostPort, Key, Plan, masquerades};
 use cni_common::plugin::Attachment;
@@ -12,7 +13,6 @@ use super::element::DnatElement;
 use super::establish::{self, Conditions};
 use super::gate::Gate;
 use super::layout::TABLE;
-use super::owner_metadata::Sandbox;
 use super::remove::delete;
 use super::{change, list, owner_metadata, repeat};
 
@@ -108,7 +108,7 @@ fn replace_once(
         }
         let holder = owner::describe(&element.label);
         let sandbox = sandbox_of(socket, owner, plan, &element)?;
-        if sandbox != Sandbox::Gone {
+        if !matches!(sandbox, Sandbox::Gone { .. }) {
             if !owner::is_of(&element.label, owner.container_id) {
                 return Err(taken(&element, sandbox));
             }
@@ -151,15 +151,16 @@ fn sandbox_of(
     plan: &Plan,
     element: &DnatElement,
 ) -> Result<Sandbox, CniError> {
+    let gone = Sandbox::Gone { is_missing: true };
     let is_our_address = plan.host_ports.iter().any(|ours| ours.target.ip() == element.target.ip());
     if is_our_address
         && owner::is_on(&element.label, owner.network)
         && !owner::is_of(&element.label, owner.container_id)
     {
-        return Ok(Sandbox::Gone);
+        return Ok(gone);
     }
     let Some(holder) = list::owner(socket, &element.label).context(|| STEP)? else {
-        return Ok(Sandbox::Gone);
+        return Ok(gone);
     };
     Ok(holder.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
 }

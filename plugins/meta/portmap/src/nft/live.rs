@@ -3,12 +3,13 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Expr, Generation, elements, generation, rules};
+use ferrule_kit::sandbox::Sandbox;
 
 use crate::plan::HostPort;
 
 use super::element::DnatElement;
 use super::layout::{NETWORKS, OWNERS, TABLE};
-use super::owner_metadata::{Sandbox, sandbox};
+use super::owner_metadata::sandbox;
 use super::{change, list};
 
 /// The host ports of one owner.

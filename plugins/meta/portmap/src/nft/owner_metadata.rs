@@ -7,40 +7,20 @@
 //!
 //! The owner is gone if the path of its network namespace no longer leads to this namespace: the runtime has
 //! removed the sandbox, and DEL was lost. The next ADD may then take over its host ports. But a path says
-//! nothing to a runtime with other mounts, whose `/run` may be another folder. So the metadata also records
-//! the mount namespace of ADD and the folder of the path. The number of a mount namespace alone does not
-//! suffice, because the kernel reuses it. In another mount namespace the owner is gone only if its name is
-//! missing from this very folder: the kernel detaches a mount everywhere if its name is removed. Everything
-//! else is unknown, and so are the owners of versions that did not record the mounts.
-//!
-//! A path in `/proc` has no folder any more if its process is gone.
+//! nothing to a runtime with other mounts. So the metadata also records the view of ADD, for
+//! [`ferrule_kit::sandbox`], which decides. The owners of versions that did not record it are unknown.
 //!
 //! A path that is too long, relative or missing is not stored, and the owner then never counts as gone.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ferrule_kernel::nftables::Element;
+use ferrule_kit::sandbox::{self, Identity, Sandbox, View};
 
-/// Length of an [`identity`].
+/// Length of an encoded [`Identity`].
 const IDENTITY: usize = 16;
-/// The mount namespace of this process.
-const MOUNTS: &str = "/proc/self/ns/mnt";
-
-/// What the metadata and the file system say about an owner's network namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sandbox {
-    /// It exists.
-    Present,
-    /// It does not exist.
-    Gone,
-    /// A process with other mounts may see it.
-    Unknown,
-}
 
 /// Encodes the metadata of an owner: the count (4 bytes), the network namespace, its path, a zero byte, the
 /// mount namespace and the folder of the path.
@@ -53,15 +33,14 @@ pub fn encode(host_ports: usize, netns: &str) -> Vec<u8> {
     // A relative path depends on the working directory.
     if netns.starts_with('/')
         && metadata.len() + 3 * IDENTITY + netns.len() < Element::METADATA_MAX
-        && let Some(namespace) = identity(fs::metadata(netns))
-        && let Some(mounts) = identity(fs::metadata(MOUNTS))
-        && let Some(folder) = folder(Path::new(netns))
+        && let Some(namespace) = sandbox::identity(netns)
+        && let Some(View::Recorded { mounts, folder }) = View::record(Path::new(netns))
     {
-        metadata.extend(namespace);
+        metadata.extend(bytes(namespace));
         metadata.extend(netns.as_bytes());
         metadata.push(0);
-        metadata.extend(mounts);
-        metadata.extend(folder);
+        metadata.extend(bytes(mounts));
+        metadata.extend(bytes(folder));
     }
     metadata
 }
@@ -73,56 +52,33 @@ pub fn host_port_count(metadata: &[u8]) -> Option<usize> {
 
 /// The state of the owner's network namespace.
 pub fn sandbox(metadata: &[u8]) -> Sandbox {
-    let Some(recorded) = Recorded::decode(metadata) else { return Sandbox::Unknown };
-    let found = fs::metadata(recorded.path);
-    let is_absent = matches!(&found, Err(error) if error.kind() == io::ErrorKind::NotFound);
-    if found.is_err() && !is_absent {
-        return Sandbox::Unknown;
-    }
-    if identity(found).as_ref().is_some_and(|found| found == recorded.namespace) {
-        return Sandbox::Present;
-    }
-    let is = |seen: Option<[u8; IDENTITY]>, recorded: &[u8]| seen.is_some_and(|seen| seen == recorded);
-    let in_same_mounts = is(identity(fs::metadata(MOUNTS)), recorded.mounts);
-    let in_same_folder = is(folder(recorded.path), recorded.folder);
-    let is_of_process = recorded.path.starts_with("/proc");
-    if in_same_folder && (in_same_mounts || is_absent) || in_same_mounts && is_of_process {
-        Sandbox::Gone
-    } else {
-        Sandbox::Unknown
-    }
+    let Some((path, namespace, view)) = decode(metadata) else { return Sandbox::Unknown };
+    sandbox::look(path, Some(namespace), view)
 }
 
 /// What [`encode`] has recorded about the namespace.
-struct Recorded<'a> {
-    namespace: &'a [u8],
-    path: &'a Path,
-    mounts: &'a [u8],
-    folder: &'a [u8],
+fn decode(metadata: &[u8]) -> Option<(&Path, Identity, View)> {
+    let (namespace, rest) = metadata.get(4..)?.split_first_chunk()?;
+    let (path, view) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
+    let (mounts, folder) = view.get(1..)?.split_first_chunk()?;
+    let view = View::Recorded { mounts: read(*mounts), folder: read(folder.try_into().ok()?) };
+    Some((Path::new(OsStr::from_bytes(path)), read(*namespace), view))
 }
 
-impl<'a> Recorded<'a> {
-    fn decode(metadata: &'a [u8]) -> Option<Self> {
-        let (namespace, rest) = metadata.get(4..)?.split_at_checked(IDENTITY)?;
-        let (path, mounts_and_folder) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
-        let (mounts, folder) = mounts_and_folder.get(1..)?.split_at_checked(IDENTITY)?;
-        Some(Recorded { namespace, path: Path::new(OsStr::from_bytes(path)), mounts, folder })
-    }
+fn bytes((device, inode): Identity) -> [u8; IDENTITY] {
+    (u128::from(device) << 64 | u128::from(inode)).to_be_bytes()
 }
 
-/// Device and inode number.
-fn identity(file: io::Result<Metadata>) -> Option<[u8; IDENTITY]> {
-    let file = file.ok()?;
-    let both = u128::from(file.dev()) << 64 | u128::from(file.ino());
-    Some(both.to_be_bytes())
-}
-
-fn folder(path: &Path) -> Option<[u8; IDENTITY]> {
-    identity(fs::metadata(path.parent()?))
+fn read(bytes: [u8; IDENTITY]) -> Identity {
+    let both = u128::from_be_bytes(bytes);
+    // The lower half is the inode number.
+    ((both >> 64) as u64, both as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -140,16 +96,18 @@ mod tests {
         other_folder[mounts_at + IDENTITY] ^= 1;
         let earlier = encoded[..mounts_at - 1].to_vec();
         let states = || [&encoded, &elsewhere, &other_folder, &earlier].map(|metadata| sandbox(metadata));
-        use Sandbox::{Gone, Present, Unknown};
-        assert_eq!(states(), [Present, Present, Present, Unknown]);
+        use Sandbox::{Gone, Unknown};
+        let present = Sandbox::Present(sandbox::identity(&path).unwrap());
+        assert_eq!(states(), [present, present, present, Unknown]);
         // The second file exists at the same time as the first, so its inode number differs.
         let other = folder.path().join("other");
         fs::write(&other, "").unwrap();
         fs::rename(&other, &path).unwrap();
         // Another process may see a mount over the file.
-        assert_eq!(states(), [Gone, Unknown, Unknown, Unknown]);
+        assert_eq!(states(), [Gone { is_missing: false }, Unknown, Unknown, Unknown]);
         fs::remove_file(&path).unwrap();
-        assert_eq!(states(), [Gone, Gone, Unknown, Unknown]);
+        let gone = Gone { is_missing: true };
+        assert_eq!(states(), [gone, gone, Unknown, Unknown]);
         assert_eq!(sandbox(b"short"), Unknown);
         assert_eq!(host_port_count(b"s"), None);
     }
@@ -158,10 +116,10 @@ mod tests {
     fn owner_is_gone_with_its_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let encoded = encode(1, &format!("/proc/{}/ns/net", child.id()));
-        assert_eq!(sandbox(&encoded), Sandbox::Present);
+        assert!(matches!(sandbox(&encoded), Sandbox::Present(_)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(sandbox(&encoded), Sandbox::Gone);
+        assert!(matches!(sandbox(&encoded), Sandbox::Gone { .. }));
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Whether this process sees the node as the node's first process does. What it does not see may be alive.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use ferrule_kit::sandbox::{self, Identity, View, look};
+
+use crate::scene::Sandbox;
+
+/// The flag of kernel threads in `/proc/PID/stat`. They exist only in the initial PID namespace.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+/// The attempts to see all namespaces that are mounted: one may end, or start.
+const ATTEMPTS: usize = 3;
+
+/// What this process sees of the node.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    /// The own network namespace.
+    pub own: u64,
+    /// Why it may not see something.
+    pub partial: Option<String>,
+    /// Whether process 1 is outside of the node: it runs the node, and is no sign of life of a container.
+    pub is_within: bool,
+}
+
+impl Sight {
+    /// Of a process that only looks at the paths of network namespaces. `init` is the node's first process, if it is not 1.
+    pub fn of_paths(init: Option<u32>) -> Sight {
+        Sight::new(init, sees_mounts(init))
+    }
+
+    /// Of a process that looks at everything: paths, processes, links, and these folders.
+    pub fn of_all<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Sight {
+        Sight::new(init, sees_mounts(init).and_then(|()| sees_the_rest(init, folders)))
+    }
+
+    fn new(init: Option<u32>, seen: Result<(), String>) -> Sight {
+        let own = fs::metadata("/proc/thread-self/ns/net");
+        let unread = own.as_ref().err().map(|error| format!("cannot read /proc/thread-self/ns/net: {error}"));
+        Sight {
+            own: own.map_or(0, |meta| meta.ino()),
+            partial: seen.err().or(unread),
+            is_within: init.unwrap_or(1) != 1,
+        }
+    }
+
+    /// What the path of a network namespace is.
+    pub fn sandbox(&self, path: &str) -> Sandbox {
+        if !path.starts_with('/') {
+            return Sandbox::Unknown;
+        }
+        let view = if self.partial.is_none() { View::Node } else { View::Unproven };
+        match look(Path::new(path), None, view) {
+            sandbox::Sandbox::Present((_, inode)) => Sandbox::Live(inode),
+            sandbox::Sandbox::Gone { is_missing: true } => {
+                Sandbox::Gone(format!("namespace {path} does not exist"))
+            }
+            sandbox::Sandbox::Gone { is_missing: false } => {
+                Sandbox::Gone(format!("{path} is no namespace any more"))
+            }
+            sandbox::Sandbox::Unknown => Sandbox::Unknown,
+        }
+    }
+}
+
+/// `/proc` is the node's, and each network namespace that its first process has mounted is here too, at the same path.
+fn sees_mounts(init: Option<u32>) -> Result<(), String> {
+    if init.is_none() && !shows_kernel_threads() {
+        return Err("/proc does not show the initial PID namespace; if the node is a container itself, --init PID names \
+                    its first process"
+            .to_owned());
+    }
+    let init = init.unwrap_or(1);
+    let mut missing: Vec<String> = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let own = read("/proc/thread-self/mountinfo")?;
+        let of_init = read(&format!("/proc/{init}/mountinfo"))?;
+        let lacks = |line: &&str| {
+            // The same line has the same number of the mount, which is unique on the machine.
+            !own.lines().any(|other| other == *line) && mounted(line).is_some_and(|mount| !is_at(mount))
+        };
+        let found = of_init.lines().filter(lacks).map(str::to_owned);
+        missing = found.filter(|line| attempt == 0 || missing.contains(line)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+    }
+    let paths = missing.iter().filter_map(|line| Some(mounted(line)?.1)).collect::<Vec<_>>().join(", ");
+    Err(format!("process {init} of the node has network namespaces that are not visible here: {paths}"))
+}
+
+/// The other namespaces, the root folder and these folders are those of the node's first process.
+fn sees_the_rest<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Result<(), String> {
+    let of = |path: &str| -> Result<Identity, String> {
+        sandbox::try_identity(path).map_err(|error| format!("cannot read {path}: {error}"))
+    };
+    if let Some(init) = init
+        && of(&format!("/proc/{init}/ns/pid"))? != of("/proc/thread-self/ns/pid")?
+    {
+        return Err(format!("process {init} of the node has another PID namespace"));
+    }
+    let init = init.unwrap_or(1);
+    if of(&format!("/proc/{init}/ns/net"))? != of("/proc/thread-self/ns/net")? {
+        return Err(format!("process {init} of the node has another network namespace"));
+    }
+    let root = format!("/proc/{init}/root");
+    if of(&root)? != of("/")? {
+        return Err(format!("process {init} of the node has another root folder; --root DIR names it"));
+    }
+    let differs = |folder: &&Path| {
+        let absolute = folder.strip_prefix("/").unwrap_or(folder);
+        sandbox::identity(folder) != sandbox::identity(Path::new(&root).join(absolute))
+    };
+    match folders.into_iter().find(differs) {
+        Some(folder) => Err(format!("{} is not that of process {init} of the node", folder.display())),
+        None => Ok(()),
+    }
+}
+
+/// Whether process 2 is a kernel thread. A process can choose its name, but not its flags.
+fn shows_kernel_threads() -> bool {
+    let stat = fs::read_to_string("/proc/2/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
+    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// The network namespace in a line of `mountinfo`, and its mount point:
+/// `ID PARENT DEVICE ROOT MOUNTPOINT ...`, where ROOT is `net:[INODE]`.
+pub fn mounted(line: &str) -> Option<(u64, &str)> {
+    let mut fields = line.split(' ').skip(3);
+    Some((inode_of(fields.next()?)?, fields.next()?))
+}
+
+/// The inode number in `net:[4026531840]`.
+pub fn inode_of(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn is_at((inode, path): (u64, &str)) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.ino() == inode)
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error: io::Error| format!("cannot read {path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_and_missing_paths_are_told_apart() {
+        let sight = Sight { own: 0, partial: None, is_within: false };
+        assert_eq!(sight.sandbox("/proc/self/ns/net"), Sandbox::Unknown);
+        assert!(matches!(sight.sandbox("/nowhere/at/all"), Sandbox::Gone(_)));
+        assert!(matches!(sight.sandbox("/dev/null"), Sandbox::Gone(_)));
+        assert_eq!(sight.sandbox(""), Sandbox::Unknown);
+        let partial = Sight { partial: Some("no /proc".to_owned()), ..sight };
+        assert_eq!(partial.sandbox("/nowhere/at/all"), Sandbox::Unknown);
+        assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
+        assert_eq!(inode_of("mnt:[1]"), None);
+    }
+
+    #[test]
+    fn mounts_of_network_namespaces() {
+        let line = "66 24 0:4 net:[4026532200] /run/netns/a rw shared:1 - nsfs nsfs rw";
+        assert_eq!(mounted(line), Some((4_026_532_200, "/run/netns/a")));
+        assert_eq!(mounted("24 1 0:22 / /run rw shared:5 - tmpfs tmpfs rw"), None);
+    }
+}
