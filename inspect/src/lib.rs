@@ -56,6 +56,9 @@ pub fn inspect(
 ) -> Result<(String, Vec<String>), CniError> {
     let mut node = Node::read(roots, &mut Sockets::open()?, matches!(view, View::Links | View::Why(_)))?;
     let states = node.states();
+    if node.has_doubt(&states) {
+        node.failures.extend(node.unseen());
+    }
     let leaks = node.leaks_of(&states);
     let shown = Shown { node: &node, states: &states, leaks: &leaks, now: SystemTime::now() };
     let text = match as_json {
@@ -91,10 +94,13 @@ pub fn report(checked: &check::Checked, as_json: bool) -> String {
 pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Result<bool, CniError> {
     let mut sockets = Sockets::open()?;
     let mut node = Node::read(roots, &mut sockets, false)?;
-    if let Some(failure) = node.failures.first() {
+    if let Some(failure) = node.unseen().or_else(|| node.failures.first().cloned()) {
         return Err(CniError::internal(format!("nothing is removed: {failure}")));
     }
     let states = node.states();
+    if let Some(unseen) = node.unseen().filter(|_| node.has_doubt(&states)) {
+        return Err(CniError::internal(format!("nothing is removed: {unseen}")));
+    }
     let leaks = node.leaks_of(&states);
     let (mut removed, mut failed) = (0, 0);
     for leak in &leaks {

@@ -9,7 +9,7 @@ use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::veth;
 
 use crate::alive::{Evidence, State};
-use crate::cache::Cache;
+use crate::cache::{Cache, Entry};
 use crate::model::{Kind, Object, Owner, Sockets};
 use crate::named::{Named, add_new};
 use crate::read::{READERS, Scene};
@@ -109,7 +109,6 @@ impl Node {
             scene.cache.entries.iter().filter_map(|entry| entry.owner.network.clone()),
         );
         let (mut objects, mut failures) = (Vec::new(), Vec::new());
-        failures.extend(scene.sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")));
         for (what, read) in READERS {
             match read(sockets, &scene) {
                 Ok(found) => {
@@ -136,6 +135,20 @@ impl Node {
         let cache = scene.cache;
         let evidence = Evidence { cache, pairs, present, namespaces, partial, processes: Vec::new() };
         Ok(Node { roots: roots.clone(), objects, evidence, failures, sight: scene.sight })
+    }
+
+    /// What this process does not see of the node.
+    pub fn unseen(&self) -> Option<String> {
+        self.evidence.partial.as_ref().map(|why| format!("{NOT_WHOLE}: {why}"))
+    }
+
+    /// Whether something may be dead, for which this process would have to see the whole node.
+    pub fn has_doubt(&self, states: &[State]) -> bool {
+        let is_open = |(state, object): (&State, &Object)| {
+            !matches!(state, State::Alive(_)) && object.removal.is_some()
+        };
+        let is_unknown = |entry: &Entry| entry.sandbox == Sandbox::Unknown;
+        states.iter().zip(&self.objects).any(is_open) || self.evidence.cache.entries.iter().any(is_unknown)
     }
 
     /// Whether the owner of each object is alive, in the order of the objects. Processes and the addresses of namespaces are
@@ -287,7 +300,7 @@ pub struct Attached<'n> {
     /// Its names.
     pub owner: Owner,
     /// Its entry in the cache.
-    pub entry: Option<&'n crate::cache::Entry>,
+    pub entry: Option<&'n Entry>,
     /// Its objects, as indexes in [`Node::objects`].
     pub objects: Vec<usize>,
 }

@@ -96,7 +96,7 @@ fn sees_the_rest<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>)
     let of = |path: &str| -> Result<Identity, String> {
         sandbox::try_identity(path).map_err(|error| format!("cannot read {path}: {error}"))
     };
-    if let Some(init) = init
+    if let Some(init) = init.filter(|init| *init != 1)
         && of(&format!("/proc/{init}/ns/pid"))? != of("/proc/thread-self/ns/pid")?
     {
         return Err(format!("process {init} of the node has another PID namespace"));

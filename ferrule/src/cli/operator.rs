@@ -125,6 +125,10 @@ impl Arguments {
                 _ => return Err(Failure::usage(format!("unknown option '--{option}' of {command}"))),
             }
         }
+        if arguments.root.is_some() {
+            // The node's root folder has the node's /proc.
+            arguments.roots.init.get_or_insert(1);
+        }
         Ok(arguments)
     }
 
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(read("gc --init 7").unwrap().roots.init, Some(7));
         assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
         let check = read("check --root /host --bin-dir /a --bin-dir=/b").unwrap();
-        assert!(check.root == Some("/host".into()) && check.path.len() == 2);
+        assert!(check.root == Some("/host".into()) && check.path.len() == 2 && check.roots.init == Some(1));
         assert_eq!(read("doctor --conf-dir /c").unwrap().conf_dir, Some(PathBuf::from("/c")));
     }
 
