@@ -95,6 +95,13 @@ impl Entry {
         }
     }
 
+    /// Whether it is only the container's `lo`, which runtimes attach before the network.
+    pub fn is_loopback(&self) -> bool {
+        let plugins = self.plugins();
+        let is_it = |plugin: &&Value| plugin.get("type").and_then(Value::as_str) == Some("loopback");
+        !plugins.is_empty() && plugins.iter().all(is_it)
+    }
+
     /// The values of a key of the plugins with this type or, for an IPAM plugin, of `ipam` with this type.
     fn values_of<'e>(&'e self, plugin: &'e str, key: &'e str) -> impl Iterator<Item = &'e str> {
         let section = move |conf: &'e Value| {

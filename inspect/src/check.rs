@@ -61,10 +61,11 @@ struct Call<'c> {
     process: Process,
 }
 
-/// Makes the calls, one for each CPU at once. `init` is the node's first process, if it is not 1.
-pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration) -> Checked {
+/// Makes the calls, one for each CPU at once; without `all` not for attachments of `lo`. `init` is the node's first process, if it is not 1.
+pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration, all: bool) -> Checked {
     let sight = Sight::of_paths(init);
-    let cache = Cache::read(results, &sight);
+    let mut cache = Cache::read(results, &sight);
+    cache.entries.retain(|entry| all || !entry.is_loopback());
     let at_once = cpus(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default());
     let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
     let mut outcomes = vec![Outcome::Sound; cache.entries.len()];

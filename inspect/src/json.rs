@@ -20,9 +20,9 @@ pub fn document(shown: &Shown<'_>, view: &View) -> Value {
         |indexes: Vec<usize>| indexes.into_iter().map(|index| object(shown, index)).collect::<Vec<_>>();
     let mut document = json!({"schema": SCHEMA});
     let (key, value) = match view {
-        View::Pods => (
+        View::Pods { all } => (
             "attachments",
-            shown.node.attachments().iter().map(|attached| attachment(shown, attached)).collect(),
+            shown.node.attachments_to_networks(*all).map(|attached| attachment(shown, &attached)).collect(),
         ),
         View::Leaks => ("leaks", shown.leaks.iter().map(|leak| self::leak(shown, leak)).collect()),
         View::Why(what) => {

@@ -268,6 +268,12 @@ impl Node {
         found
     }
 
+    /// As [`Node::attachments`]; without `all` not those of `lo`.
+    pub fn attachments_to_networks(&self, all: bool) -> impl Iterator<Item = Attached<'_>> {
+        let is_shown = move |attached: &Attached<'_>| all || !attached.entry.is_some_and(Entry::is_loopback);
+        self.attachments().into_iter().filter(is_shown)
+    }
+
     /// The processes in the namespace of an attachment.
     pub fn processes_of(&self, attached: &Attached<'_>) -> &[u32] {
         match attached.entry.map(|entry| &entry.sandbox) {

@@ -14,7 +14,10 @@ use crate::text::{age, bits, bytes, first, short};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// One row for each attachment.
-    Pods,
+    Pods {
+        /// Also for those of `lo`.
+        all: bool,
+    },
     /// Reserved and leased addresses.
     Addresses,
     /// Host ports.
@@ -40,7 +43,7 @@ impl View {
             View::Shaping => &[Kind::Ifb, Kind::Limit],
             View::Links => &[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device],
             View::Devices => &[Kind::Device],
-            View::Pods | View::Leaks | View::Why(_) => &[],
+            View::Pods { .. } | View::Leaks | View::Why(_) => &[],
         }
     }
 }
@@ -71,7 +74,7 @@ impl Shown<'_> {
             layout(columns, &objects().flat_map(row).collect::<Vec<_>>(), style)
         };
         match view {
-            View::Pods => self.pods(style),
+            View::Pods { all } => self.pods(*all, style),
             View::Addresses => {
                 let columns = [("ADDRESS", 9), NETWORK, POD, CONTAINER, ("IF", 4), ("MAKER", 6), STATE, AGE];
                 rows_of(&columns, &|index| {
@@ -184,10 +187,10 @@ impl Shown<'_> {
         }
     }
 
-    fn pods(&self, style: Style) -> String {
+    fn pods(&self, all: bool, style: Style) -> String {
         let columns =
             [POD, CONTAINER, NETWORK, ("IF", 4), ("ADDRESSES", 9), ("PORTS", 5), ("IN/OUT", 6), STATE, AGE];
-        let rows = self.node.attachments().into_iter().map(|attached| {
+        let rows = self.node.attachments_to_networks(all).map(|attached| {
             let owner = &attached.owner;
             let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
             let (state, tone) = self.state_of(&attached);

@@ -130,6 +130,7 @@ Views
   leaks       what belongs to no living container, each with its proof
   why WHAT    everything about a container, pod, address or host port
 
+  --all             pods: also the attachments of lo, which containerd makes
   --json            print one JSON document
   --watch[=SECONDS] print again and again (default: every 2 seconds)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
@@ -168,6 +169,7 @@ Calls the plugins with the command CHECK for every attachment in the runtime's c
 whose network namespace exists, one for each CPU at once, and prints what they find.
 
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated
+  --all             also the attachments of lo, which containerd makes
   --timeout SECONDS how long a plugin may take; it is then stopped (default: 30)
   --cache-dir DIR   the runtime's cache of results (default: /var/lib/cni)
   --root DIR        work with DIR as the root folder: in a container, the node's

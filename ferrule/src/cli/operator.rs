@@ -62,6 +62,7 @@ struct Arguments {
     path: Vec<PathBuf>,
     conf_dir: Option<PathBuf>,
     as_json: bool,
+    all: bool,
     watch: Option<Duration>,
     timeout: Option<Duration>,
     dry_run: bool,
@@ -110,6 +111,7 @@ impl Arguments {
                 }
                 ("inspect" | "gc", "data-dir") => arguments.roots.data_dirs.push(folder()?),
                 ("inspect" | "check" | "doctor", "json") => arguments.as_json = true,
+                ("inspect" | "check", "all") => arguments.all = true,
                 ("inspect", "watch") => {
                     let value = parser.optional_value();
                     arguments.watch = Some(value.map_or(Ok(INTERVAL), |value| seconds(&option, value))?);
@@ -139,7 +141,7 @@ impl Arguments {
     fn view(&self) -> Result<View, Failure> {
         let words: Vec<&str> = self.view.iter().map(String::as_str).collect();
         Ok(match words.as_slice() {
-            [] | ["pods"] => View::Pods,
+            [] | ["pods"] => View::Pods { all: self.all },
             ["addresses"] => View::Addresses,
             ["ports"] => View::Ports,
             ["shaping"] => View::Shaping,
@@ -194,7 +196,13 @@ fn remove(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure>
 
 fn check_all(arguments: &Arguments, _: &[&dyn Plugin]) -> Result<ExitCode, Failure> {
     let limit = arguments.timeout.unwrap_or(LIMIT);
-    let checked = check::run(&arguments.roots.results, arguments.roots.init, &arguments.bin_dirs(), limit);
+    let checked = check::run(
+        &arguments.roots.results,
+        arguments.roots.init,
+        &arguments.bin_dirs(),
+        limit,
+        arguments.all,
+    );
     say(report(&checked, arguments.as_json).trim_end());
     Ok(ExitCode::from(u8::from(!checked.is_sound())))
 }
@@ -234,7 +242,8 @@ mod tests {
         assert_eq!(why.roots.results, PathBuf::from("/c/results"));
         assert_eq!(why.roots.data_dirs.len(), 2);
         assert_eq!(read("inspect --watch").unwrap().watch, Some(Duration::from_secs(2)));
-        assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods);
+        assert_eq!(read("inspect").unwrap().view().unwrap(), View::Pods { all: false });
+        assert_eq!(read("inspect --all").unwrap().view().unwrap(), View::Pods { all: true });
         assert_eq!(read("gc --init 7").unwrap().roots.init, Some(7));
         assert!(read("gc --yes").unwrap().yes && read("gc -h").unwrap().help.is_some());
         let check = read("check --root /host --bin-dir /a --bin-dir=/b").unwrap();

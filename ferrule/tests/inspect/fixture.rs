@@ -13,8 +13,17 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrule");
 
-const PLUGINS: [&str; 8] =
-    ["bandwidth", "bridge", "firewall", "host-device", "host-local", "macvlan", "portmap", "tuning"];
+const PLUGINS: [&str; 9] = [
+    "bandwidth",
+    "bridge",
+    "firewall",
+    "host-device",
+    "host-local",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "tuning",
+];
 
 /// A node with a first process, and a folder with our plugins.
 pub(crate) struct Fixture {

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use cni_lab::testing::Origin;
 use cni_lab::{Place as _, TIMEOUT, eventually};
-use serde_json::Value;
+use cni_runner::Network;
+use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, PROGRAM};
 
@@ -80,6 +81,23 @@ fn check_finds_what_is_broken() {
     f.node.sh("echo > /var/lib/cni/results/bad").unwrap();
     let said: Value = serde_json::from_slice(&f.run(&format!("{check} --json")).stdout).unwrap();
     assert_eq!(said["failures"][0], "cannot decode the cached result bad", "{said}");
+}
+
+/// containerd attaches each container to `cni-loopback` too.
+#[test]
+fn the_attachments_of_lo_are_shown_on_demand() {
+    let f = Fixture::new();
+    let container = f.add(Origin::Ours, "inspect-lo", 18421);
+    let lo = Network::from_value(
+        &json!({"name": "cni-loopback", "cniVersion": "1.0.0", "plugins": [{"type": "loopback"}]}),
+    );
+    f.runtime(Origin::Ours).add(&lo.unwrap(), &container.pod.attachment("lo")).unwrap();
+    let check = format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display());
+    for (option, count) in [("", 1), (" --all", 2)] {
+        assert_eq!(f.says(&format!("inspect pods{option}")).lines().count(), 1 + count);
+        assert_eq!(f.json(&format!("pods{option}"))["attachments"].as_array().unwrap().len(), count);
+        assert_eq!(f.says(&format!("{check}{option}")), format!("{count} sound, 0 failed, 0 skipped\n"));
+    }
 }
 
 /// The plugin of one container hangs, and so does the program that it has started.
