@@ -463,5 +463,9 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             nsid::get(netns.as_fd()),
             r#"0x1 GetNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Fd(NETNS)] })"#,
         ),
+        (
+            nsid::translate(7, 0),
+            r#"0x1 GetNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Id(7), TargetNsid(0)] })"#,
+        ),
     ]
 }

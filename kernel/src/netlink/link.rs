@@ -44,6 +44,7 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PERM_ADDRESS: u16 = 54;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
@@ -60,6 +61,8 @@ pub(super) const SKIP_STATS: u32 = 1 << 3;
 
 /// `IFF_UP`
 pub const IFF_UP: u32 = 0x1;
+/// `IFF_LOOPBACK`
+pub const IFF_LOOPBACK: u32 = 0x8;
 /// `IFF_PROMISC`
 pub const IFF_PROMISC: u32 = 0x100;
 /// `IFF_ALLMULTI`
@@ -89,6 +92,8 @@ pub struct Link {
     pub kind: String,
     /// Its hardware address.
     pub mac: Mac,
+    /// The hardware address that its device was made with; zero if the driver or a kernel before 5.6 reports none.
+    pub permanent_mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The length of its transmit queue in packets.
@@ -340,6 +345,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_LINK_NETNSID => link.peer_netns = value.try_into().ok().map(i32::from_ne_bytes),
             IFLA_IFALIAS => link.alias = text(value),
             IFLA_PROP_LIST => link.alt_names = attrs(value).map(|(_, name)| text(name)).collect(),
+            IFLA_PERM_ADDRESS => link.permanent_mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_PARENT_DEV_NAME => link.parent = text(value),
             IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),

@@ -14,6 +14,7 @@ use crate::netns;
 const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
+const NETNSA_TARGET_NSID: u16 = 4;
 
 /// Length of `struct rtgenmsg`, padded.
 const RTGEN: usize = 4;
@@ -24,7 +25,14 @@ pub fn get(netns: BorrowedFd<'_>) -> Message {
     Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns)).one_answer()
 }
 
-/// The ID in the answer to [`get`]. `None` if the kernel has not assigned one.
+/// A request for the ID that the namespace `target` has given to the namespace `id`. Both numbers are IDs in the socket's
+/// namespace. Linux 4.20 or newer.
+pub fn translate(id: i32, target: i32) -> Message {
+    let request = Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr(NETNSA_NSID, &id.to_ne_bytes());
+    request.attr(NETNSA_TARGET_NSID, &target.to_ne_bytes()).one_answer()
+}
+
+/// The ID in the answer to [`get`] or [`translate`]. `None` if the kernel has not assigned one.
 pub fn read(answer: Answer) -> Result<Option<i32>, Error> {
     let bodies = answer?;
     let attrs = bodies.first().and_then(|body| body.get(RTGEN..)).unwrap_or_default();

@@ -107,12 +107,12 @@ impl Attach<'_, '_> {
         let moved = record.save().and_then(|()| {
             transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
         });
-        let attached = moved.and_then(|()| {
+        let attached = moved.and_then(|()| self.moved(&mut record)).and_then(|index| {
             with_plan(&mut |mut plan| {
                 if self.conf.use_interface_network {
                     own_network::merge(&mut plan, &record);
                 }
-                let inside = self.configure(&plan, &record)?;
+                let inside = self.configure(index, &plan, &record)?;
                 Ok((plan, inside))
             })
         });
@@ -120,11 +120,20 @@ impl Attach<'_, '_> {
         Ok(result(self.call, plan, &inside, pci_id))
     }
 
-    fn configure(&mut self, plan: &Plan, record: &Record) -> Result<Link, CniError> {
+    /// The device's index in the container. The kernel changes it if the container has another link with it.
+    fn moved(&mut self, record: &mut Record) -> Result<u32, CniError> {
         let missing =
             || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
         let moved = self.container.interface()?.ok_or_else(missing)?;
-        let inside = self.container.configure(moved.index, plan)?;
+        if moved.index != record.identity.index {
+            record.identity.index = moved.index;
+            record.save()?;
+        }
+        Ok(moved.index)
+    }
+
+    fn configure(&mut self, index: u32, plan: &Plan, record: &Record) -> Result<Link, CniError> {
+        let inside = self.container.configure(index, plan)?;
         let addresses = plan.addresses();
         let socket = &mut self.container.socket;
         let add = |rule: &Vec<u8>| {

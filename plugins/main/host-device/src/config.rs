@@ -148,6 +148,12 @@ pub fn device_of(config: &NetConf) -> String {
     config.decode::<Device>().unwrap_or_default().device
 }
 
+/// The ID on a bus for DEL, as [`device_of`].
+pub fn bus_id_of(config: &NetConf) -> String {
+    let selector = config.decode::<Wire>().ok().and_then(|wire| wire.selector().ok()?);
+    if let Some(Selector::Bus { id, .. }) = selector { id } else { String::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

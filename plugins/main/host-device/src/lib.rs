@@ -1,7 +1,8 @@
 //! The `host-device` CNI plugin: moves a device of the node into the container, and gives it back.
 //!
 //! [`config`] decodes the configuration, and [`find`] looks the device up.
-//! [`record`] is the file with the state that the device gets back, [`transfer`] moves it in both directions.
+//! [`record`] is the file with the state that the device gets back, [`identity`] tells the device from links that a container
+//! has made, [`search`] finds it, and [`transfer`] moves it in both directions.
 //! [`own_network`] is the key `useInterfaceNetwork`. [`add`], [`check`] and [`remove`] hold the steps of the verbs.
 
 #![deny(missing_docs)]
@@ -10,9 +11,11 @@ pub mod add;
 pub mod check;
 pub mod config;
 pub mod find;
+pub mod identity;
 pub mod own_network;
 pub mod record;
 pub mod remove;
+pub mod search;
 pub mod transfer;
 
 use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};

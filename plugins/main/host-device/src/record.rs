@@ -14,6 +14,8 @@ use ferrule_kit::hash::sha512_hex;
 use ferrule_kit::state_file::{self, StateFile};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::{self, Identity, OtherEnd};
+
 /// The folder of the records.
 pub const FOLDER: &str = "/run/cni/host-device";
 
@@ -39,8 +41,12 @@ pub struct Record {
     pub name: String,
     /// Its kind; empty for a physical device.
     pub kind: String,
+    /// What tells it from other links of its kind.
+    pub identity: Identity,
     /// Its alias; usually empty.
     pub alias: String,
+    /// Its alternative names.
+    pub alt_names: Vec<String>,
     /// Its hardware address; empty if unknown.
     pub mac: String,
     /// Its MTU in bytes; 0 if unknown.
@@ -74,6 +80,8 @@ impl Record {
             kind: link.kind.clone(),
             // An ADD that was killed has left its own alias.
             alias: if link.alias == link.name { String::new() } else { link.alias.clone() },
+            identity: Identity::of(link),
+            alt_names: link.alt_names.clone(),
             mtu: link.mtu,
             master: link.master.unwrap_or_default(),
             up: link.is_up(),
@@ -132,6 +140,46 @@ impl Record {
         (!is_own).then_some(netns)
     }
 
+    /// Whether the link of the container may be the device, whose other end is at `other_end`.
+    pub fn is(&self, link: &Link, other_end: OtherEnd) -> bool {
+        if self.identity.index != 0 {
+            return self.identity.proves(&self.kind, link, other_end);
+        }
+        let is_marked = link.alias == self.name || self.has_mac(link.mac) || self.has_mac(link.permanent_mac);
+        link.kind == self.kind && is_marked && identity::unrecorded(link, other_end).is_some()
+    }
+
+    /// Whether no other link can be the device, if [`Record::is`] permits this one.
+    pub fn is_surely(&self, link: &Link) -> bool {
+        match &self.identity {
+            Identity { index: 0, .. } => link.kind.is_empty() && link.alias == self.name,
+            identity if identity.is_physical() => identity.has_permanent_mac_of(link),
+            identity => identity.index == link.index,
+        }
+    }
+
+    /// How much speaks for one of several links that [`Record::is`] permits.
+    pub fn rank(&self, link: &Link, other_end: OtherEnd) -> impl Ord + use<> {
+        let best = (link.alias == self.name, link.name == self.ifname);
+        (identity::unrecorded(link, other_end), self.identity.rank(link), best)
+    }
+
+    /// Whether the link of the host is the device. Its alias remains from the container, which cannot make a link of the host
+    /// but may have marked another device.
+    pub fn is_on_host(&self, link: &Link) -> bool {
+        let is_marked = link.alias == self.name
+            && (link.name == self.name || link.name == self.ifname || is_fallback_name(&link.name));
+        let is_possible = !self.identity.is_physical() || self.identity.has_parent_of(link);
+        is_marked && is_possible || self.identity.is_on_node(&self.kind, link)
+    }
+
+    /// Whether the link, which is the device under its name on the host, has been given back already. The container may have
+    /// removed the alias of a physical device, but the kernel has set that down.
+    pub fn is_restored(&self, link: &Link) -> bool {
+        let is_as_before = link.alias == self.alias && (link.is_up() || !self.up);
+        link.alias != self.name && self.has_mac(link.mac) && (!self.identity.is_physical() || is_as_before)
+    }
+
     /// Whether this hardware address is the device's.
     pub fn has_mac(&self, mac: Mac) -> bool {
         !self.mac.is_empty() && self.mac == mac.to_string()
@@ -152,6 +200,12 @@ pub fn stem(container_id: &str, ifname: &str) -> String {
     if plain.len() > MAX_STEM { sha512_hex(&plain, 64) } else { plain }
 }
 
+/// Whether the name is `dev` and a number (`default_device_exit_net` in net/core/dev.c).
+pub fn is_fallback_name(name: &str) -> bool {
+    let digits = name.strip_prefix("dev").unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +223,11 @@ mod tests {
         for broken in ["", "{", "{}", r#"{"name":5}"#] {
             assert_eq!(Record::parse(broken.as_bytes()), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn names_that_the_kernel_gives() {
+        assert!(is_fallback_name("dev7") && is_fallback_name("dev4294967295"));
+        assert!(!is_fallback_name("dev") && !is_fallback_name("devx7") && !is_fallback_name("net1"));
     }
 }

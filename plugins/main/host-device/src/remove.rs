@@ -9,9 +9,9 @@ use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
 use ferrule_kit::{ipam, socket, state_file};
 
-use crate::config::device_of;
-use crate::record::{self, FOLDER, Record};
-use crate::transfer::{self, is_fallback_name};
+use crate::config::{bus_id_of, device_of};
+use crate::record::{self, FOLDER, Record, is_fallback_name};
+use crate::{search, transfer};
 
 /// How long the kernel may take to move a physical device to the host after its namespace is gone.
 const RETURN: Duration = Duration::from_secs(1);
@@ -27,16 +27,17 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
     let mut host = socket::route()?;
     let mut container = call.netns.map(socket::route_in).transpose()?;
-    // The kernel moves a device to the host some time after its namespace is gone.
-    let may_return = saved.is_some() && container.is_none();
+    // The kernel moves a device to the host some time after its namespace is gone. The container may have hidden it in
+    // another namespace.
+    let end = Instant::now() + if container.is_none() { RETURN } else { Duration::ZERO };
+    let has_record = saved.is_some();
     let known = match saved {
         Some(record) => Some(record),
         None => of_the_reference(call, &mut host, container.as_mut())?,
     };
-    let end = Instant::now() + RETURN;
     while let Some(record) = &known
         && !transfer::give_back(&mut host, container.as_mut(), record)?
-        && may_return
+        && has_record
     {
         if Instant::now() >= end {
             // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
@@ -49,36 +50,56 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
 }
 
 /// The device of an attachment without a record, which is the reference's: by the link's alias, in the container or, if
-/// the namespace is gone, on the host.
+/// the namespace is gone, on the host. A physical link of the container may have lost its alias, but not what the
+/// configuration or the result says of it.
 fn of_the_reference(
     call: &DelRequest<'_>,
     host: &mut Socket,
     container: Option<&mut Socket>,
 ) -> Result<Option<Record>, CniError> {
-    let of = |link: Link| Record { ifname: call.ifname.to_owned(), ..Record::of(&link.alias, &link) };
+    let of = |name: &str, link: &Link| Record { ifname: call.ifname.to_owned(), ..Record::of(name, link) };
     let look_up = || format!("look up {:?}", call.ifname);
-    if let Some(container) = container {
-        let found = container.link(LinkId::Name(call.ifname)).context(look_up)?;
-        return Ok(found.filter(|link| !link.alias.is_empty()).map(of));
-    }
     let device = device_of(call.config);
+    let home = if device.is_empty() { None } else { host.link(LinkId::Name(&device)).context(look_up)? };
+    let is_named =
+        |link: &Link| if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
     let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
     let mac: Option<Mac> =
         { reported }.find(|one| one.name == call.ifname).and_then(|one| one.mac.parse().ok());
+    if let Some(container) = container {
+        let bus_id = bus_id_of(call.config);
+        let is_described = |link: &Link| {
+            mac.is_some_and(|mac| mac == link.mac || mac == link.permanent_mac)
+                || !link.parent.is_empty() && link.parent == bus_id
+        };
+        let found = search::without_record(container, |link, is_physical| {
+            // A virtual device whose name the host has is there already.
+            let is_named = is_named(link) && (link.name == call.ifname || !device.is_empty());
+            if is_physical { is_named || is_described(link) } else { is_named && home.is_none() }
+        })?;
+        let Some(link) = found else { return Ok(None) };
+        if !device.is_empty() {
+            return Ok(Some(of(&device, &link)));
+        }
+        // The container can take the alias away, or make it the name of a link of the host.
+        let alias = LinkId::Name(&link.alias);
+        let is_free = !link.alias.is_empty() && host.link(alias).context(look_up)?.is_none();
+        let fallback = format!("dev{}", link.index);
+        return Ok(Some(of(if is_free { &link.alias } else { &fallback }, &link)));
+    }
     if device.is_empty() && mac.is_none() {
         return Ok(None);
     }
     let is_it = |link: &Link| {
         let is_renamed = link.name == call.ifname || is_fallback_name(&link.name);
-        let is_named = if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
-        is_renamed && is_named && link.alias != link.name && mac.is_none_or(|mac| link.mac == mac)
+        is_renamed && is_named(link) && link.alias != link.name && mac.is_none_or(|mac| link.mac == mac)
     };
     let found = host.link(LinkId::Name(call.ifname)).context(look_up)?.filter(is_it);
-    let is_home = !device.is_empty() && host.link(LinkId::Name(&device)).context(look_up)?.is_some();
-    if found.is_some() || is_home {
-        return Ok(found.map(of));
-    }
-    Ok(host.links(None).context(look_up)?.into_iter().find(is_it).map(of))
+    let found = match found {
+        None if home.is_none() => host.links(None).context(look_up)?.into_iter().find(is_it),
+        found => found,
+    };
+    Ok(found.map(|link| of(&link.alias, &link)))
 }
 
 /// Gives back the devices of attachments that are not valid, and calls IPAM GC.

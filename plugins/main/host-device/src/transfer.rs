@@ -14,6 +14,7 @@ use ferrule_kit::netns;
 use nix::errno::Errno;
 
 use crate::record::Record;
+use crate::search;
 
 /// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
 pub const OUR_RULES: u8 = 69;
@@ -42,25 +43,28 @@ pub fn give_back(
     container: Option<&mut Socket>,
     record: &Record,
 ) -> Result<bool, CniError> {
+    let mut has_moved = false;
     if let Some(container) = container {
-        if let Some(link) = in_container(container, record)? {
-            take_out(host, container, &link, record)?;
+        for link in search::in_container(container, record)? {
+            has_moved = take_out(host, container, &link, record)?;
+            if has_moved {
+                break;
+            }
         }
         // Without the device a rule leads nowhere, so an error does no harm.
         let rules = record.rules.iter().map(|rule| rule::delete_again(rule, OUR_RULES));
         container.requests(rules.collect());
     }
-    let (name, ifname) = (&record.name, &record.ifname);
-    let [home, other] = host.request_each([link::get(LinkId::Name(name)), link::get(LinkId::Name(ifname))]);
-    let look_up = || format!("look up {name:?} on the host");
-    let [home, other] = [link::read(home).context(look_up)?, link::read(other).context(look_up)?];
-    let is_it = |link: &&Link| link.alias == *name;
-    let found = match (&home, &other) {
-        (Some(link), _) | (_, Some(link)) if is_it(&link) => Some(link.clone()),
-        (Some(link), _) if record.has_mac(link.mac) => return Ok(true),
-        _ => fallback(host, name)?,
+    let name = &record.name;
+    let found = if has_moved {
+        host.link(LinkId::Name(name)).context(|| format!("look up {name:?} on the host"))?
+    } else {
+        search::on_host(host, record)?
     };
     let Some(mut link) = found else { return Ok(!record.kind.is_empty()) };
+    if !has_moved && link.name == *name && record.is_restored(&link) {
+        return Ok(true);
+    }
     if link.name != *name {
         let down = link::set_flags(link.index, 0, IFF_UP);
         let [_, renamed] = host.request_each([down, transfer::rename(link.index, name)]);
@@ -71,22 +75,15 @@ pub fn give_back(
     Ok(true)
 }
 
-/// The device in the container: by name, else by its alias if the container has renamed it.
-fn in_container(container: &mut Socket, record: &Record) -> Result<Option<Link>, CniError> {
-    let is_it = |link: &Link| link.alias == record.name;
-    let look_up = || format!("look up {:?} in the container", record.ifname);
-    let named = container.link(LinkId::Name(&record.ifname)).context(look_up)?;
-    if let Some(link) = named
-        && (is_it(&link) || record.has_mac(link.mac))
-    {
-        return Ok(Some(link));
-    }
-    Ok(container.links(None).context(look_up)?.into_iter().find(is_it))
-}
-
-/// Moves the link to the host. Renames it first if the container has no other link of that name, so that programs of the
-/// host do not see it under its name in the container.
-fn take_out(host: &mut Socket, container: &mut Socket, link: &Link, record: &Record) -> Result<(), CniError> {
+/// Moves the link to the host, without the alternative names that it has got in the container. Renames it first if the
+/// container has no other link of that name, so that programs of the host do not see it under its name in the container.
+/// Returns false for a link that cannot move: ADD has moved the device, so this is another one.
+fn take_out(
+    host: &mut Socket,
+    container: &mut Socket,
+    link: &Link,
+    record: &Record,
+) -> Result<bool, CniError> {
     let (name, index) = (&record.name, link.index);
     let failed = || format!("failed to move {name:?} to hostNS");
     if host.link(LinkId::Name(name)).context(failed)?.is_some() {
@@ -94,32 +91,27 @@ fn take_out(host: &mut Socket, container: &mut Socket, link: &Link, record: &Rec
         return Err(CniError::internal(format!("{}: file exists", failed())));
     }
     let own = netns::own()?;
-    let [alias, _, _, moved] = container.request_each([
+    let mut requests = vec![
         // The container may have removed it.
         transfer::set_alias(index, name),
         link::set_flags(index, 0, IFF_UP),
-        transfer::rename(index, name),
-        transfer::move_to(index, own.as_fd(), name),
-    ]);
+    ];
+    // A link of the host may have such a name, and the link would not move.
+    let foreign = link.alt_names.iter().filter(|one| !record.alt_names.contains(one));
+    requests.extend(foreign.map(|one| link::remove_alt_name(LinkId::Index(index), one)));
+    requests.extend([transfer::rename(index, name), transfer::move_to(index, own.as_fd(), name)]);
+    let mut answers = container.requests(requests);
+    let moved = answers.pop().map_or(Ok(()), |answer| answer.map(drop));
     if let Err(error) = moved {
-        let up = link::set_flags(index, IFF_UP, IFF_UP);
+        let up = link::set_flags(index, link.flags, IFF_UP);
         // Fails if the link has moved, or if the host's name was taken meanwhile.
         let _ = container.request_each([transfer::rename(index, &link.name), up]);
+        if error.errno == Errno::EINVAL && !record.identity.is_physical() {
+            return Ok(false);
+        }
         return Err(error).context(failed);
     }
-    alias.map(drop).context(|| format!("failed to set alias to {name:?}"))
-}
-
-/// The device under the name that the kernel gives it if its name in the container is taken on the host.
-fn fallback(host: &mut Socket, alias: &str) -> Result<Option<Link>, CniError> {
-    let links = host.links(None).context(|| "list the links of the host")?;
-    Ok(links.into_iter().find(|link| link.alias == alias && is_fallback_name(&link.name)))
-}
-
-/// Whether the name is `dev` and a number (`default_device_exit_net` in net/core/dev.c).
-pub fn is_fallback_name(name: &str) -> bool {
-    let digits = name.strip_prefix("dev").unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+    Ok(true)
 }
 
 /// Restores what the move has changed, the alias last: it tells that this is still to be done. What cannot be restored
@@ -155,15 +147,4 @@ fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniErr
         }
     }
     alias.map_or(Ok(()), |answer| answer.map(drop)).context(|| format!("failed to unset alias of {name:?}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_the_kernel_gives() {
-        assert!(is_fallback_name("dev7") && is_fallback_name("dev4294967295"));
-        assert!(!is_fallback_name("dev") && !is_fallback_name("devx7") && !is_fallback_name("net1"));
-    }
 }

@@ -1,0 +1,103 @@
+//! Finds the moved device again: in the container, and on the host after the kernel has moved it there. [`crate::identity`]
+//! tells it from other links.
+
+use std::cmp::Reverse;
+use std::os::fd::AsFd as _;
+
+use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::netlink::{Link, LinkId, Socket, link, nsid};
+use ferrule_kit::netns;
+
+use crate::identity::{self, OtherEnd};
+use crate::record::Record;
+
+/// The device in the container. There may be several candidates, the best one first.
+pub fn in_container(container: &mut Socket, record: &Record) -> Result<Vec<Link>, CniError> {
+    let own = netns::own()?;
+    let look_up = || format!("look up {:?} in the container", record.ifname);
+    // Request the link before the node's ID: reading the link makes the kernel assign the ID.
+    let requests = [link::get(LinkId::Name(&record.ifname)), nsid::get(own.as_fd())];
+    let [named, node] = container.request_each(requests);
+    let named = link::read(named).context(look_up)?;
+    let node = nsid::read(node).context(look_up)?;
+    if let Some(link) = named
+        && record.is_surely(&link)
+        && is_candidate(container, record, node, &link)
+    {
+        return Ok(vec![link]);
+    }
+    let links = container.links(None).context(look_up)?;
+    let mut found: Vec<Link> =
+        { links.iter() }.filter(|link| is_candidate(container, record, node, link)).cloned().collect();
+    if found.is_empty() && record.identity.peer.is_some() {
+        found = links.into_iter().filter(|link| has_recorded_peer(container, record, link)).collect();
+    }
+    found.sort_by_cached_key(|link| Reverse(record.rank(link, other_end(container, record, node, link))));
+    Ok(found)
+}
+
+fn is_candidate(container: &mut Socket, record: &Record, node: Option<i32>, link: &Link) -> bool {
+    link.kind == record.kind && record.is(link, other_end(container, record, node, link))
+}
+
+fn other_end(container: &mut Socket, record: &Record, node: Option<i32>, link: &Link) -> OtherEnd {
+    match (link.peer_netns, node) {
+        (Some(id), Some(node)) if id == node => OtherEnd::Node,
+        (Some(id), Some(node)) if record.identity.peer_netns.is_some() => {
+            let known = nsid::read(container.request(nsid::translate(id, node)));
+            known.ok().flatten().map_or(OtherEnd::Unknown, OtherEnd::Elsewhere)
+        }
+        _ => OtherEnd::Unknown,
+    }
+}
+
+/// Whether the other end is a device that has been moved too, into this container or another one: both ends of a veth pair
+/// may be devices of host-device.
+fn has_recorded_peer(container: &mut Socket, record: &Record, link: &Link) -> bool {
+    if link.kind != record.kind || link.peer.is_none() {
+        return false;
+    }
+    let is_peer = |other: &Record| other.kind == record.kind && Some(other.identity.index) == link.peer;
+    Record::all().filter(is_peer).any(|other| match (link.peer_netns, other.open_netns()) {
+        (None, _) => other.netns == record.netns && other.name != record.name,
+        (Some(id), Some(netns)) => {
+            nsid::read(container.request(nsid::get(netns.as_fd()))).is_ok_and(|known| known == Some(id))
+        }
+        _ => false,
+    })
+}
+
+/// The best proven link of the container that `is_meant` permits, for a device without a record. Its second argument tells
+/// whether the link is a physical one.
+pub fn without_record(
+    container: &mut Socket,
+    is_meant: impl Fn(&Link, bool) -> bool,
+) -> Result<Option<Link>, CniError> {
+    let look_up = || "list the links of the container";
+    let links = container.links(None).context(look_up)?;
+    let node = nsid::read(container.request(nsid::get(netns::own()?.as_fd()))).context(look_up)?;
+    let proof = |link: &Link| {
+        let is_at_node = node.is_some() && link.peer_netns == node;
+        identity::unrecorded(link, if is_at_node { OtherEnd::Node } else { OtherEnd::Unknown })
+    };
+    let is_candidate = |link: &Link| proof(link).is_some_and(|proof| is_meant(link, proof.is_physical));
+    Ok(links.into_iter().filter(is_candidate).max_by_key(proof))
+}
+
+/// The device on the host: under its name, under its name in the container, or under the name that the kernel gives it if
+/// that is taken. A physical device may have any name that the container has chosen.
+pub fn on_host(host: &mut Socket, record: &Record) -> Result<Option<Link>, CniError> {
+    let (name, ifname) = (&record.name, &record.ifname);
+    let [home, other] = host.request_each([link::get(LinkId::Name(name)), link::get(LinkId::Name(ifname))]);
+    let look_up = || format!("look up {name:?} on the host");
+    let [home, other] = [link::read(home).context(look_up)?, link::read(other).context(look_up)?];
+    let is_it = |link: &Link| record.is_on_host(link);
+    if let Some(found) = [&home, &other].into_iter().flatten().find(|link| is_it(link)) {
+        return Ok(Some(found.clone()));
+    }
+    // Without an alias everything has been restored.
+    if let Some(home) = home.filter(|link| !record.identity.is_physical() && record.is_restored(link)) {
+        return Ok(Some(home));
+    }
+    Ok(host.links(None).context(|| "list the links of the host")?.into_iter().find(is_it))
+}
