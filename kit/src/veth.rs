@@ -121,21 +121,30 @@ fn name_taken(ifname: &str, host: &str) -> CniError {
     CniError::internal(format!("container veth name ({ifname:?}) peer provided ({host:?}) already exists"))
 }
 
-/// Removes the attachment's pair: by the container's end if the namespace is known and has it, else by the
-/// host's end. A missing link is success.
+/// Removes the attachment's pair: the link of its name in the container, and the host's end. The container may have given
+/// the name to another link, but it cannot change the host's end. A missing link is success.
 pub fn delete(
     netns: Option<&Netns>,
     attachment: &Attachment<'_>,
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
-    let ifname = attachment.ifname;
+    let mut failures = Failures::default();
     if let Some(netns) = netns {
-        let removed = socket::route_in(netns)?.delete_link(LinkId::Name(ifname));
-        if removed.context(|| format!("remove {ifname:?} from the container"))? {
-            return Ok(());
-        }
+        failures.keep(delete_in(netns, attachment.ifname));
     }
-    delete_host_end(attachment, result)
+    failures.keep(delete_host_end(attachment, result));
+    failures.into_result()
+}
+
+/// Removes the link of this name in the container, unless the kernel removes no links of its kind, such as `lo`: it is no pair
+/// then.
+fn delete_in(netns: &Netns, ifname: &str) -> Result<(), CniError> {
+    match socket::route_in(netns)?.delete_link(LinkId::Name(ifname)) {
+        Err(error) if error.errno != Errno::EOPNOTSUPP => {
+            Err(error).context(|| format!("remove {ifname:?} from the container"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes the host's end that `result` reports, and those derived from the attachment's identity. Usually
