@@ -156,6 +156,17 @@ fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
     a.contains(b.network()) || b.contains(a.network())
 }
 
+/// Gives the bridge the MAC address that it had, if the kernel has given it the new port's, as it does for a bridge without an
+/// explicit address. With an explicit one it follows no port any more: neighbours keep their way to the gateway.
+fn keep_mac(socket: &mut Socket, before: &Link, now: Link, port: &Link) -> Result<Link, CniError> {
+    if now.mac == before.mac || now.mac != port.mac {
+        return Ok(now);
+    }
+    let step = || format!("bridge {:?}: restore the MAC address {}", before.name, before.mac);
+    socket.request(link::set_mac(before.index, before.mac)).context(step)?;
+    Ok(Link { mac: before.mac, ..now })
+}
+
 /// Waits until the port is operational, if it can be: it cannot if the container's interface is down. Returns the
 /// port and the bridge, read again, and the bridge's addresses.
 ///
@@ -182,6 +193,7 @@ pub fn settle(
         if port_now.operstate == OPER_UP || !must_operate {
             let list = || format!("list the addresses of {:?}", bridge.name);
             let addresses = addr::read(addresses, bridge.index).context(list)?;
+            let bridge_now = keep_mac(socket, bridge, bridge_now, &port_now)?;
             return Ok((port_now, bridge_now, addresses));
         }
         if Instant::now() >= end {
