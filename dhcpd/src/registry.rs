@@ -27,7 +27,7 @@ pub(crate) enum Status {
     /// It looks for a lease.
     Acquiring,
     /// The container has this lease on this interface.
-    Bound(Lease, Sandbox),
+    Bound(Box<Lease>, Sandbox),
     /// The task has ended, because of this.
     Ended(String),
 }
@@ -121,7 +121,7 @@ impl Daemon {
             let status = entry.status.wait_for(|status| !matches!(status, Status::Acquiring)).await;
             let status = status.map(|status| status.clone());
             match status {
-                Ok(Status::Bound(lease, sandbox)) if is_at(&sandbox, &path).await? => return Ok(lease),
+                Ok(Status::Bound(lease, sandbox)) if is_at(&sandbox, &path).await? => return Ok(*lease),
                 Ok(Status::Ended(why)) if has_started => return Err(failed(&why)),
                 Err(_) if has_started => return Err(failed(INTERNAL)),
                 _ => {}
@@ -135,7 +135,7 @@ impl Daemon {
     async fn show(&self, key: &Key, path: &Path) -> Result<Lease, Failure> {
         let status = self.leases.borrow().get(key).map(|entry| entry.status.borrow().clone());
         match status {
-            Some(Status::Bound(lease, sandbox)) if is_at(&sandbox, path).await? => Ok(lease),
+            Some(Status::Bound(lease, sandbox)) if is_at(&sandbox, path).await? => Ok(*lease),
             Some(Status::Bound(..)) => {
                 let msg = format!(
                     "the lease of {} belongs to another namespace than {}, or to an interface that is gone",

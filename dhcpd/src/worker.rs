@@ -57,7 +57,7 @@ pub(crate) async fn run(
             let settings = lease.settings.clone();
             let mut machine = Machine::resume(client, daemon.timing, lease, Box::new(random));
             let actions = if confirmed {
-                status.send_replace(Status::Bound(settings, sandbox.clone()));
+                status.send_replace(Status::Bound(Box::new(settings), sandbox.clone()));
                 vec![Action::Log("lease taken up again".to_owned())]
             } else {
                 machine.release()
@@ -125,7 +125,10 @@ impl Worker<'_> {
             Action::Send { way, message } => return self.send(way, &message).await,
             Action::Bound => {
                 let settings = self.machine.lease().map(|lease| lease.settings.clone());
-                self.status.send_replace(Status::Bound(settings.unwrap_or_default(), self.sandbox.clone()));
+                self.status.send_replace(Status::Bound(
+                    Box::new(settings.unwrap_or_default()),
+                    self.sandbox.clone(),
+                ));
             }
             Action::Fail(why) => return Some(why),
             Action::Expire => {
