@@ -203,7 +203,9 @@ mod tests {
         failures.keep::<()>(Err(CniError::internal("two")));
         assert_eq!(failures.into_result(), Err(CniError::new(Code::Io, "one; two")));
         let mut failures = Failures::default();
-        (0..50).for_each(|step| drop(failures.keep::<()>(Err(CniError::internal(format!("step {step}"))))));
+        for step in 0..50 {
+            failures.keep::<()>(Err(CniError::internal(format!("step {step}"))));
+        }
         let text = failures.into_result().unwrap_err().msg;
         assert!(text.starts_with("step 0; ") && text.ends_with("step 19; and 30 more failures"), "{text}");
     }
