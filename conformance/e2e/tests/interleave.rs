@@ -6,10 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cni_lab::testing::link_plugin::uplink_of;
-use cni_lab::testing::{Origin, PluginDir, Random, ips_of};
-use cni_lab::{Node, NodeRuntime, Place as _, Pod, bin_dir};
+use cni_lab::testing::{Origin, Random, ips_of};
+use cni_lab::{Node, Place as _, Pod, bin_dir};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
+
+#[path = "common/combinations.rs"]
+mod combinations;
+
+use combinations::Combinations;
 
 const STEPS: usize = 200;
 /// The reference starts up to 22 iptables programs for each call.
@@ -17,33 +22,6 @@ const STEPS_WITH_IPTABLES: usize = 60;
 const STEPS_WITH_SBR: usize = 50;
 const PODS: usize = 12;
 const STORE: &str = "/var/lib/cni/networks/mixed";
-
-/// All combinations of origins of a network's plugins. The first plugin makes the interface.
-struct Combinations(Vec<(Origin, String, PluginDir)>);
-
-impl Combinations {
-    fn new(names: &[&str]) -> Combinations {
-        let folders = (0..1 << names.len()).map(|number: u32| {
-            let origin = |position: usize| match number >> position & 1 {
-                0 => Origin::Ours,
-                _ => Origin::Reference,
-            };
-            let mut plugins = PluginDir::installed(origin(0), names[0]);
-            let mut who = format!("{:?} {}", origin(0), names[0]);
-            for (position, name) in names.iter().enumerate().skip(1) {
-                plugins = plugins.with(origin(position), &[name]);
-                who.push_str(&format!(", {:?} {name}", origin(position)));
-            }
-            (origin(0), who, plugins)
-        });
-        Combinations(folders.collect())
-    }
-
-    fn pick<'n>(&self, node: &'n Node, random: &mut Random) -> (Origin, &str, NodeRuntime<'n>) {
-        let (main, who, plugins) = &self.0[random.below(self.0.len())];
-        (*main, who, node.runtime([plugins.path()]))
-    }
-}
 
 fn network(version: &str, plugins: &[Value]) -> Network {
     Network::from_value(&json!({"name": "mixed", "cniVersion": version, "plugins": plugins})).unwrap()

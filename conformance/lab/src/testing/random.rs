@@ -16,6 +16,12 @@ impl Random {
         Random(seed | 1)
     }
 
+    /// Other numbers, for another thread.
+    pub fn split(&mut self) -> Random {
+        self.below(1);
+        Random(self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
