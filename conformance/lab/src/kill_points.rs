@@ -85,6 +85,19 @@ impl KillPoint {
         self.kill_or_say(place, exec, remarks::missed)
     }
 
+    /// Makes the call, stops it right after the system call at this point, does `meanwhile`, and lets the call go on to its
+    /// end. So another process gets its turn between any two steps, without a timer.
+    pub fn pause(
+        &self,
+        place: &impl Place,
+        exec: &Exec,
+        meanwhile: impl FnOnce() + Send,
+    ) -> anyhow::Result<ExitStatus> {
+        let trace = format!("trace={}", self.name);
+        let inject = format!("inject={}:signal=STOP:when={}", self.name, self.nth);
+        place.run(|| strace::run_stopped(exec, &["-e", &trace, "-e", &inject], meanwhile))?
+    }
+
     /// [`KillPoint::kill`], with a function for the remark about a missed point.
     fn kill_or_say(
         &self,

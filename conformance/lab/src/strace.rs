@@ -3,16 +3,40 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use cni_runner::Exec;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use super::place::{Place, TIMEOUT, eventually};
 
 /// Makes a call under strace in a process group of its own and waits until all processes of the group have
 /// ended.
 pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
+    finish(start(exec, options)?, exec)
+}
+
+/// As [`run`], but a SIGSTOP that `options` inject stops the process: does `meanwhile` then, or when the process has ended before,
+/// and lets the process go on.
+pub(super) fn run_stopped(
+    exec: &Exec,
+    options: &[&str],
+    meanwhile: impl FnOnce(),
+) -> anyhow::Result<ExitStatus> {
+    let log = tempfile::NamedTempFile::new()?;
+    let path = log.path().to_string_lossy();
+    let mut child = start(exec, &[&["-o", &path], options].concat())?;
+    let is_stopped = || fs::read_to_string(log.path()).is_ok_and(|log| log.contains("stopped by SIGSTOP"));
+    eventually(TIMEOUT, || is_stopped() || !matches!(child.try_wait(), Ok(None)));
+    meanwhile();
+    // Fails if the process has ended.
+    let _ = killpg(Pid::from_raw(child.id().try_into()?), Signal::SIGCONT);
+    finish(child, exec)
+}
+
+fn start(exec: &Exec, options: &[&str]) -> anyhow::Result<Child> {
     let plugin = exec.to_command();
     // An absolute path, because the call's PATH may not contain strace.
     let mut command = Command::new("/usr/bin/strace");
@@ -32,6 +56,10 @@ pub(super) fn run(exec: &Exec, options: &[&str]) -> anyhow::Result<ExitStatus> {
         // Fails with EPIPE if the plugin was killed before it read its input.
         let _ = pipe.write_all(&exec.stdin);
     }
+    Ok(child)
+}
+
+fn finish(mut child: Child, exec: &Exec) -> anyhow::Result<ExitStatus> {
     if !eventually(TIMEOUT, || !matches!(child.try_wait(), Ok(None))) {
         child.kill()?;
         bail!("{} is still running after 30 seconds", exec.command);

@@ -109,6 +109,19 @@ impl TestContext {
         point.kill(&self.node, &self.exec(verb, attachment, config)).unwrap();
     }
 
+    /// Makes a call that stops right after this point until `meanwhile` is done, and must then succeed.
+    pub fn pause(
+        &self,
+        point: &KillPoint,
+        verb: &str,
+        attachment: &Attachment,
+        config: &Value,
+        meanwhile: impl FnOnce() + Send,
+    ) {
+        let status = point.pause(&self.node, &self.exec(verb, attachment, config), meanwhile).unwrap();
+        assert!(status.success(), "{verb} that stopped {point}: {status}");
+    }
+
     /// The addresses that host-local has reserved on this network, in the default folder.
     pub fn reservations(&self, network: &str) -> Vec<String> {
         let mut names = self.node.list_dir(format!("/var/lib/cni/networks/{network}")).unwrap();

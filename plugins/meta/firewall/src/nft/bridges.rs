@@ -3,9 +3,11 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements};
+use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements, generation};
+use ferrule_kernel::retry::retry;
 use ferrule_kernel::sysctl;
 
+use super::ATTEMPTS;
 use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, link_key, link_of, pair_key};
 use crate::config::Policy;
 use crate::plan::Plan;
@@ -64,21 +66,16 @@ pub(super) fn change(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Res
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
-    for set in SETS {
-        let step = || format!("remove unused bridges from set {set:?} of table {TABLE}");
-        let mut keys: Vec<Vec<u8>> =
-            elements(socket, TABLE, set).context(step)?.into_iter().map(|e| e.key).collect();
-        keys.retain(|key| !sysctl::exists(&format!("net/ipv4/conf/{}", link_of(key))));
-        if keys.is_empty() {
-            continue;
-        }
-        let mut batch = Batch::new();
-        batch.delete_elements(TABLE, set, &keys);
-        match batch.commit(socket) {
-            // Another GC was faster.
-            Err(error) if error.is_not_found() => {}
-            outcome => outcome.context(step)?,
-        }
-    }
-    Ok(())
+    SETS.into_iter().try_for_each(|set| {
+        let outcome = retry(ATTEMPTS, Error::is_outdated, || {
+            // The ADD of a container on a bridge that has been made again is a change.
+            let generation = generation(socket)?;
+            let mut keys: Vec<Vec<u8>> = elements(socket, TABLE, set)?.into_iter().map(|e| e.key).collect();
+            keys.retain(|key| !sysctl::exists(&format!("net/ipv4/conf/{}", link_of(key))));
+            let mut batch = Batch::new();
+            batch.delete_elements(TABLE, set, &keys);
+            batch.commit_at(socket, generation)
+        });
+        outcome.context(|| format!("remove unused bridges from set {set:?} of table {TABLE}"))
+    })
 }

@@ -30,14 +30,15 @@ pub use table::{Node, filter_table, look};
 
 use layout::{LEGACY, TABLE, link_key, others, pods};
 
-/// The attempts at a change. An attempt fails if another process changes the same objects at the same time.
-const ATTEMPTS: Limit = Limit { attempts: 50, changes: "ruleset changes" };
+/// The attempts at a change. ADD fails if another process changes the same objects at the same time, a removal if any ruleset
+/// changes.
+const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// Adds the plan's addresses, and the policy of its bridge. Another container that had one of the addresses loses it: its
 /// DEL was lost, because IPAM gives an address to one container at a time.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses the batch, or after 50 concurrent changes.
+/// Code 999 if the kernel refuses the batch, or after 200 concurrent changes.
 pub fn add(socket: &mut Socket, node: &Node, plan: &Plan, by: &By) -> Result<(), CniError> {
     let mut is_complete = node.is_complete;
     let outcome = retry(ATTEMPTS, Error::is_conflict, || {
@@ -79,21 +80,22 @@ pub fn list(socket: &mut Socket, is_wanted: impl Fn(&str) -> bool) -> Result<Vec
 }
 
 /// Deletes addresses from the table: those of this owner, or without one those of the owner that was found. What another
-/// container has got in the meantime stays.
+/// container has got in the meantime stays: the kernel refuses a batch after any change since the lookup, such as an ADD.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses the batch, or after 50 concurrent changes.
+/// Code 999 if the kernel refuses the batch, or after 200 concurrent changes.
 pub fn delete(socket: &mut Socket, owned: &[Owned], owner: Option<&str>) -> Result<(), CniError> {
-    let outcome = retry(ATTEMPTS, Error::is_conflict, || {
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
         for part in owned.chunks(Batch::ROOM / 2) {
             let addresses: Vec<IpAddr> = part.iter().map(|owned| owned.address).collect();
             let mut batch = Batch::new();
+            let generation = generation(socket)?;
             for (now, then) in owners::look_up(socket, &addresses)?.iter().zip(part) {
                 now.delete_if(&mut batch, |label| {
                     owner.map_or_else(|| then.labels().any(|then| then == label), |owner| owner == label)
                 });
             }
-            batch.commit(socket)?;
+            batch.commit_at(socket, generation)?;
         }
         Ok(())
     });
@@ -104,28 +106,24 @@ pub fn delete(socket: &mut Socket, owned: &[Owned], owner: Option<&str>) -> Resu
 /// of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses the batch, or after 50 concurrent changes.
+/// Code 999 if the kernel refuses the batch, or after 200 concurrent changes.
 pub fn delete_if(
     socket: &mut Socket,
     address: IpAddr,
     owner: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    let outcome = retry(
-        ATTEMPTS,
-        |error: &Error| error.is_conflict() || error.is_outdated(),
-        || {
-            let generation = generation(socket)?;
-            let mut batch = Batch::new();
-            for now in owners::look_up(socket, &[address])? {
-                now.delete_if(&mut batch, |label| label == owner);
-            }
-            if batch.is_empty() || !is_dead() {
-                return Ok(false);
-            }
-            batch.commit_at(socket, generation).map(|()| true)
-        },
-    );
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
+        let generation = generation(socket)?;
+        let mut batch = Batch::new();
+        for now in owners::look_up(socket, &[address])? {
+            now.delete_if(&mut batch, |label| label == owner);
+        }
+        if batch.is_empty() || !is_dead() {
+            return Ok(false);
+        }
+        batch.commit_at(socket, generation).map(|()| true)
+    });
     outcome.context(|| format!("remove {address} from table {TABLE}"))
 }
 
