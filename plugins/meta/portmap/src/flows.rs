@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use cni_common::spec::CniError;
 use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
@@ -80,12 +81,39 @@ pub fn delete_after_add(
     }
 }
 
-/// Deletes the flows that the removal of these host ports made stale. Errors are logged to standard error.
+/// Deletes the flows that the removal of these host ports made stale. The call has just removed them, so their addresses are
+/// still the container's: the runtime lets the main plugin free them after this one. Errors are logged to standard error.
 pub fn delete_after_removal(socket: &mut Socket, host_ports: &[HostPort]) {
     for filter in filters(host_ports) {
         let mut stale = list(socket, filter);
         stale.retain(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
         delete(socket, &stale);
+    }
+}
+
+/// Deletes the flows of host ports that the configuration names and that this DEL has not found. An earlier DEL may have been
+/// killed after it had removed them. But if it was complete, address and host port may be another container's by now, whose
+/// flows look the same: `unmapped` returns the host ports that no container has.
+///
+/// The flows are listed before that. So a flow that an ADD has made after the lookup is not among them, and the kernel
+/// deletes a flow only by its own number.
+pub fn delete_left(
+    socket: &mut Socket,
+    host_ports: Vec<HostPort>,
+    unmapped: impl FnOnce(&mut Socket, Vec<HostPort>) -> Result<Vec<HostPort>, CniError>,
+) {
+    let mut stale: Vec<Flow> =
+        filters(&host_ports).into_iter().flat_map(|filter| list(socket, filter)).collect();
+    stale.retain(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
+    if stale.is_empty() {
+        return;
+    }
+    match unmapped(socket, host_ports) {
+        Ok(unmapped) => {
+            stale.retain(|flow| unmapped.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
+            delete(socket, &stale);
+        }
+        Err(error) => eprintln!("conntrack entries stay: {error}"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the operator's tool reads of host ports in iptables, and how it removes host ports of one owner in any layout.
+//! What the operator's tool reads of host ports in iptables, how it removes host ports of one owner in any layout, and which host ports
+//! nobody has.
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
@@ -8,6 +9,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::lock;
 
 use crate::iptables::rules::{DNAT, OLD_SNAT, owner_in};
+use crate::plan::HostPort;
 use crate::{flows, iptables, nft, reference};
 
 /// A container's chain in iptables.
@@ -89,6 +91,26 @@ fn host_ports(listing: &Listing, chain: &str) -> Vec<String> {
     let mut ports: Vec<String> = listing.rules_of(chain).filter_map(host_port).collect();
     ports.dedup();
     ports
+}
+
+/// Leaves out the host ports that some container has, in any layout.
+///
+/// # Errors
+/// The kernel refuses to list a table, or a program fails.
+pub fn unmapped(socket: &mut Socket, mut host_ports: Vec<HostPort>) -> Result<Vec<HostPort>, CniError> {
+    let mut mapped = nft::host_ports(socket)?;
+    mapped.extend(reference::list(socket)?.into_iter().filter_map(|(_, host_port)| host_port));
+    let chains = chains(socket)?;
+    host_ports.retain(|HostPort { key, target, .. }| {
+        let text = format!("{}/{} -> {target}", key.port, key.proto);
+        let is_it = |found: &String| {
+            found.strip_suffix(&text).is_some_and(|host| host.is_empty() || host.ends_with(':'))
+        };
+        let same = (key.proto, key.port, *target);
+        !mapped.iter().any(|found| (found.key.proto, found.key.port, found.target) == same)
+            && !chains.iter().flat_map(|chain| &chain.host_ports).any(is_it)
+    });
+    Ok(host_ports)
 }
 
 /// Removes a container's host ports of our table, if `is_dead` says so. Returns whether it has removed any, as the functions

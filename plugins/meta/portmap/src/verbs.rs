@@ -12,7 +12,7 @@ use crate::address;
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Conditions, Gate};
 use crate::plan::{HostPort, MapSet, Plan};
-use crate::{flows, iptables, localhost, reference, services};
+use crate::{flows, iptables, localhost, reference, services, survey};
 
 /// What the configuration and `prevResult` request.
 struct Requested {
@@ -230,7 +230,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
-    let configured = configured(call);
+    let mut configured = configured(call);
     let mut removed = failures.keep(nft::delete(&mut socket, &owner, &configured)).unwrap_or_default();
     removed.extend(failures.keep(reference::delete(&mut socket, owner.container_id)).unwrap_or_default());
     // Only the programs can read legacy tables. They are not started if the container has no mappings, or if
@@ -243,8 +243,11 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     {
         eprintln!("{error}");
     }
-    removed.extend(configured);
     flows::delete_after_removal(&mut socket, &removed);
+    configured.retain(|wanted| {
+        !removed.iter().any(|removed| (&removed.key, removed.target) == (&wanted.key, wanted.target))
+    });
+    flows::delete_left(&mut socket, configured, survey::unmapped);
     failures.into_result()
 }
 

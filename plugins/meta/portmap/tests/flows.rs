@@ -7,8 +7,9 @@ use std::net::{SocketAddr, UdpSocket};
 
 use cni_lab::testing::{Added, NO_ANSWER_WAIT, serve_at, udp_ask, udp_socket};
 use cni_lab::{Place as _, TIMEOUT};
+use cni_runner::Attachment;
 use common::{World, both, mapping, more, pods};
-use ferrule_kernel::conntrack::{Filter, UDP, flows};
+use ferrule_kernel::conntrack::{Filter, Flow, UDP, flows};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use serde_json::json;
@@ -55,6 +56,15 @@ fn packets_of_a_persistent_client_follow_the_host_port() {
     }
 }
 
+/// The client's flows.
+fn ids(world: &World) -> Vec<Flow> {
+    let filter = Filter { family: IpFamily::V4, proto: UDP, dst_port: None };
+    let mut all = world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap()).unwrap();
+    all.retain(|flow| flow.original.src == world.outside[0].address());
+    all.sort_by_key(|flow| flow.original.src_port);
+    all
+}
+
 #[test]
 fn other_flows_are_kept() {
     let world = World::new();
@@ -80,13 +90,6 @@ fn other_flows_are_kept() {
         open("192.0.2.9:53".parse().unwrap(), "exact"),
         open("192.0.2.1:54".parse().unwrap(), "other"),
     ];
-    let ids = |world: &World| {
-        let filter = Filter { family: IpFamily::V4, proto: UDP, dst_port: None };
-        let mut all = world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter).unwrap()).unwrap();
-        all.retain(|flow| flow.original.src == client.address());
-        all.sort_by_key(|flow| flow.original.src_port);
-        all
-    };
     let before = ids(&world);
     assert_eq!(before.len(), 3);
     // Add and delete a wildcard mapping of the port, and mappings for one address.
@@ -111,11 +114,11 @@ fn other_flows_are_kept() {
 }
 
 /// A pod that serves a host port, and a client with a flow to it. A server on the node has the same port.
-fn pod_and_client<'w>(world: &'w World, name: &str) -> (Added<'w>, UdpSocket) {
+fn pod_and_client<'w>(world: &'w World, name: &str, backend: &str) -> (Added<'w>, UdpSocket) {
     keep_tracking(world);
     let to: SocketAddr = "192.0.2.1:5353".parse().unwrap();
     serve_at(&world.node, "node", to);
-    let pod = world.add(name, &pods(json!({})), &both(5353, 53));
+    let pod = world.add(name, &pods(json!({"backend": backend})), &both(5353, 53));
     pod.serve(53);
     let client = udp_socket(&world.outside[0], to);
     assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), format!("{name} 192.0.2.2"));
@@ -125,7 +128,7 @@ fn pod_and_client<'w>(world: &'w World, name: &str) -> (Added<'w>, UdpSocket) {
 #[test]
 fn gc_deletes_the_flows_after_a_lost_del() {
     let world = World::new();
-    let (_lost, client) = pod_and_client(&world, "lost");
+    let (_lost, client) = pod_and_client(&world, "lost", "nftables");
     world.node.sh("rm -rf /var/lib/cni/results").unwrap();
     world.runtime().gc(&pods(json!({})), Some(&[])).unwrap();
     assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "node 192.0.2.2");
@@ -135,8 +138,25 @@ fn gc_deletes_the_flows_after_a_lost_del() {
 #[test]
 fn without_deletion_the_client_stays_on_the_old_flow() {
     let world = World::new();
-    let (first, client) = pod_and_client(&world, "first");
+    let (first, client) = pod_and_client(&world, "first", "nftables");
     world.nft("delete table inet cni_portmap");
     first.pod.sh("ip link set eth0 down").unwrap();
     assert!(udp_ask(&client, NO_ANSWER_WAIT).is_err());
+}
+
+/// A DEL that finds nothing: of a container whose address another one has got since, and after a killed DEL.
+#[test]
+fn a_late_del_deletes_only_flows_that_lead_nowhere() {
+    for (backend, table) in [("nftables", "inet cni_portmap"), ("iptables", "ip nat")] {
+        let world = World::new();
+        let (next, client) = pod_and_client(&world, "next", backend);
+        let before = ids(&world);
+        assert_eq!(before.len(), 1, "{backend}");
+        world.ctx.del(&Attachment::new("late", "", "eth0"), &next.config());
+        assert_eq!(ids(&world), before, "{backend}");
+        // As a DEL that is killed before it deletes the flows.
+        world.nft(&format!("delete table {table}"));
+        next.del();
+        assert_eq!(udp_ask(&client, TIMEOUT).unwrap(), "node 192.0.2.2", "{backend}");
+    }
 }
