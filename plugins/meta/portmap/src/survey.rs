@@ -1,5 +1,5 @@
 //! What the operator's tool reads of host ports in iptables, how it removes host ports of one owner in any layout, and which host ports
-//! nobody has.
+//! no container has.
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
