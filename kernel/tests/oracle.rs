@@ -205,6 +205,11 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                LinkInfo([Kind(Bridge), Data(Bridge([VlanFiltering(true)]))])] })"#,
         ),
         (
+            bridge::probe_filtering(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [LinkInfo([Kind(Bridge),
+               Data(Bridge([VlanProtocol(Ieee8021Q)]))]), NumTxQueues(0)] })"#,
+        ),
+        (
             bridge::add_vlans(3, &vlans),
             r#"0x1 SetLink(LinkMessage { header: LinkHeader { interface_family: Bridge, index: 3 },
                attributes: [AfSpecBridge([Flags(Controller), VlanInfo(BridgeVlanInfo { flags:

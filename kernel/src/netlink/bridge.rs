@@ -4,13 +4,17 @@
 //! linux/if_link.h, linux/if_bridge.h.
 
 use super::error::Error;
-use super::link::{IFLA_EXT_MASK, IFLA_INFO_DATA, NewLink, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, ifinfo};
+use super::link::{
+    IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_NUM_TX_QUEUES, NewLink, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, ifinfo,
+};
 use super::message::{F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
-use super::socket::Socket;
+use super::socket::{Answer, Socket};
+use nix::errno::Errno;
 
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
@@ -53,6 +57,21 @@ pub(super) fn vlan_filtering(data: &[u8]) -> Option<VlanFiltering> {
 /// A request that makes a bridge that filters VLANs. `EOPNOTSUPP` if the kernel was built without it.
 pub fn new_filtering(bridge: &NewLink<'_>) -> Message {
     bridge.request_with(|info| info.nest(IFLA_INFO_DATA, |data| data.attr(IFLA_BR_VLAN_FILTERING, &[1])))
+}
+
+/// A request for a bridge without queues and with an invalid VLAN protocol. It always fails; [`lacks_filtering`] of the answer
+/// tells whether the kernel was built without VLAN filtering. The kernel looks at the protocol first, if it knows it.
+pub fn probe_filtering() -> Message {
+    let bridge = NewLink { kind: "bridge", ..NewLink::default() };
+    let request = bridge.request_with(|info| {
+        info.nest(IFLA_INFO_DATA, |data| data.attr(IFLA_BR_VLAN_PROTOCOL, &0u16.to_be_bytes()))
+    });
+    request.attr_u32(IFLA_NUM_TX_QUEUES, 0)
+}
+
+/// Whether the answer to [`probe_filtering`] means that the kernel was built without VLAN filtering.
+pub fn lacks_filtering(answer: &Answer) -> bool {
+    matches!(answer, Err(error) if error.errno == Errno::EINVAL)
 }
 
 /// The settings of a bridge port that plugins use. In a request, `None` leaves a setting as it is.

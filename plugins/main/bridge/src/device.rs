@@ -29,6 +29,22 @@ pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
     found.map(|link| refuse_other_kind(link, name)).transpose()
 }
 
+/// STATUS: checks that ADD can use the bridge, or can make it.
+///
+/// # Errors
+/// Those of ADD.
+pub fn status(socket: &mut Socket, conf: &Conf) -> Result<(), CniError> {
+    match find(socket, &conf.bridge)? {
+        Some(bridge) => conf.vlan.check_bridge(&bridge),
+        None if conf.vlan.needs_filtering()
+            && bridge::lacks_filtering(&socket.request(bridge::probe_filtering())) =>
+        {
+            Err(conf.vlan.unsupported())
+        }
+        None => Ok(()),
+    }
+}
+
 fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
     if link.kind == KIND {
         return Ok(link);

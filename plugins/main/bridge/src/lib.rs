@@ -50,12 +50,10 @@ impl Plugin for Bridge {
     }
 
     /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
-    /// kernel can have the firewall rules, and that IPAM is ready.
+    /// kernel filters VLANs if the configuration has some, that it can have the firewall rules, and that IPAM is ready.
     fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, "")?;
-        let found = socket::route().and_then(|mut socket| device::find(&mut socket, &conf.bridge));
-        let checked =
-            found.and_then(|bridge| bridge.map_or(Ok(()), |bridge| conf.vlan.check_bridge(&bridge)));
+        let checked = socket::route().and_then(|mut socket| device::status(&mut socket, &conf));
         checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
         conf.ip_masq.map_or(Ok(()), masquerade::status)?;
         if conf.mac_spoof_check {

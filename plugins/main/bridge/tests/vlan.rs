@@ -9,6 +9,7 @@ use cni_lab::testing::{
     Origin, StubIpam, TestContext, addresses, host_local, link, mac, overlay, try_link, with_prev,
 };
 use cni_lab::{Place as _, Pod, kernel_module};
+use cni_runner::Attachment;
 use common::{assert_only_shared_changed, config, ours, plugins, with_stub};
 use serde_json::{Value, json};
 
@@ -54,7 +55,10 @@ fn a_kernel_without_vlan_filtering_is_a_clear_error() {
             let before = ctx.snapshot();
             let pod = ctx.pod("pod1");
             let conf = conf(&overlay(&keys, &json!({"ipam": {"type": "stub"}})));
+            let status = overlay(&conf, &json!({"cniVersion": "1.1.0", "ipam": {"type": ""}}));
             if has_feature && !has_bridge {
+                ctx.succeed("STATUS", &Attachment::default(), &status);
+                assert_eq!(before.diff(&ctx.snapshot()), "");
                 ctx.add(&pod.attachment("eth0"), &conf);
                 continue;
             }
@@ -64,12 +68,22 @@ fn a_kernel_without_vlan_filtering_is_a_clear_error() {
             } else {
                 failure.expect(2, &format!("unsupported field {field}: the kernel has no VLAN filtering"));
             }
+            let unready = ctx.fail("STATUS", &Attachment::default(), &status);
+            assert_eq!((unready.code, &unready.msg), (50, &failure.msg));
             assert_eq!(before.diff(&ctx.snapshot()), "");
             assert!(try_link(&pod, "eth0").is_none());
             assert_eq!(stub.calls(), ["ADD", "DEL"]);
             ctx.del(&pod.attachment("eth0"), &conf);
         }
     }
+}
+
+/// The kernel that the machine lacks, where STATUS succeeds.
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn a_stock_kernel_filters_vlans() {
+    a_kernel_without_vlan_filtering_is_a_clear_error();
+    assert!(ours().node.sh("ip link add probe type bridge vlan_filtering 1").is_ok());
 }
 
 #[test]
