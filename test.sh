@@ -42,8 +42,10 @@ Steps, all of them by default, always in this order:
   demo      examples/demo.sh, if it is there
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
-running. At the end come the measurements and test cases that were repeated because the
-first attempt failed, and the kill points that a test missed. The last line is
+running. A test of unit or kernel that fails is run again alone (tests/rerun.sh). If it
+passes then, it is flaky; more than two flaky tests are a failure. At the end come the
+flaky tests, and the measurements and test cases that were repeated because the first
+attempt failed. The last line is
 "N passed, N failed": tests of unit, kernel, install, package and release, and one for
 every other step that failed. The exit status is 0 only if none failed.
 END
@@ -70,20 +72,25 @@ step() {
 }
 
 end() {
-    local repeated
-    repeated=$(printf '%s\n' "${remarks[@]}" | grep -c '^repeated: ') || true
+    local flaky
+    flaky=$(printf '%s\n' "${remarks[@]}" | grep -c '^flaky: ') || true
     say
-    say "$repeated measurements repeated, $((${#remarks[@]} - repeated)) kill points missed"
+    say "$((${#remarks[@]} - flaky)) measurements repeated, $flaky tests flaky"
     [ ${#remarks[@]} -eq 0 ] || printf '  %s\n' "${remarks[@]}"
+    if [ "$flaky" -gt 2 ]; then
+        say "more than two flaky tests: a failure"
+        failed=$((failed + 1))
+    fi
     say "$passed passed, $failed failed"
     [ "$failed" -eq 0 ] || exit 1
     exit 0
 }
 
 # Runs tests and adds up what their closing lines say: cargo's "test result: ..." or a plain "N passed, N failed", which may go on.
-# Stdout only; a test that ends without such a line, or badly in spite of it, is a failure that step() counts.
+# Stdout only; a test that ends without such a line, or badly in spite of it, is a failure that step() counts. A flaky test has
+# passed.
 tests() {
-    local status=0 more_passed more_failed count
+    local status=0 more_passed more_failed count flaky
     "$@" 2>&1 | tee "$log" || status=$?
     read -r more_passed more_failed count < <(awk '
         /^test result: / { gsub(/[;.]/, ""); for (i = 2; i <= NF; i++) {
@@ -92,7 +99,9 @@ tests() {
         } n++ }
         /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
         END { print p + 0, f + 0, n + 0 }' "$log")
-    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK \(repeated\|missed kill point\): .*' "$log" | cut -d ' ' -f 2-)
+    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK \(repeated\|flaky\): .*' "$log" | cut -d ' ' -f 2-)
+    flaky=$(grep -c '^rerun.sh: REMARK flaky: ' "$log") || true
+    more_passed=$((more_passed + flaky)) more_failed=$((more_failed - flaky))
     passed=$((passed + more_passed)) failed=$((failed + more_failed))
     if [ "$count" -eq 0 ]; then
         say "test.sh: no test has reported a result"
@@ -150,18 +159,33 @@ built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
 
 compile() { cargo test --locked --workspace --no-run; }
 
-unit() { tests all_tests; }
+unit() {
+    local status=0
+    tests ./tests/rerun-test.sh || status=1
+    tests all_tests || status=1
+    return "$status"
+}
+
+# cargo_test LOG [OPTION ...]
+cargo_test() {
+    local into=$1
+    shift
+    cargo test --locked --workspace --no-fail-fast "$@" 2>&1 | tee "$into"
+}
 
 # The conformance suite's own tests take as long as half of the others. Both wait for the kernel much of the time, so
 # they run side by side. The tests of `ferrule inspect` want to be alone: gc removes nothing nameless while a plugin runs.
 all_tests() {
-    local status=0 suite
-    cargo test --locked --workspace --no-fail-fast --test suite --test broken >"$log.suite" 2>&1 &
+    local status=0 suite run failed_runs=()
+    cargo_test "$log.suite" --test suite --test broken >/dev/null &
     suite=$!
-    cargo test --locked --workspace --no-fail-fast || status=1
-    wait "$suite" || status=1
+    cargo_test "$log.most" || failed_runs+=(most)
+    wait "$suite" || failed_runs+=(suite)
     cat "$log.suite"
-    cargo test --locked --workspace --no-fail-fast --test inspect || status=1
+    cargo_test "$log.inspect" --test inspect || failed_runs+=(inspect)
+    for run in "${failed_runs[@]}"; do
+        ./tests/rerun.sh "$log.$run" || status=1
+    done
     return "$status"
 }
 
@@ -177,8 +201,13 @@ kernel() {
     if [ "$arch" ]; then
         tests ./tests/guest.sh "${guest[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
     else
-        tests ./tests/kernel.sh
+        tests guest_tests
     fi
+}
+
+guest_tests() {
+    ./tests/kernel.sh | tee "$log.guest" ||
+        ./tests/rerun.sh "$log.guest" ./tests/guest.sh env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"
 }
 
 apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"; }

@@ -27,24 +27,26 @@ programs=$(jq -r 'select(.executable and .profile.test) | .executable, .manifest
 suite=$(cargo test --no-run --locked --workspace --test suite --message-format=json |
     jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable')
 
-script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; status=0"
+# The lines of cargo that tests/rerun.sh reads.
+script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; failed=0
+    fails() { failed=\$((failed + 1)); echo \"error: test failed, to rerun pass \\\`\$1\\\`\"; }"
 count=0
 while read -r program && read -r manifest; do
     names=$(stock_tests "$program")
     [ -n "$names" ] || continue
     count=$((count + $(wc -l <<<"$names")))
     script+="
-        echo ${program@Q}
-        cd ${manifest%/*} && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || status=1"
+        echo '     Running ($program)'
+        cd ${manifest%/*} && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || fails '--manifest-path $manifest'"
 done <<<"$programs"
 if [ "$count" -eq 0 ]; then
     echo "kernel.sh: no test is ignored with the reason \"stock kernel: ./test.sh kernel\"" >&2
     exit 1
 fi
 script+="
-    echo ${suite@Q}
-    ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || status=1
+    echo '     Running ($suite)'
+    ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || fails suite
     ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version \
-        ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || status=1
-    exit \$status"
+        ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite
+    [ \$failed -eq 0 ] || { echo \"error: \$failed targets failed:\"; exit 1; }"
 ./tests/guest.sh --timeout 1500 bash -c "$script" 2>&1
