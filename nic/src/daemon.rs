@@ -105,7 +105,8 @@ async fn serve(
                     Some(Event::Change(change)) => tracker.apply(change),
                     Some(Event::Lost) => {
                         eprintln!("the kernel has thrown messages away: reads all links anew");
-                        tracker.resync(watch)?;
+                        *watch = Watch::open()?;
+                        tracker.resync(watch).await?;
                     }
                     None => return Err(io::Error::other("the connection to rtnetlink broke")),
                 }

@@ -34,14 +34,7 @@ impl Tracker {
         let inventory = Inventory::new(record::read(&record));
         let (gone, recorded) = (HashMap::new(), Vec::new());
         let mut tracker = Tracker { config, sysfs, record, inventory, carriers, gone, recorded };
-        let in_pods = |device: &&Device| device.bus.is_none() && matches!(device.place, Place::Pod { .. });
-        let in_pods: Vec<Device> = tracker.inventory.devices().filter(in_pods).cloned().collect();
-        for device in in_pods {
-            if !watch.is_in_pod(&device).await {
-                tracker.inventory.lost(&device.id);
-            }
-        }
-        tracker.resync(watch)?;
+        tracker.resync(watch).await?;
         Ok(tracker)
     }
 
@@ -82,16 +75,25 @@ impl Tracker {
         }
     }
 
-    /// Reads everything anew, after the kernel has lost messages too.
-    pub fn resync(&mut self, watch: &Watch) -> io::Result<()> {
+    /// Reads everything anew. After the kernel has lost messages it needs a new subscription: the former one still has messages
+    /// that are older than the loss.
+    pub async fn resync(&mut self, watch: &Watch) -> io::Result<()> {
         let changes = watch.list()?;
         let index = |change: &Change| match change {
             Change::Link(link) => Some(link.index),
             _ => None,
         };
         let present: BTreeSet<u32> = changes.iter().filter_map(index).collect();
-        self.inventory.only(&present);
-        changes.into_iter().for_each(|change| self.apply(change));
+        let left = self.inventory.relist(&present);
+        left.into_iter().chain(changes).for_each(|change| self.apply(change));
+        // A link that came back is in the list.
+        let in_pods = |device: &&Device| device.bus.is_none() && matches!(device.place, Place::Pod { .. });
+        let in_pods: Vec<Device> = self.inventory.devices().filter(in_pods).cloned().collect();
+        for device in in_pods {
+            if !watch.is_in_pod(&device).await {
+                self.inventory.lost(&device.id);
+            }
+        }
         let hidden = self.sysfs.without_link();
         self.unplugged(&hidden).into_iter().for_each(|change| self.apply(change));
         for (id, bus) in hidden {

@@ -123,12 +123,12 @@ impl Inventory {
         self.devices.retain(|_, device| device.place == Place::Host || keep(device));
     }
 
-    /// After the kernel has lost messages: all links of a new list that this process has not seen leave.
-    pub fn only(&mut self, present: &BTreeSet<u32>) {
-        let left: Vec<u32> = self.ids.keys().filter(|index| !present.contains(index)).copied().collect();
-        for index in left {
-            self.apply(Change::Left { index, to: None }, |_| None);
-        }
+    /// Prepares for a new list of all links and addresses, which takes the place of what is known. Returns the changes that the
+    /// list does not tell: links that have left, and this process has not seen it.
+    pub fn relist(&mut self, present: &BTreeSet<u32>) -> Vec<Change> {
+        self.addresses.clear();
+        let left = self.ids.keys().filter(|index| !present.contains(index));
+        left.map(|index| Change::Left { index: *index, to: None }).collect()
     }
 
     fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {

@@ -83,14 +83,24 @@ fn lost_messages_are_made_up_for() {
     let kubelet = lab.kubelet(Knobs::new());
     let mut daemon = lab.daemon("");
     lab.lists(&kubelet, "eth1 eth2");
+    // The node uses eth4, and eth5 is in a pod.
+    lab.sh("for n in 3 4 5; do ip link add eth$n type veth peer name peer$n; done; ip addr add 10.0.4.1/24 dev eth4");
+    let pod = lab.node.pod("one").unwrap();
+    lab.sh("ip link set eth5 netns one");
+    lab.lists(&kubelet, "eth1 eth2 eth3 eth5");
     daemon.signal("STOP");
+    // The daemon finds this message after it has read all links anew.
+    lab.sh("ip addr add 10.0.3.1/24 dev eth3");
     // More than the socket's buffer takes.
     let changes: String = (0..20_000).map(|n| format!("link set eth1 mtu {}\n", 1400 + n % 2)).collect();
     std::fs::write(lab.path("changes"), changes).unwrap();
-    lab.sh(&format!("ip -batch {}; ip link del eth2", lab.path("changes").display()));
+    lab.sh(&format!("ip -batch {}", lab.path("changes").display()));
+    lab.sh("ip link del eth2; ip addr flush dev eth3; ip addr flush dev eth4");
+    pod.delete().unwrap();
+    lab.until("the peer is gone", || lab.node.sh("ip link show peer5").is_err());
     daemon.signal("CONT");
     lab.says("the kernel has thrown messages away");
-    lab.lists(&kubelet, "eth1 !eth2");
+    lab.lists(&kubelet, "eth1 !eth2 eth3 eth4 !eth5");
 }
 
 #[test]

@@ -104,13 +104,20 @@ fn devices_of_a_former_process() {
 #[test]
 fn lost_messages() {
     let mut inventory = Inventory::default();
-    inventory.apply(link(3, "eth1"), |_| None);
-    inventory.apply(link(4, "eth2"), |_| None);
-    inventory.only(&BTreeSet::from([4]));
+    let [old, kept, new]: [IpAddr; 3] =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|address| address.parse().unwrap());
+    for change in [link(3, "eth1"), link(4, "eth2"), Change::Address(4, old), Change::Address(4, kept)] {
+        inventory.apply(change, |_| None);
+    }
+    let mut changes = inventory.relist(&BTreeSet::from([4]));
+    changes.extend([link(4, "eth2"), Change::Address(4, kept), Change::Address(4, new)]);
+    changes.into_iter().for_each(|change| inventory.apply(change, |_| None));
     assert_eq!(
         (place(&inventory, "eth1"), place(&inventory, "eth2")),
         (Some(Place::Gone), Some(Place::Host))
     );
+    let listed = inventory.by_index(4).and_then(|device| device.link.as_ref());
+    assert_eq!(listed.unwrap().addresses, [kept, new]);
 }
 
 #[test]
