@@ -72,9 +72,7 @@ fn dnsmasq_loses_its_leases() {
     lab.ctx.node.sh(&format!("rm {LEASES}")).unwrap();
     let _server = dnsmasq(&lab);
     // T1 has come.
-    let mut file = lab.file(&attachment);
-    file["lease"]["renew_at"] = json!(1);
-    lab.ctx.node.write_file(lab.path(&attachment), &file.to_string()).unwrap();
+    lab.rewrite(&attachment, &["renew_at"]);
     let _daemon = lab.daemon(&[]);
     assert!(eventually(TIMEOUT, || leases(&lab) == 1), "{}", lab.log());
     assert!(eventually(TIMEOUT, || lab.file(&attachment)["lease"]["renew_at"] != json!(1)), "{}", lab.log());

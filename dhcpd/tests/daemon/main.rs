@@ -11,4 +11,5 @@ mod life;
 mod peers;
 mod renewals;
 mod restart;
+mod rogue;
 mod server;

@@ -54,11 +54,7 @@ fn an_expired_lease_is_asked_for_again() {
     let attachment = pod.attachment("eth0");
     let result = lab.ctx.add(&attachment, &conf);
     daemon.end("KILL");
-    let mut file = lab.file(&attachment);
-    for time in ["renew_at", "rebind_at", "expires_at"] {
-        file["lease"][time] = json!(1);
-    }
-    lab.ctx.node.write_file(lab.path(&attachment), &file.to_string()).unwrap();
+    lab.rewrite(&attachment, &["renew_at", "rebind_at", "expires_at"]);
     server.log();
     let _daemon = lab.daemon(&[]);
     lab.says("asking for it again");

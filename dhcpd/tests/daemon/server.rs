@@ -34,10 +34,14 @@ pub(crate) enum Reaction {
 }
 
 type Rule = Box<dyn FnMut(MessageType, usize) -> Reaction + Send>;
+type Datagram = (Vec<u8>, SocketAddr);
+type Forgery = Box<dyn FnMut(&Message, Vec<u8>) -> Vec<Datagram> + Send>;
 
 struct State {
     /// The message's type and its number among those of this type, from 1, decide.
     rule: Rule,
+    /// What to send in place of an answer.
+    forgery: Option<Forgery>,
     counts: BTreeMap<u8, usize>,
     /// Type and source address of each message.
     log: Vec<String>,
@@ -45,7 +49,7 @@ struct State {
     leases: BTreeMap<Vec<u8>, Ipv4Addr>,
     next: u8,
     options: Vec<(u8, Vec<u8>)>,
-    delayed: Vec<(Vec<u8>, SocketAddr)>,
+    delayed: Vec<Datagram>,
     /// The last message of a client.
     last: Option<Message>,
 }
@@ -76,6 +80,7 @@ impl Server {
         ];
         let state = State {
             rule: Box::new(|_, _| Reaction::Answer),
+            forgery: None,
             counts: BTreeMap::new(),
             log: Vec::new(),
             leases: BTreeMap::new(),
@@ -105,6 +110,11 @@ impl Server {
         let mut state = self.state.lock().unwrap();
         state.counts.clear();
         state.rule = Box::new(rule);
+    }
+
+    /// Sets what to send to whom in place of an answer to this message.
+    pub(crate) fn forge(&self, forgery: impl FnMut(&Message, Vec<u8>) -> Vec<Datagram> + Send + 'static) {
+        self.state.lock().unwrap().forgery = Some(Box::new(forgery));
     }
 
     /// Adds an option to every answer, or replaces it.
@@ -164,7 +174,7 @@ fn open() -> Socket {
 
 impl State {
     /// What to send in answer to a message.
-    fn react(&mut self, message: Message, from: SocketAddr) -> Vec<(Vec<u8>, SocketAddr)> {
+    fn react(&mut self, message: Message, from: SocketAddr) -> Vec<Datagram> {
         let kind = message.opts().msg_type().unwrap();
         self.log.push(format!("{kind:?} from {}", from.ip()));
         self.last = Some(message.clone());
@@ -205,6 +215,9 @@ impl State {
         let is_unicast = !from.ip().is_unspecified() && verdict != MessageType::Nak;
         let to = if is_unicast { from.ip() } else { Ipv4Addr::BROADCAST.into() };
         let answer = (self.answer(&message, verdict, address), SocketAddr::new(to, 68));
+        if let Some(forge) = &mut self.forgery {
+            return forge(&message, answer.0);
+        }
         match reaction {
             Reaction::Answer | Reaction::Refuse => out.push(answer),
             Reaction::Duplicate => out.extend([answer.clone(), answer]),
