@@ -4,18 +4,18 @@
 //! killing before each of them covers every case that timed kills hit by chance. `strace` records the system
 //! calls and kills the plugin; programs that the plugin has started live on, as with any SIGKILL.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 
 use super::place::Place;
-use super::{remarks, strace};
+use super::strace;
 use cni_runner::Exec;
 
 /// System calls that change something outside of the process, wait for another process, or end the process.
@@ -25,18 +25,30 @@ const NOTICED: &str = "?open,?openat,?write,?writev,?pwrite64,?ftruncate,?fsync,
     ?mkdir,?mkdirat,?rmdir,?connect,?sendto,?sendmsg,?setns,?unshare,?mount,?umount2,?ioctl,?fork,?vfork,?clone,?clone3,\
     ?poll,?ppoll,?wait4,?waitid,?exit_group";
 
-/// One part in this many of a call's kill points may fail to recur: a plugin that retries because the kernel
-/// was busy makes a few more system calls in one run than in another. If more are missing, the run took
-/// another path.
-const SPARE: usize = 3;
+/// Calls that wait, which a call makes only if something is not ready yet.
+const WAITS: [&str; 4] = ["poll", "ppoll", "wait4", "waitid"];
+
+/// What a call does, as far as it does not depend on the load of the machine: the names of its system calls, and the types of
+/// its netlink requests. How often it makes each of them does depend on it, because plugins repeat lookups.
+type Kinds = BTreeSet<String>;
+
+/// The kinds of system calls in strace's lines.
+fn kinds(log: &str) -> Kinds {
+    let kind = |line: &str| {
+        let (name, arguments) = line.split_once('(')?;
+        let request = arguments.split_once("nlmsg_type=").and_then(|(_, rest)| rest.split(',').next());
+        (!WAITS.contains(&name)).then(|| format!("{name} {}", request.unwrap_or_default()))
+    };
+    log.lines().filter_map(kind).collect()
+}
 
 /// A kill point: before the nth system call of this name, counted from 1.
 #[derive(Debug, Clone)]
 pub struct KillPoint {
     name: String,
     nth: usize,
-    /// How many kill points of the same call may still fail to recur. All kill points of a call share it.
-    spare: Arc<AtomicUsize>,
+    /// What the call does if nobody kills it. All kill points of a call share it.
+    kinds: Arc<Kinds>,
 }
 
 impl fmt::Display for KillPoint {
@@ -49,7 +61,7 @@ impl KillPoint {
     /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
     pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
         let log = strace::record(place, exec, &["-e", &format!("trace={NOTICED}")])?;
-        let spare = Arc::new(AtomicUsize::new(0));
+        let kinds = Arc::new(kinds(&log));
         let mut counts = HashMap::new();
         let mut kill_points = Vec::new();
         for line in log.lines() {
@@ -57,12 +69,11 @@ impl KillPoint {
             let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
             // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
             if !arguments.contains("O_RDONLY") || arguments.contains("O_CREAT") {
-                kill_points.push(KillPoint { name: name.to_owned(), nth, spare: Arc::clone(&spare) });
+                kill_points.push(KillPoint { name: name.to_owned(), nth, kinds: Arc::clone(&kinds) });
             }
         }
         // Every plugin has more than five. Fewer mean that strace traced another program or none.
         ensure!(kill_points.len() > 5, "strace found only {kill_points:?} in {}", exec.command);
-        spare.store(kill_points.len() / SPARE, Ordering::Relaxed);
         Ok(kill_points)
     }
 
@@ -75,14 +86,6 @@ impl KillPoint {
         let trace = format!("trace={}", self.name);
         let inject = format!("inject={}:error=EIO:when={}", self.name, self.nth);
         place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))?.map(Some)
-    }
-
-    /// Makes the call and kills the plugin at this point. If the point does not recur, the call runs to its
-    /// end and the closing lines of `./test.sh` name the point; that is an error for more than a third of a
-    /// call's points. When this returns, all processes that
-    /// the plugin had started have ended; a real runtime takes longer until its next call.
-    pub fn kill(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<()> {
-        self.kill_or_say(place, exec, remarks::missed)
     }
 
     /// Makes the call, stops it right after the system call at this point, does `meanwhile`, and lets the call go on to its
@@ -98,28 +101,26 @@ impl KillPoint {
         place.run(|| strace::run_stopped(exec, &["-e", &trace, "-e", &inject], meanwhile))?
     }
 
-    /// [`KillPoint::kill`], with a function for the remark about a missed point.
-    fn kill_or_say(
-        &self,
-        place: &impl Place,
-        exec: &Exec,
-        missed: impl FnOnce(String),
-    ) -> anyhow::Result<()> {
-        let trace = format!("trace={}", self.name);
+    /// Makes the call and kills the plugin at this point. When this returns, all processes that the plugin had started have
+    /// ended; a real runtime takes longer until its next call.
+    ///
+    /// A call that repeats less than the recorded one ends before the point. It must then have succeeded and have done all
+    /// that the recorded one did: what has to hold after a kill holds after its end too.
+    pub fn kill(&self, place: &impl Place, exec: &Exec) -> anyhow::Result<()> {
+        let trace = format!("trace={NOTICED}");
         let inject = format!("inject={}:signal=KILL:when={}", self.name, self.nth);
-        let status = place.run(|| strace::run(exec, &["-e", &trace, "-e", &inject, "-o", "/dev/null"]))??;
+        let log = tempfile::NamedTempFile::new()?;
+        let options = ["-e", &trace, "-e", &inject, "-o", &log.path().to_string_lossy()];
+        let status = place.run(|| strace::run(exec, &options))??;
         // strace ends by the same signal as the plugin.
         if status.signal() == Some(Signal::SIGKILL as i32) {
             return Ok(());
         }
-        let plugin = exec.binary.file_name().unwrap_or_default().to_string_lossy();
-        missed(format!("{plugin} {}, {self}: {status}", exec.command));
-        let spared =
-            self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let (verb, made) = (&exec.command, kinds(&fs::read_to_string(log.path())?));
+        let missing: Vec<_> = self.kinds.difference(&made).collect();
         ensure!(
-            spared.is_ok(),
-            "{} ended without reaching the kill point {self}, like more than a third of its kill points: {status}",
-            exec.command
+            status.success() && missing.is_empty(),
+            "{verb} ended without reaching the kill point {self}: {status}, not made: {missing:?}"
         );
         Ok(())
     }
@@ -128,33 +129,49 @@ impl KillPoint {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use crate::Machine;
 
     use super::*;
 
-    #[test]
-    fn missed_kill_points_are_named_and_more_than_a_third_are_an_error() {
+    /// A shell script that opens files for writing, and the calls of it.
+    fn script(text: &str) -> (tempfile::TempDir, Exec) {
         let folder = tempfile::tempdir().unwrap();
         let exec = Exec::new(folder.path().join("steps"), "ADD");
-        let write = |steps: &str| {
-            fs::write(&exec.binary, format!("#!/bin/sh\nfor step in {steps}; do : > /dev/null; done\n"))
-                .unwrap();
-            fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755)).unwrap();
-        };
-        write("1 2 3 4 5 6 7 8");
+        write(&exec, text);
+        (folder, exec)
+    }
+
+    fn write(exec: &Exec, text: &str) {
+        fs::write(&exec.binary, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    const REPEATS: &str = "for step in 1 2 3 4 5 6 7 8 9; do : > /dev/null; done; (:)";
+
+    #[test]
+    fn a_call_may_repeat_less_than_the_recorded_one() {
+        let (_folder, exec) = script(REPEATS);
         let kill_points = KillPoint::all(&Machine, &exec).unwrap();
-        // A call that opens one file less misses this kill point.
-        let last = kill_points.iter().rfind(|kill_point| kill_point.name == "openat").unwrap();
-        write("1 2 3 4 5 6 7");
-        let mut missed = Vec::new();
+        write(&exec, ": > /dev/null; (:)");
         for kill_point in &kill_points {
-            kill_point.kill_or_say(&Machine, &exec, |remark| missed.push(remark)).unwrap();
+            kill_point.kill(&Machine, &exec).unwrap();
         }
-        assert_eq!(missed, [format!("steps ADD, {last}: exit status: 0")]);
-        write("");
-        assert!(kill_points.iter().any(|point| point.kill_or_say(&Machine, &exec, drop).is_err()));
+    }
+
+    #[test]
+    fn a_call_that_takes_another_path_is_an_error() {
+        let (_folder, exec) = script(REPEATS);
+        let kill_points = KillPoint::all(&Machine, &exec).unwrap();
+        let last_open = kill_points.iter().rfind(|point| point.name == "openat").unwrap();
+        // It does less, or it fails.
+        for (other, text) in
+            [(": > /dev/null", "not made: [\""), (": > /dev/null; (:); exit 7", "exit status: 7")]
+        {
+            write(&exec, other);
+            let error = last_open.kill(&Machine, &exec).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
     }
 }

@@ -9,11 +9,6 @@ pub fn repeated(what: impl Display) {
     say("repeated", what);
 }
 
-/// Remarks that a plugin call did not reach this kill point.
-pub(super) fn missed(kill_point: impl Display) {
-    say("missed kill point", kill_point);
-}
-
 /// Writes the line that `./test.sh` looks for. `eprintln!` would show it only for tests that fail. One write,
 /// because other threads write too.
 fn say(kind: &str, what: impl Display) {
