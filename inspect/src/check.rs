@@ -61,7 +61,8 @@ struct Call<'c> {
     process: Process,
 }
 
-/// Makes the calls, one for each CPU at once; without `all` not for attachments of `lo`. `init` is the node's first process, if it is not 1.
+/// Makes the calls, one for each CPU at once; without `all` not for attachments of `lo`. `init` is the node's first process, if
+/// it is not 1.
 pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration, all: bool) -> Checked {
     let sight = Sight::of_paths(init);
     let mut cache = Cache::read(results, &sight);

@@ -230,7 +230,8 @@ impl Object {
     }
 }
 
-/// The sockets on the host that readers and removals share. A dump that objects changed in is an error. Closing one after a removal waits for the kernel.
+/// The sockets on the host that readers and removals share. A dump that objects changed in is an error. Closing one after a
+/// removal waits for the kernel.
 pub struct Sockets {
     /// Links, addresses, qdiscs.
     pub route: Socket,

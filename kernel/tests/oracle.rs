@@ -2,8 +2,8 @@
 //! that we build, and the decoded fields must be the expected ones. (`nftables*.rs` compare nf_tables requests
 //! with `nft`.)
 //!
-//! netlink-packet-route does not decode RTM_GETMULTICAST, alternative names of links, so those requests are missing here. Attributes that it
-//! does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
+//! netlink-packet-route does not decode RTM_GETMULTICAST and alternative names of links, so those requests are missing here.
+//! Attributes that it does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
 //! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the settings of a bridge port (attributes 4,
 //! `IFLA_BRPORT_MODE`, and 33, `IFLA_BRPORT_ISOLATED`).
 

@@ -105,11 +105,10 @@ pub struct Link {
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
     pub master: Option<u32>,
-    /// For a veth or a netkit: the index of its peer, in the peer's namespace. For a macvlan, an ipvlan or a VLAN
-    /// device: the same of the link that it was made on.
     /// For a VRF or a port of one: the VRF's routing table.
     pub vrf_table: Option<u32>,
-    /// For a veth or a netkit: the index of its peer, in the peer's namespace.
+    /// For a veth or a netkit: the index of its peer, in the peer's namespace. For a macvlan, an ipvlan or a VLAN
+    /// device: the same of the link that it was made on.
     pub peer: Option<u32>,
     /// If that link is in another namespace: the ID of that namespace in this link's namespace, see
     /// [`super::nsid`].

@@ -134,7 +134,8 @@ fn count<T>(rules: &[T]) -> u32 {
 }
 
 /// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
-/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC; so do all after 200 concurrent changes.
+/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC; so do all after 200
+/// concurrent changes.
 fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
     let outcome = repeat(STEP, || {
         let generation = generation(socket).context(|| STEP)?;
