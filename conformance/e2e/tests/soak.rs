@@ -20,7 +20,7 @@ mod combinations;
 use combinations::Combinations;
 
 /// Operations of one test in CI.
-const OPERATIONS: usize = 400;
+const OPERATIONS: usize = 240;
 const WORKERS: usize = 8;
 /// A killed call is killed before this.
 const KILLED_BEFORE: Duration = Duration::from_millis(15);
@@ -33,8 +33,10 @@ struct Subject {
     plugins: Vec<Value>,
     /// The plugins, if the reference's programs may take the place of any of them at any call.
     mixed: Option<Combinations>,
-    /// Whether each worker has a device of its own, `nic0` to `nic7`, which would end with the namespace.
-    own_device: bool,
+    /// The main plugin's keys for each worker.
+    own: fn(usize) -> Value,
+    /// Whether ADD makes the interface. Otherwise it is a device of the node, which would end with the namespace.
+    is_made: bool,
 }
 
 impl Subject {
@@ -44,7 +46,7 @@ impl Subject {
         let ranges = json!([range(format!("10.1.{number}.0/27")), range(format!("fd00:{number}::/112"))]);
         let main = overlay(&json!({"ipam": {"type": "host-local", "ranges": ranges}}), main);
         let plugins = [&[main], chained].concat();
-        Subject { name, plugins, mixed: None, own_device: false }
+        Subject { name, plugins, mixed: None, own: |_| json!({}), is_made: true }
     }
 
     fn mixed(self, plugins: &[&str]) -> Subject {
@@ -53,9 +55,7 @@ impl Subject {
 
     fn network(&self, version: &str, worker: usize) -> Network {
         let mut plugins = self.plugins.clone();
-        if self.own_device {
-            plugins[0]["device"] = json!(format!("nic{worker}"));
-        }
+        plugins[0] = overlay(&plugins[0], &(self.own)(worker));
         Network::from_value(&json!({"name": self.name, "cniVersion": version, "plugins": plugins})).unwrap()
     }
 }
@@ -119,7 +119,7 @@ impl<'s> Slot<'s> {
             State::Free => self.add(kill, random),
             State::Attached(_) if random.below(3) == 0 => self.check(random),
             State::Attached(_) | State::Unknown => {
-                if random.below(4) == 0 && !self.subject.own_device {
+                if random.below(4) == 0 && self.subject.is_made {
                     self.pod.take().map_or(Ok(()), |pod| pod.delete()).unwrap();
                 }
                 self.del(kill, random);
@@ -346,7 +346,7 @@ fn plugins_of_every_kernel() {
             &[json!({"type": "sbr"})],
         ),
         Subject::new(5, "tap", &json!({"type": "tap"}), &[tuning]),
-        Subject { own_device: true, ..host_device },
+        Subject { own: |worker| json!({"device": format!("nic{worker}")}), is_made: false, ..host_device },
         Subject {
             plugins: vec![json!({"type": "loopback"})],
             ..Subject::new(0, "loopback", &json!({}), &[])
@@ -364,10 +364,11 @@ fn plugins_of_every_kernel() {
 #[test]
 #[ignore = "stock kernel: ./test.sh kernel"]
 fn plugins_of_the_stock_kernel() {
+    let vlan = Subject::new(2, "vlan", &json!({"type": "vlan", "master": "uplink0"}), &[]);
     let subjects = [
         Subject::new(1, "ipvlan", &json!({"type": "ipvlan", "master": "uplink0"}), &[])
             .mixed(&["ipvlan", "host-local"]),
-        Subject::new(2, "vlan", &json!({"type": "vlan", "master": "uplink0", "vlanId": 5}), &[]),
+        Subject { own: |worker| json!({"vlanId": worker + 2}), ..vlan },
         Subject::new(3, "dummy", &json!({"type": "dummy"}), &[json!({"type": "vrf", "vrfname": "blue"})]),
     ];
     Soak::new(|node| drop(uplink_of(node))).run(&subjects);
