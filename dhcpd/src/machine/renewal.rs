@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::{Action, Machine, Peer, Renewal, State, Try, Way, seconds};
-use crate::lease::Millis;
+use crate::lease::{Millis, NEVER};
 use crate::message::{Kind, Reply, Verdict, build};
 
 /// The least pause between two renewals, except for short leases (RFC 2131, section 4.4.5).
@@ -71,7 +71,9 @@ impl Machine {
                     lease.address,
                     reply.text
                 );
-                let until = now.saturating_add(self.timing.answer).min(lease.expires_at.max(now + 1));
+                // A lease that expired meanwhile has as long as any other answer.
+                let left = Some(lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
+                let until = now.saturating_add(self.timing.answer).min(left);
                 let actions = self.select(now, until, 0, 0);
                 [vec![Action::Log(refusal)], actions].concat()
             }

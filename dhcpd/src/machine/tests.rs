@@ -329,6 +329,13 @@ fn a_lease_that_expired_meanwhile_is_asked_for_again() {
     let mut world = sleep();
     world.answer(MessageType::Ack);
     assert_eq!((world.texts(), world.machine.deadline()), (vec!["Save".into(), "Bound".into()], 1_000_000));
+    // A server that has lost its memory refuses, and has time to give the same address again.
+    let mut world = sleep();
+    world.answer(MessageType::Nak);
+    assert!(world.machine.deadline() >= world.now + 400);
+    world.answer(MessageType::Offer);
+    world.answer(MessageType::Ack);
+    assert!(world.machine.is_bound());
     let mut world = sleep();
     while !world.machine.has_ended() {
         world.step();

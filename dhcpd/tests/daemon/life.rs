@@ -1,6 +1,6 @@
 //! One lease from ADD to DEL.
 
-use cni_lab::testing::{overlay, with_prev};
+use cni_lab::testing::{link, overlay, with_prev};
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use serde_json::json;
@@ -102,4 +102,27 @@ fn gc_releases_what_is_not_valid() {
     lab.ctx.succeed("GC", &Attachment::default(), &overlay(&conf, &valid));
     server.wait_for("Release from 10.9.0.11", 1);
     assert_eq!(lab.files(), ["foreign:eth0:elsewhere", "kept:eth0:net"]);
+}
+
+/// An interface that was made again under its name does not have the lease of the old one.
+#[test]
+fn an_interface_that_was_made_again() {
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&[]);
+    let (pod, conf) = (lab.pod("one"), config(&json!({})));
+    let attachment = pod.attachment("eth0");
+    let result = lab.ctx.add(&attachment, &conf);
+    let remake = "ip link del vone; ip link add vone master br0 up type veth peer name eth0 netns one";
+    lab.ctx.node.sh(remake).unwrap();
+    let error = lab.ctx.fail("CHECK", &attachment, &with_prev(&conf, &result));
+    error.expect(999, "belongs to another namespace than /run/netns/one, or to an interface that is gone");
+    server.log();
+    let result = lab.ctx.add(&attachment, &conf);
+    assert!(server.log().contains(&"Discover from 0.0.0.0".to_owned()), "the old lease: {}", lab.log());
+    assert_eq!(lab.file(&attachment)["sandbox"]["index"], link(&pod, "eth0")["ifindex"]);
+    lab.ctx.check(&attachment, &with_prev(&conf, &result));
+    lab.ctx.del(&attachment, &conf);
+    assert!(eventually(TIMEOUT, || server.leased().is_empty()));
+    assert!(lab.files().is_empty());
 }
