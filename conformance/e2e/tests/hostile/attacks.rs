@@ -127,7 +127,7 @@ const ALL: [(&str, Needs, &str); 17] = [
     (
         "other queueing disciplines and sysctls",
         Needs::Nothing,
-        "tc qdisc replace dev eth0 root handle 1: prio; tc qdisc add dev eth0 ingress; \
+        "tc qdisc replace dev eth0 root handle 1: tbf rate 1mbit burst 10kb latency 50ms; tc qdisc add dev eth0 ingress; \
          echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6; echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter",
     ),
     (

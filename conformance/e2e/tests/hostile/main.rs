@@ -21,8 +21,8 @@ pub(crate) struct Subject {
     keys: Value,
     /// The plugins behind it.
     chained: Value,
-    /// The device of the bystander, if each pod needs one of its own.
-    second_device: Option<&'static str>,
+    /// The main plugin's other keys for the bystander, if each pod needs a device of its own.
+    second_keys: Value,
     /// Whether DEL finds the interface in a namespace that the container has made. It does if the other end of the pair is on
     /// the node.
     is_pair: bool,
@@ -33,7 +33,15 @@ pub(crate) struct Subject {
 
 impl Subject {
     fn new(plugin: &'static str, keys: Value, chained: Value) -> Subject {
-        Subject { plugin, prepare: "true", keys, chained, second_device: None, is_pair: false, is_made: true }
+        Subject {
+            plugin,
+            prepare: "true",
+            keys,
+            chained,
+            second_keys: json!({}),
+            is_pair: false,
+            is_made: true,
+        }
     }
 
     /// A child of the node's link `uplink0`.
@@ -87,6 +95,14 @@ fn ipvlan() {
 
 #[test]
 #[ignore = "stock kernel: ./test.sh kernel"]
+fn vlan() {
+    cni_lab::kernel_module("8021q");
+    let keys = json!({"master": "uplink0", "vlanId": 5});
+    Subject { second_keys: json!({"vlanId": 6}), ..Subject::child("vlan", keys) }.resists();
+}
+
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
 fn dummy() {
     cni_lab::kernel_module("dummy");
     Subject::new("dummy", json!({}), json!([{"type": "tuning", "mtu": 1400}])).resists();
@@ -102,7 +118,7 @@ fn host_device() {
     let device = |number: u8| format!("ip link add nic{number} type veth peer name far{number}");
     let subject = Subject {
         prepare: Box::leak(format!("{} && {}", device(0), device(1)).into_boxed_str()),
-        second_device: Some("nic1"),
+        second_keys: json!({"device": "nic1"}),
         is_made: false,
         ..Subject::new("host-device", json!({"device": "nic0"}), json!([{"type": "tuning", "promisc": true}]))
     };

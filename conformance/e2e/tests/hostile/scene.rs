@@ -62,10 +62,9 @@ impl Scene {
         node.sh(subject.prepare).unwrap();
         let network = network(subject, &json!({}));
         let bystander = node.pod(BYSTANDER.0).unwrap();
-        let other =
-            subject.second_device.map(|device| super::scene::network(subject, &json!({"device": device})));
+        let other = super::scene::network(subject, &subject.second_keys);
         let runtime = node.runtime([bin_dir().unwrap()]);
-        runtime.add(other.as_ref().unwrap_or(&network), &attachment(&bystander, BYSTANDER.1)).unwrap();
+        runtime.add(&other, &attachment(&bystander, BYSTANDER.1)).unwrap();
         let scene = Scene { node, network, bystander, before: Default::default() };
         // The first container makes what all share.
         let first = scene.node.pod("first").unwrap();

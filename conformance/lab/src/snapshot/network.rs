@@ -46,7 +46,11 @@ fn queueing<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> 
             _ => continue,
         };
         for hook in hooks {
-            let filters = place.tool("tc", &["filter", "show", "dev", device, hook])?;
+            let shown = place.tool("tc", &["filter", "show", "dev", device, hook]);
+            if shown.is_err() && place.tool("ip", &["link", "show", "dev", device]).is_err() {
+                continue; // The kernel has removed it meanwhile.
+            }
+            let filters = shown?;
             let filters = filters.lines().map(|line| line.trim().to_owned()).collect();
             snapshot.add(&format!("filter {device} {hook}"), filters);
         }
