@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::alive::State;
 use crate::check::{Checked, Outcome};
-use crate::doctor::Finding;
+use crate::doctor::{self, Finding, Subject};
 use crate::model::Owner;
 use crate::node::{Attached, Leak};
 use crate::view::{Shown, View};
@@ -67,13 +67,16 @@ pub fn checks(checked: &Checked) -> Value {
     json!({"schema": SCHEMA, "checks": checks, "failures": checked.failures})
 }
 
-/// What the doctor has found.
-pub fn findings(findings: &[Finding]) -> Value {
+/// What the doctor has looked at and found.
+pub fn examined(subjects: &[Subject]) -> Value {
     let finding = |finding: &Finding| {
         json!({"severity": finding.severity.as_str(), "subject": finding.subject, "problem": finding.problem,
             "remedy": finding.remedy})
     };
-    json!({"schema": SCHEMA, "findings": findings.iter().map(finding).collect::<Vec<_>>(), "failures": []})
+    let subject = |subject: &Subject| json!({"subject": subject.name, "outcome": subject.outcome(), "seen": subject.seen});
+    let findings: Vec<Value> = doctor::findings(subjects).into_iter().map(finding).collect();
+    let looked_at: Vec<Value> = subjects.iter().map(subject).collect();
+    json!({"schema": SCHEMA, "findings": findings, "lookedAt": looked_at, "failures": []})
 }
 
 fn attachment(shown: &Shown<'_>, attached: &Attached<'_>) -> Value {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::captured::Captured;
+use cni_common::spec::REMEDY;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
@@ -15,6 +16,11 @@ use crate::cache::parse;
 
 /// The time between two looks at running plugins.
 pub const PAUSE: Duration = Duration::from_micros(500);
+
+/// What helps if a plugin does not answer.
+const WAITS: &str = "end what the plugin waits for, or raise --timeout";
+/// What helps if a plugin ends without an answer.
+const BROKEN: &str = "install the plugin again";
 
 /// A running plugin.
 pub struct Process {
@@ -57,7 +63,7 @@ impl Process {
                     let _ = kill_process_group(group, Signal::KILL);
                 }
                 let _ = self.program.child.wait();
-                Some(Err(format!("no answer within {} s", limit.as_secs())))
+                Some(Err(format!("no answer within {} s; {REMEDY}{WAITS}", limit.as_secs())))
             }
             Err(error) => Some(Err(error.to_string())),
         }
@@ -69,7 +75,8 @@ impl Process {
         let errors = self.program.stderr().map_err(cannot)?;
         match status.success() {
             true => Ok(Written { output, errors }),
-            false => Err(error_in(&output).unwrap_or_else(|| format!("{status} without an error document"))),
+            false => Err(error_in(&output)
+                .unwrap_or_else(|| format!("{status} without an error document; {REMEDY}{BROKEN}"))),
         }
     }
 
@@ -127,10 +134,11 @@ mod tests {
     fn outcomes() {
         let both = Written { output: "out".to_owned(), errors: "err".to_owned() };
         assert_eq!(shell("printf out; printf err >&2"), Ok(both));
-        assert_eq!(shell("exit 3").unwrap_err(), "exit status: 3 without an error document");
+        let broken = "exit status: 3 without an error document; remedy: install the plugin again";
+        assert_eq!(shell("exit 3").unwrap_err(), broken);
         assert_eq!(shell(r#"echo '{"code":7,"msg":"wrong"}'; exit 1"#).unwrap_err(), "wrong");
         let hangs = Process::start(Path::new("/bin/sh"), &[], "sleep 1000").unwrap();
-        assert_eq!(hangs.wait(Duration::ZERO).unwrap_err(), "no answer within 0 s");
+        assert!(hangs.wait(Duration::ZERO).unwrap_err().starts_with("no answer within 0 s; remedy: "));
     }
 
     #[test]

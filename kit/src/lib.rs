@@ -18,6 +18,7 @@ pub mod netns;
 pub mod owner;
 pub mod plan;
 pub mod pod_resources;
+pub mod remedy;
 pub mod retry;
 pub mod route;
 pub mod sandbox;

@@ -73,6 +73,9 @@ impl From<u32> for Code {
     }
 }
 
+/// What comes before the remedy in an error's details.
+pub const REMEDY: &str = "remedy: ";
+
 /// An error as a plugin reports it to the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
@@ -104,6 +107,14 @@ impl CniError {
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
+        self
+    }
+
+    /// The same error with what an operator can do about its cause, at the end of the details. `ferrule doctor` shows it.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl fmt::Display) -> Self {
+        let gap = if self.details.is_empty() { "" } else { "; " };
+        self.details = format!("{}{gap}{REMEDY}{remedy}", self.details);
         self
     }
 
@@ -190,8 +201,10 @@ mod tests {
         let error = CniError::new(Code::TryAgainLater, "busy");
         let object = error.to_json(SpecVersion::V1_0_0);
         assert_eq!(object, json!({ "cniVersion": "1.0.0", "code": 11, "msg": "busy" }));
-        let object = error.with_details("pid 1").to_json(SpecVersion::V0_4_0);
+        let error = error.with_details("pid 1");
+        let object = error.to_json(SpecVersion::V0_4_0);
         assert_eq!(object, json!({ "cniVersion": "0.4.0", "code": 11, "msg": "busy", "details": "pid 1" }));
+        assert_eq!(error.with_remedy("kill 1").to_string(), "busy; pid 1; remedy: kill 1");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod wire;
 
 pub use args::CniArgs;
 pub use config::{NetConf, ValidAttachment};
-pub use error::{CniError, Code, Context, Failures};
+pub use error::{CniError, Code, Context, Failures, REMEDY};
 pub use json::Json;
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use version::SpecVersion;

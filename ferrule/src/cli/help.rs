@@ -187,7 +187,7 @@ Looks for what keeps pods from starting, or loses their traffic, and prints the 
 for each finding: networks that no installed plugin can serve, plugins of mixed
 versions, missing kernel modules, tools and daemons, wrong file modes, overlapping
 subnets, firewalls that drop packets of pods, sysctls. It asks each plugin by VERSION
-and STATUS, and changes nothing.
+and STATUS, and changes nothing. What is in order gets a line with \"ok\".
 
   --conf-dir DIR    the network configurations (default: /etc/cni/net.d)
   --bin-dir DIR     the folder of the plugins (default: /opt/cni/bin); may be repeated

@@ -215,13 +215,13 @@ fn examine(arguments: &Arguments, plugins: &[&dyn Plugin]) -> Result<ExitCode, F
         init: arguments.roots.init,
     };
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
-    let findings = doctor::examine(&places, &names).map_err(failed)?;
+    let subjects = doctor::examine(&places, &names).map_err(failed)?;
     let text = match arguments.as_json {
-        true => json::text(&json::findings(&findings)),
-        false => doctor::text(&findings, style().width),
+        true => json::text(&json::examined(&subjects)),
+        false => doctor::text(&subjects, style().width),
     };
     say(text.trim_end());
-    let has_errors = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let has_errors = doctor::findings(&subjects).iter().any(|finding| finding.severity == Severity::Error);
     Ok(ExitCode::from(u8::from(has_errors)))
 }
 

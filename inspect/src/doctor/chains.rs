@@ -5,57 +5,63 @@ use std::collections::BTreeMap;
 use cni_common::spec::SpecVersion;
 use serde_json::{Map, Value};
 
-use super::networks::{Network, type_of};
-use super::{Finding, Places, programs};
+use super::networks::{Network, ipam, type_of};
+use super::{Finding, Places, Subject, programs};
 use crate::process::{Process, find, join};
 
 /// The version that has STATUS.
 const STATUS_VERSION: &str = "1.1.0";
 
-/// What helps if STATUS of a plugin fails; else the message itself says what to change.
-const REMEDIES: [(&str, &str); 8] = [
-    ("bandwidth", "modprobe -a ifb sch_tbf sch_ingress cls_u32 act_mirred, or use a kernel that has them"),
-    ("dhcp", "start the daemon: systemctl enable --now cni-dhcp.socket"),
-    ("dummy", "modprobe dummy, or use a kernel that has it"),
-    ("firewall", "modprobe nf_tables, or install iptables"),
-    ("host-local", "make the folder of dataDir writable for root, and correct the ranges"),
-    ("portmap", "modprobe -a nf_tables nft_chain_nat nft_nat, or install iptables"),
-    ("vlan", "modprobe 8021q, and make the link of \"master\""),
-    ("vrf", "modprobe vrf, or use a kernel that has it"),
-];
+/// What helps if the error of a plugin names no remedy: the configuration is wrong.
+const CORRECT: &str = "correct the configuration, or make what it names";
 
-/// Looks at all networks. Each program answers VERSION once.
-pub fn judge(networks: &[Network], places: &Places, ours: &[&str]) -> Vec<Finding> {
+/// Looks at each network. Each program answers VERSION once.
+pub fn judge(networks: &[Network], places: &Places, ours: &[&str]) -> Vec<Subject> {
     let mut versions: BTreeMap<&str, Result<Vec<String>, String>> = BTreeMap::new();
     let ask =
         |name: &&str| find(&places.path, name).and_then(|program| programs::supported(&program, places));
     for name in networks.iter().flat_map(Network::types) {
         versions.entry(name).or_insert_with_key(ask);
     }
+    networks.iter().map(|network| judge_one(network, &versions, places, ours)).collect()
+}
+
+fn judge_one(
+    network: &Network,
+    versions: &BTreeMap<&str, Result<Vec<String>, String>>,
+    places: &Places,
+    ours: &[&str],
+) -> Subject {
     let mut findings = Vec::new();
-    for network in networks {
-        for name in network.types() {
-            let found = match &versions[name] {
-                Ok(versions) => unsupported(network, name, versions),
-                Err(why) => {
-                    Some(Finding::error(network.subject(), format!("{name}: {why}"), missing(name, ours)))
-                }
-            };
-            findings.extend(found);
-        }
-        for plugin in &network.plugins {
-            let name = type_of(plugin).unwrap_or_default();
-            let has_status = |name: &str| {
-                versions[name].as_ref().is_ok_and(|all| all.iter().any(|one| one == STATUS_VERSION))
-            };
-            if has_status(name)
-                && let Err(why) = status(network, plugin, places)
-            {
-                findings.push(Finding::error(network.subject(), format!("{name}: {why}"), remedy(plugin)));
+    for name in network.types() {
+        let found = match &versions[name] {
+            Ok(versions) => unsupported(network, name, versions),
+            Err(why) => {
+                Some(Finding::of_text(network.subject(), &format!("{name}: {why}"), missing(name, ours)))
             }
+        };
+        findings.extend(found);
+    }
+    let has_status =
+        |name: &str| versions[name].as_ref().is_ok_and(|all| all.iter().any(|one| one == STATUS_VERSION));
+    let mut ready = Vec::new();
+    for plugin in &network.plugins {
+        let name = type_of(plugin).unwrap_or_default();
+        // A missing IPAM plugin is a finding already.
+        let has_ipam = ipam(plugin).and_then(type_of).is_none_or(|ipam| versions[ipam].is_ok());
+        if !has_status(name) || !has_ipam {
+            continue;
+        }
+        ready.push(name);
+        if let Err(why) = status(network, plugin, places) {
+            findings.push(Finding::of_text(network.subject(), &format!("{name}: {why}"), CORRECT));
         }
     }
-    findings
+    let all: Vec<&str> = network.types().collect();
+    let asked =
+        if ready.is_empty() { "none has STATUS".to_owned() } else { format!("ready: {}", ready.join(", ")) };
+    let seen = format!("{} support CNI {}; {asked}", all.join(", "), network.version);
+    Subject::new(network.subject(), seen, findings)
 }
 
 fn missing(name: &str, ours: &[&str]) -> String {
@@ -90,17 +96,6 @@ fn status(network: &Network, plugin: &Map<String, Value>, places: &Places) -> Re
     process.wait(places.limit).map(drop)
 }
 
-fn remedy(plugin: &Map<String, Value>) -> String {
-    let name = type_of(plugin).unwrap_or_default();
-    let ipam = super::networks::ipam(plugin).and_then(type_of);
-    let of = |wanted: &str| REMEDIES.iter().find(|(name, _)| *name == wanted).map(|(_, remedy)| *remedy);
-    let known: Vec<&str> = [Some(name), ipam].into_iter().flatten().filter_map(of).collect();
-    match known.is_empty() {
-        true => "correct the configuration, or make what it names".to_owned(),
-        false => known.join("; "),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -129,26 +124,33 @@ mod tests {
             limit: Duration::from_secs(60),
             init: None,
         };
-        let failing = r#"echo '{"code":50,"msg":"no daemon"}'; exit 1"#;
+        let failing = r#"echo '{"code":50,"msg":"no daemon","details":"remedy: start it"}'; exit 1"#;
         plugin(&places, "good", "1.1.0", "cat >/dev/null");
+        plugin(&places, "bare", "1.1.0", r#"echo '{"code":7,"msg":"no key"}'; exit 1"#);
         plugin(&places, "old", "0.4.0", failing);
         plugin(&places, "dhcp", "1.1.0", failing);
-        let text = r#"[{"type":"good"},{"type":"old"},{"type":"portmap"},{"type":"other"},{"type":"dhcp"}]"#;
+        let text = r#"[{"type":"good"},{"type":"old"},{"type":"portmap"},{"type":"other"},{"type":"dhcp"},{"type":"bare"},
+            {"type":"good","ipam":{"type":"other"}}]"#;
         let mut asked = network("pods", text);
         let problems = |network: &Network| -> Vec<(String, String)> {
-            let found = judge(std::slice::from_ref(network), &places, &["portmap"]);
-            found.into_iter().map(|one| (one.problem, one.remedy)).collect()
+            let found = judge(std::slice::from_ref(network), &places, &["portmap"]).remove(0);
+            found.findings.into_iter().map(|one| (one.problem, one.remedy)).collect()
         };
         let none = format!("no such program in {}", dir.path().display());
         let expected = [
             (format!("portmap: {none}"), "ferrule install --plugins portmap"),
             (format!("other: {none}"), "install the plugin other; it is not one of Ferrule's"),
-            ("dhcp: no daemon".to_owned(), REMEDIES[1].1),
+            (format!("other: {none}"), "install the plugin other; it is not one of Ferrule's"),
+            ("dhcp: no daemon".to_owned(), "start it"),
+            ("bare: no key".to_owned(), CORRECT),
         ];
         assert_eq!(problems(&asked), expected.map(|(problem, remedy)| (problem, remedy.to_owned())));
         asked.version = "1.1.0".to_owned();
         let old = &problems(&asked)[0];
         assert_eq!(old.0, "old does not support CNI 1.1.0; its newest version is 1.0.0");
         assert_eq!(old.1, "set cniVersion to 1.0.0, or install a newer old");
+        let sound = network("pods", r#"[{"type":"good"},{"type":"old"}]"#);
+        let seen = judge(&[sound], &places, &[]).remove(0);
+        assert_eq!((seen.outcome(), seen.seen.as_str()), ("ok", "good, old support CNI 1.0.0; ready: good"));
     }
 }

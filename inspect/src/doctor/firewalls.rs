@@ -7,8 +7,8 @@ use ferrule_kernel::iptables::{FILTER, NAT, Programs};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, HookPoint, Table, all_rules, base_chains};
 
-use super::Finding;
 use super::networks::Network;
+use super::{Finding, Subject};
 
 /// The plugins whose containers the host forwards packets for.
 pub const FORWARDED: [&str; 2] = ["bridge", "ptp"];
@@ -28,7 +28,7 @@ impl Facts {
     /// Reads them.
     ///
     /// # Errors
-    /// The kernel does not list the chains.
+    /// The kernel does not list the chains, or a program fails.
     pub fn read(netfilter: &mut Socket) -> Result<Facts, CniError> {
         let chains = base_chains(netfilter).context(|| "list the base chains".to_owned())?;
         let forward = chains.iter().filter(|chain| chain.base.drops && chain.base.is_on(HookPoint::Forward));
@@ -36,23 +36,26 @@ impl Facts {
             forward.map(|chain| format!("{} {} {}", chain.table.0, chain.table.1, chain.name)).collect();
         let mut is_mixed = false;
         for family in [IpFamily::V4, IpFamily::V6] {
-            let saved = [FILTER, NAT].map(|table| Programs::legacy_of(family, table)?.save().ok());
-            if saved.iter().flatten().any(|text| text.contains("\n:FORWARD DROP ")) {
+            let mut saved = Vec::new();
+            for programs in [FILTER, NAT].into_iter().filter_map(|table| Programs::legacy_of(family, table)) {
+                saved.push(programs.save().context(|| "list the rules of iptables-legacy")?);
+            }
+            if saved.iter().any(|text| text.contains("\n:FORWARD DROP ")) {
                 drops.push(format!("iptables-legacy FORWARD ({family})"));
             }
-            let has_legacy = saved.iter().flatten().any(|text| text.contains("\n-A "));
-            let mut has_rules = |name| {
-                let rules = all_rules(netfilter, Table::new(Family::of(family), name));
-                rules.is_ok_and(|rules| !rules.is_empty())
-            };
-            is_mixed |= has_legacy && (has_rules(FILTER) || has_rules(NAT));
+            if saved.iter().any(|text| text.contains("\n-A ")) {
+                for name in [FILTER, NAT] {
+                    let rules = all_rules(netfilter, Table::new(Family::of(family), name));
+                    is_mixed |= !rules.context(|| format!("list the rules of table {name}"))?.is_empty();
+                }
+            }
         }
         Ok(Facts { drops, is_mixed, has_firewalld: Firewalld::find().is_some() })
     }
 }
 
 /// Compares the networks with the facts.
-pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
+pub fn judge(networks: &[Network], facts: &Facts) -> Subject {
     let mut findings = Vec::new();
     if facts.is_mixed {
         findings.push(Finding::warning(
@@ -62,19 +65,20 @@ pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
         ));
     }
     let cause = match (facts.has_firewalld, facts.drops.as_slice()) {
-        (true, _) => "firewalld drops forwarded packets that it does not know".to_owned(),
-        (false, []) => return findings,
-        (false, drops) => format!("{} drops forwarded packets that no rule accepts", drops.join(", ")),
+        (true, _) => Some("firewalld drops forwarded packets that it does not know".to_owned()),
+        (false, []) => None,
+        (false, drops) => Some(format!("{} drops forwarded packets that no rule accepts", drops.join(", "))),
     };
     let open = networks.iter().filter(|network| network.has(&FORWARDED) && !network.has(&["firewall"]));
-    findings.extend(open.map(|network| {
-        Finding::warning(
-            network.subject(),
-            cause.clone(),
-            "add {\"type\": \"firewall\"} to the end of \"plugins\"",
-        )
+    findings.extend(open.filter_map(|network| {
+        let remedy = "add {\"type\": \"firewall\"} to the end of \"plugins\"";
+        Some(Finding::warning(network.subject(), cause.clone()?, remedy))
     }));
-    findings
+    let seen = match &cause {
+        Some(cause) => format!("{cause}; the plugin firewall opens them for each network"),
+        None => "no chain drops forwarded packets".to_owned(),
+    };
+    Subject::new("firewalls", seen, findings)
 }
 
 #[cfg(test)]
@@ -90,7 +94,7 @@ mod tests {
             network("lan", r#"[{"type":"macvlan"}]"#),
         ];
         let subjects = |facts: &Facts| -> Vec<String> {
-            judge(&networks, facts).into_iter().map(|one| one.subject).collect()
+            judge(&networks, facts).findings.into_iter().map(|one| one.subject).collect()
         };
         let open = networks[0].subject();
         assert_eq!(subjects(&Facts::default()), [""; 0]);

@@ -1,7 +1,8 @@
-//! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy.
+//! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and what was looked at.
 //!
 //! [`networks`] reads the configurations, [`programs`] the plugins. [`chains`] joins both, and asks each plugin by STATUS
-//! whether it can serve its network: so the plugins themselves judge kernel, tools and folders. [`firewalls`], [`subnets`]
+//! whether it can serve its network: so the plugins themselves judge kernel, tools and folders, and the remedy is that of the
+//! plugin's error. [`firewalls`], [`subnets`]
 //! and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
 pub mod chains;
@@ -16,7 +17,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni_common::spec::CniError;
+use cni_common::spec::{CniError, REMEDY};
 
 use crate::model::Sockets;
 use crate::node::NOT_WHOLE;
@@ -69,6 +70,14 @@ impl Finding {
         }
     }
 
+    /// An error with the remedy that its text ends with, as that of an error document does.
+    fn of_text(subject: impl Into<String>, text: &str, otherwise: impl Into<String>) -> Self {
+        match text.rsplit_once(REMEDY) {
+            Some((problem, remedy)) => Finding::error(subject, problem.trim_end_matches("; "), remedy),
+            None => Finding::error(subject, text, otherwise),
+        }
+    }
+
     fn warning(subject: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Finding { severity: Severity::Warning, ..Finding::error(subject, problem, remedy) }
     }
@@ -87,34 +96,86 @@ pub struct Places {
     pub init: Option<u32>,
 }
 
-/// Examines the node. `plugins` are the plugins that Ferrule has. Errors come first.
-///
-/// # Errors
-/// The kernel gives no socket, or does not list addresses or chains.
-pub fn examine(places: &Places, plugins: &[&str]) -> Result<Vec<Finding>, CniError> {
-    let mut sockets = Sockets::open()?;
-    let (networks, mut findings) = networks::read(&places.conf_dir);
-    let sight = Sight::of_all(places.init, [places.conf_dir.as_path()].into_iter());
-    findings.extend(sight.partial.map(|why| Finding::error("view", format!("{NOT_WHOLE}: {why}"), WHOLE)));
-    findings.extend(modes::judge(&places.path, &places.conf_dir));
-    findings.extend(programs::judge_versions(&programs::installed(places, plugins)));
-    findings.extend(chains::judge(&networks, places, plugins));
-    findings.extend(firewalls::judge(&networks, &firewalls::Facts::read(&mut sockets.netfilter)?));
-    findings.extend(subnets::judge(&networks, &subnets::of_host(&mut sockets.route)?));
-    findings.extend(sysctls::judge(&networks, &sysctls::Facts::read()));
-    findings.sort();
-    Ok(findings)
+/// Something that the doctor has looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// A network with its file, or a word such as `files`.
+    pub name: String,
+    /// What is there, if nothing is wrong.
+    pub seen: String,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
 }
 
-/// The findings as text, and their number. Without a width, lines are not wrapped.
-pub fn text(findings: &[Finding], width: Option<usize>) -> String {
+impl Subject {
+    fn new(name: impl Into<String>, seen: impl Into<String>, findings: Vec<Finding>) -> Self {
+        Subject { name: name.into(), seen: seen.into(), findings }
+    }
+
+    /// A subject that could not be looked at.
+    fn unread(name: &str, error: &CniError) -> Self {
+        Subject::new(name, "", vec![Finding::error(name, format!("cannot be looked at: {error}"), WHOLE)])
+    }
+
+    /// `ok`, or the worst severity of its findings.
+    pub fn outcome(&self) -> &'static str {
+        self.findings.iter().map(|finding| finding.severity).min().map_or("ok", Severity::as_str)
+    }
+}
+
+/// Examines the node. `plugins` are the plugins that Ferrule has.
+///
+/// # Errors
+/// The kernel gives no socket.
+pub fn examine(places: &Places, plugins: &[&str]) -> Result<Vec<Subject>, CniError> {
+    let mut sockets = Sockets::open()?;
+    let sight = Sight::of_all(places.init, [places.conf_dir.as_path()].into_iter());
+    let partial = sight.partial.map(|why| Finding::error("view", format!("{NOT_WHOLE}: {why}"), WHOLE));
+    let (networks, unusable) = networks::read(&places.conf_dir);
+    let found = format!("{} in {}", networks.len(), places.conf_dir.display());
+    let mut subjects = vec![
+        Subject::new("view", "the node as its first process sees it", partial.into_iter().collect()),
+        Subject::new("networks", found, unusable),
+        modes::judge(&places.path, &places.conf_dir),
+        programs::judge_versions(&programs::installed(places, plugins)),
+    ];
+    subjects.extend(chains::judge(&networks, places, plugins));
+    subjects.push(match firewalls::Facts::read(&mut sockets.netfilter) {
+        Ok(facts) => firewalls::judge(&networks, &facts),
+        Err(error) => Subject::unread("firewalls", &error),
+    });
+    subjects.push(match subnets::of_host(&mut sockets.route) {
+        Ok(of_host) => subnets::judge(&networks, &of_host),
+        Err(error) => Subject::unread("subnets", &error),
+    });
+    subjects.push(match sysctls::Facts::read() {
+        Ok(facts) => sysctls::judge(&networks, &facts),
+        Err(error) => Subject::unread("sysctls", &error),
+    });
+    Ok(subjects)
+}
+
+/// All findings, errors first.
+pub fn findings(subjects: &[Subject]) -> Vec<&Finding> {
+    let mut findings: Vec<&Finding> = subjects.iter().flat_map(|subject| &subject.findings).collect();
+    findings.sort();
+    findings
+}
+
+/// A line for each subject or each of its findings, and the number of these. Without a width, lines are not wrapped.
+pub fn text(subjects: &[Subject], width: Option<usize>) -> String {
     let mut text = String::new();
-    for Finding { severity, subject, problem, remedy } in findings {
-        text += &wrapped(&format!("{}: {subject}: {problem}", severity.as_str()), 0, width);
-        text += &wrapped(&format!("remedy: {remedy}"), 4, width);
+    for subject in subjects {
+        if subject.findings.is_empty() {
+            text += &wrapped(&format!("ok: {}: {}", subject.name, subject.seen), 0, width);
+        }
+        for Finding { severity, subject, problem, remedy } in &subject.findings {
+            text += &wrapped(&format!("{}: {subject}: {problem}", severity.as_str()), 0, width);
+            text += &wrapped(&format!("remedy: {remedy}"), 4, width);
+        }
     }
     let count = |severity: Severity| {
-        let count = findings.iter().filter(|finding| finding.severity == severity).count();
+        let count = findings(subjects).iter().filter(|finding| finding.severity == severity).count();
         format!("{count} {}{}", severity.as_str(), if count == 1 { "" } else { "s" })
     };
     let _ = writeln!(text, "{}, {}", count(Severity::Error), count(Severity::Warning));

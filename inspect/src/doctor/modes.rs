@@ -1,10 +1,11 @@
 //! Owners and modes of plugins and configurations: who can write them can become root, as runtimes start the plugins.
 
 use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use super::{Finding, Subject, WHOLE};
 
 /// The permissions of group and others to write.
 const WRITABLE: u32 = 0o022;
@@ -12,15 +13,32 @@ const WRITABLE: u32 = 0o022;
 const EXECUTABLE: u32 = 0o111;
 
 /// Looks at the folders and their files.
-pub fn judge(path: &[PathBuf], conf_dir: &Path) -> Vec<Finding> {
-    let of = |folder: &Path, is_program: bool| {
-        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let files: Vec<PathBuf> = files.filter(|file| file.is_file() && !is_hidden(file)).collect();
-        let files = files.into_iter().map(move |file| (file, is_program));
-        [(folder.to_owned(), false)].into_iter().chain(files).collect::<Vec<_>>()
-    };
-    let all = path.iter().flat_map(|folder| of(folder, true)).chain(of(conf_dir, false));
-    all.filter_map(|(file, is_program)| of_file(&file, &fs::metadata(&file).ok()?, is_program)).collect()
+pub fn judge(path: &[PathBuf], conf_dir: &Path) -> Subject {
+    let (mut count, mut findings) = (0, Vec::new());
+    for (folder, is_program) in path.iter().map(|folder| (folder.as_path(), true)).chain([(conf_dir, false)])
+    {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            // Without the folder, each network says what it lacks.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => {
+                let place = folder.display().to_string();
+                findings.push(Finding::error(place, format!("cannot be read: {error}"), WHOLE));
+                continue;
+            }
+        };
+        let files = entries.flatten().map(|entry| entry.path()).filter(|file| !is_hidden(file));
+        let files = files.map(|file| (file, is_program));
+        for (file, is_program) in [(folder.to_owned(), false)].into_iter().chain(files) {
+            let Ok(meta) = fs::metadata(&file) else { continue };
+            if !meta.is_file() && file != folder {
+                continue;
+            }
+            count += 1;
+            findings.extend(of_file(&file, &meta, is_program));
+        }
+    }
+    Subject::new("files", format!("{count} files and folders that only root can write"), findings)
 }
 
 /// The installer's records have dots.
@@ -62,7 +80,7 @@ mod tests {
         for (mode, problem) in [(0o755, None), (0o644, Some("is not executable")), (0o775, Some("mode 0775"))]
         {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            let found = judge(&[dir.path().to_owned()], Path::new("/nowhere"));
+            let found = judge(&[dir.path().to_owned()], Path::new("/nowhere")).findings;
             if is_root {
                 assert_eq!(found.len(), usize::from(problem.is_some()), "{found:?}");
                 assert!(problem.is_none_or(|problem| found[0].problem.contains(problem)), "{found:?}");

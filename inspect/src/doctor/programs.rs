@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Finding, Places};
+use super::{Finding, Places, Subject};
 use crate::cache::parse;
 use crate::process::{Process, Written, find, join};
 
@@ -44,16 +44,22 @@ fn version(name: &str, written: &Written) -> Option<String> {
 }
 
 /// Several versions are a finding.
-pub fn judge_versions(groups: &BTreeMap<String, Vec<String>>) -> Option<Finding> {
+pub fn judge_versions(groups: &BTreeMap<String, Vec<String>>) -> Subject {
     let listed: Vec<String> =
         groups.iter().map(|(version, names)| format!("{version}: {}", names.join(", "))).collect();
-    (groups.len() > 1).then(|| {
+    let seen = groups.iter().map(|(version, names)| format!("{}, all {version}", names.len())).next();
+    let finding = (groups.len() > 1).then(|| {
         Finding::warning(
             "plugins",
             format!("their versions differ ({})", listed.join("; ")),
             "ferrule install; ferrule status tells which files are Ferrule's",
         )
-    })
+    });
+    Subject::new(
+        "plugins",
+        seen.unwrap_or_else(|| "none of Ferrule's names".to_owned()),
+        finding.into_iter().collect(),
+    )
 }
 
 #[cfg(test)]
@@ -76,8 +82,9 @@ mod tests {
             }
             judge_versions(&groups)
         };
-        assert_eq!(groups(&[("v1", "bridge"), ("v1", "portmap")]), None);
-        let found = groups(&[("v1", "bridge"), ("v2", "portmap"), ("v1", "ptp")]).unwrap();
-        assert_eq!(found.problem, "their versions differ (v1: bridge, ptp; v2: portmap)");
+        let sound = groups(&[("v1", "bridge"), ("v1", "portmap")]);
+        assert_eq!((sound.outcome(), sound.seen.as_str()), ("ok", "2, all v1"));
+        let found = groups(&[("v1", "bridge"), ("v2", "portmap"), ("v1", "ptp")]);
+        assert_eq!(found.findings[0].problem, "their versions differ (v1: bridge, ptp; v2: portmap)");
     }
 }

@@ -7,9 +7,9 @@ use ferrule_kernel::netlink::Socket;
 use ipnetwork::IpNetwork;
 use serde_json::Value;
 
-use super::Finding;
 use super::firewalls::FORWARDED;
 use super::networks::{Network, ipam, type_of};
+use super::{Finding, Subject};
 
 /// The networks of the host's own links, each with the link's name; neither of loopback nor of ends of pairs.
 ///
@@ -37,7 +37,7 @@ struct Ranges<'n> {
 }
 
 /// Compares all networks whose packets the host forwards.
-pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Vec<Finding> {
+pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Subject {
     let all: Vec<Ranges<'_>> = networks.iter().flat_map(ranges).collect();
     let mut findings = Vec::new();
     for (at, one) in all.iter().enumerate() {
@@ -67,7 +67,18 @@ pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Vec<Findi
             ));
         }
     }
-    findings
+    let mut of_pods: Vec<String> = all
+        .iter()
+        .flat_map(|one| &one.sets)
+        .flat_map(RangeSet::subnets)
+        .map(|subnet| subnet.to_string())
+        .collect();
+    of_pods.dedup();
+    let seen = match of_pods.is_empty() {
+        true => "no bridge or ptp has ranges of host-local".to_owned(),
+        false => format!("{}, without overlaps", of_pods.join(", ")),
+    };
+    Subject::new("subnets", seen, findings)
 }
 
 /// The ranges of the plugins with host-local. An invalid configuration has none here; STATUS tells its error.
@@ -105,7 +116,7 @@ mod tests {
         let upper = bridge("upper", r#""subnet":"10.1.0.0/24","rangeStart":"10.1.0.100""#);
         let wide = bridge("wide", r#""ranges":[[{"subnet":"10.1.0.0/16"}]]"#);
         let host = |link: &str, network: &str| vec![(link.to_owned(), network.parse::<IpNetwork>().unwrap())];
-        let count = |networks: &[Network], host: &[(String, IpNetwork)]| judge(networks, host).len();
+        let count = |networks: &[Network], host: &[(String, IpNetwork)]| judge(networks, host).findings.len();
         assert_eq!(count(&[one.clone(), upper.clone()], &[]), 0);
         assert_eq!(count(&[one.clone(), wide.clone()], &[]), 1);
         assert_eq!(count(std::slice::from_ref(&one), &host("one", "10.1.0.1/24")), 0);

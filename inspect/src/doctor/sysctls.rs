@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::sysctl;
 use ferrule_kit::pod_resources::KUBELET;
 use serde_json::Value;
 
-use super::Finding;
 use super::firewalls::FORWARDED;
 use super::networks::{Network, ipam};
+use super::{Finding, Subject};
 
 /// `net.bridge.bridge-nf-call-iptables`, which exists as soon as br_netfilter is loaded.
 const CALL_IPTABLES: &str = "net/bridge/bridge-nf-call-iptables";
@@ -27,23 +28,30 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads them. What cannot be read counts as sound.
-    pub fn read() -> Facts {
-        let is_set = |name| sysctl::read(name).is_ok_and(|value| value == "1");
-        let number = |name| sysctl::read(name).ok()?.parse().ok();
-        let count = || number("net/netfilter/nf_conntrack_count");
-        let limit = || number("net/netfilter/nf_conntrack_max");
-        Facts {
+    /// Reads them. A sysctl is missing if its module is not loaded.
+    ///
+    /// # Errors
+    /// A sysctl cannot be read, or not even one that each kernel has.
+    pub fn read() -> Result<Facts, CniError> {
+        let must = |name| sysctl::read(name).context(|| format!("read /proc/sys/{name}"));
+        let read = |name| match sysctl::exists(name) {
+            true => must(name),
+            false => Ok(String::new()),
+        };
+        must("net/ipv4/ip_forward")?;
+        let count = read("net/netfilter/nf_conntrack_count")?.parse().ok();
+        let limit = read("net/netfilter/nf_conntrack_max")?.parse().ok();
+        Ok(Facts {
             is_kubernetes: Path::new(KUBELET).is_dir(),
-            bridge_calls_iptables: is_set(CALL_IPTABLES),
-            ipv6_is_disabled: is_set("net/ipv6/conf/all/disable_ipv6"),
-            connections: count().zip(limit()),
-        }
+            bridge_calls_iptables: read(CALL_IPTABLES)? == "1",
+            ipv6_is_disabled: read("net/ipv6/conf/all/disable_ipv6")? == "1",
+            connections: count.zip(limit),
+        })
     }
 }
 
 /// Compares the networks with the facts.
-pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
+pub fn judge(networks: &[Network], facts: &Facts) -> Subject {
     let mut findings = Vec::new();
     let bridged = networks.iter().find(|network| network.has(&["bridge"]));
     if let Some(network) = bridged.filter(|_| facts.is_kubernetes && !facts.bridge_calls_iptables) {
@@ -71,7 +79,12 @@ pub fn judge(networks: &[Network], facts: &Facts) -> Vec<Finding> {
             format!("sysctl -w net.netfilter.nf_conntrack_max={}, also in /etc/sysctl.d", limit * 2),
         ));
     }
-    findings
+    let mut seen = vec![format!("disable_ipv6 is {}", u8::from(facts.ipv6_is_disabled))];
+    if facts.is_kubernetes {
+        seen.push(format!("bridge-nf-call-iptables is {}", u8::from(facts.bridge_calls_iptables)));
+    }
+    seen.extend(facts.connections.map(|_| "less than 90 % of all connections are in use".to_owned()));
+    Subject::new("sysctls", seen.join(", "), findings)
 }
 
 /// Whether a network that needs addresses on the host has an IPv6 subnet.
@@ -102,6 +115,7 @@ mod tests {
             [network("lan", r#"[{"type":"macvlan","ipam":{"subnet":"fd00::/64"}}]"#), network("dual", dual)];
         let subjects = |facts: Facts| -> Vec<String> {
             judge(&networks, &facts)
+                .findings
                 .into_iter()
                 .map(|one| format!("{}: {}", one.subject, one.problem))
                 .collect()

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::config::{LinkConf, LinkKeys};
 use crate::dad::Dad;
 use crate::pod_resources::Resource;
-use crate::{ipam, socket, sysfs};
+use crate::{ipam, remedy, socket, sysfs};
 
 pub use add::Attaching;
 pub use check::check;
@@ -178,7 +178,9 @@ pub fn status(call: &StatusRequest<'_>, link: &ContainerLink) -> Result<(), CniE
 /// The error of a kernel without this kind of link.
 fn unknown_kind(kind: &str, error: &ferrule_kernel::netlink::Error) -> CniError {
     let msg = format!("the kernel has no links of type {kind:?}: {error}");
-    CniError::new(Code::NotAvailable, msg).with_details(format!("failed to create {kind}"))
+    let module = if kind == "vlan" { "8021q" } else { kind };
+    let error = CniError::new(Code::NotAvailable, msg).with_details(format!("failed to create {kind}"));
+    error.with_remedy(remedy::modules(module))
 }
 
 #[cfg(test)]

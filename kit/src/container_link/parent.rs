@@ -27,7 +27,8 @@ impl Parent {
         let found = socket.link(LinkId::Name(&self.name)).context(lookup)?;
         let missing = || CniError::internal(format!("{}: Link not found", lookup()));
         found.ok_or_else(|| {
-            missing().with_details(format!("looked for a link of this name in {}", self.place()))
+            let looked_for = format!("looked for a link of this name in {}", self.place());
+            missing().with_details(looked_for).with_remedy("make the link, or name another one in \"master\"")
         })
     }
 
@@ -42,7 +43,8 @@ impl Parent {
             "master is not set; looked for a unicast default route of IPv4, then of IPv6, in the main table of {}",
             self.place()
         );
-        Err(CniError::internal("no default route interface found").with_details(looked_for))
+        let error = CniError::internal("no default route interface found").with_details(looked_for);
+        Err(error.with_remedy("name the link in \"master\""))
     }
 
     /// The MTU for the new link in bytes; 0 for that of `found`.

@@ -26,6 +26,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ipnetwork::IpNetwork;
 
+use crate::remedy;
 pub use backend::Backend;
 use plan::TABLE;
 
@@ -62,11 +63,14 @@ pub fn status(backend: Backend) -> Result<(), CniError> {
     match backend {
         Backend::Nftables => {
             let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
-            probed.map_err(|error| unavailable(format!("ipMasq needs nf_tables: {error}")))
+            probed.map_err(|error| {
+                let error = unavailable(format!("ipMasq needs nf_tables: {error}"));
+                error.with_remedy(remedy::modules("nf_tables nft_masq"))
+            })
         }
-        Backend::Iptables => {
-            iptables::available().map_err(|error| unavailable(format!("ipMasqBackend iptables: {error}")))
-        }
+        Backend::Iptables => iptables::available().map_err(|error| {
+            unavailable(format!("ipMasqBackend iptables: {error}")).with_remedy(remedy::IPTABLES)
+        }),
     }
 }
 

@@ -82,7 +82,7 @@ fn dial(socket: &Path) -> Result<TimedStream, Error> {
         let error_of = |code| CniError::new(code, msg);
         match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                Error::NoDaemon(error_of(Code::Internal).with_details(
+                Error::NoDaemon(error_of(Code::Internal).with_remedy(
                     "start the daemon ferrule-dhcp, for example: systemctl enable --now cni-dhcp.socket",
                 ))
             }

@@ -14,6 +14,7 @@ use rustix::fs::{Access, access};
 pub fn check_writable(store: &Path) -> Result<(), CniError> {
     let unusable = |path: &Path, error: &dyn std::fmt::Display| {
         CniError::new(Code::NotAvailable, format!("cannot write reservations in {}: {error}", path.display()))
+            .with_remedy("make the folder writable for root, or set another one as \"dataDir\"")
     };
     for path in store.ancestors() {
         // The last ancestor of a relative path is empty.
@@ -52,6 +53,7 @@ mod tests {
             let error = check_writable(&path.join(bad)).unwrap_err();
             assert_eq!(error.code, Code::NotAvailable);
             assert!(error.msg.ends_with("/file: not a directory"), "{error}");
+            assert!(error.details.contains("\"dataDir\""), "{error}");
         }
     }
 }

@@ -49,7 +49,8 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
     if link.kind == KIND {
         return Ok(link);
     }
-    Err(CniError::internal(format!("{name:?} already exists but is not a bridge")))
+    let error = CniError::internal(format!("{name:?} already exists but is not a bridge"));
+    Err(error.with_remedy("remove that link, or set another name as \"bridge\""))
 }
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a

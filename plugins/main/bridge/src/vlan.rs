@@ -154,11 +154,9 @@ impl VlanConf {
         let name = &bridge.name;
         let is_on = bridge.vlan_filtering.ok_or_else(|| self.unsupported())?.is_on;
         ensure(is_on, || {
-            format!(
-                "bridge {name:?} does not filter VLANs, so vlan and vlanTrunk would have no effect: \
-                 ip link set {name} type bridge vlan_filtering 1"
-            )
+            format!("bridge {name:?} does not filter VLANs, so vlan and vlanTrunk would have no effect")
         })
+        .map_err(|error| error.with_remedy(format!("ip link set {name} type bridge vlan_filtering 1")))
     }
 
     /// The error of a kernel without VLAN filtering.
@@ -170,7 +168,8 @@ impl VlanConf {
         let msg = format!(
             "unsupported field {field}: the kernel has no VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)"
         );
-        CniError::new(Code::UnsupportedField, msg)
+        let error = CniError::new(Code::UnsupportedField, msg);
+        error.with_remedy("use a kernel that has it, or remove \"vlan\" and \"vlanTrunk\"")
     }
 
     /// The wanted VLANs, as in `1,100-110`.
@@ -301,7 +300,7 @@ mod tests {
         assert!(conf.check_bridge(&filtering(on(true))).is_ok());
         assert!(VlanConf::default().check_bridge(&filtering(None)).is_ok());
         let error = conf.check_bridge(&filtering(on(false))).unwrap_err();
-        assert!(error.msg.contains("ip link set br0 type bridge vlan_filtering 1"), "{}", error.msg);
+        assert_eq!(error.details, "remedy: ip link set br0 type bridge vlan_filtering 1");
         let error = conf.check_bridge(&filtering(None)).unwrap_err();
         assert_eq!(error.code, Code::UnsupportedField);
         assert!(error.msg.starts_with("unsupported field \"vlan\" with value 100: the kernel has no VLAN"));

@@ -168,7 +168,9 @@ fn missing(selector: &Selector) -> CniError {
         Some(Record { name, container_id, network, ifname, .. }) => error.with_details(format!(
             "{name:?} is in container {container_id} (interface {ifname} on network {network})"
         )),
-        None => error.with_details(format!("no such device on the host: {selector:?}")),
+        None => error
+            .with_details(format!("no such device on the host: {selector:?}"))
+            .with_remedy("make the device visible on the host, or name another one"),
     }
 }
 

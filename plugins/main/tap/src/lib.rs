@@ -16,7 +16,7 @@ use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
 use ferrule_kernel::tun;
 use ferrule_kit::container_link::{self, Attaching};
 use ferrule_kit::steps::{Step, UndoStack};
-use ferrule_kit::{check, ipam, socket};
+use ferrule_kit::{check, ipam, remedy, socket};
 
 use config::Conf;
 
@@ -68,6 +68,7 @@ impl Plugin for Tap {
         Conf::read(call.config, "", "")?;
         tun::open().map_err(|error| {
             CniError::new(Code::NotAvailable, format!("the kernel has no links of type \"tap\": {error}"))
+                .with_remedy(remedy::modules("tun"))
         })?;
         ipam::status(call)
     }

@@ -6,7 +6,7 @@
 
 use cni_common::spec::{CniError, Code};
 use ferrule_kernel::netlink::{Socket, filter, ifb, qdisc};
-use ferrule_kit::socket;
+use ferrule_kit::{remedy, socket};
 
 /// The index of the loopback link, the same in every namespace.
 const LO: u32 = 1;
@@ -34,10 +34,9 @@ pub fn status() -> Result<(), CniError> {
     if lacks.is_empty() {
         return Ok(());
     }
-    Err(CniError::new(
-        Code::NotAvailable,
-        format!("the kernel cannot shape traffic: it lacks {}", lacks.join(", ")),
-    ))
+    let msg = format!("the kernel cannot shape traffic: it lacks {}", lacks.join(", "));
+    let modules = remedy::modules("ifb sch_tbf sch_ingress cls_u32 act_mirred");
+    Err(CniError::new(Code::NotAvailable, msg).with_remedy(modules))
 }
 
 /// The kinds that the kernel lacks, each with its configuration option.

@@ -7,6 +7,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
 use ferrule_kit::check::ensure;
 use ferrule_kit::owner;
+use ferrule_kit::remedy;
 use ferrule_kit::socket::netfilter;
 
 use crate::choice::{Chosen, choose};
@@ -275,11 +276,13 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     match conf.backend {
         Backend::Reference if Firewalld::find().is_some() => Ok(()),
         Backend::Iptables | Backend::Reference => {
-            iptables::available(IpFamily::V4).map_err(|error| unavailable(error.to_string()))
+            let available = iptables::available(IpFamily::V4);
+            available.map_err(|error| unavailable(error.to_string()).with_remedy(remedy::IPTABLES))
         }
         Backend::Firewalld => {
-            let is_running = Firewalld::connect().map_err(|error| unavailable(error.msg))?.is_running();
-            if is_running { Ok(()) } else { Err(unavailable("firewalld does not run".to_owned())) }
+            let stopped = |why| unavailable(why).with_remedy("systemctl enable --now firewalld");
+            let is_running = Firewalld::connect().map_err(|error| stopped(error.msg))?.is_running();
+            if is_running { Ok(()) } else { Err(stopped("firewalld does not run".to_owned())) }
         }
         Backend::Nftables | Backend::Automatic => {
             let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
@@ -291,7 +294,8 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
                 }
                 Err(error) => error,
             };
-            Err(unavailable(format!("the kernel does not support nf_tables for inet: {error}")))
+            let error = unavailable(format!("the kernel does not support nf_tables for inet: {error}"));
+            Err(error.with_remedy(remedy::modules("nf_tables")))
         }
     }
 }

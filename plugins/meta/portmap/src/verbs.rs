@@ -5,6 +5,7 @@ use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
+use ferrule_kit::remedy;
 use ferrule_kit::socket::netfilter;
 use ipnetwork::IpNetwork;
 
@@ -282,9 +283,12 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
     if conf.backend == Backend::Iptables {
-        return iptables::available(IpFamily::V4).map_err(|error| unavailable(error.to_string()));
+        return iptables::available(IpFamily::V4)
+            .map_err(|error| unavailable(error.to_string()).with_remedy(remedy::IPTABLES));
     }
     let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
-    probe(&mut socket, Family::Inet)
-        .map_err(|error| unavailable(format!("the kernel does not support nf_tables for inet: {error}")))
+    probe(&mut socket, Family::Inet).map_err(|error| {
+        let error = unavailable(format!("the kernel does not support nf_tables for inet: {error}"));
+        error.with_remedy(remedy::modules("nf_tables nft_chain_nat nft_nat"))
+    })
 }

@@ -10,6 +10,7 @@ use ferrule_kernel::netlink::ifb::{is_unknown_kind, probe};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::{Link, LinkId, Socket, addr, link, vrf};
 use ferrule_kit::check::ensure;
+use ferrule_kit::remedy;
 use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, UndoStack, run_all};
 use ferrule_kit::table::{self, Tables};
@@ -182,5 +183,6 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
     read(call.config).map_err(unavailable)?;
     let is_unknown = is_unknown_kind(&socket::route()?.request(probe(vrf::KIND)));
-    ensure(!is_unknown, || "the kernel has no VRF devices (module vrf)".to_owned()).map_err(unavailable)
+    let checked = ensure(!is_unknown, || "the kernel has no VRF devices (module vrf)".to_owned());
+    checked.map_err(|error| unavailable(error).with_remedy(remedy::modules(vrf::KIND)))
 }

@@ -13,6 +13,7 @@ use ferrule_kernel::nftables::matches::input_interface_of;
 use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, chains, generation, probe, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ferrule_kit::check::ensure;
+use ferrule_kit::remedy;
 
 use plan::{Chains, HOOK, PREROUTING, TABLE};
 
@@ -44,8 +45,10 @@ pub fn add(socket: &mut Socket, attachment: &Attachment<'_>, port: &str, mac: Ma
 /// Checks that the kernel supports nf_tables for bridges. Code 50 if it does not.
 pub fn status() -> Result<(), CniError> {
     let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
-    let unavailable = |error| format!("macspoofchk needs nf_tables for bridges: {error}");
-    probed.map_err(|error| CniError::new(Code::NotAvailable, unavailable(error)))
+    probed.map_err(|error| {
+        let msg = format!("macspoofchk needs nf_tables for bridges: {error}");
+        CniError::new(Code::NotAvailable, msg).with_remedy(remedy::modules("nf_tables nft_meta_bridge"))
+    })
 }
 
 /// Checks that frames of the port pass only with this source address.
