@@ -287,6 +287,11 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
                index: 3 }, attributes: [Local(fd00::2), Address(fd00::2)] })"#,
         ),
         (
+            addr::delete_local(3, "10.0.0.2/24".parse().unwrap()),
+            r#"0x1 DelAddress(AddressMessage { header: AddressHeader { family: Inet, prefix_len: 24,
+               index: 3 }, attributes: [Local(10.0.0.2)] })"#,
+        ),
+        (
             addr::list(3),
             r#"0x301 GetAddress(AddressMessage { header: AddressHeader { prefix_len: 0, index: 3 },
                attributes: [] })"#,

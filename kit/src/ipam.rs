@@ -42,7 +42,8 @@ pub fn needs_link(config: &NetConf) -> bool {
 }
 
 /// Runs `remove_link` and then DEL of the IPAM plugin: IPAM may give the address to another container at once, so no link
-/// may still have it. In the other order if the IPAM plugin needs the link. A failure of one does not stop the other.
+/// may still have it. If `remove_link` fails, the address stays reserved until the runtime calls DEL again. In the other order
+/// if the IPAM plugin needs the link; then a failure of one does not stop the other.
 pub fn del(
     call: &DelRequest<'_>,
     remove_link: impl FnOnce() -> Result<(), CniError>,
@@ -52,8 +53,7 @@ pub fn del(
     if needs_link(call.config) {
         failures.keep(release());
         failures.keep(remove_link());
-    } else {
-        failures.keep(remove_link());
+    } else if failures.keep(remove_link()).is_some() {
         failures.keep(release());
     }
     failures.into_result()

@@ -12,6 +12,7 @@ pub mod dad;
 pub mod detach;
 pub mod hash;
 pub mod ipam;
+pub mod leftover;
 pub mod lock;
 pub mod masquerade;
 pub mod netns;

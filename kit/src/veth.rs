@@ -1,17 +1,19 @@
 //! The veth pair between the container and the host, or the netkit pair, which is used in the same way.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, may_be_done, nsid};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr, may_be_done, nsid};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
 use crate::container::Container;
 use crate::hash::{identity, sha512};
+use crate::leftover::{self, Held};
 use crate::socket;
 use crate::sysctl::ignore_router_advertisements;
 
@@ -122,38 +124,59 @@ fn name_taken(ifname: &str, host: &str) -> CniError {
 }
 
 /// Removes the attachment's pair: the link of its name in the container, and the host's end. The container may have given
-/// the name to another link, but it cannot change the host's end. A missing link is success.
+/// the name to another link, but it cannot change the host's end. Then no link of the container has an address of the attachment any
+/// more. A missing link is success.
 pub fn delete(
     netns: Option<&Netns>,
     attachment: &Attachment<'_>,
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    if let Some(netns) = netns {
-        failures.keep(delete_in(netns, attachment.ifname));
-    }
+    let former = leftover::former_addresses(result, attachment.ifname);
+    let container = netns.map(|netns| delete_in(netns, attachment.ifname, &former)).transpose();
+    let container = failures.keep(container).flatten();
     failures.keep(delete_host_end(attachment, result));
+    if let Some((mut socket, held)) = container
+        && !held.is_empty()
+    {
+        failures.keep(leftover::remove(&mut socket, &former, held, |_| None));
+    }
     failures.into_result()
 }
 
 /// Removes the link of this name in the container, unless the kernel removes no links of its kind, such as `lo`: it is no pair
-/// then.
-fn delete_in(netns: &Netns, ifname: &str) -> Result<(), CniError> {
-    match socket::route_in(netns)?.delete_link(LinkId::Name(ifname)) {
-        Err(error) if error.errno != Errno::EOPNOTSUPP => {
-            Err(error).context(|| format!("remove {ifname:?} from the container"))
+/// then. Returns a socket in the container, and which of the addresses its links still have.
+fn delete_in(netns: &Netns, ifname: &str, former: &[IpAddr]) -> Result<(Socket, Vec<Held>), CniError> {
+    let mut socket = socket::route_in(netns)?.with_whole_dumps();
+    let [removed, listed] = socket.request_each([link::delete(LinkId::Name(ifname)), addr::list(0)]);
+    match removed {
+        Err(error) if !matches!(error.errno, Errno::ENODEV | Errno::EOPNOTSUPP) => {
+            Err(error).context(|| format!("remove {ifname:?} from the container"))?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    let held = leftover::held(former, listed)?;
+    Ok((socket, held))
 }
 
-/// Removes the host's end that `result` reports, and those derived from the attachment's identity. Usually
-/// the kernel has already removed it together with the container's end or its namespace.
+/// Removes the host's end. Usually the kernel has already removed it together with the container's end or its namespace.
 fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
+    delete_ends(&mut socket::route()?, &possible_ends(attachment, result))
+}
+
+/// The host's end that `result` reports. Without a result of this plugin, also those derived from the attachment's identity.
+fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec<HostEnd> {
     let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
     let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
-    ends.extend(reported.filter_map(|i| Some(HostEnd { name: i.name.clone(), mac: i.mac.parse().ok()? })));
-    delete_ends(&mut socket::route()?, &ends)
+    for interface in reported {
+        let Ok(mac) = interface.mac.parse() else { continue };
+        let end = HostEnd { name: interface.name.clone(), mac };
+        if ends.contains(&end) {
+            return vec![end];
+        }
+        ends.push(end);
+    }
+    ends
 }
 
 /// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
@@ -197,6 +220,8 @@ pub fn is_host_end(host: &Link, container: &Link, netns: Option<i32>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cni_common::spec::Interface;
+
     use super::*;
 
     #[test]
@@ -209,6 +234,20 @@ mod tests {
         assert_eq!(own.len(), usize::from(CANDIDATES));
         assert!(own.iter().all(|end| end.name.len() == 12 && end.mac.is_unicast()));
         assert_ne!(own[0].name, own[1].name);
+        // A result says which one ADD has made; that of the reference has another name.
+        let interface = |name: &str, mac: Mac| Interface {
+            name: name.to_owned(),
+            mac: mac.to_string(),
+            ..Interface::default()
+        };
+        let attachment = Attachment { network: "net", container_id: "id", ifname: "eth0" };
+        let reported = |end: &HostEnd| {
+            let interfaces = vec![interface("cni0", Mac([2; 6])), interface(&end.name, end.mac)];
+            possible_ends(&attachment, Some(&AddResult { interfaces, ..AddResult::default() }))
+        };
+        assert_eq!(reported(&own[2]), [own[2].clone()]);
+        let theirs = HostEnd { name: "veth1".to_owned(), mac: own[0].mac };
+        assert_eq!((reported(&theirs).len(), possible_ends(&attachment, None)), (own.len() + 2, own.clone()));
         // The separators keep neighbouring parts apart.
         assert_ne!(own, ends("neti", "d", "eth0"));
         assert_ne!(own, ends("net", "ideth", "0"));

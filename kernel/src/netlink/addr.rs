@@ -50,13 +50,16 @@ pub struct Address {
     pub scope: u8,
 }
 
-fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
+fn local(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
     let mut header = [0; IFADDR];
     header[0] = IpFamily::of(network.ip()).number();
     header[1] = network.prefix();
     header[4..8].copy_from_slice(&link.to_ne_bytes());
-    let ip = octets(network.ip());
-    Message::new(kind, flags, &header).attr(IFA_LOCAL, &ip).attr(IFA_ADDRESS, &ip)
+    Message::new(kind, flags, &header).attr(IFA_LOCAL, &octets(network.ip()))
+}
+
+fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
+    local(kind, flags, link, network).attr(IFA_ADDRESS, &octets(network.ip()))
 }
 
 /// A request that adds an address; `EEXIST` if the link has it. Sets the broadcast address of IPv4 networks
@@ -84,6 +87,12 @@ pub fn add_again(link: u32, description: &[u8]) -> Message {
 /// A request that removes an address.
 pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
+}
+
+/// As [`delete`], whatever address the other end of a point-to-point link has. With IPv4, of several addresses that differ only in
+/// the prefix length, the kernel removes one.
+pub fn delete_local(link: u32, network: IpNetwork) -> Message {
+    local(RTM_DELADDR, 0, link, network)
 }
 
 /// A request for the addresses of a link; of all links if the index is 0.

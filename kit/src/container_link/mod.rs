@@ -1,16 +1,17 @@
 //! The plugins that make one link in the container: macvlan, ipvlan, vlan, dummy and tap.
 //!
-//! ADD makes the link with its final name, then asks IPAM for addresses. DEL removes it and releases the addresses, in the
-//! order of [`ipam::del`].
+//! ADD makes the link with its final name, then asks IPAM for addresses. DEL removes it, also if the container has renamed it, and
+//! releases the addresses, in the order of [`ipam::del`].
 
 mod add;
 mod check;
+mod del;
 mod parent;
 pub mod vlan_device;
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, StatusRequest, Verb};
-use cni_common::spec::{CniError, Code, Context as _, Failures, NetConf};
-use ferrule_kernel::netlink::{LinkData, LinkId, ifb};
+use cni_common::plugin::{AddRequest, GcRequest, StatusRequest, Verb};
+use cni_common::spec::{CniError, Code, Failures, NetConf};
+use ferrule_kernel::netlink::{LinkData, ifb};
 use serde::Deserialize;
 
 use crate::config::{LinkConf, LinkKeys};
@@ -20,6 +21,7 @@ use crate::{ipam, remedy, socket, sysfs};
 
 pub use add::Attaching;
 pub use check::check;
+pub use del::del;
 pub use parent::Parent;
 
 /// The link that the configuration asks for.
@@ -119,25 +121,6 @@ pub fn mode<T: Copy>(what: &str, names: &[(&str, T)], name: &str, default: T) ->
         let known: Vec<&str> = names.iter().map(|(known, _)| *known).collect();
         let msg = format!("unknown {what}: {name:?}");
         CniError::invalid_config(msg).with_details(format!("{} are known", known.join(", ")))
-    })
-}
-
-/// Removes the link, and calls IPAM DEL. Needs no valid configuration. `release` removes what the plugin has on the host.
-pub fn del(
-    call: &DelRequest<'_>,
-    release: impl FnOnce(&DelRequest<'_>) -> Result<(), CniError>,
-) -> Result<(), CniError> {
-    ipam::del(call, || {
-        let mut failures = Failures::default();
-        if let Some(netns) = call.netns {
-            let removed = socket::route_in(netns).and_then(|mut socket| {
-                let removed = socket.delete_link(LinkId::Name(call.ifname));
-                removed.context(|| format!("remove {:?} from the container", call.ifname))
-            });
-            failures.keep(removed);
-        }
-        failures.keep(release(call));
-        failures.into_result()
     })
 }
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Origin, PluginDir, StubIpam, TestContext, host_local, network_config, overlay, try_link, with_prev,
+    Origin, PluginDir, StubIpam, TestContext, addresses, host_local, ips_of, link, network_config, overlay,
+    try_link, with_prev,
 };
 use crate::{Node, Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
@@ -88,6 +89,47 @@ pub fn del_needs_nothing(ctx: &TestContext, conf: &Value) {
     assert_eq!(ctx.reservations("net"), Vec::<String>::new());
     pod.delete().unwrap();
     ctx.del(&attachment, conf);
+}
+
+/// What a container does with `eth0`, which has the addresses `$IP4` and `$IP6`. `net1` is its other interface.
+const HIDE: [&str; 6] = [
+    "RENAME",
+    "RENAME; ip link add eth0 type veth peer name other0; ip link set eth0 up",
+    "RENAME; ip link set lo down; ip link set lo name eth0; ip link set hidden0 address 02:00:00:00:00:66 || true",
+    "ip link add other0 type bridge; ip address flush dev eth0; ip address add $IP4/24 dev other0; \
+     ip address add $IP6/64 dev other0 nodad",
+    "ip address flush dev eth0; ip address add $IP4 peer 192.0.2.9/24 dev lo; ip address add $IP6 peer fd00:2::9 dev lo",
+    "ip address flush dev eth0; ip address add $IP4/25 dev net1; ip address add $IP6/120 dev net1 nodad",
+];
+
+/// A container that hides its link or gives the addresses to others keeps none of them, and its other interface stays. If
+/// `is_proven`, DEL finds the link without an address too. `other` is the configuration of the other interface.
+pub fn del_leaves_no_address(ctx: &TestContext, conf: &Value, other: &Value, is_proven: bool) {
+    let pod = ctx.pod("hostile");
+    let (attachment, net1) = (pod.attachment("eth0"), pod.attachment("net1"));
+    ctx.add(&net1, other);
+    let look = || (link(&pod, "net1")["ifindex"].clone(), addresses(&pod, "net1"));
+    let bystander = look();
+    let proven = "RENAME; ip address flush dev hidden0";
+    let rename = "ip link set eth0 down; ip link set eth0 name hidden0; ip link set hidden0 up";
+    for script in HIDE.into_iter().chain(is_proven.then_some(proven)) {
+        let result = ctx.add(&attachment, conf);
+        let (ips, with_result) = (ips_of(&result), with_prev(conf, &result));
+        let script = script.replace("RENAME", rename);
+        pod.sh(&format!("set -e; IP4={} IP6={}; {script}", ips[0], ips[1])).unwrap();
+        // The second one finds nothing, also no similar link.
+        for _ in 0..2 {
+            ctx.del(&attachment, &with_result);
+            let left = ips.iter().map(|ip| pod.sh(&format!("ip -o address show to {ip}")).unwrap());
+            assert_eq!(left.collect::<String>(), "", "{script}");
+            assert!(try_link(&pod, "hidden0").is_none(), "{script}");
+            assert_eq!(look(), bystander, "{script}");
+        }
+        assert_eq!(ctx.reservations("net").len(), bystander.1.len(), "{script}");
+        pod.sh("ip link del other0 2>/dev/null || true; ip link set eth0 name lo 2>/dev/null || true; ip link set lo up")
+            .unwrap();
+    }
+    ctx.del(&net1, other);
 }
 
 /// An ADD that fails at IPAM, after IPAM, or because the interface exists, leaves nothing and releases its addresses.

@@ -38,7 +38,7 @@ impl Plugin for Dummy {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, |_| Ok(()))
+        container_link::del(call, "dummy", || read(call.config).ok(), |_| Ok(()))
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {

@@ -23,6 +23,8 @@ fn life_of_a_dummy() {
     ctx.del(&pod.attachment("eth0"), &conf);
     link_plugin::check_notices(&ctx, &conf, &CHANGES[2..3]);
     link_plugin::del_needs_nothing(&ctx, &conf);
+    let other = config("dummy", "1.1.0", &json!({}));
+    link_plugin::del_leaves_no_address(&ctx, &conf, &other, false);
     ctx.succeed("STATUS", &Attachment::default(), &conf);
 }
 

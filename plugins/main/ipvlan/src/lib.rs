@@ -47,7 +47,7 @@ impl Plugin for Ipvlan {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, |_| Ok(()))
+        container_link::del(call, "ipvlan", || config::read(call.config).ok(), |_| Ok(()))
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {

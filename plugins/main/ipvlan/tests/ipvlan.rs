@@ -37,6 +37,7 @@ fn life_of_an_ipvlan() {
         ctx.del(&first.attachment("eth0"), &keys);
     }
     link_plugin::check_notices(&ctx, &conf(json!({})), &CHANGES[2..3]);
+    link_plugin::del_leaves_no_address(&ctx, &conf(json!({})), &conf(json!({})), false);
     link_plugin::takes_turns_with_the_reference(
         &ctx,
         "ipvlan",

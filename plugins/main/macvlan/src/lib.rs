@@ -46,7 +46,9 @@ impl Plugin for Macvlan {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, |call| vlan_device::release(&Attachment::from(call)))
+        let wanted = || Conf::read(call.config, "").ok().map(Conf::of_check);
+        let release = |call: &DelRequest<'_>| vlan_device::release(&Attachment::from(call));
+        container_link::del(call, "macvlan", wanted, release)
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {

@@ -56,7 +56,8 @@ impl Plugin for Tap {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, |_| Ok(()))
+        let wanted = || Conf::read(call.config, "", call.ifname).ok().map(|conf| conf.link);
+        container_link::del(call, "tun", wanted, |_| Ok(()))
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {

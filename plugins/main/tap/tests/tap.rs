@@ -29,6 +29,11 @@ fn del_needs_nothing() {
 }
 
 #[test]
+fn del_leaves_no_address() {
+    link_plugin::del_leaves_no_address(&node(), &conf(&json!({})), &conf(&json!({})), false);
+}
+
+#[test]
 fn failed_adds_leave_nothing() {
     link_plugin::failed_adds_leave_nothing(&node(), &conf(&json!({})));
 }

@@ -56,7 +56,7 @@ impl Plugin for Vlan {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, |_| Ok(()))
+        container_link::del(call, "vlan", || read(call.config).ok(), |_| Ok(()))
     }
 
     fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {

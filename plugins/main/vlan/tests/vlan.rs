@@ -43,6 +43,7 @@ fn life_of_a_vlan() {
     ctx.node.sh("ip link del eth0").unwrap();
     ctx.del(&pod.attachment("eth0"), &conf(json!({})));
     link_plugin::check_notices(&ctx, &conf(json!({"mtu": 1290})), &CHANGES[5..]);
+    link_plugin::del_leaves_no_address(&ctx, &conf(json!({})), &conf(json!({"vlanId": 6})), true);
     let compatible = overlay(&conf(json!({})), &json!({"cniVersion": "1.0.0"}));
     link_plugin::takes_turns_with_the_reference(&ctx, "vlan", &compatible);
     ctx.succeed("STATUS", &Attachment::default(), &conf(json!({})));
