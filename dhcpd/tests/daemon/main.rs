@@ -13,3 +13,4 @@ mod renewals;
 mod restart;
 mod rogue;
 mod server;
+mod service;
