@@ -24,14 +24,28 @@ impl AddResult {
     }
 
     /// The addresses of the container's interface. Addresses without an interface index, or with an index out of
-    /// range, count too: results before 0.3.0 have no interfaces. If no interface of this name has a sandbox, the name alone
-    /// decides: some plugins do not report it.
+    /// range, count too: results before 0.3.0 have no interfaces. Some plugins report no sandbox: if no interface of this name
+    /// has one, the name alone decides, and if no interface has the name or a sandbox, all addresses are the container's.
     pub fn ips_of<'a>(&'a self, ifname: &'a str) -> impl Iterator<Item = &'a IpConfig> {
-        let has_sandbox = self.container_interfaces().any(|interface| interface.name == ifname);
+        let has_sandbox = self.has_sandbox(ifname);
+        let is_reported =
+            self.interfaces.iter().any(|interface| interface.name == ifname || !interface.sandbox.is_empty());
         let is_on = move |interface: &Interface| {
-            interface.name == ifname && (!has_sandbox || !interface.sandbox.is_empty())
+            !is_reported || interface.name == ifname && (!has_sandbox || !interface.sandbox.is_empty())
         };
         self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_on))
+    }
+
+    /// The links on the host: the interfaces without a `sandbox`, except the container's, see [`AddResult::ips_of`].
+    pub fn host_interfaces<'a>(&'a self, ifname: &'a str) -> impl Iterator<Item = &'a Interface> {
+        let has_sandbox = self.has_sandbox(ifname);
+        self.interfaces.iter().filter(move |interface| {
+            interface.sandbox.is_empty() && (has_sandbox || interface.name != ifname)
+        })
+    }
+
+    fn has_sandbox(&self, ifname: &str) -> bool {
+        self.container_interfaces().any(|interface| interface.name == ifname)
     }
 
     /// The interface that has the address. `None` if the address has no interface index or an invalid one.
@@ -112,5 +126,41 @@ impl Dns {
     /// True if no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Dns::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides_without_a_sandbox() {
+        let interface = |name: &str, sandbox: &str| Interface {
+            name: name.to_owned(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        };
+        let ip = |n: u8| IpConfig {
+            address: format!("10.0.0.{n}/24").parse().unwrap(),
+            gateway: None,
+            interface: Some(i64::from(n)),
+        };
+        // The addresses 0, 1, … are on the interfaces 0, 1, …
+        for (interfaces, own, on_host) in [
+            (&[("cni0", ""), ("eth0", "/n"), ("eth0", "")][..], &[1][..], &["cni0", "eth0"][..]),
+            (&[("cni0", ""), ("eth0", "")], &[1], &["cni0"]),
+            (&[("cni0", ""), ("cali0", "")], &[0, 1], &["cni0", "cali0"]),
+            (&[("cni0", ""), ("eth1", "/n")], &[], &["cni0"]),
+            (&[], &[], &[]),
+        ] {
+            let all: Vec<Interface> =
+                interfaces.iter().map(|(name, sandbox)| interface(name, sandbox)).collect();
+            let ips = (0..).take(all.len()).map(ip).collect();
+            let result = AddResult { interfaces: all, ips, ..AddResult::default() };
+            let found: Vec<i64> = result.ips_of("eth0").filter_map(|ip| ip.interface).collect();
+            assert_eq!(found, own, "{interfaces:?}");
+            let found: Vec<&str> = result.host_interfaces("eth0").map(|link| link.name.as_str()).collect();
+            assert_eq!(found, on_host, "{interfaces:?}");
+        }
     }
 }

@@ -21,7 +21,7 @@ pub struct Bridge {
 ///
 /// # Errors
 /// Code 999 with the reference's text if there is no bridge.
-pub fn bridge(result: &AddResult, policy: Policy) -> Result<Bridge, CniError> {
+pub fn bridge(result: &AddResult, ifname: &str, policy: Policy) -> Result<Bridge, CniError> {
     let missing = || {
         CniError::internal(format!(
             "interface needs to be set for ingress policy \"{policy}\", make sure to chain \"firewall\" plugin with \"bridge\""
@@ -30,8 +30,7 @@ pub fn bridge(result: &AddResult, policy: Policy) -> Result<Bridge, CniError> {
     if result.interfaces.first().is_some_and(|first| first.name.is_empty() && first.sandbox.is_empty()) {
         return Err(CniError::internal("got empty bridge name"));
     }
-    let on_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    let names: Vec<&str> = on_host.map(|interface| interface.name.as_str()).collect();
+    let names: Vec<&str> = result.host_interfaces(ifname).map(|interface| interface.name.as_str()).collect();
     let mut socket = socket::route()?;
     let answers = socket.requests(names.iter().map(|name| link::get(LinkId::Name(name))).collect());
     let mut found = Vec::new();

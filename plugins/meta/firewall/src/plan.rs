@@ -29,11 +29,11 @@ pub struct Plan {
 impl Plan {
     /// The plan for an attachment. `bridge` is the bridge to which the policy applies.
     pub fn new(conf: &Conf, owner: &Attachment<'_>, result: &AddResult, bridge: Option<String>) -> Self {
-        let host_links = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+        let host_links = result.host_interfaces(owner.ifname);
         Plan {
             label: owner::label(owner),
             network: owner.network.to_owned(),
-            addresses: addresses(result, owner.ifname),
+            addresses: addresses(result),
             host_links: host_links.map(|interface| interface.name.clone()).collect(),
             bridge: bridge.map(|bridge| (bridge, conf.policy)),
             mark_bit: conf.mark_bit,
@@ -51,10 +51,11 @@ impl Plan {
     }
 }
 
-/// The addresses of the container's interface in a result, without duplicates.
-pub fn addresses(result: &AddResult, ifname: &str) -> Vec<IpAddr> {
+/// All addresses of a result, without duplicates. Like the reference, does not look at the interfaces: not all plugins report which
+/// of them is the container's.
+pub fn addresses(result: &AddResult) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in result.ips_of(ifname) {
+    for ip in &result.ips {
         if !addresses.contains(&ip.address.ip()) {
             addresses.push(ip.address.ip());
         }

@@ -31,12 +31,12 @@ fn requested(call: &AddRequest<'_>) -> Result<Result<Requested, AddResult>, CniE
     let conf = Conf::read(call.config)?;
     let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
     let result = call.prev_result.clone().ok_or_else(missing)?;
-    if plan::addresses(&result, call.ifname).is_empty() {
+    if plan::addresses(&result).is_empty() {
         return Ok(Err(result));
     }
     let bridge = match conf.policy {
         Policy::Open => None,
-        policy => Some(links::bridge(&result, policy)?),
+        policy => Some(links::bridge(&result, call.ifname, policy)?),
     };
     let name = bridge.as_ref().map(|bridge| bridge.name.clone());
     let plan = Plan::new(&conf, &Attachment::from(call), &result, name);
@@ -198,7 +198,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let label = owner::label(&Attachment::from(call));
     let mut socket = netfilter()?;
     let result = call.prev_result.as_ref();
-    let addresses = result.map(|result| plan::addresses(result, call.ifname)).unwrap_or_default();
+    let addresses = result.map(plan::addresses).unwrap_or_default();
     let mut owned = nft::owned(&mut socket, &addresses)?;
     let has_other_owner = |owned: &Owned| owned.is_foreign(&label);
     let is_own = |owned: &Owned| owned.labels().any(|other| other == label);

@@ -21,11 +21,14 @@ fn setting(link: &str) -> String {
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a lookup.
-pub fn container_link(result: &AddResult, container: IpAddr) -> Result<Option<String>, CniError> {
+pub fn container_link(
+    result: &AddResult,
+    ifname: &str,
+    container: IpAddr,
+) -> Result<Option<String>, CniError> {
     let mut socket = socket::route()?;
     // Usually it is the first link on the host in the result, so that link is requested at once.
-    let mut on_host = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    let first = on_host.next().map_or("lo", |interface| interface.name.as_str());
+    let first = result.host_interfaces(ifname).next().map_or("lo", |interface| interface.name.as_str());
     let [route, first] = socket.request_each([route::lookup(container), link::get(LinkId::Name(first))]);
     let route = route::read(route).context(|| format!("look up the route to {container}"))?;
     let Some(index) =
@@ -37,9 +40,7 @@ pub fn container_link(result: &AddResult, container: IpAddr) -> Result<Option<St
         Ok(Some(link)) if link.index == index => Some(link),
         _ => socket.link(LinkId::Index(index)).context(|| format!("look up link {index}"))?,
     };
-    let named = |name: &str| {
-        result.interfaces.iter().any(|interface| interface.sandbox.is_empty() && interface.name == name)
-    };
+    let named = |name: &str| result.host_interfaces(ifname).any(|interface| interface.name == name);
     Ok(link
         .filter(|link| named(&link.name) || CONTAINER_LINK_KINDS.contains(&link.kind.as_str()))
         .map(|link| link.name))
@@ -49,8 +50,8 @@ pub fn container_link(result: &AddResult, container: IpAddr) -> Result<Option<St
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to write the setting.
-pub fn enable(result: &AddResult, container: IpAddr) -> Result<(), CniError> {
-    match container_link(result, container)? {
+pub fn enable(result: &AddResult, ifname: &str, container: IpAddr) -> Result<(), CniError> {
+    match container_link(result, ifname, container)? {
         Some(link) => sysctl::ensure(&setting(&link), "1").context(|| "unable to enable route_localnet"),
         None => Ok(()),
     }
@@ -60,8 +61,8 @@ pub fn enable(result: &AddResult, container: IpAddr) -> Result<(), CniError> {
 ///
 /// # Errors
 /// Code 999 if it is not.
-pub fn check(result: &AddResult, container: IpAddr) -> Result<(), CniError> {
-    let Some(link) = container_link(result, container)? else { return Ok(()) };
+pub fn check(result: &AddResult, ifname: &str, container: IpAddr) -> Result<(), CniError> {
+    let Some(link) = container_link(result, ifname, container)? else { return Ok(()) };
     let setting = setting(&link);
     match sysctl::read(&setting).context(|| format!("read {setting}"))?.as_str() {
         "1" => Ok(()),

@@ -85,8 +85,8 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     };
     // The guard comes first: `route_localnet` must not be enabled without it.
     if let Some(container) = plan.from_loopback() {
-        let enabled =
-            create_guard(&mut socket, conf.backend).and_then(|()| localhost::enable(&result, container));
+        let enabled = create_guard(&mut socket, conf.backend)
+            .and_then(|()| localhost::enable(&result, call.ifname, container));
         enabled.inspect_err(|_| undo(&mut socket, &owner))?;
     }
     flows::delete_after_add(&mut socket, &added, nft::has_own);
@@ -188,7 +188,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         Layout::ReferenceNftables => reference::check(&mut socket, owner.container_id, &conf, &plan)?,
         Layout::Iptables => iptables::check(&conf, &owner, &addresses)?,
     }
-    plan.from_loopback().map_or(Ok(()), |container| localhost::check(result, container))
+    plan.from_loopback().map_or(Ok(()), |container| localhost::check(result, call.ifname, container))
 }
 
 /// The form in which a container's host ports exist.

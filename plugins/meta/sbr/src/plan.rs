@@ -222,6 +222,7 @@ mod tests {
         // Without any sandbox the name decides.
         result.interfaces = vec![interface("")];
         assert_eq!(sources(&conf, &result, "net1").unwrap().len(), 3);
+        result.interfaces = vec![interface("/run/netns/pod")];
         result.ips.truncate(1);
         let error = sources(&conf, &result, "net2").unwrap_err();
         assert_eq!(error.msg, "No IP addresses supplied on interface: net2");
