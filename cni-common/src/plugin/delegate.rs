@@ -19,6 +19,11 @@ use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
 const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
 
+/// How host-local, ours and the reference's, says that the attachment has an address already. It has changed nothing then. The
+/// specification has no code for it. Usually the calling plugin finds the interface before it asks; not if the container has renamed it,
+/// or if a device has no interface.
+const DUPLICATE: &str = "duplicate allocation is not allowed";
+
 /// The guaranteed capacity of a pipe in bytes: one page. A user who exceeds the kernel's limit for pipe
 /// buffers gets only this.
 const PIPE_CAPACITY: usize = 4096;
@@ -73,7 +78,8 @@ impl<'a> Delegate<'a> {
         Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
     }
 
-    /// Runs ADD. If it fails, runs the delegate's DEL and then returns the error.
+    /// Runs ADD. If it fails, runs the delegate's DEL and then returns the error, unless the delegate says that an earlier ADD of the
+    /// attachment has got an address: DEL would release that one, which the container uses.
     ///
     /// # Errors
     /// The delegate's unchanged error object. Code 999 if it failed without one, or if its result cannot be
@@ -83,7 +89,11 @@ impl<'a> Delegate<'a> {
             Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
             None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
         });
-        added.inspect_err(|_| self.undo())
+        added.inspect_err(|error| {
+            if !error.msg.contains(DUPLICATE) {
+                self.undo();
+            }
+        })
     }
 
     /// Runs DEL after a failed ADD. Only logs an error of DEL, because the plugin returns the error of ADD.

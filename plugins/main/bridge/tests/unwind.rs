@@ -4,7 +4,10 @@
 
 mod common;
 
-use cni_lab::testing::{StubIpam, addresses, assert_unchanged, overlay, ports, try_link, with_prev};
+use cni_lab::testing::{
+    Origin, PluginDir, StubIpam, TestContext, addresses, assert_unchanged, host_local, overlay, ports,
+    try_link, with_prev,
+};
 use cni_lab::{Place as _, Snapshot};
 use common::{SHARED, config, with_stub};
 use serde_json::{Value, json};
@@ -258,6 +261,21 @@ fn second_add_changes_nothing() {
     assert_unchanged(&ctx.node, &before, "the node after a second ADD");
     assert_unchanged(&pod, &pod_before, "the pod after a second ADD");
     ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+}
+
+/// The container has renamed its interface, so that only IPAM notices a second ADD. The address stays reserved.
+#[test]
+fn second_add_after_a_rename_releases_nothing() {
+    for origin in [Origin::Ours, Origin::Reference] {
+        let plugins = PluginDir::new(env!("CARGO_BIN_EXE_bridge"), Origin::Ours);
+        let ctx = TestContext::new(plugins.with(origin, &["host-local"]));
+        let pod = ctx.pod("pod1");
+        let conf = config("1.0.0", &json!({"ipam": host_local(&["10.1.0.0/24"])}));
+        ctx.add(&pod.attachment("eth0"), &conf);
+        pod.sh("ip link set eth0 down && ip link set eth0 name hidden").unwrap();
+        ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "duplicate allocation is not allowed");
+        assert_eq!(ctx.reservations("net"), ["10.1.0.2"], "{origin:?}");
+    }
 }
 
 /// Another process may create an interface of that name after ADD has checked it. The stub IPAM plugin does
