@@ -22,8 +22,9 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// If `work` panics; the thread is in its own namespace then. If the thread cannot return to its own namespace after [`TRIES`]
 /// attempts: it would apply changes for the host to the container. A panic of `work` in such a thread aborts the process.
 pub fn enter<T>(netns: impl AsFd, work: impl FnOnce() -> T) -> io::Result<T> {
-    let own_netns = Return(own()?);
+    let own_netns = own()?;
     setns(netns, CloneFlags::CLONE_NEWNET)?;
+    let own_netns = Return(own_netns);
     let outcome = work();
     drop(own_netns);
     Ok(outcome)
