@@ -26,6 +26,8 @@ pub struct Evidence {
     pub namespaces: Vec<Namespace>,
     /// Why something that is not in the evidence may exist.
     pub partial: Option<String>,
+    /// Why objects that may prove a life are not known.
+    pub unlisted: Option<String>,
     /// Containers that an object itself proves to be alive, each with the proof.
     pub present: Named<String>,
 }
@@ -96,7 +98,7 @@ impl Evidence {
         }
         let in_name = format!("-{container}-");
         if let Some(file) = self.cache.unknown.iter().find(|file| file.contains(&in_name)) {
-            return State::Unknown(format!("the cached result {file} cannot be decoded"));
+            return State::Unknown(format!("the cached result {file} cannot be read"));
         }
         if let Some(process) = self.processes.iter().find(|process| process.names(container)) {
             return State::Alive(format!("process {} ({}) works for it", process.pid, process.name));
@@ -167,7 +169,7 @@ impl Evidence {
     fn doubt(&self) -> Option<String> {
         let unread = self.namespaces.iter().find(|namespace| namespace.inside.is_none());
         let unread = unread.map(|one| format!("network namespace {} cannot be read", one.path));
-        self.partial.clone().or(unread)
+        self.partial.clone().or(unread).or_else(|| self.unlisted.clone())
     }
 
     /// A live namespace that has one of the addresses, unless that is another container's by the cache.

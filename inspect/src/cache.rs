@@ -30,8 +30,10 @@ pub struct Cache {
     pub entries: Vec<Entry>,
     /// The positions of each container's entries.
     of_container: Named<Vec<usize>>,
-    /// The names of files that could not be decoded, such as those of libcni before 0.8.
+    /// The names of files that could not be read or decoded, such as those of libcni before 0.8.
     pub unknown: Vec<String>,
+    /// Why not.
+    pub failures: Vec<String>,
 }
 
 /// A cached attachment.
@@ -184,9 +186,14 @@ impl Cache {
         for name in names.names() {
             let path = results.join(name);
             let (bytes, since) = match read_file(&path) {
+                Ok(read) => read,
                 // A DEL has removed it since.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                outcome => outcome.unwrap_or_default(),
+                Err(error) => {
+                    cache.unknown.push(name.to_owned());
+                    cache.failures.push(format!("cannot read the cached result {name}: {error}"));
+                    continue;
+                }
             };
             match Entry::decode(&bytes, sight, &mut configs) {
                 Some(entry) => {
@@ -194,7 +201,10 @@ impl Cache {
                     cache.of_container.entry(&container, Vec::new).push(cache.entries.len());
                     cache.entries.push(Entry { file: path, since, ..entry });
                 }
-                None => cache.unknown.push(name.to_owned()),
+                None => {
+                    cache.unknown.push(name.to_owned());
+                    cache.failures.push(format!("cannot decode the cached result {name}"));
+                }
             }
         }
         cache
@@ -261,7 +271,7 @@ mod tests {
     use super::*;
 
     fn whole() -> Sight {
-        Sight { own: 0, partial: None, is_within: false }
+        Sight { own: 0, partial: None, is_within: false, is_elsewhere: false }
     }
 
     #[test]

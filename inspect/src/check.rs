@@ -19,7 +19,7 @@ use crate::cache::{Cache, Entry};
 use crate::model::Owner;
 use crate::node::NOT_WHOLE;
 use crate::process::{self, PAUSE, Process};
-use crate::scene::{Sandbox, cpus};
+use crate::scene::{Sandbox, cpus, lacks};
 use crate::sight::Sight;
 
 /// The outcome for one attachment.
@@ -64,10 +64,11 @@ struct Call<'c> {
 /// Makes the calls, one for each CPU at once; without `all` not for attachments of `lo`. `init` is the node's first process, if
 /// it is not 1.
 pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration, all: bool) -> Checked {
-    let sight = Sight::of_paths(init);
+    let sight = Sight::of_check(init, results);
     let mut cache = Cache::read(results, &sight);
     cache.entries.retain(|entry| all || !entry.is_loopback());
-    let at_once = cpus(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default());
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let (at_once, lacks) = (cpus(&status), lacks(&status));
     let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
     let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
     let mut waiting = cache.entries.iter().zip(&plugins).enumerate();
@@ -76,7 +77,7 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
         while running.len() < at_once
             && let Some((at, (entry, plugins))) = waiting.next()
         {
-            match reason_to_skip(entry) {
+            match reason_to_skip(entry, &sight, lacks) {
                 Some(why) => outcomes[at] = Outcome::Skipped(why),
                 None => advance(&cache, path, at, plugins.iter(), &mut running, &mut outcomes),
             }
@@ -96,10 +97,11 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
         thread::sleep(PAUSE);
     }
     let mut failures: Vec<String> = sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")).collect();
+    failures.extend(lacks.map(|right| format!("plugins need {right}, which this process lacks")));
     if !cache.is_readable {
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }
-    failures.extend(cache.unknown.iter().map(|file| format!("cannot decode the cached result {file}")));
+    failures.append(&mut cache.failures);
     let owners = cache.entries.iter().map(|entry| entry.owner.clone());
     Checked { outcomes: owners.zip(outcomes).collect(), failures }
 }
@@ -121,7 +123,14 @@ fn advance<'c>(
     }
 }
 
-fn reason_to_skip(entry: &Entry) -> Option<String> {
+fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<String> {
+    // The host's ends, bridges and rules are not here.
+    if sight.is_elsewhere {
+        return Some("this is not the node's network namespace".to_owned());
+    }
+    if let Some(right) = lacks {
+        return Some(format!("no {right}"));
+    }
     match &entry.sandbox {
         Sandbox::Live(_) => {}
         Sandbox::Gone(why) => return Some(why.clone()),
@@ -200,13 +209,20 @@ mod tests {
         assert!(stdin(&entry, &json!({"type": "x"})).get("runtimeConfig").is_none());
     }
 
+    fn sight() -> Sight {
+        Sight { own: 0, partial: None, is_within: false, is_elsewhere: false }
+    }
+
     #[test]
     fn what_cannot_be_checked_is_skipped() {
-        let why = |config: Value| reason_to_skip(&entry(config));
+        let why = |config: Value| reason_to_skip(&entry(config), &sight(), None);
         assert!(why(json!({"cniVersion": "0.3.1"})).is_some() && why(json!({})).is_some());
         assert_eq!(why(json!({"cniVersion": "1.0.0", "disableCheck": "true"})).unwrap(), "disableCheck");
         assert_eq!(why(json!({"cniVersion": "0.4.0", "disableCheck": false})), None);
+        let elsewhere = Sight { is_elsewhere: true, ..sight() };
+        assert!(reason_to_skip(&entry(json!({"cniVersion": "1.0.0"})), &elsewhere, None).is_some());
+        assert_eq!(reason_to_skip(&entry(json!({})), &sight(), Some("x")).as_deref(), Some("no x"));
         let gone = Entry { sandbox: Sandbox::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
-        assert_eq!(reason_to_skip(&gone), Some("gone".into()));
+        assert_eq!(reason_to_skip(&gone, &sight(), None), Some("gone".into()));
     }
 }

@@ -133,7 +133,9 @@ impl Node {
         let mut partial = scene.sight.partial.clone();
         let namespaces = known(&mut partial, scene::namespaces(&scene.sight));
         let cache = scene.cache;
-        let evidence = Evidence { cache, pairs, present, namespaces, partial, processes: Vec::new() };
+        let unlisted = failures.first().cloned();
+        let evidence =
+            Evidence { cache, pairs, present, namespaces, partial, unlisted, processes: Vec::new() };
         Ok(Node { roots: roots.clone(), objects, evidence, failures, sight: scene.sight })
     }
 
@@ -200,26 +202,29 @@ impl Node {
         let mut partial = self.sight.partial.clone();
         self.evidence.processes = known(&mut partial, scene::processes(&self.sight));
         let with_parents = self.objects.iter().any(|object| object.parent.is_some());
-        let mut seen: Vec<Namespace> = Vec::new();
+        let (mut seen, mut last): (Vec<Namespace>, _) = (Vec::new(), None);
         for _ in 0..NAMESPACE_ATTEMPTS {
-            let mut unread = None;
+            let (mut unread, mut closed) = (None, None);
             let mut namespaces = known(&mut unread, scene::namespaces(&self.sight));
             for namespace in &mut namespaces {
                 let former = seen.iter().find(|former| former.inode == namespace.inode);
                 let former = former.and_then(|former| former.inside.clone());
-                namespace.inside = former.or_else(|| scene::look_into(namespace, with_parents));
+                let look =
+                    || scene::look_into(namespace, with_parents).map_err(|why| closed = Some(why)).ok();
+                namespace.inside = former.or_else(look);
             }
             seen = namespaces;
             if unread.is_some() {
                 partial = partial.or(unread);
                 break;
             }
-            if seen.iter().all(|namespace| namespace.inside.is_some()) {
+            last = closed;
+            if last.is_none() {
                 break;
             }
         }
         self.evidence.namespaces = seen;
-        self.evidence.partial = partial;
+        self.evidence.partial = partial.or(last);
     }
 
     /// Whether the owner of an object is alive now: reads the evidence again.

@@ -1,5 +1,6 @@
 //! Namespaces and processes of the node.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -101,14 +102,20 @@ fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
     Ok(found)
 }
 
-/// Reads the addresses in a namespace, and the parents of macvlans if they are wanted. `None` if it cannot be entered any more.
-pub fn look_into(namespace: &Namespace, with_parents: bool) -> Option<Inside> {
-    let file = File::open(&namespace.path).ok()?;
-    let mut socket = netns::enter(&file, Socket::route).ok()?.ok()?.with_whole_dumps();
-    let addresses =
-        socket.all_addresses().ok()?.into_iter().map(|(_, address)| address.network.ip()).collect();
-    let macvlans = if with_parents { socket.links(Some("macvlan")).ok()? } else { Vec::new() };
-    Some(Inside { addresses, parents: macvlans.iter().filter_map(|link| link.peer).collect() })
+/// Reads the addresses in a namespace, and the parents of macvlans if they are wanted.
+///
+/// # Errors
+/// It cannot be entered, perhaps any more, or read.
+pub fn look_into(namespace: &Namespace, with_parents: bool) -> Result<Inside, String> {
+    let read = || -> Result<Inside, Box<dyn Error>> {
+        let file = File::open(&namespace.path)?;
+        let mut socket = netns::enter(&file, Socket::route)??.with_whole_dumps();
+        let addresses =
+            socket.all_addresses()?.into_iter().map(|(_, address)| address.network.ip()).collect();
+        let macvlans = if with_parents { socket.links(Some("macvlan"))? } else { Vec::new() };
+        Ok(Inside { addresses, parents: macvlans.iter().filter_map(|link| link.peer).collect() })
+    };
+    read().map_err(|error| format!("network namespace {} cannot be read: {error}", namespace.path))
 }
 
 /// What a process says about containers.
@@ -210,6 +217,14 @@ pub fn cpus(status: &str) -> usize {
     count.max(1) as usize
 }
 
+/// The capability that plugins need and this process lacks, by its file `status`.
+pub fn lacks(status: &str) -> Option<&'static str> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    let needed = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN")];
+    needed.into_iter().find(|(bit, _)| mask & (1 << bit) == 0).map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +245,15 @@ mod tests {
     fn the_cpus_are_those_of_the_mask() {
         assert_eq!(cpus("Name:\tx\nCpus_allowed:\tf,80000003\nCpus_allowed_list:\t0-1\n"), 7);
         assert_eq!(cpus(""), 1);
+    }
+
+    #[test]
+    fn plugins_need_two_capabilities() {
+        let lacks = |mask: &str| lacks(&format!("CapPrm:\t0\nCapEff:\t{mask}\n"));
+        assert_eq!((lacks("000001ffffffffff"), lacks("0000000000201000")), (None, None));
+        assert_eq!(
+            (lacks("0000000000200000"), lacks("1000")),
+            (Some("CAP_NET_ADMIN"), Some("CAP_SYS_ADMIN"))
+        );
     }
 }

@@ -23,12 +23,29 @@ pub struct Sight {
     pub partial: Option<String>,
     /// Whether process 1 is outside of the node: it runs the node, and is no sign of life of a container.
     pub is_within: bool,
+    /// Whether this is certainly not the node's network namespace.
+    pub is_elsewhere: bool,
+}
+
+/// Why this process may not see the node.
+enum Gap {
+    /// It may not compare.
+    Unread(String),
+    /// It has compared.
+    Other(String),
 }
 
 impl Sight {
-    /// Of a process that only looks at the paths of network namespaces. `init` is the node's first process, if it is not 1.
-    pub fn of_paths(init: Option<u32>) -> Sight {
-        Sight::new(init, sees_mounts(init))
+    /// Of a process that looks at the paths of network namespaces and at the cache, and starts plugins. It needs no right to look
+    /// at other processes, so it notices another network namespace and another folder only if it has this right.
+    pub fn of_check(init: Option<u32>, results: &Path) -> Sight {
+        let first = init.unwrap_or(1);
+        let compared = has_network(first).and_then(|()| has_folders(first, [results].into_iter()));
+        let seen = sees_mounts(init).and(match compared {
+            Err(Gap::Other(why)) => Err(why),
+            _ => Ok(()),
+        });
+        Sight { is_elsewhere: matches!(has_network(first), Err(Gap::Other(_))), ..Sight::new(init, seen) }
     }
 
     /// Of a process that looks at everything: paths, processes, links, and these folders.
@@ -43,6 +60,7 @@ impl Sight {
             own: own.map_or(0, |meta| meta.ino()),
             partial: seen.err().or(unread),
             is_within: init.unwrap_or(1) != 1,
+            is_elsewhere: false,
         }
     }
 
@@ -93,28 +111,48 @@ fn sees_mounts(init: Option<u32>) -> Result<(), String> {
 
 /// The other namespaces, the root folder and these folders are those of the node's first process.
 fn sees_the_rest<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Result<(), String> {
-    let of = |path: &str| -> Result<Identity, String> {
-        sandbox::try_identity(path).map_err(|error| format!("cannot read {path}: {error}"))
+    let first = init.unwrap_or(1);
+    let compared = match init.filter(|init| *init != 1) {
+        Some(init) => is_same(&format!("/proc/{init}/ns/pid"), "/proc/thread-self/ns/pid", || {
+            format!("process {init} of the node has another PID namespace")
+        }),
+        None => Ok(()),
     };
-    if let Some(init) = init.filter(|init| *init != 1)
-        && of(&format!("/proc/{init}/ns/pid"))? != of("/proc/thread-self/ns/pid")?
-    {
-        return Err(format!("process {init} of the node has another PID namespace"));
-    }
-    let init = init.unwrap_or(1);
-    if of(&format!("/proc/{init}/ns/net"))? != of("/proc/thread-self/ns/net")? {
-        return Err(format!("process {init} of the node has another network namespace"));
-    }
+    let compared = compared.and_then(|()| has_network(first)).and_then(|()| {
+        is_same(&format!("/proc/{first}/root"), "/", || {
+            format!("process {first} of the node has another root folder; --root DIR names it")
+        })
+    });
+    compared.and_then(|()| has_folders(first, folders)).map_err(|(Gap::Unread(why) | Gap::Other(why))| why)
+}
+
+/// This is the network namespace of the node's first process.
+fn has_network(init: u32) -> Result<(), Gap> {
+    is_same(&format!("/proc/{init}/ns/net"), "/proc/thread-self/ns/net", || {
+        format!("process {init} of the node has another network namespace")
+    })
+}
+
+/// Two files that must exist are the same.
+fn is_same(one: &str, other: &str, differ: impl FnOnce() -> String) -> Result<(), Gap> {
+    let of = |path: &str| -> Result<Identity, Gap> {
+        sandbox::try_identity(path).map_err(|error| Gap::Unread(format!("cannot read {path}: {error}")))
+    };
+    if of(one)? == of(other)? { Ok(()) } else { Err(Gap::Other(differ())) }
+}
+
+/// The folders are those of the node's first process, or missing in both.
+fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Result<(), Gap> {
     let root = format!("/proc/{init}/root");
-    if of(&root)? != of("/")? {
-        return Err(format!("process {init} of the node has another root folder; --root DIR names it"));
-    }
+    sandbox::try_identity(&root).map_err(|error| Gap::Unread(format!("cannot read {root}: {error}")))?;
     let differs = |folder: &&Path| {
         let absolute = folder.strip_prefix("/").unwrap_or(folder);
         sandbox::identity(folder) != sandbox::identity(Path::new(&root).join(absolute))
     };
-    match folders.into_iter().find(differs) {
-        Some(folder) => Err(format!("{} is not that of process {init} of the node", folder.display())),
+    match folders.find(differs) {
+        Some(folder) => {
+            Err(Gap::Other(format!("{} is not that of process {init} of the node", folder.display())))
+        }
         None => Ok(()),
     }
 }
@@ -153,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_own_namespace_and_missing_paths_are_told_apart() {
-        let sight = Sight { own: 0, partial: None, is_within: false };
+        let sight = Sight { own: 0, partial: None, is_within: false, is_elsewhere: false };
         assert_eq!(sight.sandbox("/proc/self/ns/net"), Sandbox::Unknown);
         assert!(matches!(sight.sandbox("/nowhere/at/all"), Sandbox::Gone(_)));
         assert!(matches!(sight.sandbox("/dev/null"), Sandbox::Gone(_)));

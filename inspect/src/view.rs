@@ -235,7 +235,11 @@ impl Shown<'_> {
             Row { cells, note: Some(format!("in {}: {}", object.place, leak.proof)) }
         };
         let rows: Vec<Row> = self.leaks.iter().map(row).collect();
-        if rows.is_empty() { "no leaks\n".to_owned() } else { layout(&columns, &rows, style) }
+        match (rows.is_empty(), self.node.failures.is_empty()) {
+            (true, true) => "no leaks\n".to_owned(),
+            (true, false) => "no leaks can be proven\n".to_owned(),
+            (false, _) => layout(&columns, &rows, style),
+        }
     }
 
     /// Network, pod, container and interface of an object.

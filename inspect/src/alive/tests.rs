@@ -82,6 +82,8 @@ fn doubt_is_no_death() {
     for (number, evidence) in doubts.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
     }
+    let unlisted = Evidence { unlisted: Some("cannot read host ports".into()), ..readable() };
+    assert_eq!(judge(&unlisted), State::Unknown("cannot read host ports".to_owned()));
     let partial = Evidence { partial: Some("no /proc".into()), ..readable() };
     assert_eq!(judge(&partial), State::Unknown("no /proc".to_owned()));
     let unnamed = object(Owner::default());
