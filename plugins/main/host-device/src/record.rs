@@ -8,6 +8,7 @@ use std::path::Path;
 use cni_common::netns::Netns;
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{CniError, Context as _, Json};
+use ferrule_kernel::netlink::link::{IFF_ALLMULTI, IFF_PROMISC};
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
 use ferrule_kit::hash::sha512_hex;
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{self, Identity, OtherEnd};
 
+/// The flags of a link that let it receive packets for others.
+pub const MODES: u32 = IFF_PROMISC | IFF_ALLMULTI;
 /// The folder of the records.
 pub const FOLDER: &str = "/run/cni/host-device";
 
@@ -55,6 +58,10 @@ pub struct Record {
     pub master: u32,
     /// Whether it was up.
     pub up: bool,
+    /// Its promiscuous and all-multicast mode, as [`MODES`] of the flags; `None` if unknown.
+    pub modes: Option<u32>,
+    /// The length of its transmit queue in packets; `None` if unknown.
+    pub tx_queue_len: Option<u32>,
     /// Its addresses, as the kernel describes them.
     pub addresses: Vec<Vec<u8>>,
     /// The routes through it that someone has added, as the kernel describes them.
@@ -85,6 +92,8 @@ impl Record {
             mtu: link.mtu,
             master: link.master.unwrap_or_default(),
             up: link.is_up(),
+            modes: Some(link.flags & MODES),
+            tx_queue_len: Some(link.tx_queue_len),
             addresses: addresses.context(|| failed("addresses"))?,
             routes: routes
                 .context(|| failed("routes"))?

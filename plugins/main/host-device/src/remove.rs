@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Context as _, Failures};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
-use ferrule_kit::{ipam, socket, state_file};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
+use ferrule_kit::{ipam, leftover, socket, state_file};
 
 use crate::config::{bus_id_of, device_of};
 use crate::record::{self, FOLDER, Record, is_fallback_name};
@@ -26,7 +26,7 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let file = record::file(call.config.name(), call.container_id, call.ifname);
     let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
     let mut host = socket::route()?;
-    let mut container = call.netns.map(socket::route_in).transpose()?;
+    let mut container = call.netns.map(socket::route_in).transpose()?.map(Socket::with_whole_dumps);
     // The kernel moves a device to the host some time after its namespace is gone. The container may have hidden it in
     // another namespace.
     let end = Instant::now() + if container.is_none() { RETURN } else { Duration::ZERO };
@@ -46,7 +46,19 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
         }
         thread::sleep(PAUSE);
     }
-    file.remove()
+    let left = container.as_mut().map_or(Ok(()), |container| take_addresses(call, container));
+    file.remove()?;
+    left
+}
+
+/// Removes the addresses that the container has moved from the device to other links.
+fn take_addresses(call: &DelRequest<'_>, container: &mut Socket) -> Result<(), CniError> {
+    let former = leftover::former_addresses(call.prev_result.as_ref(), call.ifname);
+    if former.is_empty() {
+        return Ok(());
+    }
+    let held = leftover::held(&former, container.request(addr::list(0)))?;
+    if held.is_empty() { Ok(()) } else { leftover::remove(container, &former, held, |_| None) }
 }
 
 /// The device of an attachment without a record, which is the reference's: by the link's alias, in the container or, if

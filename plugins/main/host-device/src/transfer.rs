@@ -13,7 +13,7 @@ use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfe
 use ferrule_kit::netns;
 use nix::errno::Errno;
 
-use crate::record::Record;
+use crate::record::{MODES, Record};
 use crate::search;
 
 /// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
@@ -32,7 +32,7 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
     moved.map(drop).context(failed)
 }
 
-/// Gives the device back to the host: name, alias, hardware address, MTU, state, addresses and routes. Continues where an
+/// Gives the device back to the host: name, alias, hardware address, MTU, modes, transmit queue, state, addresses and routes. Continues where an
 /// earlier attempt has stopped. Returns whether the record can be removed: the device is back, or it is a virtual one and
 /// gone. A physical one may still come back.
 ///
@@ -75,7 +75,16 @@ pub fn give_back(
     Ok(true)
 }
 
-/// Moves the link to the host, without the alternative names that it has got in the container. Renames it first if the
+/// The links that the container has made on the device, such as a macvlan. They would stay in the container, on a device of the
+/// node. The other end of a pair is none of them.
+fn made_on(links: &[Link], device: &Link) -> impl Iterator<Item = Message> {
+    let is_on = |link: &&Link| (link.peer, link.peer_netns) == (Some(device.index), None);
+    let is_other_end = |link: &&Link| (device.peer, device.peer_netns) == (Some(link.index), None);
+    let above = links.iter().filter(move |link| is_on(link) && !is_other_end(link));
+    above.map(|link| link::delete(LinkId::Index(link.index)))
+}
+
+/// Moves the link to the host, without the alternative names and links that it has got in the container. Renames it first if the
 /// container has no other link of that name, so that programs of the host do not see it under its name in the container.
 /// Returns false for a link that cannot move: ADD has moved the device, so this is another one.
 fn take_out(
@@ -91,11 +100,10 @@ fn take_out(
         return Err(CniError::internal(format!("{}: file exists", failed())));
     }
     let own = netns::own()?;
-    let mut requests = vec![
-        // The container may have removed it.
-        transfer::set_alias(index, name),
-        link::set_flags(index, 0, IFF_UP),
-    ];
+    let links = container.links(None).context(failed)?;
+    let mut requests: Vec<Message> = made_on(&links, link).collect();
+    // The container may have removed the alias.
+    requests.extend([transfer::set_alias(index, name), link::set_flags(index, 0, IFF_UP)]);
     // A link of the host may have such a name, and the link would not move.
     let foreign = link.alt_names.iter().filter(|one| !record.alt_names.contains(one));
     requests.extend(foreign.map(|one| link::remove_alt_name(LinkId::Index(index), one)));
@@ -127,6 +135,12 @@ fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniErr
     if record.mtu != 0 && record.mtu != link.mtu {
         steps.push(("MTU", link::set_mtu(index, record.mtu)));
     }
+    if let Some(modes) = record.modes.filter(|modes| link.flags & MODES != *modes) {
+        steps.push(("promiscuous mode", link::set_flags(index, modes, MODES)));
+    }
+    if let Some(len) = record.tx_queue_len.filter(|len| link.tx_queue_len != *len) {
+        steps.push(("transmit queue", link::set_tx_queue_len(index, len)));
+    }
     if record.master != 0 {
         steps.push(("master", link::set_master(index, record.master)));
     }
@@ -147,4 +161,24 @@ fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniErr
         }
     }
     alias.map_or(Ok(()), |answer| answer.map(drop)).context(|| format!("failed to unset alias of {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_on_the_device_do_not_stay() {
+        let link = |index, peer, peer_netns| Link { index, peer: Some(peer), peer_netns, ..Link::default() };
+        let count = |device: &Link, links: &[Link]| made_on(links, device).count();
+        let device = link(5, 7, Some(0));
+        assert_eq!(
+            count(&device, &[link(6, 5, None), link(7, 5, None), link(8, 6, None), device.clone()]),
+            2
+        );
+        // On a link of the node with the same index.
+        assert_eq!(count(&device, &[link(6, 5, Some(0))]), 0);
+        let with_both_ends = link(5, 7, None);
+        assert_eq!(count(&with_both_ends, &[link(7, 5, None), link(6, 5, None)]), 1);
+    }
 }
