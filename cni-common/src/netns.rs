@@ -10,6 +10,8 @@ use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, statfs};
 use rustix::fs::{Mode, OFlags, open};
 use thiserror::Error;
 
+use crate::spec::{CniError, Code};
+
 /// The network namespace of the calling thread; `/proc/self` would be that of the main thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
@@ -89,8 +91,58 @@ impl AsFd for Netns {
     }
 }
 
+/// What is known of a container's network namespace when the container ends.
+#[derive(Debug)]
+pub enum Presence {
+    /// It exists.
+    Present(Netns),
+    /// It does not exist, and neither does what was in it.
+    Gone,
+    /// It may exist: its path could not be opened. What a later DEL needs must stay.
+    Unknown(CniError),
+}
+
+impl Presence {
+    /// Opens the network namespace at `path`. An empty path leads to none.
+    pub fn of(path: &str) -> Presence {
+        if path.is_empty() {
+            return Presence::Gone;
+        }
+        match Netns::open(path) {
+            Ok(netns) => Presence::Present(netns),
+            Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => Presence::Gone,
+            Err(error) => {
+                Presence::Unknown(CniError::internal(format!("failed to open netns {path:?}: {error}")))
+            }
+        }
+    }
+
+    /// [`Presence::of`] for a container with a namespace of its own. If the path leads to the plugin's namespace now, the
+    /// container's is gone; the second value says so.
+    pub fn of_other(path: &str) -> (Presence, bool) {
+        let found = Presence::of(path);
+        let Presence::Present(netns) = &found else { return (found, false) };
+        match is_own(netns) {
+            Ok(false) => (found, false),
+            Ok(true) => (Presence::Gone, true),
+            Err(error) => (Presence::Unknown(error), false),
+        }
+    }
+
+    /// The namespace, for a step inside of it. Whoever removes something from the host must tell the other two apart.
+    pub fn present(&self) -> Option<&Netns> {
+        match self {
+            Presence::Present(netns) => Some(netns),
+            Presence::Gone | Presence::Unknown(_) => None,
+        }
+    }
+}
+
 /// Whether `netns` is the namespace of the calling thread.
-pub fn is_own(netns: &Netns) -> io::Result<bool> {
-    let own = fs::metadata(OWN)?;
-    Ok(netns.is((own.dev(), own.ino())))
+///
+/// # Errors
+/// Code 8: the numbers of a namespace cannot be read.
+pub fn is_own(netns: &Netns) -> Result<bool, CniError> {
+    let same = fs::metadata(OWN).and_then(|own| Ok(netns.identity()? == (own.dev(), own.ino())));
+    same.map_err(|error| CniError::new(Code::InvalidNetns, format!("get plugin's netns failed: {error}")))
 }

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
+use cni_common::netns::Presence;
 use cni_common::plugin::{self, AddRequest, DelRequest, Delegate, Plugin, Verb};
 use cni_common::spec::{AddResult, CniError, Interface, SpecVersion};
 use serde_json::{Value, json};
@@ -85,7 +86,11 @@ impl Plugin for Role {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        self.record(if call.netns.is_some() { "DEL in a namespace" } else { "DEL" });
+        self.record(match call.netns {
+            Presence::Present(_) => "DEL in a namespace",
+            Presence::Gone => "DEL",
+            Presence::Unknown(_) => "DEL without knowing",
+        });
         match self.0.as_str() {
             "panic" => panic!("in DEL"),
             "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().call(Verb::Del),
@@ -213,7 +218,7 @@ fn del_in_its_own_namespace_runs_without_it(dir: &Path) {
     // A path that statfs(2) rejects (ENAMETOOLONG): the plugin's DEL runs, then dispatch returns the error.
     let too_long = "x".repeat(5000);
     assert_eq!(error(&run(dir, "layer2", "DEL", "1.0.0", &[("CNI_NETNS", &too_long)]))["code"], 999);
-    assert_eq!(calls(dir), ["DEL"]);
+    assert_eq!(calls(dir), ["DEL without knowing"]);
 }
 
 fn add_and_check_refuse_the_plugins_own_namespace(dir: &Path) {

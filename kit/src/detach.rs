@@ -22,7 +22,8 @@ pub fn del(
         failures.keep(masquerade::delete(netfilter, &attachment));
         failures.keep(delete_rules(netfilter, &attachment));
     }
-    failures.keep(ipam::del(call, || veth::delete(call.netns, &attachment, call.prev_result.as_ref())));
+    failures
+        .keep(ipam::del(call, || veth::delete(call.netns.present(), &attachment, call.prev_result.as_ref())));
     drop(netfilter);
     failures.into_result()
 }

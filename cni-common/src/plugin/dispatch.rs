@@ -12,7 +12,7 @@ use super::env::{Environment, Verb};
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
 use crate::call_log;
-use crate::netns::{self, Netns, NetnsError};
+use crate::netns::{self, Netns, Presence};
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
 /// How long VERSION waits for input from a caller that does not close standard input.
@@ -204,13 +204,12 @@ fn open_sandbox(env: &Environment) -> Result<Sandbox, CniError> {
 }
 
 fn refuse_own(netns: &Netns) -> Result<(), CniError> {
-    let is_own = netns::is_own(netns)
-        .map_err(|error| CniError::new(Code::InvalidNetns, format!("get plugin's netns failed: {error}")))?;
-    if is_own {
-        let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
-        return Err(CniError::new(Code::InvalidNetns, msg));
-    }
-    Ok(())
+    if netns::is_own(netns)? { Err(same_netns()) } else { Ok(()) }
+}
+
+fn same_netns() -> CniError {
+    let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
+    CniError::new(Code::InvalidNetns, msg)
 }
 
 fn attach<'a>(
@@ -235,7 +234,7 @@ fn detach<'a>(
     env: &'a Environment,
     config: &'a NetConf,
     version: SpecVersion,
-    netns: Option<&'a Netns>,
+    netns: &'a Presence,
 ) -> DelRequest<'a> {
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
         eprintln!("DEL ignores prevResult: {error}");
@@ -252,28 +251,24 @@ fn detach<'a>(
     }
 }
 
-/// Runs DEL, without the namespace if CNI_NETNS no longer exists or is the plugin's own. An error of opening
-/// CNI_NETNS is returned after the plugin's DEL has run.
+/// Runs DEL, without the namespace if CNI_NETNS no longer exists, is the plugin's own or cannot be opened. In the last two
+/// cases this is an error, which is returned after the plugin's DEL has run: the runtime then calls DEL again.
 fn del(
     plugin: &dyn Plugin,
     env: &Environment,
     config: &NetConf,
     version: SpecVersion,
 ) -> Result<(), CniError> {
-    let (netns, netns_error) = match Netns::open(&env.netns) {
-        _ if env.netns.is_empty() => (None, None),
-        Ok(netns) => match refuse_own(&netns) {
-            Err(error) if !env.netns_override => (None, Some(error)),
-            _ => (Some(netns), None),
-        },
-        Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => (None, None),
-        Err(error) => {
-            (None, Some(CniError::internal(format!("failed to open netns {:?}: {error}", env.netns))))
-        }
+    let (netns, is_own) = match &env.netns {
+        path if env.netns_override => (Presence::of(path), false),
+        path => Presence::of_other(path),
     };
     let mut failures = Failures::default();
-    failures.keep(netns_error.map_or(Ok(()), Err));
-    failures.keep(plugin.del(&detach(env, config, version, netns.as_ref())));
+    failures.keep(if is_own { Err(same_netns()) } else { Ok(()) });
+    if let Presence::Unknown(error) = &netns {
+        failures.keep(Err::<(), _>(error.clone()));
+    }
+    failures.keep(plugin.del(&detach(env, config, version, &netns)));
     failures.into_result()
 }
 

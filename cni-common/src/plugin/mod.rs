@@ -51,7 +51,7 @@ pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
 
-use crate::netns::{Netns, NetnsError};
+use crate::netns::{Netns, NetnsError, Presence};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};
 
 /// A CNI plugin. Before the dispatcher calls a verb, it checks the environment and the configuration, that
@@ -147,9 +147,10 @@ pub struct DelRequest<'a> {
     pub container_id: &'a str,
     /// CNI_IFNAME.
     pub ifname: &'a str,
-    /// The container's network namespace. `None` if CNI_NETNS is empty, no longer exists or is the plugin's
-    /// own.
-    pub netns: Option<&'a Netns>,
+    /// The container's network namespace. [`Presence::Gone`] if CNI_NETNS is empty, no longer exists or is the plugin's
+    /// own. [`Presence::Unknown`] if it cannot be opened: the plugin then removes what it has on the host, keeps what restores
+    /// something in the container, and the dispatcher returns an error, so that the runtime calls DEL again.
+    pub netns: &'a Presence,
     /// The result of the whole chain. `None` if the runtime sent none or it cannot be decoded.
     pub prev_result: Option<AddResult>,
 }

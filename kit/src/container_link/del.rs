@@ -21,7 +21,8 @@ pub fn del(
     release: impl FnOnce(&DelRequest<'_>) -> Result<(), CniError>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(ipam::del(call, || call.netns.map_or(Ok(()), |netns| remove(call, netns, kind, &wanted))));
+    let remove = |netns| remove(call, netns, kind, &wanted);
+    failures.keep(ipam::del_with_link(call, || call.netns.present().map_or(Ok(()), remove)));
     failures.keep(release(call));
     failures.into_result()
 }

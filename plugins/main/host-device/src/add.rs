@@ -150,7 +150,7 @@ impl Attach<'_, '_> {
 
     fn undo(&mut self, record: &Record) {
         let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), record);
-        let remove = |is_done| if is_done { record.file().remove() } else { Ok(()) };
+        let remove = |is_back| if is_back || record.is_virtual() { record.file().remove() } else { Ok(()) };
         if let Err(error) = given_back.and_then(remove) {
             eprintln!("failed to undo the ADD: {error}");
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cni_common::netns::Presence;
 use cni_common::spec::{CniError, Code, Context as _, NetConf};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::socket;
@@ -57,7 +58,7 @@ pub fn device(
             Ok(Device::Link { link, .. }) if link.alias == link.name => {
                 let is_it = |record: &Record| record.name == link.name && record.container_id != container_id;
                 let Some(record) = Record::all().find(is_it) else { return look(host, selector) };
-                if is_over || record.open_netns().is_none() {
+                if is_over || matches!(record.open_netns(), Presence::Gone) {
                     give_back(host, &record)?;
                     return look(host, selector);
                 }
@@ -143,14 +144,14 @@ fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Resul
         return Ok(false);
     }
     let is_it = |record: &Record| link.map_or(is_of(record, selector), |link| link.alias == record.name);
-    let lost = |record: &Record| is_it(record) && record.open_netns().is_none();
+    let lost = |record: &Record| is_it(record) && matches!(record.open_netns(), Presence::Gone);
     let Some(record) = Record::all().find(lost) else { return Ok(false) };
     give_back(host, &record)
 }
 
 /// Completes a DEL. Returns whether the device is back.
 fn give_back(host: &mut Socket, record: &Record) -> Result<bool, CniError> {
-    let is_back = transfer::give_back(host, None, record)?;
+    let is_back = transfer::give_back(host, None, record)? || record.is_virtual();
     if is_back {
         record.file().remove()?;
     }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use cni_common::netns::Netns;
+use cni_common::netns::Presence;
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{CniError, Context as _, Json};
 use ferrule_kernel::netlink::link::{IFF_ALLMULTI, IFF_PROMISC};
@@ -142,11 +142,14 @@ impl Record {
         self.routes.iter().filter_map(|description| StoredRoute::parse(description))
     }
 
-    /// The container's namespace, if it still exists.
-    pub fn open_netns(&self) -> Option<Netns> {
-        let netns = Netns::open(&self.netns).ok()?;
-        let is_own = cni_common::netns::is_own(&netns).unwrap_or(true);
-        (!is_own).then_some(netns)
+    /// The container's namespace.
+    pub fn open_netns(&self) -> Presence {
+        Presence::of_other(&self.netns).0
+    }
+
+    /// Whether the kernel removes the device with the namespace. A physical one comes back to the host.
+    pub fn is_virtual(&self) -> bool {
+        !self.kind.is_empty()
     }
 
     /// Whether the link of the container may be the device, whose other end is at `other_end`.

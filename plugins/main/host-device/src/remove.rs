@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cni_common::netns::Presence;
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
@@ -19,17 +20,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Gives the device back, and calls IPAM DEL. Of the configuration it needs only `device` and `ipam`, if they can be read.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    ipam::del(call, || release(call))
+    ipam::del_with_link(call, || release(call))
 }
 
 fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let file = record::file(call.config.name(), call.container_id, call.ifname);
     let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
     let mut host = socket::route()?;
-    let mut container = call.netns.map(socket::route_in).transpose()?.map(Socket::with_whole_dumps);
+    let container = call.netns.present().map(socket::route_in).transpose()?;
+    let mut container = container.map(Socket::with_whole_dumps);
     // The kernel moves a device to the host some time after its namespace is gone. The container may have hidden it in
     // another namespace.
-    let end = Instant::now() + if container.is_none() { RETURN } else { Duration::ZERO };
+    let end = Instant::now() + if matches!(call.netns, Presence::Gone) { RETURN } else { Duration::ZERO };
+    let is_unknown = matches!(call.netns, Presence::Unknown(_));
     let has_record = saved.is_some();
     let known = match saved {
         Some(record) => Some(record),
@@ -37,6 +40,7 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     };
     while let Some(record) = &known
         && !transfer::give_back(&mut host, container.as_mut(), record)?
+        && (!record.is_virtual() || is_unknown)
         && has_record
     {
         if Instant::now() >= end {
@@ -131,11 +135,15 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     failures.into_result()
 }
 
-/// Returns whether the record can be removed; see [`transfer::give_back`].
+/// Returns whether the record can be removed: the device is back, or it has ended with the namespace.
 fn give_back_of(record: &Record) -> Result<bool, CniError> {
     let netns = record.open_netns();
-    let mut container = netns.as_ref().map(socket::route_in).transpose()?;
-    transfer::give_back(&mut socket::route()?, container.as_mut(), record)
+    if let Presence::Unknown(error) = netns {
+        return Err(error);
+    }
+    let mut container = netns.present().map(socket::route_in).transpose()?;
+    let is_back = transfer::give_back(&mut socket::route()?, container.as_mut(), record)?;
+    Ok(is_back || record.is_virtual())
 }
 
 /// Gives the device back and removes the record, if that is still the same and `is_dead` says so. Returns whether it has.

@@ -58,7 +58,7 @@ fn has_recorded_peer(container: &mut Socket, record: &Record, link: &Link) -> bo
         return false;
     }
     let is_peer = |other: &Record| other.kind == record.kind && Some(other.identity.index) == link.peer;
-    Record::all().filter(is_peer).any(|other| match (link.peer_netns, other.open_netns()) {
+    Record::all().filter(is_peer).any(|other| match (link.peer_netns, other.open_netns().present()) {
         (None, _) => other.netns == record.netns && other.name != record.name,
         (Some(id), Some(netns)) => {
             nsid::read(container.request(nsid::get(netns.as_fd()))).is_ok_and(|known| known == Some(id))

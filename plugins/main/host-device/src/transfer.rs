@@ -32,9 +32,8 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
     moved.map(drop).context(failed)
 }
 
-/// Gives the device back to the host: name, alias, hardware address, MTU, modes, transmit queue, state, addresses and routes. Continues where an
-/// earlier attempt has stopped. Returns whether the record can be removed: the device is back, or it is a virtual one and
-/// gone. A physical one may still come back.
+/// Gives the device back to the host: name, alias, hardware address, MTU, modes, transmit queue, state, addresses and routes.
+/// Continues where an earlier attempt has stopped. Returns whether the device is back.
 ///
 /// # Errors
 /// Another link of the host has the device's name: the device then stays in the container as it is.
@@ -61,7 +60,7 @@ pub fn give_back(
     } else {
         search::on_host(host, record)?
     };
-    let Some(mut link) = found else { return Ok(!record.kind.is_empty()) };
+    let Some(mut link) = found else { return Ok(false) };
     if !has_moved && link.name == *name && record.is_restored(&link) {
         return Ok(true);
     }

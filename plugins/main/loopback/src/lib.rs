@@ -51,7 +51,7 @@ impl Plugin for Loopback {
     }
 
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        match call.netns {
+        match call.netns.present() {
             Some(netns) => set(&mut socket::route_in(netns)?, false),
             None => Ok(()),
         }

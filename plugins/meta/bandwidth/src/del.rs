@@ -5,9 +5,9 @@
 //! container's namespace, or through the index in the IFB's alias. The index counts only if that link has a
 //! filter that redirects to the IFB.
 
-use cni_common::netns::Netns;
+use cni_common::netns::{Netns, Presence};
 use cni_common::plugin::{Attachment, DelRequest};
-use cni_common::spec::{CniError, Context};
+use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
 use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
@@ -23,9 +23,11 @@ use crate::state::{self, Filters, Host, Ifbs};
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut socket = socket::route()?;
-    let (host, ifbs) = find(&mut socket, call.netns, &owner)?;
-    let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs);
-    remove(&mut socket, &owner, host.as_ref(), &to_remove)
+    let (host, ifbs) = find(&mut socket, call.netns.present(), &owner)?;
+    let mut failures = Failures::default();
+    let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs, &mut failures);
+    failures.keep(remove(&mut socket, &owner, host.as_ref(), &to_remove));
+    failures.into_result()
 }
 
 fn find(
@@ -59,10 +61,11 @@ fn redirects_to(host: &Host, ifb: u32) -> bool {
 /// the container uses it.
 fn to_remove<'l>(
     socket: &mut Socket,
-    netns: Option<&Netns>,
+    netns: &Presence,
     owner: &Attachment<'_>,
     host: Option<&Host>,
     ifbs: &'l Ifbs,
+    failures: &mut Failures,
 ) -> Vec<&'l Link> {
     let mut to_remove = Vec::new();
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
@@ -73,21 +76,29 @@ fn to_remove<'l>(
         Claim::Other => false,
         Claim::Unclaimed => {
             host.is_some_and(|host| redirects_to(host, link.index))
-                || !netns.is_some_and(|netns| is_used_by_another(socket, netns, owner.ifname, link.index))
+                || match netns {
+                    Presence::Present(netns) => {
+                        failures.keep(is_used_by_another(socket, netns, owner.ifname, link.index))
+                            == Some(false)
+                    }
+                    Presence::Gone => true,
+                    Presence::Unknown(_) => false,
+                }
         }
     }));
     to_remove
 }
 
 /// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
-/// names IFBs after network and container alone. Without a namespace there are no other interfaces.
-fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> bool {
-    let links = socket::route_in(netns)
-        .and_then(|mut inside| inside.links(Some("veth")).context(|| "list the container's links"));
-    let others = links.unwrap_or_default().into_iter().filter(|link| link.name != ifname);
-    others.filter_map(|link| link.peer).any(|peer| {
-        state::veth(socket, peer).is_ok_and(|host| host.is_some_and(|host| redirects_to(&host, ifb)))
-    })
+/// names IFBs after network and container alone.
+fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32) -> Result<bool, CniError> {
+    let links = socket::route_in(netns)?.links(Some("veth")).context(|| "list the container's links")?;
+    for peer in links.iter().filter(|link| link.name != ifname).filter_map(|link| link.peer) {
+        if state::veth(socket, peer)?.is_some_and(|host| redirects_to(&host, ifb)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether ADD created the ingress qdisc for this attachment, according to the IFB's alias or to a filter's

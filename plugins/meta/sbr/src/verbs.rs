@@ -224,7 +224,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 /// Removes the rules, see [`stale`]. The routes that ADD moved return to the main table before that, if the kernel accepts
 /// them there. Does not look at the configuration.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let Some(netns) = call.netns else { return Ok(()) };
+    let Some(netns) = call.netns.present() else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
     let link = socket.link(LinkId::Name(call.ifname));

@@ -125,7 +125,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 /// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration while the
 /// interface has its name.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let Some(netns) = call.netns else { return Ok(()) };
+    let Some(netns) = call.netns.present() else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
     let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
