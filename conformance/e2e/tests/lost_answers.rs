@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use cni_lab::{LostAnswer, Place as _, Snapshot};
+use cni_lab::{FailingCall, Place as _, Snapshot};
 use common::{Chain, PLUGINS};
 
 #[path = "common/chain.rs"]
@@ -11,6 +11,9 @@ mod common;
 
 /// What host-local changes with every address, and what the kernel numbers.
 const STAY: [&str; 2] = ["last_reserved_ip.", "ingress: index "];
+
+/// An I/O error, and a receive buffer that was too small, in turn.
+const ERRORS: [&str; 2] = ["EIO", "ENOBUFS"];
 
 #[test]
 fn add_leaves_nothing_behind_after_a_lost_answer() {
@@ -22,13 +25,16 @@ fn add_leaves_nothing_behind_after_a_lost_answer() {
         let attachment = chain.attachment(name, 8080);
         let previous = chain.add_before(plugin, &attachment);
         let add = chain.exec("ADD", plugin, &attachment, previous.as_ref());
-        let lost_answers = LostAnswer::all(&chain.node, &add).unwrap();
+        let mut lost_answers = FailingCall::all(&chain.node, &add).unwrap();
+        lost_answers.retain(|call| call.name == "recvfrom" && call.error == ERRORS[call.nth % 2]);
         chain.del(plugin, &attachment, previous.as_ref());
         let snapshot = || Snapshot::take(&chain.node).unwrap().ignoring(&STAY);
         let before = snapshot();
         let mut failed = 0;
         for lost in &lost_answers {
-            if lost.inject(&chain.node, &add).unwrap() {
+            let output = lost.make(&chain.node, &add).unwrap();
+            assert!(output.status.code().is_some(), "{name} ADD, {lost}: {}", output.status);
+            if output.success() {
                 chain.del(plugin, &attachment, previous.as_ref());
             } else {
                 failed += 1;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use cni_runner::Exec;
@@ -11,6 +11,17 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::place::{Place, TIMEOUT, eventually};
+
+/// The path of strace: absolute, because the call's PATH may not contain it.
+const STRACE: &str = "/usr/bin/strace";
+
+/// The call under strace.
+pub(super) fn under(exec: &Exec, options: &[&str]) -> Exec {
+    let options = ["-qq"].iter().chain(options).map(|&option| option.to_owned());
+    let plugin = exec.binary.to_string_lossy().into_owned();
+    let arguments = options.chain([plugin]).chain(exec.arguments.iter().cloned()).collect();
+    Exec { binary: STRACE.into(), arguments, ..exec.clone() }
+}
 
 /// Makes a call under strace in a process group of its own and waits until all processes of the group have
 /// ended.
@@ -37,19 +48,7 @@ pub(super) fn run_stopped(
 }
 
 fn start(exec: &Exec, options: &[&str]) -> anyhow::Result<Child> {
-    let plugin = exec.to_command();
-    // An absolute path, because the call's PATH may not contain strace.
-    let mut command = Command::new("/usr/bin/strace");
-    command.arg("-qq").args(options).arg(plugin.get_program()).args(plugin.get_args());
-    if !exec.inherit {
-        command.env_clear();
-    }
-    for (name, value) in plugin.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let mut command = under(exec, options).to_command();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().context("start strace")?;
     if let Some(mut pipe) = child.stdin.take() {

@@ -14,8 +14,8 @@ use super::attacks::Attack;
 /// How long CHECK, DEL and GC of a chain may take. A lock that a container could hold would cost 10 s.
 const LIMIT: Duration = Duration::from_secs(8);
 /// The names of the pods and their host ports.
-const BYSTANDER: (&str, u16) = ("bystander", 8081);
-const VICTIM: (&str, u16) = ("victim", 8080);
+pub(crate) const BYSTANDER: (&str, u16) = ("bystander", 8081);
+pub(crate) const VICTIM: (&str, u16) = ("victim", 8080);
 
 /// How the attachment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Ending {
 
 /// The node, the network, and the bystander.
 pub(crate) struct Scene {
-    node: Node,
-    network: Network,
+    pub(crate) node: Node,
+    pub(crate) network: Network,
     /// Keeps the bystander's namespace.
     bystander: Pod,
     /// The node and the bystander without the container.
@@ -62,7 +62,7 @@ impl Scene {
         node.sh(subject.prepare).unwrap();
         let network = network(subject, &json!({}));
         let bystander = node.pod(BYSTANDER.0).unwrap();
-        let other = super::scene::network(subject, &subject.second_keys);
+        let other = self::network(subject, &subject.bystander);
         let runtime = node.runtime([bin_dir().unwrap()]);
         runtime.add(&other, &attachment(&bystander, BYSTANDER.1)).unwrap();
         let scene = Scene { node, network, bystander, before: Default::default() };
@@ -89,7 +89,8 @@ impl Scene {
         [node, Snapshot::take(&self.bystander).unwrap()]
     }
 
-    fn assert_as_before(&self, what: &str) {
+    /// Panics unless node and bystander are as they were before the first container.
+    pub(crate) fn assert_as_before(&self, what: &str) {
         let diff = || {
             let now = self.look();
             [0, 1].map(|part| self.before[part].diff(&now[part])).join("bystander:\n")
@@ -160,7 +161,7 @@ impl Scene {
     }
 }
 
-fn attachment(pod: &Pod, host_port: u16) -> Attachment {
+pub(crate) fn attachment(pod: &Pod, host_port: u16) -> Attachment {
     let ports = json!([{"hostPort": host_port, "containerPort": 80, "protocol": "tcp"}]);
     pod.attachment("eth0").with_capability("portMappings", ports)
 }
