@@ -1,7 +1,7 @@
 //! A node in trouble: each system call of each verb of each plugin fails once. The plugin then succeeds, or fails with one error
 //! object. It neither crashes nor hangs, and the DEL that follows leaves nothing.
 //!
-//! A run of the tests plays a sample. The variable [`WHOLE`] plays everything.
+//! A run of the tests plays a sample. The variable [`SAMPLE`] makes it larger, up to everything.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::Subject;
 use super::scene::{BYSTANDER, Scene, VICTIM, attachment};
 
-const WHOLE: &str = "FERRULE_ALL_FAILING_CALLS";
-/// How many system calls of each verb of each plugin a sample has.
-const SAMPLE: usize = 4;
+/// How many failing calls of each verb of each plugin are played.
+const SAMPLE: &str = "FERRULE_FAILING_CALLS";
+const USUAL_SAMPLE: usize = 4;
 /// How many failing calls share one look at the node.
 const TOGETHER: usize = 16;
 const VERBS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
@@ -141,7 +141,7 @@ impl Play {
     }
 }
 
-/// What is wrong after the calls, one by one if it is not right after all of them.
+/// The failures after these calls. Makes them one by one if something is wrong after all of them.
 fn findings(
     play: &mut Play,
     subject: &Subject,
@@ -153,7 +153,7 @@ fn findings(
     };
     let text = panic.downcast_ref::<String>().map_or("a panic without a text", String::as_str);
     let what = format!("{} {verb}", play.name(plugin));
-    // What is left would spoil the next play.
+    // A leftover would spoil the next play.
     *play = Play::new(subject);
     if let [call] = calls {
         return vec![format!("{what}, {call}: {text}")];
@@ -165,7 +165,8 @@ fn findings(
 
 /// Some of the calls, with equal distances, from a random one on.
 fn sample(calls: Vec<FailingCall>, random: &mut Random) -> Vec<FailingCall> {
-    let step = calls.len().div_ceil(SAMPLE).max(1);
+    let size = std::env::var(SAMPLE).map_or(USUAL_SAMPLE, |size| size.parse().unwrap());
+    let step = calls.len().div_ceil(size).max(1);
     calls.into_iter().skip(random.below(step)).step_by(step).collect()
 }
 
@@ -175,16 +176,14 @@ fn each_call_fails_once(subject: &Subject) {
     let (mut found, mut count) = (Vec::new(), 0);
     for plugin in play.all() {
         for verb in VERBS {
-            let mut calls = play.calls(verb, plugin);
-            let all = calls.len();
-            if std::env::var_os(WHOLE).is_none() {
-                calls = sample(calls, &mut random);
-            }
+            let all = play.calls(verb, plugin);
+            let count_all = all.len();
+            let calls = sample(all, &mut random);
             for calls in calls.chunks(TOGETHER) {
                 found.extend(findings(&mut play, subject, calls, (verb, plugin)));
             }
             println!(
-                "{} {verb}: {} of {all} calls failed, {} findings",
+                "{} {verb}: {} of {count_all} calls failed, {} findings",
                 play.name(plugin),
                 calls.len(),
                 found.len()
