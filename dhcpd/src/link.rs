@@ -5,15 +5,13 @@
 //! needs a way back, and none goes on in a container's namespace after an error or a panic. Sockets are closed in tokio's
 //! blocking pool, because closing a packet socket waits for an RCU grace period.
 
-use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni_common::netns::Netns;
+use cni_common::netns::{Netns, NetnsError};
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
 use nix::sched::{CloneFlags, setns};
@@ -26,11 +24,14 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::frame::{self, Addresses, BROADCAST, CLIENT_PORT, SERVER_PORT};
+use crate::log;
 use crate::machine::Peer;
 
 /// How long ADD waits for the carrier of a link that was just set up. Without it the first message would be lost.
 const CARRIER_WAIT: Duration = Duration::from_secs(2);
 const CARRIER_POLL: Duration = Duration::from_millis(20);
+/// The pauses before the attempts to set an interface down.
+const DOWN_PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)];
 /// The most threads that are in containers' namespaces at once.
 static ENTRIES: Semaphore = Semaphore::const_new(crate::THREADS);
 /// `ETH_P_IP`.
@@ -78,35 +79,54 @@ impl Sandbox {
         Ok(Sandbox { path, identity, ifname: ifname.to_owned(), index, mac })
     }
 
-    /// Whether the path still leads to the namespace.
-    pub(crate) fn exists(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+    /// Whether the path leads to no namespace or to another one. What cannot be looked at is not gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.find(&self.path), Ok(None))
     }
 
     /// Whether the namespace at this path has the interface. One that was deleted and made again is another one: its index
     /// differs.
     pub(crate) async fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let Ok(netns) = Netns::open(&path.to_string_lossy()) else { return Ok(false) };
-        if !netns.is(self.identity) {
-            return Ok(false);
-        }
+        let Some(netns) = self.find(path)? else { return Ok(false) };
         let sandbox = self.clone();
         inside(netns, move || Ok(sandbox.link_address()?.is_some())).await
     }
 
     /// Sets the interface down. A missing one is down.
     pub(crate) async fn set_down(&self) {
-        let Ok(netns) = self.open() else { return };
-        let Ok(rtnetlink) = Rtnetlink::open(netns).await else { return };
-        if let Err(error) = rtnetlink.set(LinkUnspec::new_with_index(self.index).down().build()).await {
-            eprintln!("failed to set {} of {} down: {error}", self.ifname, self.path.display());
+        for pause in DOWN_PAUSES {
+            tokio::time::sleep(pause).await;
+            match self.try_set_down().await {
+                Ok(()) => return,
+                Err(why) => {
+                    log(&format!("failed to set {} of {} down: {why}", self.ifname, self.path.display()))
+                }
+            }
+        }
+    }
+
+    async fn try_set_down(&self) -> Result<(), String> {
+        let text = |error: io::Error| error.to_string();
+        let Some(netns) = self.find(&self.path).map_err(text)? else { return Ok(()) };
+        let rtnetlink = Rtnetlink::open(netns).await.map_err(text)?;
+        match rtnetlink.set(LinkUnspec::new_with_index(self.index).down().build()).await {
+            Err(error) if !is_missing(&error) => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The namespace, if it is at this path.
+    fn find(&self, path: &Path) -> io::Result<Option<Netns>> {
+        match Netns::open(&path.to_string_lossy()) {
+            Ok(netns) => Ok((netns.identity()? == self.identity).then_some(netns)),
+            Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => Ok(None),
+            Err(error) => Err(io::Error::other(error)),
         }
     }
 
     fn open(&self) -> io::Result<Netns> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", self.path.display()));
-        let netns = Netns::open(&self.path.to_string_lossy()).map_err(|_| gone())?;
-        if netns.is(self.identity) { Ok(netns) } else { Err(gone()) }
+        self.find(&self.path)?.ok_or_else(gone)
     }
 
     /// Opens the sockets of an exchange. With an address also a socket that sends from there.
@@ -262,11 +282,7 @@ impl Rtnetlink {
     async fn link(&self, name: &str) -> Result<Option<LinkMessage>, rtnetlink::Error> {
         let mut found = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
         match found.try_next().await {
-            Err(rtnetlink::Error::NetlinkError(error))
-                if error.raw_code() == -(nix::errno::Errno::ENODEV as i32) =>
-            {
-                Ok(None)
-            }
+            Err(error) if is_missing(&error) => Ok(None),
             outcome => outcome,
         }
     }
@@ -274,6 +290,12 @@ impl Rtnetlink {
     async fn set(&self, link: LinkMessage) -> Result<(), rtnetlink::Error> {
         self.handle.link().change(link).execute().await
     }
+}
+
+/// Whether the link does not exist.
+fn is_missing(error: &rtnetlink::Error) -> bool {
+    let rtnetlink::Error::NetlinkError(error) = error else { return false };
+    error.raw_code() == -(nix::errno::Errno::ENODEV as i32)
 }
 
 fn mac(link: &LinkMessage) -> Option<[u8; 6]> {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
 
+use crate::log;
+
 /// The listening socket. Dropping it removes the socket's file if the daemon has made it.
 pub(crate) struct Listener {
     pub(crate) socket: UnixListener,
@@ -102,6 +104,6 @@ pub(crate) fn notify_ready() {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
     if let Err(error) = sent {
-        eprintln!("cannot notify systemd: {error}");
+        log(&format!("cannot notify systemd: {error}"));
     }
 }

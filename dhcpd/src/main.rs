@@ -23,7 +23,7 @@ mod store;
 mod supervisor;
 mod worker;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,6 +40,11 @@ use store::Store;
 const THREADS: usize = 64;
 /// How long an idle one of them stays.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
+fn log(text: &str) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
 
 fn main() -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {

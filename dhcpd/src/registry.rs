@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::link::Sandbox;
+use crate::log;
 use crate::machine::{NO_MORE_TRIES, Timing};
 use crate::message::name;
 use crate::store::{Record, Store};
@@ -57,13 +58,13 @@ impl Daemon {
 
     /// Takes a lease up again after a restart, or drops it if its namespace is gone.
     pub(crate) fn resume(self: &Rc<Self>, record: Record) {
-        if record.sandbox.exists() {
+        if !record.sandbox.is_gone() {
             self.start(record.key.clone(), Start::Resume(Box::new(record)));
             return;
         }
-        eprintln!("{}: the namespace is gone, dropping the lease", name(&record.key));
+        log(&format!("{}: the namespace is gone, dropping the lease", name(&record.key)));
         if let Err(error) = self.store.remove(&record.key) {
-            eprintln!("{}: the lease's file stays: {error}", name(&record.key));
+            log(&format!("{}: the lease's file stays: {error}", name(&record.key)));
         }
     }
 
@@ -121,7 +122,9 @@ impl Daemon {
             let status = entry.status.wait_for(|status| !matches!(status, Status::Acquiring)).await;
             let status = status.map(|status| status.clone());
             match status {
-                Ok(Status::Bound(lease, sandbox)) if is_at(&sandbox, &path).await? => return Ok(*lease),
+                Ok(Status::Bound(lease, sandbox)) if has_started || is_at(&sandbox, &path).await? => {
+                    return Ok(*lease);
+                }
                 Ok(Status::Ended(why)) if has_started => return Err(failed(&why)),
                 Err(_) if has_started => return Err(failed(INTERNAL)),
                 _ => {}
@@ -148,7 +151,7 @@ impl Daemon {
         }
     }
 
-    /// DEL and GC. A lease that does not exist is released.
+    /// DEL and GC. A lease that does not exist is released, and leaves no file.
     async fn release(&self, keys: Vec<Key>) -> Result<Option<Lease>, Failure> {
         let entries: Vec<Entry> =
             keys.iter().filter_map(|key| self.leases.borrow().get(key).cloned()).collect();
@@ -164,6 +167,12 @@ impl Daemon {
         let late =
             |_| failure(Code::TryAgainLater, format!("not released within {} s", RELEASE_WAIT.as_secs()));
         timeout(RELEASE_WAIT, ended).await.map_err(late)?;
+        // The task may have failed to. Another ADD may have begun meanwhile.
+        for key in keys.iter().filter(|key| !self.leases.borrow().contains_key(key)) {
+            let stays =
+                |error| failure(Code::Io, format!("the lease's file of {} stays: {error}", name(key)));
+            self.store.remove(key).map_err(stays)?;
+        }
         Ok(None)
     }
 

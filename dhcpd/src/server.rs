@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use crate::log;
 use crate::registry::Daemon;
 
 /// How long a client may take to send its request or to read the answer.
@@ -28,12 +29,12 @@ pub(crate) async fn serve(daemon: Rc<Daemon>, listener: UnixListener) {
                 let daemon = Rc::clone(&daemon);
                 tokio::task::spawn_local(async move {
                     if let Err(error) = converse(&daemon, stream).await {
-                        eprintln!("a connection failed: {error}");
+                        log(&format!("a connection failed: {error}"));
                     }
                 });
             }
             Err(error) => {
-                eprintln!("cannot accept a connection: {error}");
+                log(&format!("cannot accept a connection: {error}"));
                 tokio::time::sleep(PAUSE).await;
             }
         }

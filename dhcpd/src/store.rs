@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
 use crate::link::Sandbox;
-use crate::message::Client;
+use crate::log;
+use crate::message::{Client, name};
 
 /// The name of a file that is not complete yet. No lease has it: container IDs begin with a letter or digit.
 const PENDING: &str = ".pending";
@@ -104,11 +105,11 @@ impl Store {
                     records.push(record)
                 }
                 Ok(record) => {
-                    eprintln!("{}: dropped: of another boot or version", crate::message::name(&record.key));
+                    log(&format!("{}: dropped: of another boot or version", name(&record.key)));
                     remove(&path)?;
                 }
                 Err(error) => {
-                    eprintln!("{}: removed: {error}", path.display());
+                    log(&format!("{}: removed: {error}", path.display()));
                     remove(&path)?;
                 }
             }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::clock;
 use crate::lease::Millis;
+use crate::log;
 use crate::message::name;
 use crate::registry::{Daemon, Status};
 use crate::store::Record;
@@ -31,7 +32,7 @@ pub(crate) async fn run(
     status: &Rc<watch::Sender<Status>>,
     mut stop: watch::Receiver<bool>,
 ) -> String {
-    let log = |text: &str| eprintln!("{}: {text}", name(key));
+    let log = |text: &str| log(&format!("{}: {text}", name(key)));
     let mut pause = FIRST_PAUSE;
     let mut was_released = false;
     loop {
@@ -74,7 +75,7 @@ async fn recorded(daemon: &Daemon, key: &Key, stop: &mut watch::Receiver<bool>) 
     loop {
         match daemon.store.read(key) {
             Ok(record) => return record,
-            Err(error) => eprintln!("{}: cannot read the lease's file: {error}", name(key)),
+            Err(error) => log(&format!("{}: cannot read the lease's file: {error}", name(key))),
         }
         if timeout(Duration::from_millis(LONGEST_PAUSE), stop.wait_for(|stop| *stop)).await.is_ok() {
             return None;

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::frame;
 use crate::lease::Millis;
 use crate::link::{Sandbox, Sockets};
+use crate::log;
 use crate::machine::{Action, Machine, Way};
 use crate::message::{Client, name, parse};
 use crate::registry::{Daemon, Status};
@@ -106,7 +107,7 @@ impl Worker<'_> {
                 // Answers that come faster than they are read do not keep the machine from its deadline.
                 frame = receive(&self.sockets), if pause > 0 => self.received(frame),
                 () = sleep(Duration::from_millis(pause)) => {
-                    if !self.sandbox.exists() {
+                    if self.sandbox.is_gone() {
                         self.machine.end();
                         self.log("the namespace is gone, dropping the lease");
                         return "the namespace is gone".to_owned();
@@ -212,7 +213,7 @@ impl Worker<'_> {
     }
 
     fn log(&self, text: &str) {
-        eprintln!("{}: {text}", name(self.key));
+        log(&format!("{}: {text}", name(self.key)));
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod crowd;
 mod dnsmasq;
+mod failing;
 mod faults;
 mod killed;
 mod lab;
