@@ -2,8 +2,8 @@
 //! exchange. An open socket would keep the namespace alive, and with it a device that was moved there.
 //!
 //! Entering a namespace moves a thread. So each entry has a thread of its own, which opens the sockets and ends there: no thread
-//! needs a way back, and none goes on in a container's namespace after an error or a panic. Sockets are closed in tokio's
-//! blocking pool, because closing a packet socket waits for an RCU grace period.
+//! needs a way back, and none goes on in a container's namespace after an error or a panic. Sockets are closed in threads too,
+//! because closing a packet socket waits for an RCU grace period.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use crate::frame::{self, Addresses, BROADCAST, CLIENT_PORT, SERVER_PORT};
 use crate::log;
@@ -33,7 +33,7 @@ const CARRIER_POLL: Duration = Duration::from_millis(20);
 /// The pauses before the attempts to set an interface down.
 const DOWN_PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)];
 /// The most threads that are in containers' namespaces at once.
-static ENTRIES: Semaphore = Semaphore::const_new(crate::THREADS);
+static ENTRIES: Semaphore = Semaphore::const_new(64);
 /// `ETH_P_IP`.
 const ETH_P_IP: u16 = 0x0800;
 /// `ARPHRD_ETHER`.
@@ -249,9 +249,10 @@ impl Sockets {
         Ok(buffer)
     }
 
-    /// Closes the sockets without a wait.
+    /// Closes the sockets without a wait, unless the kernel has no thread for it.
     pub(crate) fn close(self) {
-        spawn_blocking(move || drop(self));
+        // Without a thread the closure is dropped here, and the sockets with it. spawn_blocking would panic.
+        let _ = std::thread::Builder::new().spawn(move || drop(self));
     }
 }
 
