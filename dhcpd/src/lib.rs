@@ -9,6 +9,7 @@
 
 mod arguments;
 mod clock;
+pub mod decoders;
 mod frame;
 mod lease;
 mod link;
@@ -25,7 +26,6 @@ mod worker;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,17 +36,13 @@ use listener::{Listener, PidFile};
 use registry::Daemon;
 use store::Store;
 
-/// The most threads that open sockets at once, and the most that close them.
-const THREADS: usize = 64;
-/// How long an idle one of them stays.
-const IDLE: Duration = Duration::from_secs(1);
-
 /// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
 fn log(text: &str) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-fn main() -> ExitCode {
+/// The program, with its arguments.
+pub fn main() -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(Misuse::Help) => {
@@ -82,11 +78,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let store = store.map_err(|error| failed("cannot make the folder of leases", error))?;
     let records = store.load().map_err(|error| failed("cannot read the leases", error))?;
     let daemon = Daemon::new(arguments.timing, store, arguments.prefix.clone(), arguments.broadcast);
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(THREADS)
-        .thread_keep_alive(IDLE)
-        .build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let tasks = LocalSet::new();
     let outcome = tasks.block_on(&runtime, async {
         let [mut terminate, mut interrupt] =

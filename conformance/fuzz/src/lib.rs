@@ -11,13 +11,15 @@ use tokio::io::AsyncReadExt as _;
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("bandwidth-alias", bandwidth_alias),
     ("call-log", call_log),
     ("cni-args", cni_args),
     ("configuration", configuration),
     ("conntrack", decoders::conntrack),
     ("dbus", decoders::dbus),
+    ("dhcp-frame", ferrule_dhcpd::decoders::frame),
+    ("dhcp-message", ferrule_dhcpd::decoders::message),
     ("host-device-record", host_device_record),
     ("host-local-reservation", host_local_reservation),
     ("hpack", decoders::hpack),

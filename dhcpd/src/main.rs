@@ -1,0 +1,7 @@
+//! The program `ferrule-dhcp`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ferrule_dhcpd::main()
+}
