@@ -50,6 +50,8 @@ fn attach(
     let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
+    // The new port may have changed it, and so may its removal.
+    undo.push(format!("keep the MAC address of {:?}", bridge.name), link::set_mac(bridge.index, bridge.mac));
     undo.run(&mut host, port::setup(conf, &bridge, &port))?;
     let connected = with_plan(&mut |plan| connect(call, conf, container, plan, &mut host, &bridge, &port));
     connected.inspect_err(|_| undo.undo(&mut host))

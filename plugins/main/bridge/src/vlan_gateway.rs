@@ -54,7 +54,11 @@ fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, 
     let port = port(socket, &gateway)?;
     let mut steps = Vec::new();
     match port.master {
-        None => steps.push(Step::new(failed(), link::set_master(port.index, bridge.index))),
+        None => {
+            // Otherwise the bridge may take that of the port.
+            steps.push(Step::new(failed(), link::set_mac(bridge.index, bridge.mac)));
+            steps.push(Step::new(failed(), link::set_master(port.index, bridge.index)));
+        }
         Some(master) => check::ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
     }
     if !port.is_up() {
