@@ -85,6 +85,19 @@ impl LinkData {
         }
     }
 
+    /// What a link must have that is asked for with these attributes and has `present`: owner and group of a tap device may be any if
+    /// none is asked for.
+    #[must_use]
+    pub fn completed_by(self, present: LinkData) -> LinkData {
+        match (self, present) {
+            (
+                LinkData::Tap { owner, group, multi_queue },
+                LinkData::Tap { owner: user, group: users, .. },
+            ) => LinkData::Tap { owner: owner.or(user), group: group.or(users), multi_queue },
+            (wanted, _) => wanted,
+        }
+    }
+
     /// Decodes `IFLA_INFO_DATA` of a link of this kind.
     pub(super) fn parse(kind: &str, data: &[u8]) -> Self {
         let u32 = |kind| find_attr(data, kind).map_or(0, |value| u32_at(value, 0));

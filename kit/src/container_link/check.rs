@@ -12,7 +12,7 @@ use crate::socket;
 pub fn check(call: &AddRequest<'_>, wanted: &ContainerLink) -> Result<Link, CniError> {
     let (link, _) = check::container(call, wanted.kind, &wanted.conf)?;
     let (name, kind) = (&link.name, wanted.kind);
-    let (is, must) = (link.data.to_string(), wanted.data.to_string());
+    let (is, must) = (link.data.to_string(), wanted.data.completed_by(link.data).to_string());
     ensure(is == must, || format!("{kind} {name:?} has {is}, the configuration says {must}"))?;
     mtu(call, wanted, &link)?;
     wanted.parent.as_ref().map_or(Ok(()), |parent| check_parent(call, parent, &link))?;

@@ -117,19 +117,26 @@ fn port_of_a_bridge_in_the_container() {
 fn check_notices_every_change() {
     let address = ("ip link set eth0 address 02:00:00:00:00:99", "MAC address");
     link_plugin::check_notices(&node(), &conf(&json!({"mtu": 1450})), &[&CHANGES[..], &[address]].concat());
-    // Another owner with the same address.
+    // Another owner with the same address. A configuration without an owner or a group permits any.
     let ctx = node();
     let pod = ctx.pod("pod1");
-    let conf = network_config("tap", "1.0.0", &json!({"mac": "02:00:00:00:00:05"}));
-    let result = ctx.add(&pod.attachment("eth0"), &conf);
-    let other = "ip tuntap del eth0 mode tap && ip tuntap add eth0 mode tap user 5 && \
+    let conf = |keys| network_config("tap", "1.0.0", &overlay(&json!({"mac": "02:00:00:00:00:05"}), &keys));
+    let result = ctx.add(&pod.attachment("eth0"), &conf(json!({"owner": 0})));
+    let other = "ip tuntap del eth0 mode tap && ip tuntap add eth0 mode tap user 5 group 7 && \
         ip link set eth0 address 02:00:00:00:00:05 up";
     pod.sh(other).unwrap();
-    let error = ctx.fail("CHECK", &pod.attachment("eth0"), &with_prev(&conf, &result));
-    error.expect(
-        999,
-        "has mode tap, owner 5, group none, one queue, the configuration says mode tap, owner none",
-    );
+    for keys in [json!({}), json!({"owner": 5}), json!({"group": 7})] {
+        ctx.check(&pod.attachment("eth0"), &with_prev(&conf(keys), &result));
+    }
+    let is = "has mode tap, owner 5, group 7, one queue, the configuration says mode tap, owner";
+    for (keys, wanted) in [
+        (json!({"owner": 0}), "0, group 7, one queue"),
+        (json!({"group": 8}), "5, group 8, one queue"),
+        (json!({"multiQueue": true}), "5, group 7, several queues"),
+    ] {
+        let error = ctx.fail("CHECK", &pod.attachment("eth0"), &with_prev(&conf(keys), &result));
+        error.expect(999, &format!("{is} {wanted}"));
+    }
 }
 
 #[test]

@@ -18,10 +18,10 @@ pub struct Vlan;
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
     master: String,
-    vlan_id: Option<i64>,
+    vlan_id: i64,
 }
 
-/// Reads the configuration. Like the reference, does not read CNI_ARGS.
+/// Reads the configuration. Like the reference, does not read CNI_ARGS, and takes a missing `vlanId` for 0.
 ///
 /// # Errors
 /// Code 6 if the configuration cannot be decoded, 7 if a value is invalid.
@@ -31,10 +31,10 @@ fn read(config: &NetConf) -> Result<ContainerLink, CniError> {
         let msg = "\"master\" field is required. It specifies the host interface name to create the VLAN for";
         return Err(CniError::invalid_config(msg));
     }
-    let number = wire.vlan_id.ok_or_else(|| CniError::invalid_config("\"vlanId\" field is required"))?;
-    let id = u16::try_from(number).ok().filter(|id| *id <= 4094);
+    let id = u16::try_from(wire.vlan_id).ok().filter(|id| *id <= 4094);
     let id = id.ok_or_else(|| {
-        CniError::invalid_config(format!("invalid VLAN ID {number} (must be between 0 and 4094 inclusive)"))
+        let msg = format!("invalid VLAN ID {} (must be between 0 and 4094 inclusive)", wire.vlan_id);
+        CniError::invalid_config(msg)
     })?;
     let link = ContainerLink::read_child("vlan", config, "")?;
     Ok(ContainerLink { data: LinkData::Vlan { id }, ..link })
@@ -73,18 +73,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_required_and_checked() {
+    fn the_id_is_checked() {
         let read = |keys: &str| {
             let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"vlan"{keys}}}"#);
             read(&NetConf::parse(text.into_bytes()).unwrap())
         };
-        for id in [0, 4094] {
-            let link = read(&format!(r#","master":"up0","vlanId":{id}"#)).unwrap();
+        for (keys, id) in
+            [(r#","vlanId":4094"#, 4094), (r#","vlanId":0"#, 0), ("", 0), (r#","vlanId":null"#, 0)]
+        {
+            let link = read(&format!(r#","master":"up0"{keys}"#)).unwrap();
             assert_eq!(link.data, LinkData::Vlan { id });
         }
         for (keys, msg) in [
             (r#","vlanId":5"#, "\"master\" field is required. It specifies"),
-            (r#","master":"up0""#, "\"vlanId\" field is required"),
             (
                 r#","master":"up0","vlanId":4095"#,
                 "invalid VLAN ID 4095 (must be between 0 and 4094 inclusive)",

@@ -49,6 +49,21 @@ fn life_of_a_vlan() {
     ctx.succeed("STATUS", &Attachment::default(), &conf(json!({})));
 }
 
+/// The MTU is checked before the kernel is asked for the link. The reference's tests name no `vlanId` here.
+#[test]
+fn the_mtu_is_checked_first() {
+    let ctx = link_plugin::ours(env!("CARGO_BIN_EXE_vlan"));
+    link_plugin::uplink(&ctx);
+    let pod = ctx.pod("pod1");
+    pod.sh("ip link add uplink0 type veth peer name other0").unwrap();
+    for (mtu, in_container) in [(1600, false), (-100, false), (1600, true), (-100, true)] {
+        let keys = json!({"master": "uplink0", "mtu": mtu, "linkInContainer": in_container});
+        let error = ctx.fail("ADD", &pod.attachment("eth0"), &config("vlan", "1.0.0", &keys));
+        error.expect(7, &format!("invalid MTU {mtu}, must be [0, master MTU(1500)]"));
+    }
+    assert_eq!(ctx.reservations("net"), Vec::<String>::new());
+}
+
 /// Where the kernel lacks the kind, the error says so.
 #[test]
 fn without_the_kind() {
