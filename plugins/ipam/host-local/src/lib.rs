@@ -7,7 +7,8 @@
 //! ten.
 //!
 //! [`range`], [`set`], [`config`], [`resolv`] and [`owner`] are pure. [`alloc`] and [`release`] change the
-//! store, each call under one lock ([`store::Store::lock`]). CHECK and STATUS change nothing.
+//! store, each call under one lock ([`store::Store::lock`]), except DEL if another process keeps the lock. CHECK and STATUS
+//! change nothing.
 
 #![deny(missing_docs)]
 
@@ -73,7 +74,7 @@ impl Plugin for HostLocal {
     }
 
     /// Uses only the network's name and `dataDir` of the configuration. If the lock cannot be taken, DEL
-    /// continues without it: it removes only files that name this attachment.
+    /// continues without it, see [`release::release`], and leaves the index to the next call.
     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
         let (store, index) = open(&config::data_dir_of(call.config), call.config.name());
         if !store.exists() {
@@ -82,7 +83,7 @@ impl Plugin for HostLocal {
         let lock = store.lock();
         let mut reservations = Reservations::new(&store, &index);
         let owner = Owner { container_id: call.container_id, ifname: call.ifname };
-        let outcome = release::release(&store, &mut reservations, &owner);
+        let outcome = release::release(&store, &mut reservations, &owner, lock.is_ok());
         match lock {
             Ok(_locked) => reservations.finish(false),
             Err(error) => eprintln!("host-local: cannot take the lock, DEL continues without it: {error}"),

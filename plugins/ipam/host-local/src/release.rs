@@ -11,22 +11,27 @@ use super::store::Store;
 /// Releases the addresses of `owner`. Like the reference, releases reservations without an interface name
 /// only if no reservation has the interface's name.
 ///
+/// Without the lock, another process may have given an address to another container since the reservations were read, so each is read
+/// again right before its removal. No system call does both. A change between the two would be that another DEL or GC removes this
+/// attachment at the same moment, and an ADD gets its address.
+///
 /// # Errors
 /// All addresses that could not be released; every one is tried.
 pub fn release(
     store: &Store,
     reservations: &mut Reservations<'_>,
     owner: &Owner<'_>,
+    is_locked: bool,
 ) -> Result<(), CniError> {
     let mut held = reservations.held_by(owner)?;
     let exact = owner.holder();
     if held.iter().any(|(_, holder)| *holder == exact) {
         held.retain(|(_, holder)| *holder == exact);
     }
-    remove(store, reservations, held)
+    remove(store, reservations, held, is_locked)
 }
 
-/// Releases the addresses that belong to no attachment in `valid`. Placeholders stay.
+/// Releases the addresses that belong to no attachment in `valid`. Placeholders stay. The store must be locked.
 ///
 /// # Errors
 /// All addresses that could not be released; every one is tried.
@@ -38,7 +43,7 @@ pub fn collect(
     let alive = Alive::new(valid);
     let stale: Vec<Reservation> =
         reservations.all()?.iter().filter(|(_, holder)| !alive.may_hold(holder)).cloned().collect();
-    remove(store, reservations, stale)
+    remove(store, reservations, stale, true)
 }
 
 /// The attachments that still exist, sorted: a node may have thousands of both attachments and reservations.
@@ -65,9 +70,13 @@ fn remove(
     store: &Store,
     reservations: &mut Reservations<'_>,
     released: Vec<Reservation>,
+    is_locked: bool,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
     for (ip, holder) in released {
+        if !is_locked && store.holder(ip).as_ref() != Some(&holder) {
+            continue;
+        }
         if failures.keep(store.release(ip)).is_some() {
             reservations.removed(ip, holder);
         }
@@ -77,7 +86,28 @@ fn remove(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::open;
+
+    #[test]
+    fn without_the_lock_an_address_stays_with_its_next_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, index) = open(dir.path(), "net");
+        store.create().unwrap();
+        let owner = |container_id| Owner { container_id, ifname: "eth0" };
+        let content = |name: &str| fs::read_to_string(dir.path().join("net").join(name));
+        for name in ["10.0.0.2", "10.0.0.3"] {
+            fs::write(dir.path().join("net").join(name), "one\r\neth0").unwrap();
+        }
+        let mut reservations = Reservations::new(&store, &index);
+        reservations.all().unwrap();
+        fs::write(dir.path().join("net/10.0.0.2"), "two\r\neth0").unwrap();
+        release(&store, &mut reservations, &owner("one"), false).unwrap();
+        assert_eq!(content("10.0.0.2").unwrap(), "two\r\neth0");
+        assert!(content("10.0.0.3").is_err());
+    }
 
     #[test]
     fn reservations_without_a_valid_attachment_are_stale() {
