@@ -1,7 +1,7 @@
 //! Netlink requests with names for errors: sent in one batch, and undone if a step of ADD fails.
 
-use cni_common::spec::{CniError, Context as _, Failures};
-use ferrule_kernel::netlink::{Answer, Message, Socket, may_be_done};
+use cni_common::spec::{CniError, Code, Failures};
+use ferrule_kernel::netlink::{self, Answer, Message, Socket, may_be_done};
 use ferrule_kernel::retry::Prefix;
 use nix::errno::Errno;
 
@@ -112,10 +112,16 @@ pub fn run_all(socket: &mut Socket, steps: Vec<Step>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     for (step, answer) in send(socket, steps) {
         if !matches!(&answer, Err(error) if step.done.contains(&error.errno)) {
-            failures.keep(answer.context(|| step.what));
+            failures.keep(answer.map_err(|error| error_of(&step.what, &error)));
         }
     }
     failures.into_result()
+}
+
+/// The error of a request: code 11, try again later, if it could not be sent, so that the kernel has refused nothing.
+pub fn error_of(what: &str, error: &netlink::Error) -> CniError {
+    let code = if error.is_unsent() { Code::TryAgainLater } else { Code::Internal };
+    CniError::new(code, format!("{what}: {error}"))
 }
 
 fn send(socket: &mut Socket, steps: Vec<Step>) -> impl Iterator<Item = (Step, Answer)> {

@@ -22,16 +22,27 @@ pub struct Error {
     /// The kernel's explanation (extended ACK); may be empty.
     pub explanation: String,
     is_answer_lost: bool,
+    is_unsent: bool,
 }
 
 impl Error {
     pub(super) fn new(errno: Errno, explanation: impl Into<String>) -> Self {
-        Error { errno, explanation: explanation.into(), is_answer_lost: false }
+        Error { errno, explanation: explanation.into(), is_answer_lost: false, is_unsent: false }
     }
 
     /// The same error, of a request that the kernel has got.
     pub(super) fn with_lost_answer(self) -> Self {
         Error { is_answer_lost: true, ..self }
+    }
+
+    /// The same error, of a request that could not be sent.
+    pub(super) fn unsent(self) -> Self {
+        Error { is_unsent: true, ..self }
+    }
+
+    /// Whether the kernel has not got the request: it has refused nothing, and the same request may succeed later.
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent
     }
 
     /// Whether the outcome is unknown: the kernel has got the request, but its answer could not be received. A

@@ -279,7 +279,7 @@ impl Socket {
             match self.socket.send(datagram, 0) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::from(error).unsent()),
             }
         }
     }

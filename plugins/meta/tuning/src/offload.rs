@@ -9,6 +9,7 @@ use ferrule_kernel::netlink::Link;
 use ferrule_kernel::netlink::features::{Ethtool, Features};
 use ferrule_kit::check::ensure;
 use ferrule_kit::socket;
+use ferrule_kit::steps::error_of;
 
 /// Features by name, and whether each is on.
 pub type Switches = BTreeMap<String, bool>;
@@ -123,12 +124,9 @@ impl Offload {
 }
 
 /// Gives the link the features of a backup.
-pub fn restore(netns: &Netns, link: &Link, former: &Switches) -> Result<(), CniError> {
-    if former.is_empty() {
-        return Ok(());
-    }
-    let restored = socket::ethtool_in(netns)?.set(link.index, former);
-    restored.context(|| format!("restore the offload features of {:?}", link.name))
+pub fn restore(ethtool: &mut Ethtool, link: &Link, former: &Switches) -> Result<(), CniError> {
+    let what = || format!("restore the offload features of {:?}", link.name);
+    ethtool.set(link.index, former).map_err(|error| error_of(&what(), &error))
 }
 
 fn read(ethtool: &mut Ethtool, link: u32, ifname: &str) -> Result<Features, CniError> {

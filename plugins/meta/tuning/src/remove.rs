@@ -2,9 +2,10 @@
 
 use cni_common::netns::{Netns, Presence};
 use cni_common::plugin::{Attachment, DelRequest, GcRequest};
-use cni_common::spec::{CniError, Failures};
+use cni_common::spec::{CniError, Code, Failures};
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::container::Container;
+use ferrule_kit::socket;
 use ferrule_kit::steps::run_all;
 
 use crate::add::host_end;
@@ -17,7 +18,8 @@ use crate::offload;
 /// reference.
 ///
 /// A value that cannot be restored goes to stderr and does not fail DEL: the link is about to be deleted, and a
-/// runtime would repeat a failed DEL forever. If DEL does not get as far as the link, the file stays for the next DEL.
+/// runtime would repeat a failed DEL forever. If DEL does not get as far as to send the values, the file stays for the next DEL:
+/// a device of the node outlives the container.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let file = BackupFile::new(&data_dir_of(call.config), &Attachment::from(call));
     let netns = match call.netns {
@@ -27,29 +29,38 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     };
     if let Some(backup) = file.read()? {
         let mut container = Container::open(netns, call.ifname)?;
-        let restored = container.interface()?.map(|link| restore(netns, container, &link, &backup));
-        if let Some(Err(error)) = restored {
-            eprintln!("tuning: failed to restore {:?}: {error}", call.ifname);
+        if let Some(link) = container.interface()? {
+            restore(netns, container, &link, &backup)?;
         }
     }
     file.remove()
 }
 
+/// Fails if it does not get as far as to send the values.
 fn restore(
     netns: &Netns,
     mut container: Container<'_>,
     link: &Link,
     backup: &Backup,
 ) -> Result<(), CniError> {
+    let ethtool = (!backup.offload.is_empty()).then(|| socket::ethtool_in(netns)).transpose()?;
+    let host = backup.host_mtu.map_or(Ok(None), |_| host_end(netns, link))?;
     let mut failures = Failures::default();
     failures.keep(run_all(&mut container.socket, backup.link.steps(link)));
-    failures.keep(offload::restore(netns, link, &backup.offload));
-    let host = backup.host_mtu.map_or(Ok(None), |_| host_end(netns, link));
-    if let Some((mut socket, end)) = failures.keep(host).flatten() {
+    if let Some(mut ethtool) = ethtool {
+        failures.keep(offload::restore(&mut ethtool, link, &backup.offload));
+    }
+    if let Some((mut socket, end)) = host {
         let mtu = Attributes { mtu: backup.host_mtu, ..Attributes::default() };
         failures.keep(run_all(&mut socket, mtu.steps(&end)));
     }
-    failures.into_result()
+    match failures.into_result() {
+        Err(error) if error.code != Code::TryAgainLater => {
+            eprintln!("tuning: failed to restore {:?}: {error}", link.name);
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Removes the backup files of attachments that are not valid. Their links went with their namespaces.

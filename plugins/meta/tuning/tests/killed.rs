@@ -5,8 +5,8 @@
 
 mod common;
 
-use cni_lab::testing::{assert_unchanged, network_config};
-use cni_lab::{Place as _, Snapshot};
+use cni_lab::testing::{Expect as _, assert_unchanged, network_config};
+use cni_lab::{FailingCall, Place as _, Snapshot};
 use cni_runner::Attachment;
 use common::{attached, config, eth0, has_feature, veth};
 use serde_json::{Value, json};
@@ -40,6 +40,28 @@ fn del_cleans_up_after_killed_calls() {
             assert_unchanged(&pod, &before, &format!("{verb} killed {point}"));
             assert!(has_feature(&pod, "tx-tcp-segmentation"), "{verb} killed {point}");
         }
+    }
+}
+
+/// The device may be one of the node, which lives on: a value that DEL could not send is not lost.
+#[test]
+fn del_restores_what_an_earlier_del_could_not_send() {
+    let (ctx, pod) = attached();
+    ctx.add(&eth0(&pod), &conf());
+    ctx.del(&eth0(&pod), &conf());
+    let (node, before) = (ctx.snapshot(), Snapshot::take(&pod).unwrap());
+    ctx.add(&eth0(&pod), &conf());
+    let del = ctx.exec("DEL", &eth0(&pod), &conf());
+    let mut unsent = FailingCall::all(&ctx.node, &del).unwrap();
+    unsent.retain(|call| call.name == "sendto" && call.error == "ENOBUFS");
+    assert!(unsent.len() > 2, "{unsent:?}");
+    for call in unsent {
+        ctx.add(&eth0(&pod), &conf());
+        call.make(&ctx.node, &del).unwrap().error();
+        ctx.del(&eth0(&pod), &conf());
+        assert_unchanged(&ctx.node, &node, &call.to_string());
+        assert_unchanged(&pod, &before, &call.to_string());
+        assert!(has_feature(&pod, "tx-tcp-segmentation"), "{call}");
     }
 }
 
