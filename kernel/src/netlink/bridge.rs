@@ -5,14 +5,14 @@
 
 use super::error::Error;
 use super::link::{
-    IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_NUM_TX_QUEUES, NewLink, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, ifinfo,
+    IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_NUM_TX_QUEUES, NewLink, RTM_DELLINK, RTM_GETLINK,
+    RTM_SETLINK, ifinfo,
 };
 use super::message::{F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
 use super::socket::{Answer, Socket};
 use nix::errno::Errno;
 
 const IFLA_PROTINFO: u16 = 12;
-const IFLA_AF_SPEC: u16 = 26;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
@@ -20,6 +20,11 @@ const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BRIDGE_FLAGS: u16 = 0;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+
+/// `AF_INET6` as an attribute.
+const AF_INET6: u16 = 10;
+const IFLA_INET6_CONF: u16 = 2;
+const DEVCONF_ACCEPT_RA: usize = 3;
 
 /// `AF_BRIDGE`
 const AF_BRIDGE: u8 = 7;
@@ -52,6 +57,12 @@ pub(super) fn vlan_filtering(data: &[u8]) -> Option<VlanFiltering> {
     let default_pvid = u16_at(find_attr(data, IFLA_BR_VLAN_DEFAULT_PVID)?, 0);
     let is_on = find_attr(data, IFLA_BR_VLAN_FILTERING).is_some_and(|value| value.first() == Some(&1));
     Some(VlanFiltering { is_on, default_pvid })
+}
+
+/// The `accept_ra` in the settings that the kernel tells for each address family. A kernel without IPv6 has none.
+pub(super) fn accepts_ra(families: &[u8]) -> bool {
+    let settings = find_attr(families, AF_INET6).and_then(|inet6| find_attr(inet6, IFLA_INET6_CONF));
+    settings.is_some_and(|settings| u32_at(settings, 4 * DEVCONF_ACCEPT_RA) != 0)
 }
 
 /// A request that makes a bridge that filters VLANs. `EOPNOTSUPP` if the kernel was built without it.

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
-use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
+use super::bridge::{PortSettings, VlanFiltering, accepts_ra, vlan_filtering};
 use super::error::Error;
 use super::link_data::LinkData;
 use super::mac::Mac;
@@ -35,6 +35,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
+pub(super) const IFLA_AF_SPEC: u16 = 26;
 pub(super) const IFLA_NET_NS_FD: u16 = 28;
 pub(super) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_STATS64: u16 = 23;
@@ -127,6 +128,8 @@ pub struct Link {
     pub port: PortSettings,
     /// For a bridge: its VLAN filtering; `None` if the kernel was built without it.
     pub vlan_filtering: Option<VlanFiltering>,
+    /// Whether its sysctl `accept_ra` is not 0: a router may configure it.
+    pub accepts_ra: bool,
     /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
     pub data: LinkData,
 }
@@ -347,6 +350,7 @@ pub(super) fn parse(body: &[u8]) -> Link {
             IFLA_PERM_ADDRESS => link.permanent_mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_PARENT_DEV_NAME => link.parent = text(value),
             IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
+            IFLA_AF_SPEC => link.accepts_ra = accepts_ra(value),
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
                 link.vrf_table = vrf::table(value);

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod failing_calls;
+mod router;
 mod scene;
 
 use serde_json::{Value, json};

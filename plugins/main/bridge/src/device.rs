@@ -53,14 +53,17 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
     Err(error.with_remedy("remove that link, or set another name as \"bridge\""))
 }
 
-/// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, and gives it a
-/// MAC address if it has none. A new bridge filters VLANs if the configuration has any.
+/// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, gives it a
+/// MAC address if it has none, and keeps routers in containers from configuring the host by it. A new bridge filters VLANs if the configuration has any.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let Some(mut bridge) = find(socket, name)? else {
         return create(socket, conf);
     };
     conf.vlan.check_bridge(&bridge)?;
+    if bridge.accepts_ra {
+        ferrule_kit::sysctl::ignore_router_advertisements(name);
+    }
     let step = |request| Step::new(format!("set up bridge {name:?}"), request);
     let mut repairs = Vec::new();
     let wanted = flags(conf);

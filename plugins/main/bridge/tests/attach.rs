@@ -327,11 +327,14 @@ fn bridge_keeps_its_mac_address() {
 
 #[test]
 fn routers_in_containers_do_not_configure_the_host() {
-    let ctx = ours();
-    let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({})));
-    for interface in &result["interfaces"].as_array().unwrap()[..2] {
-        let name = interface["name"].as_str().unwrap();
-        assert_eq!(sysctl(&ctx.node, &format!("ipv6/conf/{name}/accept_ra")), "0", "{name}");
+    for prepare in ["true", "ip link add br0 type bridge && ip link set br0 up"] {
+        let ctx = ours();
+        ctx.node.sh(prepare).unwrap();
+        let result = ctx.add(&ctx.pod("pod1").attachment("eth0"), &config("1.0.0", &json!({})));
+        for interface in &result["interfaces"].as_array().unwrap()[..2] {
+            let name = interface["name"].as_str().unwrap();
+            assert_eq!(sysctl(&ctx.node, &format!("ipv6/conf/{name}/accept_ra")), "0", "{prepare}: {name}");
+        }
     }
 }
 
