@@ -16,7 +16,7 @@ use futures_util::TryStreamExt as _;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{LinkAddr, bind};
-use rtnetlink::{Handle, LinkUnspec};
+use rtnetlink::{Handle, LinkGetRequest, LinkUnspec};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::net::UdpSocket;
@@ -65,7 +65,7 @@ impl Sandbox {
         let index = link.header.index;
         if !link.header.flags.contains(LinkFlags::Up) {
             rtnetlink
-                .set(LinkUnspec::new_with_index(index).up().build())
+                .set(index, true)
                 .await
                 .map_err(|error| format!("failed to set {ifname:?} up: {error}"))?;
         }
@@ -109,10 +109,7 @@ impl Sandbox {
         let text = |error: io::Error| error.to_string();
         let Some(netns) = self.find(&self.path).map_err(text)? else { return Ok(()) };
         let rtnetlink = Rtnetlink::open(netns).await.map_err(text)?;
-        match rtnetlink.set(LinkUnspec::new_with_index(self.index).down().build()).await {
-            Err(error) if !is_missing(&error) => Err(error.to_string()),
-            _ => Ok(()),
-        }
+        rtnetlink.set(self.index, false).await
     }
 
     /// The namespace, if it is at this path.
@@ -280,16 +277,35 @@ impl Rtnetlink {
     }
 
     /// The link of this name; `None` if it does not exist.
-    async fn link(&self, name: &str) -> Result<Option<LinkMessage>, rtnetlink::Error> {
-        let mut found = Box::pin(self.handle.link().get().match_name(name.to_owned()).execute());
-        match found.try_next().await {
-            Err(error) if is_missing(&error) => Ok(None),
-            outcome => outcome,
-        }
+    async fn link(&self, name: &str) -> Result<Option<LinkMessage>, String> {
+        first(self.handle.link().get().match_name(name.to_owned())).await
     }
 
-    async fn set(&self, link: LinkMessage) -> Result<(), rtnetlink::Error> {
-        self.handle.link().change(link).execute().await
+    /// Sets the link up or down. rtnetlink takes a connection that has failed for success, so this looks at the link then.
+    async fn set(&self, index: u32, up: bool) -> Result<(), String> {
+        let link = LinkUnspec::new_with_index(index);
+        let link = if up { link.up() } else { link.down() };
+        match self.handle.link().change(link.build()).execute().await {
+            Err(error) if !is_missing(&error) => return Err(error.to_string()),
+            _ => {}
+        }
+        match first(self.handle.link().get().match_index(index)).await? {
+            Some(link) if link.header.flags.contains(LinkFlags::Up) != up => {
+                Err("it stays as it was".to_owned())
+            }
+            None if up => Err("it is gone".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The link that a request asks for; `None` if it does not exist.
+async fn first(request: LinkGetRequest) -> Result<Option<LinkMessage>, String> {
+    match Box::pin(request.execute()).try_next().await {
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error.to_string()),
+        Ok(None) => Err("the connection to rtnetlink has failed".to_owned()),
+        Ok(link) => Ok(link),
     }
 }
 

@@ -140,7 +140,8 @@ impl Bench {
                 None
             }
             Step::Expiry => {
-                assert!(eventually(TIMEOUT, || this.lab.files().is_empty()), "{}", this.lab.log());
+                let has_ended = || this.call("CHECK").stdout_text().contains("no lease for one/net/eth0");
+                assert!(eventually(TIMEOUT, has_ended), "{}", this.lab.log());
                 None
             }
         });
@@ -165,6 +166,8 @@ impl Bench {
         match (step, output) {
             (Step::Expiry, _) => {
                 assert!(!is_up(&self.pod, "eth0"), "the lease has expired: {}", self.lab.log());
+                self.call("DEL").ok();
+                assert!(self.lab.files().is_empty(), "DEL leaves {:?}", self.lab.files());
                 self.lease = None;
                 self.serve();
             }
