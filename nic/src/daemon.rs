@@ -103,8 +103,12 @@ async fn serve(
                 changed = changed.or(Some(now() + WINDOW));
                 match event {
                     Some(Event::Change(change)) => tracker.apply(change),
-                    Some(Event::Lost) => {
-                        eprintln!("the kernel has thrown messages away: reads all links anew");
+                    Some(Event::BusesLost) => {
+                        log!("the kernel has thrown messages away: reads all buses anew");
+                        tracker.rescan();
+                    }
+                    Some(Event::LinksLost) => {
+                        log!("the kernel has thrown messages away: reads all links anew");
                         *watch = Watch::open()?;
                         tracker.resync(watch).await?;
                     }
@@ -119,7 +123,7 @@ async fn serve(
             }
             _ = signals.hang_up.recv() => match read(options) {
                 Ok(config) => break Some(config),
-                Err(error) => eprintln!("keeps the former configuration: {error}"),
+                Err(error) => log!("keeps the former configuration: {error}"),
             },
             _ = signals.terminate.recv() => break None,
             _ = signals.interrupt.recv() => break None,
@@ -172,14 +176,14 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
         for offer in after {
             let former = find(before, &offer.id).map(|at| &before[at].fault);
             match (former, &offer.fault) {
-                (None, _) => eprintln!("{}: device {}: new, {}", resource.name, offer.id, offer.what),
+                (None, _) => log!("{}: device {}: new, {}", resource.name, offer.id, offer.what),
                 (Some(former), fault) if former == fault => {}
-                (_, Some(fault)) => eprintln!("{}: device {}: unhealthy: {fault}", resource.name, offer.id),
-                (_, None) => eprintln!("{}: device {}: healthy, {}", resource.name, offer.id, offer.what),
+                (_, Some(fault)) => log!("{}: device {}: unhealthy: {fault}", resource.name, offer.id),
+                (_, None) => log!("{}: device {}: healthy, {}", resource.name, offer.id, offer.what),
             }
         }
         for offer in before.iter().filter(|offer| find(after, &offer.id).is_none()) {
-            eprintln!("{}: device {}: no longer advertised", resource.name, offer.id);
+            log!("{}: device {}: no longer advertised", resource.name, offer.id);
         }
         lists[position].send_if_modified(|list| {
             list.clone_from(after);
@@ -191,6 +195,6 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
 fn warn(old: &Plan, new: &Plan) {
     for overlap in new.overlaps.iter().filter(|overlap| !old.overlaps.contains(overlap)) {
         let (id, first, other) = overlap;
-        eprintln!("warning: device {id} belongs to {first}, although {other} selects it too");
+        log!("warning: device {id} belongs to {first}, although {other} selects it too");
     }
 }

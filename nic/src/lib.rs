@@ -6,6 +6,14 @@
 //! - [`tracker`] joins these to a list that stays true.
 //! - [`serve`] and [`authority`] are the kubelet's side; [`daemon`] and [`arguments`] are the process.
 
+/// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
+macro_rules! log {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod answer;
 pub mod arguments;
 pub mod authority;

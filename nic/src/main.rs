@@ -71,6 +71,7 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(status: u8, error: &str) -> ExitCode {
-    eprintln!("ferrule-nic: {error}");
+    // `eprintln!` panics if it cannot write.
+    let _ = writeln!(std::io::stderr(), "ferrule-nic: {error}");
     ExitCode::from(status)
 }

@@ -6,13 +6,24 @@ use std::path::Path;
 
 use crate::device::Device;
 
-/// The devices of the file. A missing file has none; a broken one is reported and has none either.
-pub(crate) fn read(path: &Path) -> Vec<Device> {
-    let Ok(text) = fs::read_to_string(path) else { return Vec::new() };
-    serde_json::from_str(&text).unwrap_or_else(|error| {
-        eprintln!("ignores {}: {error}", path.display());
+/// The devices of the file. A missing file has none; a broken one is reported and has none either. Who may not read it, only
+/// looks.
+///
+/// # Errors
+/// The file cannot be read: the next one would not have its devices.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<Device>> {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    let bytes = match fs::read(path) {
+        Err(error) if [NotFound, PermissionDenied].contains(&error.kind()) => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())));
+        }
+        Ok(bytes) => bytes,
+    };
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+        log!("ignores {}: {error}", path.display());
         Vec::new()
-    })
+    }))
 }
 
 /// Replaces the file.
@@ -34,13 +45,14 @@ mod tests {
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/devices.json");
-        assert!(read(&path).is_empty());
+        assert!(read(&path).unwrap().is_empty());
         let device =
             |place| Device { id: "x".into(), bus: Some(Bus::default()), link: Some(Link::default()), place };
         let devices = [device(Place::Gone), device(Place::Pod { namespace: Some(1), index: None })];
         write(&path, &devices).unwrap();
-        assert_eq!(read(&path), devices);
+        assert_eq!(read(&path).unwrap(), devices);
         fs::write(&path, "[{").unwrap();
-        assert!(read(&path).is_empty());
+        assert!(read(&path).unwrap().is_empty());
+        assert!(read(folder.path()).is_err(), "a folder cannot be read");
     }
 }

@@ -13,6 +13,8 @@ use crate::record;
 
 /// How long a device that is gone stays in the list, as long as the kubelet remembers a plugin that is gone.
 const FORGET: Millis = 300_000;
+/// How long after a failure the record is written again.
+const RETRY: Millis = 5_000;
 
 /// The devices, and what becomes of them.
 #[derive(Debug)]
@@ -25,15 +27,17 @@ pub struct Tracker {
     /// Since when devices are gone.
     gone: HashMap<String, Millis>,
     recorded: Vec<Device>,
+    /// When to write the record again after a failure.
+    retry: Option<Millis>,
 }
 
 impl Tracker {
     /// Looks at all devices. `record` is the file in which a former process has left those that were in pods.
     pub async fn start(config: Config, sysfs: Sysfs, record: PathBuf, watch: &Watch) -> io::Result<Tracker> {
         let carriers = Carriers::new(config.unhealthy_after, config.healthy_after);
-        let inventory = Inventory::new(record::read(&record));
+        let inventory = Inventory::new(record::read(&record)?);
         let (gone, recorded) = (HashMap::new(), Vec::new());
-        let mut tracker = Tracker { config, sysfs, record, inventory, carriers, gone, recorded };
+        let mut tracker = Tracker { config, sysfs, record, inventory, carriers, gone, recorded, retry: None };
         tracker.resync(watch).await?;
         Ok(tracker)
     }
@@ -94,12 +98,17 @@ impl Tracker {
                 self.inventory.lost(&device.id);
             }
         }
+        self.rescan();
+        Ok(())
+    }
+
+    /// Reads the buses anew.
+    pub fn rescan(&mut self) {
         let hidden = self.sysfs.without_link();
         self.unplugged(&hidden).into_iter().for_each(|change| self.apply(change));
         for (id, bus) in hidden {
             self.inventory.hidden(id, bus);
         }
-        Ok(())
     }
 
     /// The devices that have left their bus. `hidden` are those on the PCI bus without a link on the node.
@@ -145,24 +154,29 @@ impl Tracker {
             Place::Gone => is_offered(device) && is_recent(device),
             _ => is_offered(device) || device.bus.is_some(),
         });
-        self.keep_record();
+        self.keep_record(now);
         plan
     }
 
     /// When the plan changes next, if the kernel says nothing.
     pub fn next(&self) -> Option<Millis> {
         let forget = self.gone.values().min().map(|since| since + FORGET);
-        self.carriers.next().into_iter().chain(forget).min()
+        self.carriers.next().into_iter().chain(forget).chain(self.retry).min()
     }
 
-    fn keep_record(&mut self) {
+    fn keep_record(&mut self, now: Millis) {
         let away: Vec<Device> =
             self.inventory.devices().filter(|device| device.place != Place::Host).cloned().collect();
-        if away != self.recorded {
-            if let Err(error) = record::write(&self.record, &away) {
-                eprintln!("cannot write {}: {error}", self.record.display());
+        self.retry = None;
+        if away == self.recorded {
+            return;
+        }
+        match record::write(&self.record, &away) {
+            Ok(()) => self.recorded = away,
+            Err(error) => {
+                log!("cannot write {}: {error}", self.record.display());
+                self.retry = Some(now + RETRY);
             }
-            self.recorded = away;
         }
     }
 }
@@ -177,11 +191,9 @@ mod tests {
     use super::*;
     use crate::device::Link;
 
-    #[test]
-    fn a_device_that_is_gone_is_remembered_for_five_minutes() {
-        let folder = tempfile::tempdir().unwrap();
+    fn tracker(folder: &tempfile::TempDir) -> Tracker {
         let config = "resourceList: [{resourceName: nic, selectors: {ifNames: ['eth*']}}]";
-        let mut tracker = Tracker {
+        Tracker {
             config: Config::parse(config).unwrap(),
             sysfs: Sysfs::new(folder.path()),
             record: folder.path().join("record"),
@@ -189,7 +201,14 @@ mod tests {
             carriers: Carriers::new(0, 0),
             gone: HashMap::new(),
             recorded: Vec::new(),
-        };
+            retry: None,
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_remembered_for_five_minutes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tracker = tracker(&folder);
         for (index, name) in [(1, "eth1"), (2, "eth2"), (3, "lan"), (4, "veth4")] {
             tracker.apply(Change::Link(Link { index, name: name.to_owned(), ..Link::default() }));
         }
@@ -207,5 +226,20 @@ mod tests {
         assert_eq!(list(&mut tracker, 49 + FORGET).0, "eth1 true, eth2 false");
         list(&mut tracker, 50 + FORGET);
         assert_eq!(list(&mut tracker, 51 + FORGET), ("eth1 true".to_owned(), None));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tracker = tracker(&folder);
+        tracker.apply(Change::Link(Link { index: 1, name: "eth1".to_owned(), ..Link::default() }));
+        tracker.apply(Change::Left { index: 1, to: Some((0, None)) });
+        // A folder takes the file's place.
+        std::fs::create_dir(&tracker.record).unwrap();
+        tracker.plan(70);
+        assert_eq!(tracker.next(), Some(70 + RETRY));
+        std::fs::remove_dir(&tracker.record).unwrap();
+        tracker.plan(70 + RETRY);
+        assert_eq!((record::read(&tracker.record).unwrap().len(), tracker.next()), (1, None));
     }
 }

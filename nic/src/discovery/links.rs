@@ -42,8 +42,10 @@ type Messages = std::pin::Pin<Box<dyn Stream<Item = NetlinkMessage<RouteNetlinkM
 pub enum Event {
     /// This has changed.
     Change(Change),
-    /// The kernel has thrown messages away: only a new list tells the truth.
-    Lost,
+    /// The kernel has thrown messages about links away: only a new subscription and a new list tell the truth.
+    LinksLost,
+    /// The kernel has thrown messages about buses away. Those about links are complete.
+    BusesLost,
 }
 
 impl Drop for Watch {
@@ -83,10 +85,10 @@ impl Watch {
         loop {
             let message = tokio::select! {
                 message = self.messages.next() => message?,
-                left = self.uevents.next() => return Some(left.map_or(Event::Lost, |id| Event::Change(Change::Unplugged(id)))),
+                left = self.uevents.next() => return Some(left.map_or(Event::BusesLost, |id| Event::Change(Change::Unplugged(id)))),
             };
             match message.payload {
-                NetlinkPayload::Overrun(_) => return Some(Event::Lost),
+                NetlinkPayload::Overrun(_) => return Some(Event::LinksLost),
                 NetlinkPayload::InnerMessage(message) => {
                     if let Some(change) = change(&message) {
                         return Some(Event::Change(change));

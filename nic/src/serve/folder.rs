@@ -31,7 +31,7 @@ pub fn watch_folder(folder: PathBuf) -> watch::Receiver<u64> {
     tokio::spawn(async move {
         while !changes.is_closed() {
             if let Err(error) = watch(&folder, &changes).await {
-                eprintln!("cannot watch {}: {error}", folder.display());
+                log!("cannot watch {}: {error}", folder.display());
                 sleep(PAUSE).await;
             }
             changes.send_modify(|count| *count += 1);

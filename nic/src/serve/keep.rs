@@ -66,7 +66,7 @@ pub async fn keep_registered(served: Arc<Served>, folder: watch::Receiver<u64>, 
             Err(Refusal::Final(text)) => (text, None),
             Err(Refusal::Later(text)) => (text, Some(pause)),
         };
-        eprintln!("{}: {text}", keeper.served.resource.name);
+        log!("{}: {text}", keeper.served.resource.name);
         pause = if began.elapsed() > LISTEN * 2 { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         // A new kubelet is asked at once.
         keeper
@@ -101,7 +101,7 @@ impl Keeper {
     async fn wait_for_kubelet(&mut self) -> Option<Identity> {
         if self.presence().is_none() {
             let wanted = if self.served.way == Way::Kubelet { &self.kubelet } else { &self.served.folder };
-            eprintln!("{}: waits for {}", self.served.resource.name, wanted.display());
+            log!("{}: waits for {}", self.served.resource.name, wanted.display());
         }
         let mut seen = None;
         self.wait(None, |keeper| {
@@ -148,7 +148,7 @@ impl Keeper {
         };
         match answer {
             Ok(Ok(_)) => {
-                eprintln!("{}: registered", resource.name);
+                log!("{}: registered", resource.name);
                 Ok(())
             }
             Ok(Err(status)) => Err(refusal(&status)),

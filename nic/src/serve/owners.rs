@@ -56,12 +56,12 @@ pub async fn name_pods(socket: PathBuf, resources: Vec<String>, mut allocated: w
             Ok(owners) => {
                 for ((resource, id), owner) in &owners {
                     if known.get(&(resource.clone(), id.clone())) != Some(owner) {
-                        eprintln!("{resource}: device {id}: {owner}");
+                        log!("{resource}: device {id}: {owner}");
                     }
                 }
                 known = owners;
             }
-            Err(error) => eprintln!("PodResources does not tell the pods: {error}"),
+            Err(error) => log!("PodResources does not tell the pods: {error}"),
         }
     }
 }

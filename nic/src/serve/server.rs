@@ -65,7 +65,7 @@ impl Server {
         let task = tokio::spawn(async move {
             let end = async move { drop(end.wait_for(|stop| *stop).await) };
             if let Err(error) = server.serve_with_incoming_shutdown(connections, end).await {
-                eprintln!("cannot serve: {error}");
+                log!("cannot serve: {error}");
             }
         });
         Ok(Server { path: path.to_owned(), bound: identity(path), stop, streams, task })

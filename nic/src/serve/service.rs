@@ -96,10 +96,7 @@ impl DevicePlugin for Service {
         offers.mark_changed();
         let healthy = offers.borrow().iter().filter(|offer| offer.fault.is_none()).count();
         let count = offers.borrow().len();
-        eprintln!(
-            "{}: the kubelet reads the list: {count} devices, {healthy} healthy",
-            self.served.resource.name
-        );
+        log!("{}: the kubelet reads the list: {count} devices, {healthy} healthy", self.served.resource.name);
         self.streams.send_modify(|streams| {
             streams.opened += 1;
             streams.open += 1;
@@ -137,10 +134,10 @@ impl DevicePlugin for Service {
             let ids = container.device_ids.join(",");
             let given = answer(resource, &self.served.offers.borrow(), &container.device_ids);
             container_responses.push(given.map_err(|why| {
-                eprintln!("Allocate refused: {why}");
+                log!("Allocate refused: {why}");
                 Status::invalid_argument(why)
             })?);
-            eprintln!("{}: device {ids}: allocated", resource.name);
+            log!("{}: device {ids}: allocated", resource.name);
         }
         self.served.allocated.send_modify(|count| *count += 1);
         Ok(Response::new(AllocateResponse { container_responses }))
@@ -153,7 +150,7 @@ impl DevicePlugin for Service {
         let ids = request.into_inner().device_ids;
         answer(&self.served.resource, &self.served.offers.borrow(), &ids)
             .map_err(Status::failed_precondition)?;
-        eprintln!("{}: device {}: a container starts", self.served.resource.name, ids.join(","));
+        log!("{}: device {}: a container starts", self.served.resource.name, ids.join(","));
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }
@@ -176,9 +173,9 @@ impl Registration for Service {
         let status = request.into_inner();
         let name = &self.served.resource.name;
         if status.plugin_registered {
-            eprintln!("{name}: registered by the plugin watcher");
+            log!("{name}: registered by the plugin watcher");
         } else {
-            eprintln!("{name}: the plugin watcher refuses it: {}", status.error);
+            log!("{name}: the plugin watcher refuses it: {}", status.error);
         }
         self.streams.send_modify(|streams| streams.refused = !status.plugin_registered);
         Ok(Response::new(RegistrationStatusResponse {}))

@@ -4,6 +4,7 @@
 
 mod calls;
 mod devices;
+mod failing;
 mod faults;
 mod killed;
 mod lab;

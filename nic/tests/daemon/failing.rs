@@ -1,0 +1,150 @@
+//! Each system call of the daemon's life with one device fails once, with each error that the kernel may return there: start,
+//! registration, an allocation, the device's way into a pod, the end of the pod, a new device, and a restart of the kubelet. The
+//! daemon goes on, or ends with an error and the service manager starts it again. In both cases the kubelet has the true list. Needs strace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use cni_lab::{Place as _, eventually};
+use ferrule_fake_kubelet::{Knobs, Kubelet};
+
+use crate::lab::{Daemon, Lab, NIC};
+
+/// System calls and how they may fail. Memory for the process itself is left out: without it the process ends.
+const FAILURES: [(&str, &[&str]); 6] = [
+    (
+        "openat,write,rename,unlink,mkdir,newfstatat,statx,getdents64,readlink",
+        &["EIO", "ENOSPC", "ENOMEM", "EINTR"],
+    ),
+    ("read,close", &["EIO", "EINTR"]),
+    (
+        "socket,bind,listen,setsockopt,getsockname,connect,inotify_init1,inotify_add_watch",
+        &["ENOMEM", "ENOBUFS"],
+    ),
+    ("sendto,sendmsg,recvfrom,recvmsg,accept4,writev", &["EIO", "ENOMEM", "EINTR", "ENOBUFS"]),
+    ("epoll_ctl", &["ENOSPC", "ENOMEM"]),
+    ("epoll_wait,getrandom", &["EINTR"]),
+];
+/// What never fails, as `strace -y` shows it: tokio wakes itself, and tells itself of a signal.
+const INFALLIBLE: [&str; 2] = ["<anon_inode:[eventfd]>", "\"\\1\", 1, MSG_NOSIGNAL"];
+/// How long the daemon may take to be right again: it registers again after pauses of up to 30 s.
+const RECOVERY: Duration = Duration::from_secs(90);
+
+struct Bench {
+    lab: Lab,
+    kubelet: Kubelet,
+    pods: usize,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let lab = Lab::new();
+        let kubelet = lab.kubelet(Knobs::new());
+        Bench { lab, kubelet, pods: 0 }
+    }
+
+    /// Waits until the kubelet has the list. Starts the daemon again if it has ended with an error.
+    fn lists(&self, daemon: &mut Daemon, expected: &str) {
+        let text = |(id, healthy): (String, bool)| if healthy { id } else { format!("!{id}") };
+        let list = || self.kubelet.health(NIC).into_iter().map(text).collect::<Vec<_>>().join(" ");
+        let mut is_right = || {
+            if !daemon.is_running() {
+                let status = daemon.end("TERM");
+                assert!(status.is_some_and(|status| status != 0), "{status:?}: {}", self.lab.log());
+                *daemon = self.lab.daemon("");
+            }
+            list() == expected
+                && (!expected.starts_with("eth1") || self.kubelet.allocate(NIC, &["eth1"]).is_ok())
+        };
+        assert!(eventually(RECOVERY, &mut is_right), "{}, not {expected}: {}", list(), self.lab.log());
+    }
+
+    /// One life of the daemon, with these options of strace. Returns strace's log.
+    fn live(&mut self, options: &str) -> String {
+        let lab = &self.lab;
+        let log = lab.path("trace");
+        let _ = fs::remove_file(lab.path("log"));
+        let mut daemon = lab.node_daemon(&format!("strace -D -f -y -qq -o {} {options}", log.display()));
+        self.pods += 1;
+        let name = format!("pod{}", self.pods);
+        self.lists(&mut daemon, "eth1 eth2");
+        let lab = &self.lab;
+        let pod = lab.node.pod(&name).unwrap();
+        lab.sh(&format!("ip link set eth1 netns {name}"));
+        let recorded = || fs::read_to_string(lab.path("state")).is_ok_and(|text| text.contains("eth1"));
+        let is_known = eventually(RECOVERY, || recorded() || !daemon.is_running());
+        assert!(is_known, "no record: {}", lab.log());
+        // A daemon that has ended before it has written the record does not know the device.
+        if recorded() {
+            self.lists(&mut daemon, "eth1 eth2");
+        }
+        pod.delete().unwrap();
+        lab.until("the peer is gone", || lab.node.sh("ip link show peer1").is_err());
+        lab.sh("ip link add eth1 type veth peer name peer1");
+        self.kubelet.restart();
+        self.lists(&mut daemon, "eth1 eth2");
+        let has_ended = eventually(RECOVERY, || {
+            daemon.signal("TERM");
+            !daemon.is_running()
+        });
+        assert!(has_ended && daemon.end("TERM").is_some(), "{}", self.lab.log());
+        assert!(!self.lab.log().contains("panicked"), "{}", self.lab.log());
+        fs::read_to_string(log).unwrap()
+    }
+}
+
+/// The system calls in the log: each name with the numbers that a call had in its thread.
+fn calls(log: &str) -> BTreeSet<(String, usize)> {
+    let mut threads: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut calls = BTreeSet::new();
+    for line in log.lines() {
+        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let Some((name, arguments)) = call.trim_start().split_once('(') else { continue };
+        let nth = threads.entry((thread, name)).or_default();
+        *nth += 1;
+        if !INFALLIBLE.iter().any(|text| arguments.contains(text)) {
+            calls.insert((name.to_owned(), *nth));
+        }
+    }
+    calls
+}
+
+/// Lets system calls fail: each one for `None`, or as many of all kinds as the time allows.
+fn fail_system_calls(time: Option<Duration>) {
+    let mut bench = Bench::new();
+    let names = FAILURES.map(|(names, _)| names).join(",").replace(',', ",?");
+    let mut faults = Vec::new();
+    for (name, nth) in calls(&bench.live(&format!("-e trace=?{names}"))) {
+        let errors =
+            FAILURES.iter().find(|(names, _)| names.split(',').any(|other| other == name)).unwrap().1;
+        faults.extend(errors.iter().map(|error| (name.clone(), nth, *error)));
+    }
+    assert!(faults.len() > 200, "strace saw only {} calls", faults.len());
+    // A sample takes steps of a length that has no divisor in common with most numbers of faults.
+    let stride = if time.is_some() { 257 } else { 1 };
+    let (began, mut failed, mut tried) = (Instant::now(), 0, 0);
+    for number in 0..faults.len() {
+        if time.is_some_and(|time| began.elapsed() > time) {
+            break;
+        }
+        let (name, nth, error) = &faults[number * stride % faults.len()];
+        eprintln!("{name} {nth} fails with {error}");
+        let log = bench.live(&format!("-e trace={name} -e inject={name}:error={error}:when={nth}"));
+        tried += 1;
+        failed += usize::from(log.contains("(INJECTED)"));
+    }
+    eprintln!("{failed} of {} system calls failed, {tried} tried", faults.len());
+    assert!(failed * 3 > tried * 2, "only {failed} of {tried} system calls failed");
+}
+
+#[test]
+fn a_sample_of_system_calls_fails() {
+    fail_system_calls(Some(Duration::from_secs(20)));
+}
+
+#[test]
+#[ignore = "each system call of the daemon's life: takes an hour"]
+fn each_system_call_fails() {
+    fail_system_calls(None);
+}
