@@ -6,7 +6,8 @@ use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::{AddResult, CniError, Context, Interface, IpConfig, Route};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::addr::{self, Address, DAD_FAILED};
-use ferrule_kernel::netlink::route::{Entry, MAIN_TABLE};
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
 use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
@@ -59,7 +60,9 @@ fn inspect(
     ensure(!must_be_up || link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
     let present = addr::read(present, link.index).context(|| format!("list the addresses of {ifname:?}"))?;
     has_addresses("interface", &link, &present, &plan.addresses())?;
-    routes(&mut container.socket, &link, &plan.addresses(), &plan.routes)?;
+    // Routes of a result name no interface.
+    let are_own = result.container_interfaces().all(|interface| interface.name == call.ifname);
+    routes(&mut container.socket, &link, are_own, &plan.addresses(), &plan.routes)?;
     Ok((link, plan))
 }
 
@@ -146,20 +149,24 @@ fn has_addresses(
     })
 }
 
-/// Checks that every route is in its table, with its next hop and priority if it has them. A plugin behind the one that
+/// Checks that every route is in its table, with its next hop and priority if it has them. It may be one next hop of a multipath route.
+/// If `are_own`, it must lead through the link. A plugin behind the one that
 /// made the link may have moved the routes of the main table: `vrf` to the table of the VRF, `sbr` to the tables of
 /// rules from the link's addresses.
 fn routes(
     socket: &mut Socket,
     link: &Link,
+    are_own: bool,
     addresses: &[IpNetwork],
     routes: &[Route],
 ) -> Result<(), CniError> {
+    let through = are_own.then_some(link.index);
     let of = |route: &Route| {
         let table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
         (IpFamily::of(route.dst.ip()), table)
     };
-    let missing = missing(socket, &routes.iter().map(|route| (route, of(route))).collect::<Vec<_>>())?;
+    let missing =
+        missing(socket, through, &routes.iter().map(|route| (route, of(route))).collect::<Vec<_>>())?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -169,7 +176,8 @@ fn routes(
     for route in missing {
         let (family, _) = of(route);
         let elsewhere: Vec<_> = tables.iter().map(|table| (route, (family, *table))).collect();
-        let is_moved = route.table.is_none() && self::missing(socket, &elsewhere)?.len() < elsewhere.len();
+        let is_moved =
+            route.table.is_none() && self::missing(socket, through, &elsewhere)?.len() < elsewhere.len();
         ensure(is_moved, || {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             format!("route {}{via} not found in the container", route.dst)
@@ -178,19 +186,24 @@ fn routes(
     Ok(())
 }
 
-/// Those of the routes that are not in their table of their family.
+/// Those of the routes that are not in their table of their family, with a next hop through this link if one is given.
 fn missing<'a>(
     socket: &mut Socket,
+    through: Option<u32>,
     routes: &[(&'a Route, (IpFamily, u32))],
 ) -> Result<Vec<&'a Route>, CniError> {
     let mut missing = Vec::new();
     for table in sorted(routes.iter().map(|(_, table)| *table)) {
         let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
         let is_there = |route: &Route| {
-            present.iter().any(|entry: &Entry| {
-                (entry.dst.ip(), entry.dst.prefix()) == (route.dst.network(), route.dst.prefix())
-                    && route.gw.is_none_or(|gw| entry.gws.contains(&gw))
-                    && (route.priority == 0 || route.priority == entry.priority)
+            present.iter().any(|found| {
+                let has_gw = |hops: &StoredRoute| route.gw.is_none_or(|gw| hops.gws.contains(&gw));
+                (found.dst.ip(), found.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+                    && (route.priority == 0 || route.priority == found.priority)
+                    && through.map_or_else(
+                        || has_gw(found),
+                        |link| found.through(link).is_some_and(|hops| has_gw(&hops)),
+                    )
             })
         };
         missing.extend(

@@ -114,19 +114,6 @@ fn request(kind: u16, flags: u16, oif: u32, route: &Route) -> Message {
     })
 }
 
-/// A route in a routing table of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Destination.
-    pub dst: IpNetwork,
-    /// Its next hops: empty for a route to a connected network, several for a multipath route.
-    pub gws: Vec<IpAddr>,
-    /// Routing table.
-    pub table: u32,
-    /// Metric.
-    pub priority: u32,
-}
-
 /// `RTM_F_FIB_MATCH`, since Linux 4.13: return the matching route of the table, not the route cache entry of
 /// the packet.
 const FIB_MATCH: u32 = 0x2000;
@@ -172,17 +159,6 @@ impl Socket {
     pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
         read(self.request(lookup(ip)))
     }
-
-    /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
-    /// kernels before 4.20 dump all routes of the family.
-    pub fn routes(&mut self, family: IpFamily, table: u32) -> Result<Vec<Entry>, Error> {
-        // The kernel returns ENOENT if the table has never had a route.
-        let bodies = match self.request(list(family, table)) {
-            Err(error) if error.errno == nix::errno::Errno::ENOENT => Vec::new(),
-            other => other?,
-        };
-        Ok(bodies.iter().filter_map(|body| parse(body)).filter(|entry| entry.table == table).collect())
-    }
 }
 
 /// The route in the answer to [`lookup`]. `None` if the address is unreachable.
@@ -216,24 +192,6 @@ pub(super) fn unspecified(family: IpFamily) -> IpAddr {
         IpFamily::V4 => [0; 4].into(),
         IpFamily::V6 => [0; 16].into(),
     }
-}
-
-fn parse(body: &[u8]) -> Option<Entry> {
-    let header = body.get(..RTMSG)?;
-    let family = if header[0] == IpFamily::V4.number() { IpFamily::V4 } else { IpFamily::V6 };
-    let (mut dst, mut gws, mut table, mut priority) =
-        (unspecified(family), Vec::new(), u32::from(header[4]), 0);
-    for (kind, value) in attrs(&body[RTMSG..]) {
-        match kind {
-            RTA_DST => dst = from_octets(value)?,
-            RTA_GATEWAY => gws.extend(from_octets(value)),
-            RTA_TABLE => table = u32_at(value, 0),
-            RTA_PRIORITY => priority = u32_at(value, 0),
-            RTA_MULTIPATH => gws.extend(next_hops(value)),
-            _ => {}
-        }
-    }
-    Some(Entry { dst: IpNetwork::new(dst, header[1]).ok()?, gws, table, priority })
 }
 
 /// The gateways in a list of `struct rtnexthop`, each followed by its attributes.

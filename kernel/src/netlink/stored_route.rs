@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use super::error::Error;
 use super::message::{F_APPEND, F_CREATE, F_DUMP, HEADER, Message, attrs, u16_at, u32_at};
 use super::route::{
-    RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA,
+    self, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA,
     RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops,
     unspecified,
 };
@@ -225,6 +225,18 @@ pub fn read(answer: Answer) -> Result<Vec<StoredRoute>, Error> {
 }
 
 impl Socket {
+    /// The routes of one family in one table. Meant for a container's namespace, which has few routes:
+    /// kernels before 4.20 dump all routes of the family.
+    pub fn routes(&mut self, family: IpFamily, table: u32) -> Result<Vec<StoredRoute>, Error> {
+        // The kernel returns ENOENT if the table has never had a route.
+        let mut routes = match self.request(route::list(family, table)) {
+            Err(error) if error.errno == Errno::ENOENT => Vec::new(),
+            answer => read(answer)?,
+        };
+        routes.retain(|route| route.table == table);
+        Ok(routes)
+    }
+
     /// The routes of both families in all tables. Meant for a container's namespace, which has few routes.
     pub fn stored_routes(&mut self) -> Result<Vec<StoredRoute>, Error> {
         self.list_routes(None)

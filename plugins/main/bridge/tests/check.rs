@@ -97,6 +97,10 @@ fn additions_of_other_programs_are_tolerated() {
         "ip link set eth0 mtu 1400",
         "ip link add extra type veth peer name extra-peer",
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 10kb latency 25ms",
+        // Both become multipath routes, of which the interface has one next hop.
+        "ip link set extra up; ip address add fd00:9::2/64 dev extra nodad; \
+         ip -6 route append default via fd00:9::1 dev extra; ip -6 route show default | grep 'nexthop via fd00:1::1'",
+        "ip route replace default nexthop via 10.78.0.1 dev extra onlink nexthop via 10.1.0.1 dev eth0",
     ] {
         attached.pod.sh(script).unwrap();
         attached.assert_check_passes(&attached.result);
@@ -163,10 +167,21 @@ fn every_change_in_the_container_is_detected() {
         ("ip -6 route del default", "::/0"),
         ("ip route flush table 123", "10.50.0.0/16"),
         ("ip route flush table 123; ip route add 10.50.0.0/16 via 10.1.0.1", "10.50.0.0/16"),
+        // Other next hops of a multipath route stay.
+        (
+            "OTHER; ip route replace default nexthop via 10.1.0.1 dev x0 onlink nexthop via 10.1.0.1 dev x1 onlink",
+            "0.0.0.0/0",
+        ),
+        (
+            "OTHER; ip address add fd00:9::2/64 dev x0 nodad; ip -6 route append default via fd00:9::1 dev x0; \
+             ip -6 route del default via fd00:1::1 dev eth0",
+            "::/0",
+        ),
     ] {
         println!("{script}");
         let attached = Attached::new("1.0.0", &json!({}));
-        attached.pod.sh(script).unwrap();
+        let other = "set -e; ip link add x0 type veth peer name x1; ip link set x1 up; ip link set x0 up";
+        attached.pod.sh(&script.replace("OTHER", other)).unwrap();
         attached.assert_check_fails(text);
     }
 }
