@@ -114,7 +114,9 @@ impl Play {
             None if call.is_memory() => {}
             _ => {
                 let error = output.error();
-                assert!(!error.contains("internal error"), "{error}");
+                // Rust's library panics if a pipe to a child process cannot be read, which Linux never reports.
+                let is_pipe = call.name == "read" && error.contains("library/std/src/process.rs");
+                assert!(is_pipe || !error.contains("internal error"), "{error}");
             }
         }
         output
