@@ -60,7 +60,16 @@ impl fmt::Display for KillPoint {
 impl KillPoint {
     /// Makes the call, which must succeed, and returns its kill points in the order of the system calls.
     pub fn all(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
-        let log = strace::record(place, exec, &["-e", &format!("trace={NOTICED}")])?;
+        KillPoint::of(place, exec, NOTICED)
+    }
+
+    /// As [`KillPoint::all`], but each request to the kernel and each answer, for [`KillPoint::pause`].
+    pub fn requests(place: &impl Place, exec: &Exec) -> anyhow::Result<Vec<KillPoint>> {
+        KillPoint::of(place, exec, "sendto,recvfrom")
+    }
+
+    fn of(place: &impl Place, exec: &Exec, names: &str) -> anyhow::Result<Vec<KillPoint>> {
+        let log = strace::record(place, exec, &["-e", &format!("trace={names}")])?;
         let kinds = Arc::new(kinds(&log));
         let mut counts = HashMap::new();
         let mut kill_points = Vec::new();

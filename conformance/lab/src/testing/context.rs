@@ -109,6 +109,11 @@ impl TestContext {
         point.kill(&self.node, &self.exec(verb, attachment, config)).unwrap();
     }
 
+    /// The points between the requests of a call, for [`TestContext::pause`]. Makes the call to find them.
+    pub fn pause_points(&self, verb: &str, attachment: &Attachment, config: &Value) -> Vec<KillPoint> {
+        KillPoint::requests(&self.node, &self.exec(verb, attachment, config)).unwrap()
+    }
+
     /// Makes a call that stops right after this point until `meanwhile` is done, and must then succeed.
     pub fn pause(
         &self,

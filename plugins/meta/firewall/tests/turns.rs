@@ -42,3 +42,31 @@ fn what_another_container_gets_during_a_removal_stays() {
         }
     }
 }
+
+/// `iptables-restore` makes the table again. The handle of a rule is another rule's then.
+#[test]
+fn rules_of_a_table_that_is_made_again_stay() {
+    let world = World::new();
+    let make = |addresses: [&str; 2]| {
+        let rules = addresses.map(|ip| format!("add rule ip filter CNI-FORWARD ip saddr {ip} accept\n"));
+        let empty = "add table ip filter\ndelete table ip filter\nadd table ip filter\n";
+        let text = format!("{empty}add chain ip filter CNI-FORWARD\n{}", rules.concat());
+        world.node.write_file("/run/table.nft", &text).unwrap();
+        world.node.tool("nft", &["-f", "/run/table.nft"]).unwrap();
+    };
+    let (first, second) = ("10.1.0.9", "10.1.0.8");
+    let attachment = Attachment::new("first", "", "eth0");
+    let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "firewall",
+        "prevResult": {"cniVersion": "1.1.0", "ips": [{"address": format!("{first}/24")}]}});
+    make([first, second]);
+    for point in world.pause_points("DEL", &attachment, &config) {
+        make([first, second]);
+        world.pause(&point, "DEL", &attachment, &config, || make([second, first]));
+        let left = world.node.sh("nft list table ip filter").unwrap();
+        assert!(left.contains(second), "stopped {point}: {left}");
+    }
+    make([first, second]);
+    world.ctx.del(&attachment, &config);
+    let left = world.node.sh("nft list table ip filter").unwrap();
+    assert!(!left.contains(first), "{left}");
+}

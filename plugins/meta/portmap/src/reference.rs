@@ -44,8 +44,8 @@ const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
 
 /// The directory in which libcni keeps the results of attachments, in files `NETWORK-CONTAINER-INTERFACE`.
 const RESULTS: &str = "/var/lib/cni/results";
-/// The attempts to delete rules.
-const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
+/// The attempts to delete rules. One fails if any ruleset changes meanwhile.
+const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// The chains that tell whether the tables exist.
 pub fn chains() -> [(Table<'static>, String); 2] {
@@ -113,8 +113,9 @@ fn delete_where(
 ) -> Result<Option<Vec<HostPort>>, Error> {
     let mut removed = None;
     for table in present(socket)? {
-        // If another process deletes one of the rules first, the kernel rejects the whole batch.
+        // Another process may delete one of the rules first, or make the table again, with other rules under these handles.
         let mut delete_some = || {
+            let generation = nftables::generation(socket)?;
             let mut batch = Batch::new();
             let mut host_ports = Vec::new();
             for chain in CHAINS {
@@ -130,10 +131,10 @@ fn delete_where(
                 return Ok((None, true));
             }
             let done = batch.len() < Batch::ROOM;
-            batch.commit(socket).map(|()| (Some(host_ports), done))
+            batch.commit_at(socket, generation).map(|()| (Some(host_ports), done))
         };
         loop {
-            let (host_ports, done) = retry(ATTEMPTS, Error::is_not_found, &mut delete_some)?;
+            let (host_ports, done) = retry(ATTEMPTS, Error::is_outdated, &mut delete_some)?;
             if let Some(host_ports) = host_ports {
                 removed.get_or_insert_with(Vec::new).extend(host_ports);
             }

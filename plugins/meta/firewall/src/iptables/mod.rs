@@ -16,13 +16,13 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{FILTER, Programs, Variant, is_conflict};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::End;
-use ferrule_kernel::nftables::{Batch, Error, Rule};
+use ferrule_kernel::nftables::{Batch, Error, Rule, generation};
 use ferrule_kernel::retry::{Limit, retry};
 use ferrule_kit::lock;
 
 use crate::config::Conf;
 use crate::gate;
-use crate::nft::{Node, filter_table};
+use crate::nft::{self, Node, filter_table};
 use crate::plan::Plan;
 use rules::Wanted;
 
@@ -162,17 +162,18 @@ pub fn delete(
 }
 
 fn delete_nft(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Result<(), Error> {
-    // Another process may delete one of the rules first.
-    retry(ATTEMPTS, Error::is_not_found, || {
-        for part in own_rules(socket, family, addresses)?.chunks(Batch::ROOM) {
-            let mut batch = Batch::new();
-            for rule in part {
-                batch.delete_rule(filter_table(family), FORWARD, rule.handle);
-            }
-            batch.commit(socket)?;
+    // Another process may delete one of the rules first, or make the table again, with other rules under these handles.
+    let mut delete_some = || {
+        let generation = generation(socket)?;
+        let own = own_rules(socket, family, addresses)?;
+        let mut batch = Batch::new();
+        for rule in own.iter().take(Batch::ROOM) {
+            batch.delete_rule(filter_table(family), FORWARD, rule.handle);
         }
-        Ok(())
-    })
+        batch.commit_at(socket, generation).map(|()| own.len() <= Batch::ROOM)
+    };
+    while !retry(nft::ATTEMPTS, Error::is_outdated, &mut delete_some)? {}
+    Ok(())
 }
 
 /// The addresses that rules of the reference's chain let pass, of both variants. Starts a process only for a legacy table.

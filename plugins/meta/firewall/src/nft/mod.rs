@@ -32,7 +32,7 @@ use layout::{LEGACY, TABLE, link_key, others, pods};
 
 /// The attempts at a change. ADD fails if another process changes the same objects at the same time, a removal if any ruleset
 /// changes.
-const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
+pub const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// Adds the plan's addresses, and the policy of its bridge. Another container that had one of the addresses loses it: its
 /// DEL was lost, because IPAM gives an address to one container at a time.
