@@ -58,7 +58,7 @@ impl Bench {
     fn new() -> Bench {
         let lab = Lab::new();
         let server = Server::start(&lab, 3600);
-        let daemon = lab.daemon(&["-timeout", "1s", "-resendtimeout", "5s"]);
+        let daemon = lab.daemon(&["-resendtimeout", "20s"]);
         let pod = lab.pod("one");
         pod.sh("ip addr add 10.9.0.10/24 dev eth0").unwrap();
         let (attachment, conf) = (pod.attachment("eth0"), config(&json!({})));
@@ -72,9 +72,7 @@ impl Bench {
     fn serve(&self) {
         self.server
             .rule(|kind, _| if kind == MessageType::Release { Reaction::Lose } else { Reaction::Answer });
-        for (option, time) in [(51, 3600_u32), (58, 1), (59, 2)] {
-            self.server.option(option, &time.to_be_bytes());
-        }
+        self.server.times([3600, 1, 2]);
     }
 
     fn call(&self, verb: &str) -> Output {

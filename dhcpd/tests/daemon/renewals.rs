@@ -11,8 +11,9 @@ use crate::server::{Reaction, Server};
 #[test]
 fn unicast_then_broadcast_then_the_end() {
     let lab = Lab::new();
-    let server = Server::start(&lab, 2);
-    let _daemon = lab.daemon(&["-timeout", "200ms"]);
+    let server = Server::start(&lab, 3600);
+    server.times([9, 1, 5]);
+    let _daemon = lab.daemon(&["-timeout", "2s"]);
     let (pod, conf) = (lab.pod("one"), config(&json!({})));
     let attachment = pod.attachment("eth0");
     let result = lab.ctx.add(&attachment, &conf);
@@ -46,8 +47,9 @@ fn unicast_then_broadcast_then_the_end() {
 #[test]
 fn a_server_that_has_lost_its_memory_gives_the_same_address_again() {
     let lab = Lab::new();
-    let server = Server::start(&lab, 2);
-    let _daemon = lab.daemon(&["-timeout", "1s"]);
+    let server = Server::start(&lab, 3600);
+    server.times([3600, 1, 1800]);
+    let _daemon = lab.daemon(&[]);
     let pod = lab.pod("one");
     let result = lab.ctx.add(&pod.attachment("eth0"), &config(&json!({})));
     lab.configure(&pod, &result);
@@ -62,7 +64,8 @@ fn a_server_that_has_lost_its_memory_gives_the_same_address_again() {
 #[test]
 fn renewals_need_no_address_on_the_interface() {
     let lab = Lab::new();
-    let server = Server::start(&lab, 2);
+    let server = Server::start(&lab, 3600);
+    server.times([8, 1, 7]);
     let _daemon = lab.daemon(&[]);
     let pod = lab.pod("one");
     lab.ctx.add(&pod.attachment("eth0"), &config(&json!({})));

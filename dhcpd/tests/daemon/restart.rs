@@ -12,7 +12,8 @@ use crate::server::Server;
 #[test]
 fn leases_are_taken_up_again() {
     let lab = Lab::new();
-    let server = Server::start(&lab, 2);
+    let server = Server::start(&lab, 3600);
+    server.times([3600, 1, 1800]);
     let conf = config(&json!({"provide": [{"option": "61", "value": "own-id"}]}));
     let mut daemon = lab.daemon(&[]);
     let [pod, gone] = ["one", "gone"].map(|name| lab.pod(name));

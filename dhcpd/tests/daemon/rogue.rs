@@ -85,6 +85,8 @@ fn answers_that_do_not_count() {
     assert!(lab.files().is_empty());
     let log = table.server.log();
     assert!(!log.iter().any(|line| line.starts_with("Request")), "{log:?} {}", lab.log());
+    daemon.end("TERM");
+    let mut daemon = lab.daemon(&[]);
     table.set(Phase::Both);
     let results = table.each(|_, _, attachment| lab.ctx.add(attachment, conf));
     table.wait_for("lease renewed, 10.9.0.", 2);

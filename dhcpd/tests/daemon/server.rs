@@ -117,6 +117,13 @@ impl Server {
         self.state.lock().unwrap().forgery = Some(Box::new(forgery));
     }
 
+    /// Sets lease time, T1 and T2 in seconds. A test on a slow machine needs some of them between the times that it waits for.
+    pub(crate) fn times(&self, times: [u32; 3]) {
+        for (code, time) in [51, 58, 59].into_iter().zip(times) {
+            self.option(code, &time.to_be_bytes());
+        }
+    }
+
     /// Adds an option to every answer, or replaces it.
     pub(crate) fn option(&self, code: u8, content: &[u8]) {
         let mut state = self.state.lock().unwrap();

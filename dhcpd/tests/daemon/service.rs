@@ -48,8 +48,8 @@ fn life(capabilities: &[&str], wrapper: &str) -> BTreeSet<&'static str> {
     lab.ctx.node.sh("mount --make-rshared /run").unwrap();
     let server = Server::start(&lab, 3600);
     server.option(58, &1_u32.to_be_bytes());
-    let flags = ["-timeout", "300ms", "-resendtimeout", "2s"];
-    let _daemon = lab.daemon_under(&format!("{wrapper} {}", confined(capabilities)), &flags);
+    let flags: &[&str] = if wrapper.is_empty() { &["-resendtimeout", "2s"] } else { &[] };
+    let _daemon = lab.daemon_under(&format!("{wrapper} {}", confined(capabilities)), flags);
     let conf = config(&json!({}));
     let (mounted, process) = (lab.pod("mounted"), lab.pod("process"));
     // A container's process of another user, with capabilities that the daemon does not have.

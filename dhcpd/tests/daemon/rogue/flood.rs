@@ -42,7 +42,7 @@ fn a_flood_at_add_and_at_t1() {
     let (lab, conf) = (&table.lab, &table.conf);
     let [flooded, calm] = [0, 1].map(|number| table.attachment(number));
     table.server.option(58, &1_u32.to_be_bytes());
-    let _daemon = lab.daemon(&["-resendtimeout", "8s"]);
+    let _daemon = lab.daemon(&["-resendtimeout", "30s"]);
     table.set(Phase::Right);
     let result = under_a_flood(&table, || {
         thread::scope(|scope| {
