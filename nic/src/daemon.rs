@@ -109,7 +109,8 @@ async fn serve(
                     }
                     Some(Event::LinksLost) => {
                         log!("the kernel has thrown messages away: reads all links anew");
-                        *watch = Watch::open()?;
+                        let former = std::mem::replace(watch, Watch::open()?);
+                        former.rest().await.into_iter().for_each(|change| tracker.apply(change));
                         tracker.resync(watch).await?;
                     }
                     None => return Err(io::Error::other("the connection to rtnetlink broke")),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
@@ -18,6 +19,7 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use rtnetlink::sys::AsyncSocket as _;
 use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use super::Change;
 use super::dump::dump;
@@ -26,6 +28,10 @@ use crate::device::{Device, Link, Place};
 
 /// The socket's receive buffer in bytes: some thousand messages.
 const BUFFER: usize = 4 << 20;
+
+/// How long [`Watch::rest`] waits for the next message, and how long it reads.
+const IDLE: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_secs(1);
 
 /// A subscription to links, addresses, namespaces and buses. Ends with this value.
 pub struct Watch {
@@ -97,6 +103,22 @@ impl Watch {
                 _ => {}
             }
         }
+    }
+
+    /// The changes that the kernel has not thrown away, after [`Event::LinksLost`]: they may tell where a link went. A new list
+    /// must follow, because they are older than the loss.
+    pub async fn rest(mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let end = Instant::now() + REST;
+        while Instant::now() < end
+            && let Ok(Some(event)) = timeout(IDLE, self.next()).await
+        {
+            changes.extend(match event {
+                Event::Change(change) => Some(change),
+                Event::LinksLost | Event::BusesLost => None,
+            });
+        }
+        changes
     }
 
     /// Whether the device is still in the namespace that it went to. The kernel reuses numbers of namespaces, so the

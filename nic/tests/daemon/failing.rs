@@ -17,7 +17,7 @@ const FAILURES: [(&str, &[&str]); 6] = [
         "openat,write,rename,unlink,mkdir,newfstatat,statx,getdents64,readlink",
         &["EIO", "ENOSPC", "ENOMEM", "EINTR"],
     ),
-    ("read,close", &["EIO", "EINTR"]),
+    ("read", &["EIO", "EINTR"]),
     (
         "socket,bind,listen,setsockopt,getsockname,connect,inotify_init1,inotify_add_watch",
         &["ENOMEM", "ENOBUFS"],
@@ -27,7 +27,7 @@ const FAILURES: [(&str, &[&str]); 6] = [
     ("epoll_wait,getrandom", &["EINTR"]),
 ];
 /// What never fails, as `strace -y` shows it: tokio wakes itself, and tells itself of a signal.
-const INFALLIBLE: [&str; 2] = ["<anon_inode:[eventfd]>", "\"\\1\", 1, MSG_NOSIGNAL"];
+const INFALLIBLE: [&str; 3] = ["<anon_inode:[eventfd]>", "\"\\1\", 1, MSG_NOSIGNAL", " 128, 0, NULL, NULL"];
 /// How long the daemon may take to be right again: it registers again after pauses of up to 30 s.
 const RECOVERY: Duration = Duration::from_secs(90);
 
@@ -51,7 +51,8 @@ impl Bench {
         let mut is_right = || {
             if !daemon.is_running() {
                 let status = daemon.end("TERM");
-                assert!(status.is_some_and(|status| status != 0), "{status:?}: {}", self.lab.log());
+                let is_clean = status.is_some_and(|status| status != 0);
+                assert!(is_clean || self.is_excused(), "{status:?}: {}", self.lab.log());
                 *daemon = self.lab.daemon("");
             }
             list() == expected
@@ -88,10 +89,20 @@ impl Bench {
             daemon.signal("TERM");
             !daemon.is_running()
         });
-        assert!(has_ended && daemon.end("TERM").is_some(), "{}", self.lab.log());
-        assert!(!self.lab.log().contains("panicked"), "{}", self.lab.log());
+        let is_clean = daemon.end("TERM").is_some() && !self.lab.log().contains("panicked");
+        assert!(has_ended && (is_clean || self.is_excused()), "{}", self.lab.log());
         fs::read_to_string(log).unwrap()
     }
+
+    /// Whether the calls came in another order than before, and the one that failed cannot.
+    fn is_excused(&self) -> bool {
+        let log = fs::read_to_string(self.lab.path("trace")).unwrap();
+        log.lines().any(|line| line.contains("(INJECTED)") && is_infallible(line))
+    }
+}
+
+fn is_infallible(call: &str) -> bool {
+    INFALLIBLE.iter().any(|text| call.contains(text))
 }
 
 /// The system calls in the log: each name with the numbers that a call had in its thread.
@@ -103,7 +114,7 @@ fn calls(log: &str) -> BTreeSet<(String, usize)> {
         let Some((name, arguments)) = call.trim_start().split_once('(') else { continue };
         let nth = threads.entry((thread, name)).or_default();
         *nth += 1;
-        if !INFALLIBLE.iter().any(|text| arguments.contains(text)) {
+        if !is_infallible(arguments) {
             calls.insert((name.to_owned(), *nth));
         }
     }
