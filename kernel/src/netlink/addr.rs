@@ -89,7 +89,7 @@ pub fn delete(link: u32, network: IpNetwork) -> Message {
     message(RTM_DELADDR, 0, link, network)
 }
 
-/// As [`delete`], whatever address the other end of a point-to-point link has. With IPv4, of several addresses that differ only in
+/// As [`delete`], also for an address with a peer, which [`Address`] does not name. With IPv4, of several addresses that differ only in
 /// the prefix length, the kernel removes one.
 pub fn delete_local(link: u32, network: IpNetwork) -> Message {
     local(RTM_DELADDR, 0, link, network)

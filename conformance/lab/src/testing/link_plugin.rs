@@ -6,7 +6,7 @@ use super::{
     Origin, PluginDir, StubIpam, TestContext, addresses, host_local, ips_of, link, network_config, overlay,
     try_link, with_prev,
 };
-use crate::{Node, Place as _, Pod, Snapshot};
+use crate::{LostAnswer, Node, Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
 
 /// The addresses of the machine that [`uplink`] leads to.
@@ -91,6 +91,7 @@ pub fn del_needs_nothing(ctx: &TestContext, conf: &Value) {
     ctx.del(&attachment, conf);
 }
 
+const RENAME: &str = "ip link set eth0 down; ip link set eth0 name hidden0; ip link set hidden0 up";
 /// What a container does with `eth0`, which has the addresses `$IP4` and `$IP6`. `net1` is its other interface.
 const HIDE: [&str; 6] = [
     "RENAME",
@@ -102,7 +103,7 @@ const HIDE: [&str; 6] = [
     "ip address flush dev eth0; ip address add $IP4/25 dev net1; ip address add $IP6/120 dev net1 nodad",
 ];
 
-/// A container that hides its link or gives the addresses to others keeps none of them, and its other interface stays. If
+/// A container that hides its link or gives the addresses to others has no address after DEL, and its other interface stays. If
 /// `is_proven`, DEL finds the link without an address too. `other` is the configuration of the other interface.
 pub fn del_leaves_no_address(ctx: &TestContext, conf: &Value, other: &Value, is_proven: bool) {
     let pod = ctx.pod("hostile");
@@ -111,11 +112,10 @@ pub fn del_leaves_no_address(ctx: &TestContext, conf: &Value, other: &Value, is_
     let look = || (link(&pod, "net1")["ifindex"].clone(), addresses(&pod, "net1"));
     let bystander = look();
     let proven = "RENAME; ip address flush dev hidden0";
-    let rename = "ip link set eth0 down; ip link set eth0 name hidden0; ip link set hidden0 up";
     for script in HIDE.into_iter().chain(is_proven.then_some(proven)) {
         let result = ctx.add(&attachment, conf);
         let (ips, with_result) = (ips_of(&result), with_prev(conf, &result));
-        let script = script.replace("RENAME", rename);
+        let script = script.replace("RENAME", RENAME);
         pod.sh(&format!("set -e; IP4={} IP6={}; {script}", ips[0], ips[1])).unwrap();
         // The second one finds nothing, also no similar link.
         for _ in 0..2 {
@@ -130,6 +130,31 @@ pub fn del_leaves_no_address(ctx: &TestContext, conf: &Value, other: &Value, is_
             .unwrap();
     }
     ctx.del(&net1, other);
+}
+
+/// A DEL that does not learn what became of the renamed link frees no address. The next one does.
+pub fn a_doubtful_del_frees_no_address(ctx: &TestContext, conf: &Value) {
+    let pod = ctx.pod("doubtful");
+    let attachment = pod.attachment("eth0");
+    let add = || {
+        let with_result = with_prev(conf, &ctx.add(&attachment, conf));
+        pod.sh(RENAME).unwrap();
+        with_result
+    };
+    let mut kept = 0;
+    for lost in LostAnswer::all(&ctx.node, &ctx.exec("DEL", &attachment, &add())).unwrap() {
+        let with_result = add();
+        let succeeds = lost.inject(&ctx.node, &ctx.exec("DEL", &attachment, &with_result)).unwrap();
+        if try_link(&pod, "hidden0").is_some() {
+            kept += 1;
+            assert!(!succeeds, "{lost}");
+            assert_eq!(ctx.reservations("net").len(), 2, "{lost}");
+        }
+        ctx.del(&attachment, &with_result);
+        assert!(try_link(&pod, "hidden0").is_none(), "{lost}");
+        assert_eq!(ctx.reservations("net"), Vec::<String>::new(), "{lost}");
+    }
+    assert!(kept > 0, "no DEL has left the link");
 }
 
 /// An ADD that fails at IPAM, after IPAM, or because the interface exists, leaves nothing and releases its addresses.

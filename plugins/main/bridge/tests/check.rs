@@ -97,7 +97,7 @@ fn additions_of_other_programs_are_tolerated() {
         "ip link set eth0 mtu 1400",
         "ip link add extra type veth peer name extra-peer",
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 10kb latency 25ms",
-        // Both become multipath routes, of which the interface has one next hop.
+        // Multipath routes with one next hop through the interface.
         "ip link set extra up; ip address add fd00:9::2/64 dev extra nodad; \
          ip -6 route append default via fd00:9::1 dev extra; ip -6 route show default | grep 'nexthop via fd00:1::1'",
         "ip route replace default nexthop via 10.78.0.1 dev extra onlink nexthop via 10.1.0.1 dev eth0",

@@ -75,7 +75,7 @@ pub fn give_back(
 }
 
 /// The links that the container has made on the device, such as a macvlan. They would stay in the container, on a device of the
-/// node. The other end of a pair is none of them.
+/// node. The other end of a pair does not count.
 fn made_on(links: &[Link], device: &Link) -> impl Iterator<Item = Message> {
     let is_on = |link: &&Link| (link.peer, link.peer_netns) == (Some(device.index), None);
     let is_other_end = |link: &&Link| (device.peer, device.peer_netns) == (Some(link.index), None);

@@ -33,6 +33,11 @@ fn del_leaves_no_address() {
 }
 
 #[test]
+fn a_doubtful_del_frees_no_address() {
+    link_plugin::a_doubtful_del_frees_no_address(&node(), &conf());
+}
+
+#[test]
 fn failed_adds_leave_nothing() {
     link_plugin::failed_adds_leave_nothing(&node(), &conf());
 }
