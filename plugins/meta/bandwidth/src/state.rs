@@ -131,9 +131,18 @@ pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
     let link = link::read(link).context(|| format!("look up link {index}"))?;
     let Some(link) = link.filter(|link| link.kind == veth::KIND) else { return Ok(None) };
-    let mut host = read_host(link, root, ingress_qdisc)?;
+    let Some(mut host) = unless_gone(link, root, ingress_qdisc)? else { return Ok(None) };
     read_filters(socket, &mut host, None)?;
     Ok(Some(host))
+}
+
+/// [`read_host`]; `None` if the kernel has removed the link after it was looked up, as the end of a namespace does.
+fn unless_gone(link: Link, root: Answer, ingress_qdisc: Answer) -> Result<Option<Host>, CniError> {
+    let is_gone = |answer: &Answer| answer.as_ref().is_err_and(|error| error.errno == Errno::ENODEV);
+    if is_gone(&root) || is_gone(&ingress_qdisc) {
+        return Ok(None);
+    }
+    read_host(link, root, ingress_qdisc).map(Some)
 }
 
 fn host_requests(index: u32) -> [Message; 3] {
@@ -170,4 +179,18 @@ fn read_filters(socket: &mut Socket, host: &mut Host, at_ingress: Option<Answer>
     };
     qdisc.filters = found.context(|| format!("list the filters of {:?}", host.link.name))?;
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_goes_away_meanwhile_is_no_error() {
+        let gone = || Err(Errno::ENODEV.into());
+        assert!(unless_gone(Link::default(), gone(), gone()).unwrap().is_none());
+        assert!(unless_gone(Link::default(), Ok(Vec::new()), gone()).unwrap().is_none());
+        assert!(unless_gone(Link::default(), Err(Errno::EIO.into()), Ok(Vec::new())).is_err());
+    }
 }
