@@ -91,12 +91,12 @@ impl AsFd for Netns {
     }
 }
 
-/// What is known of a container's network namespace when the container ends.
+/// The state of a container's network namespace at DEL.
 #[derive(Debug)]
 pub enum Presence {
     /// It exists.
     Present(Netns),
-    /// It does not exist, and neither does what was in it.
+    /// It does not exist any more, with all its links.
     Gone,
     /// It may exist: its path could not be opened. What a later DEL needs must stay.
     Unknown(CniError),
@@ -129,7 +129,7 @@ impl Presence {
         }
     }
 
-    /// The namespace, for a step inside of it. Whoever removes something from the host must tell the other two apart.
+    /// The namespace, for a step inside of it. Code that removes something from the host must tell the other two apart.
     pub fn present(&self) -> Option<&Netns> {
         match self {
             Presence::Present(netns) => Some(netns),

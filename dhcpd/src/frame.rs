@@ -131,7 +131,7 @@ mod tests {
             for (at, value) in mutations {
                 frame[at] = value;
             }
-            // The checksum of the IP header is right whatever the fields are, so that more of them are looked at.
+            // The checksum of the IP header is right for all fields, so that more of them are looked at.
             frame[24..26].fill(0);
             let header = usize::from(frame[14] & 0xf) * 4;
             if let Some(header) = frame.get(14..14 + header) {

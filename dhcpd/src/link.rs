@@ -338,7 +338,7 @@ async fn inside<T: Send + 'static>(
     let (sender, outcome) = oneshot::channel();
     std::thread::Builder::new().spawn(move || {
         let outcome = setns(&netns, CloneFlags::CLONE_NEWNET).map_err(io::Error::from).and_then(|()| work());
-        // Nobody waits any longer.
+        // The caller does not wait any longer.
         let _ = sender.send(outcome);
     })?;
     // Without an answer the thread has panicked.

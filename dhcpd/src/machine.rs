@@ -317,7 +317,7 @@ impl Machine {
     }
 
     fn acknowledged(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, verb: &str) -> Vec<Action> {
-        // The container keeps the prefix length that it has: nobody would tell it another one.
+        // The container keeps the prefix length that it has: no plugin would tell it another one.
         let known = self.lease.as_ref().map(|lease| lease.prefix);
         let reply = &Reply { prefix: known.or(reply.prefix), ..reply.clone() };
         let lease = match Lease::of(reply, None, from, sent) {

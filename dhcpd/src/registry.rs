@@ -192,7 +192,7 @@ impl Daemon {
     }
 }
 
-/// Removes a lease from the list, whatever happens to its task.
+/// Removes a lease from the list, also if its task panics.
 struct Registration {
     daemon: Rc<Daemon>,
     key: Key,

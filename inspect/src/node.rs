@@ -144,7 +144,7 @@ impl Node {
         self.evidence.partial.as_ref().map(|why| format!("{NOT_WHOLE}: {why}"))
     }
 
-    /// Whether something may be dead, for which this process would have to see the whole node.
+    /// Whether something may be dead. To know it, this process would have to see the whole node.
     pub fn has_doubt(&self, states: &[State]) -> bool {
         let is_open = |(state, object): (&State, &Object)| {
             !matches!(state, State::Alive(_)) && object.removal.is_some()

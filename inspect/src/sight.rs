@@ -1,4 +1,4 @@
-//! Whether this process sees the node as the node's first process does. What it does not see may be alive.
+//! Whether this process sees the node as the node's first process does. Owners outside of its view may be alive.
 
 use std::fs;
 use std::io;

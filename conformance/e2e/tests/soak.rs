@@ -62,7 +62,7 @@ impl Subject {
 
 /// What a worker knows of an attachment.
 enum State {
-    /// There is none.
+    /// It does not exist.
     Free,
     /// A call was killed. Only DEL may follow.
     Unknown,
@@ -257,7 +257,7 @@ impl Soak {
         self.look()
     }
 
-    /// Runs all operations and detaches what is left.
+    /// Runs all operations and detaches the attached pods.
     fn run(&self, subjects: &[Subject]) {
         let mut random = Random::seeded();
         // The first attachments by each program make what all share.

@@ -47,7 +47,7 @@ fn kinds(log: &str) -> Kinds {
 pub struct KillPoint {
     name: String,
     nth: usize,
-    /// What the recorded call did. All kill points of a call share it.
+    /// The kinds of the recorded call. All kill points of a call share it.
     kinds: Arc<Kinds>,
 }
 

@@ -127,7 +127,7 @@ fn mtu() {
 }
 
 proptest! {
-    /// Whatever the server sends: the plugin accepts the settings, and nothing but names and addresses gets out.
+    /// For all answers of a server: the plugin accepts the settings, and nothing but names and addresses gets out.
     #[test]
     fn any_options(contents in prop::collection::vec((0..ALL.len(), prop::collection::vec(any::<u8>(), 0..300)), 0..8)) {
         let list: Vec<_> = contents.iter().map(|(index, content)| (ALL[*index], content.as_slice())).collect();

@@ -113,7 +113,7 @@ fn del_ends_a_lease_that_always_panics() {
     });
 }
 
-/// The container must not use the address any longer, whatever happens to the work on its lease.
+/// The container must not use the address any longer, also if the work on its lease panics.
 #[test]
 fn a_lease_that_always_panics_expires() {
     let (_node, pod) = with_lease(400, async |daemon, file| {

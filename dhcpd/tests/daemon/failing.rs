@@ -80,7 +80,7 @@ impl Bench {
         self.lab.ctx.call(verb, &self.attachment, &conf)
     }
 
-    /// Does the work while strace has the daemon, and returns what it has written.
+    /// Does the work while strace has the daemon, and returns its log.
     fn under_strace<T>(&mut self, options: &[String], work: impl FnOnce(&Bench) -> T) -> (T, String) {
         let log = tempfile::NamedTempFile::new().unwrap();
         let pid = self.daemon.pid();
@@ -157,7 +157,7 @@ impl Bench {
         self.lab.log().matches("lease renewed").count()
     }
 
-    /// What holds after a step, whatever has failed.
+    /// What holds after a step, after each failure.
     fn judge(&mut self, step: Step, output: Option<Output>) {
         assert!(!self.lab.log().contains("panicked"), "{}", self.lab.log());
         assert!(self.lab.answers(), "the daemon does not answer: {}", self.lab.log());

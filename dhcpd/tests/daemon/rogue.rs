@@ -15,7 +15,7 @@ use table::{Change, Draft, Phase, Table};
 const ACK: u8 = 5;
 const NAK: u8 = 6;
 
-/// Its name, what is expected, and how the answer differs from the right one.
+/// Its name, the expected end, and how the answer differs from the right one.
 type Row<T> = (String, T, Change);
 
 fn row<T>(name: &str, value: T, change: impl Fn(&mut Draft) + Send + Sync + 'static) -> Row<T> {

@@ -40,7 +40,7 @@ fn confined(capabilities: &[&str]) -> String {
     )
 }
 
-/// A container's life: what it had of the daemon.
+/// A container's life, as far as the daemon has a part in it.
 fn life(capabilities: &[&str], wrapper: &str) -> BTreeSet<&'static str> {
     let mut had = BTreeSet::new();
     let lab = Lab::new();

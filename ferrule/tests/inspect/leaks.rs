@@ -113,7 +113,7 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let client = f.node.outside_client("192.0.2.0/24").unwrap();
     f.node.sh(NEWER).unwrap();
     f.node.sh("mkdir -p /run/cni/dhcp.leases /run/cni/host-device").unwrap();
-    // Files of others in tuning's folder.
+    // Foreign files in tuning's folder.
     for foreign in ["my_settings.json", "my_settings.json.bak", "my_settings.json.0123456789abcdef"] {
         f.node.write_file(format!("/run/cni/tuning/{foreign}"), r#"{"cluster": 1, "mtu": 1500}"#).unwrap();
     }

@@ -1,4 +1,4 @@
-//! In containers that do not see the whole node nothing is removed, and each command says what it does not see.
+//! In containers that do not see the whole node nothing is removed, and each command names the missing view.
 
 use std::process::Command;
 
@@ -15,11 +15,11 @@ const COMMANDS: [&str; 5] = ["gc", "inspect leaks", "inspect pods", "check", "do
 /// What a command promises in a container.
 #[derive(Clone, Copy, Debug)]
 enum Promise {
-    /// It does not need what is missing: it says the same as on the node.
+    /// It does not need the missing view: it says the same as on the node.
     Same,
     /// It does nothing but fail, and one line says why.
     Refuses(&'static str),
-    /// It fails, and says what it does not see. No living pod is dead, and none without a proof.
+    /// It fails, and names the missing view. No living pod is dead, and none without a proof.
     Says(&'static str),
 }
 

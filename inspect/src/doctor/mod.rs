@@ -1,4 +1,4 @@
-//! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and what was looked at.
+//! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and the subjects that are in order.
 //!
 //! [`networks`] reads the configurations, [`programs`] the plugins. [`chains`] joins both, and asks each plugin by STATUS
 //! whether it can serve its network: so the plugins themselves judge kernel, tools and folders, and the remedy is that of the
@@ -101,9 +101,9 @@ pub struct Places {
 pub struct Subject {
     /// A network with its file, or a word such as `files`.
     pub name: String,
-    /// What is there, if nothing is wrong.
+    /// The state, without findings.
     pub seen: String,
-    /// What is wrong.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 

@@ -19,7 +19,7 @@ pub fn judge(path: &[PathBuf], conf_dir: &Path) -> Subject {
     {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            // Without the folder, each network says what it lacks.
+            // Without the folder, each network has its own finding.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => {
                 let place = folder.display().to_string();

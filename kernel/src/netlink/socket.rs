@@ -93,7 +93,7 @@ impl Socket {
         })
     }
 
-    /// The socket, for which a dump that is still interrupted at the last attempt is an error: it may lack objects.
+    /// The socket, but a dump that is still interrupted at the last attempt is an error: it may lack objects.
     #[must_use]
     pub fn with_whole_dumps(mut self) -> Self {
         self.has_whole_dumps = true;

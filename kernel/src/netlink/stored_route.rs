@@ -22,7 +22,7 @@ use crate::ip::{IpFamily, from_octets};
 const RTA_CACHEINFO: u16 = 12;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
-/// A next hop object (`ip nexthop`). The kernel also lists what it contains.
+/// A next hop object (`ip nexthop`). The kernel also lists its next hops.
 const RTA_NH_ID: u16 = 30;
 /// What a next hop object contains. The kernel takes either these or the object.
 const NEXT_HOP: [u16; 6] = [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_ENCAP_TYPE, RTA_ENCAP];

@@ -109,7 +109,7 @@ impl Scene {
         victim
             .sh(&format!("{variables}{}", attack.script))
             .unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        // CHECK may say what it likes, but has to answer.
+        // CHECK may succeed or fail, but has to answer.
         let _ = self.timed(&what, |runtime| runtime.check(&self.network, &attachment(&victim, VICTIM.1)));
         if ending != Ending::Del {
             victim.delete().unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// The addresses in the results.
 pub const FOREIGN_ADDRESSES: [&str; 2] = ["10.1.0.9", "fd00::9"];
 
-/// Results for the interface `eth0`, each with what is special in it.
+/// Results for the interface `eth0`, each with its peculiarity.
 pub fn foreign_results() -> [(&'static str, Value); 7] {
     let ips = |interface: Value| {
         ["10.1.0.9/24", "fd00::9/64"].map(|address| json!({"address": address, "interface": interface}))

@@ -58,7 +58,7 @@ fn the_ack_of_another_address_than_the_offered_one() {
     assert!(world.machine.is_bound());
 }
 
-/// A lease that the container has goes on, whatever comes: the right answer still counts, and otherwise the lease expires.
+/// A lease that the container has goes on after each message: the right answer still counts, and otherwise the lease expires.
 #[test]
 fn answers_to_a_renewal_that_no_container_can_use() {
     let renewing = || {
@@ -93,7 +93,7 @@ fn answers_to_a_renewal_that_no_container_can_use() {
     }
 }
 
-/// Nobody tells the container of another mask.
+/// The container does not learn of another mask.
 #[test]
 fn a_renewal_keeps_the_prefix_length() {
     let mut world = World::bound(600);
