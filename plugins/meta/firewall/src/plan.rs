@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::AddResult;
+use cni_common::spec::{AddResult, IpConfig};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::owner;
 
@@ -28,12 +28,18 @@ pub struct Plan {
 
 impl Plan {
     /// The plan for an attachment. `bridge` is the bridge to which the policy applies.
-    pub fn new(conf: &Conf, owner: &Attachment<'_>, result: &AddResult, bridge: Option<String>) -> Self {
+    pub fn new(
+        conf: &Conf,
+        owner: &Attachment<'_>,
+        result: &AddResult,
+        addresses: Vec<IpAddr>,
+        bridge: Option<String>,
+    ) -> Self {
         let host_links = result.host_interfaces(owner.ifname);
         Plan {
             label: owner::label(owner),
             network: owner.network.to_owned(),
-            addresses: addresses(result),
+            addresses,
             host_links: host_links.map(|interface| interface.name.clone()).collect(),
             bridge: bridge.map(|bridge| (bridge, conf.policy)),
             mark_bit: conf.mark_bit,
@@ -51,11 +57,21 @@ impl Plan {
     }
 }
 
-/// All addresses of a result, without duplicates. Like the reference, does not look at the interfaces: not all plugins report which
-/// of them is the container's.
+/// All addresses of a result, without duplicates: what ADD opens. Like the reference, does not look at the interfaces: not all
+/// plugins report which of them is the container's.
 pub fn addresses(result: &AddResult) -> Vec<IpAddr> {
+    distinct(result.ips.iter())
+}
+
+/// The addresses of the container's interface, without duplicates: what CHECK looks for. A later plugin of the chain may have
+/// added others.
+pub fn own_addresses(result: &AddResult, ifname: &str) -> Vec<IpAddr> {
+    distinct(result.ips_of(ifname))
+}
+
+fn distinct<'a>(ips: impl Iterator<Item = &'a IpConfig>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in &result.ips {
+    for ip in ips {
         if !addresses.contains(&ip.address.ip()) {
             addresses.push(ip.address.ip());
         }

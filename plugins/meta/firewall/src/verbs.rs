@@ -1,5 +1,7 @@
 //! The steps of each verb.
 
+use std::net::IpAddr;
+
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
@@ -26,12 +28,16 @@ struct Requested {
     bridge: Option<Bridge>,
 }
 
-/// Reads the configuration and `prevResult`. The plan is `None` if the container has no address.
-fn requested(call: &AddRequest<'_>) -> Result<Result<Requested, AddResult>, CniError> {
+/// Reads the configuration and `prevResult`, whose `addresses` are looked at. Without one, returns `prevResult`.
+fn requested(
+    call: &AddRequest<'_>,
+    addresses: impl FnOnce(&AddResult) -> Vec<IpAddr>,
+) -> Result<Result<Requested, AddResult>, CniError> {
     let conf = Conf::read(call.config)?;
     let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
     let result = call.prev_result.clone().ok_or_else(missing)?;
-    if plan::addresses(&result).is_empty() {
+    let addresses = addresses(&result);
+    if addresses.is_empty() {
         return Ok(Err(result));
     }
     let bridge = match conf.policy {
@@ -39,7 +45,7 @@ fn requested(call: &AddRequest<'_>) -> Result<Result<Requested, AddResult>, CniE
         policy => Some(links::bridge(&result, call.ifname, policy)?),
     };
     let name = bridge.as_ref().map(|bridge| bridge.name.clone());
-    let plan = Plan::new(&conf, &Attachment::from(call), &result, name);
+    let plan = Plan::new(&conf, &Attachment::from(call), &result, addresses, name);
     Ok(Ok(Requested { conf, result, plan, bridge }))
 }
 
@@ -48,7 +54,7 @@ fn requested(call: &AddRequest<'_>) -> Result<Result<Requested, AddResult>, CniE
 /// # Errors
 /// The first step that failed. The container then has no rules.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let requested = match requested(call)? {
+    let requested = match requested(call, plan::addresses)? {
         Ok(requested) => requested,
         Err(result) => return Ok(result),
     };
@@ -124,7 +130,8 @@ fn undo(socket: &mut Socket, conf: &Conf, plan: &Plan) {
 /// # Errors
 /// The first object that is missing or altered.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let Ok(Requested { conf, plan, bridge, .. }) = requested(call)? else { return Ok(()) };
+    let own = |result: &AddResult| plan::own_addresses(result, call.ifname);
+    let Ok(Requested { conf, plan, bridge, .. }) = requested(call, own)? else { return Ok(()) };
     let mut socket = netfilter()?;
     let node = nft::look(&mut socket, conf.mark_bit)?;
     let owned = nft::owned(&mut socket, &plan.addresses)?;
