@@ -362,7 +362,7 @@ fn plugins_of_every_kernel() {
 }
 
 #[test]
-#[ignore = "stock kernel: ./test.sh kernel"]
+#[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn plugins_of_the_stock_kernel() {
     let vlan = Subject::new(2, "vlan", &json!({"type": "vlan", "master": "uplink0"}), &[]);
     let subjects = [

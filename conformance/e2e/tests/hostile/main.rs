@@ -138,19 +138,19 @@ fn macvlan_and_chained_plugins() {
 }
 
 #[test]
-#[ignore = "stock kernel: ./test.sh kernel"]
+#[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn ipvlan_and_chained_plugins() {
     ipvlan().resists();
 }
 
 #[test]
-#[ignore = "stock kernel: ./test.sh kernel"]
+#[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn vlan_and_chained_plugins() {
     vlan().resists();
 }
 
 #[test]
-#[ignore = "stock kernel: ./test.sh kernel"]
+#[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn dummy_and_a_chained_plugin() {
     dummy().resists();
 }
