@@ -6,7 +6,7 @@ use super::{
     Origin, PluginDir, StubIpam, TestContext, addresses, host_local, ips_of, link, network_config, overlay,
     try_link, with_prev,
 };
-use crate::{LostAnswer, Node, Place as _, Pod, Snapshot};
+use crate::{FailingCall, Node, Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
 
 /// The addresses of the machine that [`uplink`] leads to.
@@ -142,9 +142,10 @@ pub fn a_doubtful_del_frees_no_address(ctx: &TestContext, conf: &Value) {
         with_result
     };
     let mut kept = 0;
-    for lost in LostAnswer::all(&ctx.node, &ctx.exec("DEL", &attachment, &add())).unwrap() {
+    let calls = FailingCall::all(&ctx.node, &ctx.exec("DEL", &attachment, &add())).unwrap();
+    for lost in calls.iter().filter(|call| call.name == "recvfrom" && call.error == "EIO") {
         let with_result = add();
-        let succeeds = lost.inject(&ctx.node, &ctx.exec("DEL", &attachment, &with_result)).unwrap();
+        let succeeds = lost.make(&ctx.node, &ctx.exec("DEL", &attachment, &with_result)).unwrap().success();
         if try_link(&pod, "hidden0").is_some() {
             kept += 1;
             assert!(!succeeds, "{lost}");
