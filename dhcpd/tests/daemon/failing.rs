@@ -127,7 +127,7 @@ impl Bench {
         if step == Step::Expiry {
             self.server.rule(|_, _| Reaction::Lose);
         }
-        let renewals = self.renewals();
+        let (renewals, expiries) = (self.renewals(), self.expiries());
         let (output, log) = self.under_strace(options, |this| match step {
             Step::Add => Some(this.call("ADD")),
             Step::Check => Some(this.call("CHECK")),
@@ -138,7 +138,7 @@ impl Bench {
                 None
             }
             Step::Expiry => {
-                let has_ended = || this.call("CHECK").stdout_text().contains("no lease for one/net/eth0");
+                let has_ended = || this.expiries() > expiries && !is_up(&this.pod, "eth0");
                 assert!(eventually(TIMEOUT, has_ended), "{}", this.lab.log());
                 None
             }
@@ -155,6 +155,11 @@ impl Bench {
     /// How often the daemon has renewed leases.
     fn renewals(&self) -> usize {
         self.lab.log().matches("lease renewed").count()
+    }
+
+    /// How many leases have expired.
+    fn expiries(&self) -> usize {
+        self.lab.log().matches("lease expired").count()
     }
 
     /// What holds after a step, after each failure.
