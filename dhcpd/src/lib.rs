@@ -1,11 +1,11 @@
 //! `ferrule-dhcp`: the daemon of the `dhcp` plugin. It takes DHCP leases for containers and keeps them renewed.
 //!
-//! - [`arguments`], [`listener`] and [`server`] are the process, its socket and its clients.
-//! - [`registry`] has the leases. Each one has a task ([`worker`]) that does what its state machine ([`machine`]) wants.
-//!   [`supervisor`] starts it again after a panic.
-//! - [`frame`], [`packet`], [`message`], [`settings`] and [`lease`] build and read what goes over the wire. With [`machine`]
+//! - `arguments`, `listener` and `server` are the process, its socket and its clients.
+//! - `registry` has the leases. Each one has a task (`worker`) that does what its state machine (`machine`) wants.
+//!   `supervisor` starts it again after a panic.
+//! - `frame`, `packet`, `message`, `settings` and `lease` build and read what goes over the wire. With `machine`
 //!   they are pure.
-//! - [`link`] reaches the container's interface, [`store`] keeps the leases on the disk.
+//! - `link` reaches the container's interface, `store` keeps the leases on the disk.
 
 mod arguments;
 mod clock;
