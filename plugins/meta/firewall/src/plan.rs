@@ -69,11 +69,13 @@ pub fn own_addresses(result: &AddResult, ifname: &str) -> Vec<IpAddr> {
     distinct(result.ips_of(ifname))
 }
 
+/// Without those of `lo`: the kernel forwards nothing to them, and every container has them.
 fn distinct<'a>(ips: impl Iterator<Item = &'a IpConfig>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for ip in ips {
-        if !addresses.contains(&ip.address.ip()) {
-            addresses.push(ip.address.ip());
+        let address = ip.address.ip();
+        if !address.is_loopback() && !addresses.contains(&address) {
+            addresses.push(address);
         }
     }
     addresses

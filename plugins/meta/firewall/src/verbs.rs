@@ -210,7 +210,12 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let has_other_owner = |owned: &Owned| owned.is_foreign(&label);
     let is_own = |owned: &Owned| owned.labels().any(|other| other == label);
     if owned.is_empty() || !owned.iter().all(is_own) {
-        owned.extend(nft::list(&mut socket, |other| other == label)?);
+        let listed = nft::list(&mut socket, |other| other == label)?;
+        let mut more: Vec<_> = listed.iter().map(|owned| owned.address).collect();
+        more.retain(|address| !addresses.contains(address));
+        more.sort();
+        more.dedup();
+        owned.extend(nft::owned(&mut socket, &more)?);
     }
     // A late DEL must not close the firewall for the container that has got the address since.
     owned.retain(|owned| !has_other_owner(owned));

@@ -252,6 +252,29 @@ fn sixteen_calls_at_once_on_a_new_node() {
 
 /// Nomad names the plugin twice, the second time with a backend that does not exist.
 #[test]
+fn del_keeps_the_addresses_that_another_container_has_got_since() {
+    let world = World::new();
+    let netns = world.pod("pod").attachment("eth0").netns;
+    let [first, second] = ["first", "second"].map(|name| Attachment::new(name, netns.clone(), "eth0"));
+    for backend in ["nftables", "iptables"] {
+        let config = |ips: &[&str]| {
+            let ips: Vec<Value> = ips.iter().map(|ip| json!({"address": ip})).collect();
+            json!({"cniVersion": "1.1.0", "name": "pods", "type": "firewall", "backend": backend,
+                "prevResult": {"cniVersion": "1.1.0", "ips": ips}})
+        };
+        // Nomad's results have the address of `lo`.
+        let of_first = config(&["127.0.0.1/8", "10.1.0.9/24", "10.1.0.8/24"]);
+        let of_second = config(&["127.0.0.1/8", "10.1.0.8/24"]);
+        world.ctx.add(&first, &of_first);
+        world.ctx.add(&second, &of_second);
+        world.ctx.del(&first, &of_first);
+        world.ctx.check(&second, &of_second);
+        world.ctx.del(&second, &of_second);
+        assert_eq!(["pods4", "others4"].map(|set| world.set(set)), ["", ""], "{backend}");
+    }
+}
+
+#[test]
 fn a_chain_may_name_the_plugin_twice() {
     let world = World::new();
     world.node.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP").unwrap();
