@@ -474,6 +474,10 @@ fn table(netns: &File) -> Vec<(Message, &'static str)> {
             r#"0x1 GetNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Fd(NETNS)] })"#,
         ),
         (
+            nsid::assign(netns.as_fd()),
+            r#"0x1 NewNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Id(-1), Fd(NETNS)] })"#,
+        ),
+        (
             nsid::translate(7, 0),
             r#"0x1 GetNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Id(7), TargetNsid(0)] })"#,
         ),

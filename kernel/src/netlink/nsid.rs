@@ -11,6 +11,7 @@ use super::message::{Message, find_attr};
 use super::socket::Answer;
 use crate::netns;
 
+const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
@@ -23,6 +24,12 @@ const RTGEN: usize = 4;
 /// whose peer is in `netns`.
 pub fn get(netns: BorrowedFd<'_>) -> Message {
     Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns)).one_answer()
+}
+
+/// A request that gives `netns` an ID in the socket's namespace. EEXIST if it has one.
+pub fn assign(netns: BorrowedFd<'_>) -> Message {
+    let request = Message::new(RTM_NEWNSID, 0, &[0; RTGEN]).attr(NETNSA_NSID, &(-1i32).to_ne_bytes());
+    request.attr_u32(NETNSA_FD, netns::number(netns))
 }
 
 /// A request for the ID that the namespace `target` has given to the namespace `id`. Both numbers are IDs in the socket's

@@ -19,7 +19,12 @@ pub fn in_container(container: &mut Socket, record: &Record) -> Result<Vec<Link>
     let requests = [link::get(LinkId::Name(&record.ifname)), nsid::get(own.as_fd())];
     let [named, node] = container.request_each(requests);
     let named = link::read(named).context(look_up)?;
-    let node = nsid::read(node).context(look_up)?;
+    let mut node = nsid::read(node).context(look_up)?;
+    if node.is_none() && record.identity.peer_netns.is_some() {
+        // The device's other end is in a third namespace, and no other link of the container leads to the node.
+        let [_, assigned] = container.request_each([nsid::assign(own.as_fd()), nsid::get(own.as_fd())]);
+        node = nsid::read(assigned).context(look_up)?;
+    }
     if let Some(link) = named
         && record.is_surely(&link)
         && is_candidate(container, record, node, &link)

@@ -133,9 +133,13 @@ fn a_pair_whose_other_end_is_not_on_the_node() {
     }
     ctx.node.sh("ip netns add router; ip link set hd1 netns router").unwrap();
     let before = ctx.snapshot();
-    ctx.add(&own, &conf("hd0"));
-    ctx.del(&own, &conf("hd0"));
-    assert_as(&before, &ctx, "router");
+    // The second one has not had a link that leads to the node.
+    let fresh = ctx.pod("fresh");
+    for attachment in [own, fresh.attachment("net1")] {
+        ctx.add(&attachment, &conf("hd0"));
+        ctx.del(&attachment, &conf("hd0"));
+        assert_as(&before, &ctx, attachment.container_id.as_str());
+    }
 }
 
 /// The guest has a physical link, `eth0`: tests/guest.sh.
