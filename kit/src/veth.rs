@@ -180,14 +180,15 @@ fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec
 }
 
 /// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
-/// and results also report the bridge.
+/// and results also report the bridge, or the gateway of a VLAN, which is a pair with both ends on the node.
 fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
     let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
     let mut failures = Failures::default();
     for (end, answer) in ends.iter().zip(answers) {
         let step = || format!("remove {:?}", end.name);
         let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
-        if [KIND, NETKIT].contains(&link.kind.as_str()) && link.mac == end.mac {
+        let is_pair = [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some();
+        if is_pair && link.mac == end.mac {
             failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
         }
     }

@@ -96,7 +96,7 @@ fn a_physical_device_comes_back_from_a_lost_namespace() {
     let pci = "basename $(dirname $(readlink -f /sys/class/net/eth0/device))";
     let pci = Machine.sh(pci).unwrap().trim().to_owned();
     Machine
-        .sh("ip link set eth0 up; ip address add 10.9.0.1/24 dev eth0; ip route add 10.99.0.0/16 via 10.9.0.7")
+        .sh("ip link set eth0 up; ip address replace 10.9.0.1/24 dev eth0; ip route replace 10.99.0.0/16 via 10.9.0.7")
         .unwrap();
     let plugins = PluginDir::new(env!("CARGO_BIN_EXE_host-device"), Origin::Ours);
     let exec = |verb: &str, id: &str, conf: &Value| {
