@@ -19,7 +19,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// The thread cannot enter the namespace; `work` has not run.
 ///
 /// # Panics
-/// If `work` panics; the thread is in its own namespace then. If the thread cannot return to its own namespace after [`TRIES`]
+/// If `work` panics; the thread is in its own namespace then. If the thread cannot return to its own namespace after 100
 /// attempts: it would apply changes for the host to the container. A panic of `work` in such a thread aborts the process.
 pub fn enter<T>(netns: impl AsFd, work: impl FnOnce() -> T) -> io::Result<T> {
     let own_netns = own()?;

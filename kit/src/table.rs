@@ -58,7 +58,7 @@ pub fn lock(netns: &Netns) -> Result<Lock, CniError> {
     Lock::take_byte(Path::new(LOCK), 0o600, inode).map_err(lock::error)
 }
 
-/// As [`lock`], for DEL, which cleans up without the lock if it cannot have it: an ADD at the same time may then fail.
+/// As [`lock()`], for DEL, which cleans up without the lock if it cannot have it: an ADD at the same time may then fail.
 pub fn lock_for_del(netns: &Netns) -> Option<Lock> {
     lock(netns).inspect_err(|error| eprintln!("DEL goes on without a lock: {error}")).ok()
 }
