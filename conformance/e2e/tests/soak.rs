@@ -20,7 +20,7 @@ mod combinations;
 use combinations::Combinations;
 
 /// Operations of one test in CI.
-const OPERATIONS: usize = 240;
+const OPERATIONS: usize = 160;
 const WORKERS: usize = 8;
 /// A killed call is killed before this.
 const KILLED_BEFORE: Duration = Duration::from_millis(15);
@@ -262,12 +262,12 @@ impl Soak {
         let mut random = Random::seeded();
         // The first attachments by each program make what all share.
         for subject in subjects {
-            let mut slot = Slot::new(self, subject, 0);
-            for _ in 0..if subject.mixed.is_some() { 12 } else { 1 } {
-                slot.add(None, &mut random);
-                slot.del(None, &mut random);
+            let Slot { network, attachment, pod, .. } = Slot::new(self, subject, 0);
+            for runtime in subject.mixed.as_ref().map_or(vec![self.ours()], |mixed| mixed.all(&self.node)) {
+                runtime.add(&network, &attachment).unwrap();
+                self.ours().del(&network, &attachment).unwrap();
             }
-            slot.pod.unwrap().delete().unwrap();
+            pod.unwrap().delete().unwrap();
         }
         let before = self.look_after_gc(subjects);
 

@@ -25,6 +25,12 @@ impl Combinations {
         Combinations(folders.collect())
     }
 
+    /// A runtime with each of the combinations.
+    #[allow(dead_code)] // the soak uses it
+    pub(crate) fn all<'n>(&self, node: &'n Node) -> Vec<NodeRuntime<'n>> {
+        self.0.iter().map(|(_, _, plugins)| node.runtime([plugins.path()])).collect()
+    }
+
     /// A runtime with one of the combinations, whose main plugin it is, and the combination in words.
     pub(crate) fn pick<'n>(&self, node: &'n Node, random: &mut Random) -> (Origin, &str, NodeRuntime<'n>) {
         let (main, who, plugins) = &self.0[random.below(self.0.len())];
