@@ -20,7 +20,7 @@ mod combinations;
 use combinations::Combinations;
 
 /// Operations of one test in CI.
-const OPERATIONS: usize = 160;
+const OPERATIONS: usize = 400;
 const WORKERS: usize = 8;
 /// A killed call is killed before this.
 const KILLED_BEFORE: Duration = Duration::from_millis(15);
@@ -329,7 +329,7 @@ fn plugins_of_every_kernel() {
         json!({"type": "firewall", "backend": "nftables"}),
     ];
     let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true});
-    let host_device = Subject::new(7, "host-device", &json!({"type": "host-device"}), &[]);
+    let host_device = Subject::new(7, "host-device", &json!({"type": "host-device", "dad": "off"}), &[]);
     let subjects = [
         Subject::new(1, "full", &overlay(&bridge("cni1"), &json!({"ipMasq": true})), &full),
         Subject::new(2, "bridge", &bridge("cni2"), std::slice::from_ref(&tuning)).mixed(&[
@@ -342,7 +342,7 @@ fn plugins_of_every_kernel() {
         Subject::new(
             4,
             "macvlan",
-            &json!({"type": "macvlan", "master": "uplink0"}),
+            &json!({"type": "macvlan", "master": "uplink0", "dad": "off"}),
             &[json!({"type": "sbr"})],
         ),
         Subject::new(5, "tap", &json!({"type": "tap"}), &[tuning]),
@@ -355,7 +355,8 @@ fn plugins_of_every_kernel() {
     ];
     let soak = Soak::new(|node| {
         uplink_of(node);
-        let pairs = (0..WORKERS).map(|n| format!("ip link add nic{n} type veth peer name nic{n}-peer; "));
+        let pairs = (0..WORKERS)
+            .map(|n| format!("ip link add nic{n} type veth peer name peer{n} && ip link set peer{n} up; "));
         node.sh(&pairs.collect::<String>()).unwrap();
     });
     soak.run(&subjects);
@@ -364,12 +365,17 @@ fn plugins_of_every_kernel() {
 #[test]
 #[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn plugins_of_the_stock_kernel() {
-    let vlan = Subject::new(2, "vlan", &json!({"type": "vlan", "master": "uplink0"}), &[]);
+    let vlan = Subject::new(2, "vlan", &json!({"type": "vlan", "master": "uplink0", "dad": "off"}), &[]);
     let subjects = [
         Subject::new(1, "ipvlan", &json!({"type": "ipvlan", "master": "uplink0"}), &[])
             .mixed(&["ipvlan", "host-local"]),
         Subject { own: |worker| json!({"vlanId": worker + 2}), ..vlan },
-        Subject::new(3, "dummy", &json!({"type": "dummy"}), &[json!({"type": "vrf", "vrfname": "blue"})]),
+        Subject::new(
+            3,
+            "dummy",
+            &json!({"type": "dummy", "dad": "off"}),
+            &[json!({"type": "vrf", "vrfname": "blue"})],
+        ),
     ];
     Soak::new(|node| drop(uplink_of(node))).run(&subjects);
 }
