@@ -132,22 +132,28 @@ impl<'s> Slot<'s> {
             self.pod = Some(self.soak.node.pod(&self.name).unwrap());
         }
         let began = Instant::now();
-        let (is_ours, added) =
-            self.call("ADD", kill, random, |runtime, slot| runtime.add(&slot.network, &slot.attachment));
-        let Some(result) = added else {
+        let (is_ours, added) = self.call("ADD", kill, random, |runtime, slot| {
+            let ips = ips_of(&runtime.add(&slot.network, &slot.attachment)?);
+            slot.hold(&ips);
+            Ok(ips)
+        });
+        let Some(ips) = added else {
             self.state = State::Unknown;
             return;
         };
         if is_ours {
             self.soak.counts.lock().unwrap().adds.push(began.elapsed());
         }
-        let ips = ips_of(&result);
+        self.state = State::Attached(ips);
+    }
+
+    /// Notes the addresses, before GC can come.
+    fn hold(&self, ips: &[String]) {
         let mut held = self.soak.held.lock().unwrap();
         for ip in ips.iter().filter(|_| self.subject.name != "loopback") {
             let other = held.insert(ip.clone(), self.name.clone());
             assert_eq!(other, None, "{ip} of {} is in use", self.name);
         }
-        self.state = State::Attached(ips);
     }
 
     fn check(&self, random: &mut Random) {
