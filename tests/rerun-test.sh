@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of rerun.sh, and of how ./test.sh counts what it finds: a small package of tests that fail when they are told to, with
+# Tests of rerun.sh, and of how ./test.sh counts flaky tests: a small package of tests that fail when they are told to, with
 # the real cargo. The last line counts tests.
 set -uo pipefail
 export LC_ALL=C
@@ -35,7 +35,7 @@ pub fn run(name: &str) {
     }
     println!("failures:\n    another");
     let mark = format!("failed/{name}");
-    // The test of the seed passes only with the one that it has printed.
+    // The test of the seed passes only with the seed that it has printed.
     let passes = name.starts_with("flaky") && std::path::Path::new(&mark).exists();
     println!("FERRULE_SEED={}", std::env::var("FERRULE_SEED").unwrap_or("77".to_owned()));
     std::fs::write(mark, "").unwrap();
@@ -55,7 +55,7 @@ run() {
     [ "$status" -eq "$1" ] || { echo "  status $status, not $1"; return 1; }
 }
 
-# The end of what it says.
+# The end of its output.
 ends() { diff -u - <(tail -n "$(wc -l <<<"$1")" out) <<<"$1"; }
 
 # Three of tests/main.rs, of three others and of the documentation.

@@ -31,7 +31,7 @@ pub enum Sandbox {
     Unknown,
 }
 
-/// What shows that this process sees the same files as the one that knows the path.
+/// The proof that this process sees the same files as the process that knows the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// The mount namespace of ADD, and the folder of the path at that time. The number of a mount namespace alone does not
@@ -71,7 +71,7 @@ impl View {
     }
 }
 
-/// What a path says now. `namespace` is the one that it led to at ADD; if nobody has recorded it, each network namespace except
+/// The state at a path now. `namespace` is the namespace that it led to at ADD; if that is not recorded, each network namespace except
 /// that of this thread counts as the container's.
 pub fn look(path: &Path, namespace: Option<Identity>, view: View) -> Sandbox {
     let found = match fs::metadata(path) {

@@ -69,7 +69,7 @@ impl StateFile {
     }
 }
 
-/// Whether the folder does not exist, or can be listed. For a tool that must not take what it cannot read for nothing.
+/// Whether the folder does not exist, or can be listed. For a tool that must not take an unreadable folder for an empty one.
 ///
 /// # Errors
 /// Code 5 if it cannot be listed.

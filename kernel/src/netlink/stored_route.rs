@@ -106,8 +106,8 @@ impl StoredRoute {
         self.description
     }
 
-    /// What of this route leads through the link and nowhere else: the route itself, or those next hops of an IPv6 multipath
-    /// route, each of which is a route of its own. The kernel lists such routes as one if they have the same destination
+    /// The part of this route that leads only through the link: the route itself, or those next hops of an IPv6 multipath
+    /// route. Each of these is a route of its own. The kernel lists such routes as one if they have the same destination
     /// and metric, also if different programs made them.
     pub fn of_link(&self, link: u32) -> Option<StoredRoute> {
         if !self.links.is_empty() && self.links.iter().all(|index| *index == link) {

@@ -123,7 +123,7 @@ impl Inventory {
         self.devices.retain(|_, device| device.place == Place::Host || keep(device));
     }
 
-    /// Prepares for a new list of all links and addresses, which takes the place of what is known. Returns the changes that the
+    /// Prepares for a new list of all links and addresses, which takes the place of the known ones. Returns the changes that the
     /// list does not tell: links that have left, and this process has not seen it.
     pub fn relist(&mut self, present: &BTreeSet<u32>) -> Vec<Change> {
         self.addresses.clear();

@@ -94,7 +94,7 @@ impl Bench {
         fs::read_to_string(log).unwrap()
     }
 
-    /// Whether the calls came in another order than before, and the one that failed cannot.
+    /// Whether the calls came in another order than before, so that the chosen call cannot fail.
     fn is_excused(&self) -> bool {
         let log = fs::read_to_string(self.lab.path("trace")).unwrap();
         log.lines().any(|line| line.contains("(INJECTED)") && is_infallible(line))

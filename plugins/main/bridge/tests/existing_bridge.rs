@@ -1,4 +1,4 @@
-//! A bridge that the administrator has made keeps its MAC address, which the kernel takes from the ports if nobody has set it:
+//! A bridge that the administrator has made keeps its MAC address, which the kernel takes from the ports if it is not set:
 //! neighbours would lose their way to the gateway.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -113,7 +113,7 @@ fn only_the_device_of_the_reference_comes_to_the_node() {
     }
 }
 
-/// Both ends of a pair are devices, or the other end is in a namespace of somebody else.
+/// Both ends of a pair are devices, or the other end is in a foreign namespace.
 #[test]
 fn a_pair_whose_other_end_is_not_on_the_node() {
     let ctx = node();

@@ -118,7 +118,7 @@ fn rules_and_routes_of_the_container_that_look_like_ours() {
     .unwrap();
     let local = routes(&pod, "table local");
     ctx.del(&net, &conf);
-    // The first two are none of ours: the kernel finds no rule to a table there.
+    // The first two are foreign: the kernel finds no rule to a table there.
     assert_eq!(pod.sh("ip rule show | grep -c 'from 10.1.0.2 blackhole'").unwrap(), "2\n");
     assert_eq!(
         rules(&pod).iter().filter(|rule| !rule.starts_with("10.1.0.2 ")).count(),
