@@ -38,6 +38,7 @@ mod bins;
 mod client;
 mod containers;
 mod failing_calls;
+pub mod failing_daemon;
 mod kernel_module;
 mod kill_points;
 mod namespaces;

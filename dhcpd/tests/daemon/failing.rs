@@ -2,16 +2,15 @@
 //! renewal, CHECK and DEL. The daemon answers with the lease or with an error, ADD leaves a lease or nothing, a lease that the
 //! container has goes on, and DEL removes it. Needs strace.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cni_lab::testing::{Expect as _, is_up, with_prev};
-use cni_lab::{Place as _, Pod, TIMEOUT, eventually};
+use cni_lab::{Place as _, Pod, TIMEOUT, eventually, failing_daemon};
 use cni_runner::{Attachment, Output};
 use dhcproto::v4::MessageType;
 use serde_json::{Value, json};
@@ -208,60 +207,27 @@ impl Bench {
     }
 }
 
-/// The system calls in the log: each name with the numbers that a call had in its thread.
-fn calls(log: &str) -> BTreeSet<(String, usize)> {
-    let mut threads: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let mut calls = BTreeSet::new();
-    for line in log.lines() {
-        let Some((thread, call)) = line.split_once(' ') else { continue };
-        let Some((name, arguments)) = call.trim_start().split_once('(') else { continue };
-        let nth = threads.entry((thread, name)).or_default();
-        *nth += 1;
-        if !arguments.contains(INFALLIBLE) {
-            calls.insert((name.to_owned(), *nth));
-        }
-    }
-    calls
-}
-
 /// Lets system calls fail: each one for `None`, or as many of all kinds as the time allows.
 fn fail_system_calls(time: Option<Duration>) {
     let mut bench = Bench::new();
-    let names: String = FAILURES.map(|(names, _)| names).join(",").replace(',', ",?");
     let mut faults = Vec::new();
     for step in [Step::Add, Step::Renewal, Step::Check, Step::Expiry, Step::Del] {
-        let calls = calls(&bench.step(step, &["-e".to_owned(), format!("trace=?{names}")]));
+        let log = bench.step(step, &["-e".to_owned(), failing_daemon::trace(&FAILURES)]);
+        let calls = failing_daemon::calls(&log, |arguments| arguments.contains(INFALLIBLE));
         assert!(calls.len() > 5, "strace saw nothing of {step:?}: {calls:?}");
         for (name, nth) in calls {
             // Half of a call that another thread's has interrupted has another name.
-            let found = FAILURES.iter().find(|(names, _)| names.split(',').any(|other| other == name));
-            let Some((_, errors)) = found else { continue };
+            let Some(errors) = failing_daemon::errors_of(&FAILURES, &name) else { continue };
             faults.extend(errors.iter().map(|error| (step, name.clone(), nth, *error)));
         }
     }
-    // A sample takes steps of a length that has no divisor in common with the number of faults: it meets all kinds.
-    let stride = if time.is_some() { 257 } else { 1 };
-    let (began, mut failed, mut tried, mut findings) = (Instant::now(), 0, 0, Vec::new());
-    for number in 0..faults.len() {
-        if time.is_some_and(|time| began.elapsed() > time) {
-            break;
-        }
-        let (step, name, nth, error) = &faults[number * stride % faults.len()];
-        let options = [&format!("trace={name}"), &format!("inject={name}:error={error}:when={nth}")]
-            .map(|option| format!("-e{option}"));
-        tried += 1;
-        match catch_unwind(AssertUnwindSafe(|| bench.step(*step, &options))) {
-            Ok(log) => failed += usize::from(log.contains("(INJECTED)")),
-            Err(_) => {
-                findings.push(format!("{step:?}: {name} {nth} fails with {error}"));
-                bench = Bench::new();
-            }
-        }
-    }
-    eprintln!("{failed} of {} system calls failed, {tried} tried", faults.len());
-    assert!(findings.is_empty(), "{findings:#?}");
-    // Threads may share their work otherwise than in the recorded run.
-    assert!(failed * 3 > tried * 2, "only {failed} of {tried} system calls failed");
+    failing_daemon::try_faults(&faults, time, |(step, name, nth, error)| {
+        let options = failing_daemon::options(name, *nth, error);
+        catch_unwind(AssertUnwindSafe(|| bench.step(*step, &options))).map_err(|_| {
+            bench = Bench::new();
+            format!("{step:?}: {name} {nth} fails with {error}")
+        })
+    });
 }
 
 #[test]

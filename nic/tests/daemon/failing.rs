@@ -2,11 +2,10 @@
 //! registration, an allocation, the device's way into a pod, the end of the pod, a new device, and a restart of the kubelet. The
 //! daemon goes on, or ends with an error and the service manager starts it again. In both cases the kubelet has the true list. Needs strace.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cni_lab::{Place as _, eventually};
+use cni_lab::{Place as _, eventually, failing_daemon};
 use ferrule_fake_kubelet::{Knobs, Kubelet};
 
 use crate::lab::{Daemon, Lab, NIC};
@@ -105,48 +104,20 @@ fn is_infallible(call: &str) -> bool {
     INFALLIBLE.iter().any(|text| call.contains(text))
 }
 
-/// The system calls in the log: each name with the numbers that a call had in its thread.
-fn calls(log: &str) -> BTreeSet<(String, usize)> {
-    let mut threads: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let mut calls = BTreeSet::new();
-    for line in log.lines() {
-        let Some((thread, call)) = line.split_once(' ') else { continue };
-        let Some((name, arguments)) = call.trim_start().split_once('(') else { continue };
-        let nth = threads.entry((thread, name)).or_default();
-        *nth += 1;
-        if !is_infallible(arguments) {
-            calls.insert((name.to_owned(), *nth));
-        }
-    }
-    calls
-}
-
 /// Lets system calls fail: each one for `None`, or as many of all kinds as the time allows.
 fn fail_system_calls(time: Option<Duration>) {
     let mut bench = Bench::new();
-    let names = FAILURES.map(|(names, _)| names).join(",").replace(',', ",?");
     let mut faults = Vec::new();
-    for (name, nth) in calls(&bench.live(&format!("-e trace=?{names}"))) {
-        let errors =
-            FAILURES.iter().find(|(names, _)| names.split(',').any(|other| other == name)).unwrap().1;
+    let log = bench.live(&format!("-e {}", failing_daemon::trace(&FAILURES)));
+    for (name, nth) in failing_daemon::calls(&log, is_infallible) {
+        let errors = failing_daemon::errors_of(&FAILURES, &name).unwrap();
         faults.extend(errors.iter().map(|error| (name.clone(), nth, *error)));
     }
     assert!(faults.len() > 200, "strace saw only {} calls", faults.len());
-    // A sample takes steps of a length that has no divisor in common with most numbers of faults.
-    let stride = if time.is_some() { 257 } else { 1 };
-    let (began, mut failed, mut tried) = (Instant::now(), 0, 0);
-    for number in 0..faults.len() {
-        if time.is_some_and(|time| began.elapsed() > time) {
-            break;
-        }
-        let (name, nth, error) = &faults[number * stride % faults.len()];
+    failing_daemon::try_faults(&faults, time, |(name, nth, error)| {
         eprintln!("{name} {nth} fails with {error}");
-        let log = bench.live(&format!("-e trace={name} -e inject={name}:error={error}:when={nth}"));
-        tried += 1;
-        failed += usize::from(log.contains("(INJECTED)"));
-    }
-    eprintln!("{failed} of {} system calls failed, {tried} tried", faults.len());
-    assert!(failed * 3 > tried * 2, "only {failed} of {tried} system calls failed");
+        Ok(bench.live(&failing_daemon::options(name, *nth, error).join(" ")))
+    });
 }
 
 #[test]
