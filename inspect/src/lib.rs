@@ -1,7 +1,8 @@
 //! For operators: whose every address, host port, rule and link of a node is, and what belongs to nothing alive.
 //!
 //! [`sight`] tells whether this process sees the whole node. [`node`] reads it: libcni's [`cache`], the namespaces and processes
-//! of [`scene`], and the objects, by the readers in [`read`]. No reader knows a format: the plugins' libraries list their own objects. They return a [`model`].
+//! of [`scene`], and the objects, by the readers in [`read`]. No reader knows a format: the plugins' libraries list their own
+//! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`gc`] removes what dead owners have left. [`view`] makes rows, [`table`]
 //! prints them, [`json`] writes the same as JSON. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`].

@@ -149,9 +149,9 @@ fn has_addresses(
     })
 }
 
-/// Checks that every route is in its table, with its next hop and priority if it has them. It may be one next hop of a multipath route.
-/// If `are_own`, it must lead through the link. A later plugin may have moved the routes of the main table: `vrf` to the table of the VRF, `sbr` to the tables of
-/// rules from the link's addresses.
+/// Checks that every route is in its table, with its next hop and priority if it has them. It may be one next hop of a
+/// multipath route. If `are_own`, it must lead through the link. A later plugin may have moved the routes of the main table:
+/// `vrf` to the table of the VRF, `sbr` to the tables of rules from the link's addresses.
 fn routes(
     socket: &mut Socket,
     link: &Link,

@@ -148,8 +148,8 @@ pub struct DelRequest<'a> {
     /// CNI_IFNAME.
     pub ifname: &'a str,
     /// The container's network namespace. [`Presence::Gone`] if CNI_NETNS is empty, no longer exists or is the plugin's
-    /// own. [`Presence::Unknown`] if it cannot be opened: the plugin then removes what it has on the host, keeps what restores
-    /// something in the container, and the dispatcher returns an error, so that the runtime calls DEL again.
+    /// own. [`Presence::Unknown`] if it cannot be opened: the plugin then removes its objects on the host, keeps its
+    /// records of the container, and the dispatcher returns an error, so that the runtime calls DEL again.
     pub netns: &'a Presence,
     /// The result of the whole chain. `None` if the runtime sent none or it cannot be decoded.
     pub prev_result: Option<AddResult>,

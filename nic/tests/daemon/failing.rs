@@ -1,6 +1,7 @@
 //! Each system call of the daemon's life with one device fails once, with each error that the kernel may return there: start,
 //! registration, an allocation, the device's way into a pod, the end of the pod, a new device, and a restart of the kubelet. The
-//! daemon goes on, or ends with an error and the service manager starts it again. In both cases the kubelet has the true list. Needs strace.
+//! daemon goes on, or ends with an error and the service manager starts it again. In both cases the kubelet has the true list.
+//! Needs strace.
 
 use std::fs;
 use std::time::Duration;

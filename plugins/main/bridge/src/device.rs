@@ -54,7 +54,8 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
 }
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, gives it a
-/// MAC address if it has none, and keeps routers in containers from configuring the host by it. A new bridge filters VLANs if the configuration has any.
+/// MAC address if it has none, and keeps routers in containers from configuring the host by it. A new bridge filters VLANs if
+/// the configuration has any.
 pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let Some(mut bridge) = find(socket, name)? else {
@@ -121,8 +122,8 @@ fn flags(conf: &Conf) -> u32 {
 /// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
 /// would have no gateway for one or two seconds.
 ///
-/// `present` are the bridge's addresses. An existing address whose subnet overlaps a gateway's is removed if `force` (`forceAddress`) is set; else
-/// it is an error.
+/// `present` are the bridge's addresses. An existing address whose subnet overlaps a gateway's is removed if `force`
+/// (`forceAddress`) is set; else it is an error.
 ///
 /// # Errors
 /// `"cni0" already has an IP address different from 10.1.2.1/24`, or the kernel's error.
