@@ -12,7 +12,8 @@ usage() {
 Usage: ./release.sh [--arch ARCH] ... [--out DIR]
 
 Builds for each architecture:
-  ferrule-VERSION-linux-ARCH.tar.gz      programs, units, examples, DaemonSet, licences, SBOM
+  ferrule-VERSION-linux-ARCH.tar.gz      programs, units, man pages, completions of shells,
+                                         examples, DaemonSet, licences, SBOM
   ferrule-VERSION-linux-ARCH.cdx.json    the SBOM alone: CycloneDX 1.5
   ferrule-cni-plugins_VERSION_ARCH.deb   the Debian package
 and SHA256SUMS of all of them. Prints the absolute path of the folder on stdout; all
@@ -66,7 +67,7 @@ sbom() {
 }
 
 # The licences of all linked crates, each text once, after the names of the crates that have it. A crate without a text has that
-# of another crate from its repository.
+# of another crate from its repository, or ours if it is under Apache-2.0, too.
 licences() {
     local crate number licence folder repository file found sum siblings
     local -A texts=() crates=()
@@ -86,7 +87,12 @@ licences() {
             done
             [ -z "$found" ] || break
         done
-        [ "$found" ] || die "crate $crate $number has no licence text"
+        if [ -z "$found" ]; then
+            [[ $licence == *Apache-2.0* && $licence != *AND* ]] || die "crate $crate $number has no licence text"
+            sum=$(hash LICENSE)
+            texts[$sum]=LICENSE
+            crates[$sum]+="$crate $number ($licence): LICENSE of Apache-2.0"$'\n'
+        fi
     done <"$work/crates"
     echo "The licences of the crates that are linked into ferrule, ferrule-dhcp and ferrule-nic."
     while read -r sum; do
@@ -97,6 +103,16 @@ licences() {
 
 # ---------------------------------------------------------------------------------------------------------------
 # The files
+
+# Man pages and completions of bash, zsh and fish. The programs of this machine write them, because others may not run here.
+manuals() {
+    local native
+    native=$(./build.sh --arch "$(uname -m)")
+    mkdir -p "$1"
+    "$native/ferrule" generate "$1"
+    "$native/ferrule-nic" --generate "$1"
+    "$native/ferrule-dhcp" --generate "$1"
+}
 
 # Licences, the SBOM and examples, for every tarball and package.
 documents() {
@@ -112,8 +128,10 @@ documents() {
 tarball() {
     local name=ferrule-$version-linux-$arch
     local root=$work/tarball/$name
-    mkdir -p "$root/bin" "$root/systemd"
+    mkdir -p "$root"/{bin,systemd,man,completions}
     documents "$root"
+    cp "$manuals"/*.1 "$root/man"
+    cp "$manuals"/{*.bash,_*,*.fish} "$root/completions"
     install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/bin"
     cp dhcpd/systemd/* nic/systemd/* "$root/systemd"
     cp Containerfile "$root"
@@ -127,9 +145,18 @@ tarball() {
 # Files as in containernetworking-plugins. The programs are hard links to one file.
 debian() {
     local root=$work/debian name
-    local doc=$root/usr/share/doc/$package
-    mkdir -p "$root"/{DEBIAN,usr/lib/cni,usr/sbin,lib/systemd/system} "$doc"
+    local share=$root/usr/share
+    local doc=$share/doc/$package
+    mkdir -p "$root"/{DEBIAN,usr/lib/cni,usr/sbin,lib/systemd/system} "$doc" "$share/man/man1" \
+        "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
     documents "$doc"
+    cp "$manuals"/*.1 "$share/man/man1"
+    gzip --no-name --best "$share/man/man1"/*
+    for name in ferrule ferrule-nic; do
+        cp "$manuals/$name.bash" "$share/bash-completion/completions/$name"
+        cp "$manuals/_$name" "$share/zsh/vendor-completions"
+        cp "$manuals/$name.fish" "$share/fish/vendor_completions.d"
+    done
     mv "$doc/LICENSE" "$doc/copyright"
     install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/usr/lib/cni"
     for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
@@ -188,6 +215,8 @@ mkdir -p "$out"
 rm -f "$out"/{ferrule-*.tar.gz,ferrule-*.cdx.json,"$package"_*.deb,SHA256SUMS}
 work_of_all=$(mktemp -d)
 trap 'rm -rf -- "$work_of_all"' EXIT
+manuals=$work_of_all/manuals
+manuals "$manuals"
 for arch in "${arches[@]}"; do
     bin=$(./build.sh --arch "$arch")
     # TARGET_DIR/TARGET/release/cni

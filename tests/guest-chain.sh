@@ -5,6 +5,7 @@
 # shellcheck shell=dash
 set -u
 cd "$(dirname "$0")/.." || exit
+. tests/cases.sh
 bin=$1
 network=ferrule-dual-stack node_v4=192.0.2.1 node_v6=2001:db8::1
 size=3000000 rate=6000000 burst=4294967295
@@ -101,19 +102,10 @@ host_ports_are_closed() {
     done
 }
 
-passed=0 failed=0
 for test in make_node every_name_answers_version add_attaches_the_pod serve receives_v4 receives_v6 sends_v4 sends_v6 \
     check_passes check_notices_a_missing_route everything_is_there del_succeeds_twice nothing_is_left host_ports_are_closed; do
-    if $test >/run/output 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $test"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $test"
-        sed 's/^/  /' /run/output
-        # Each test needs the ones before it.
-        break
-    fi
+    run_case "$test" "$test"
+    # Each test needs the ones before it.
+    [ "$failed" -eq 0 ] || break
 done
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+end_cases

@@ -4,6 +4,7 @@
 set -uo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+. "$root/tests/cases.sh"
 work=$(mktemp -d)
 options=("$@")
 trap 'rm -rf -- "$work"' EXIT
@@ -49,17 +50,9 @@ the_kernel_step_fails_if_the_guest_does_not_start() {
         has out 'the guest did not start' && has out '=== kernel: FAILED' && [ "$(tail -n 1 "$work/out")" = "0 passed, 1 failed" ]
 }
 
-passed=0 failed=0
+shown() { ("$1") || { cat "$work/out" "$work/err"; return 1; }; }
 for test in the_command_has_status_streams_and_directory the_machine_is_not_changed a_command_that_takes_too_long_is_ended \
     a_crash_is_a_failure_of_its_own the_kernel_step_fails_if_the_guest_does_not_start; do
-    if ("$test"); then
-        passed=$((passed + 1))
-        echo "ok    $test"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $test"
-        sed 's/^/  /' "$work/out" "$work/err"
-    fi
+    run_case "$test" shown "$test"
 done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+end_cases

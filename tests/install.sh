@@ -9,6 +9,7 @@ set -uo pipefail
 export LC_ALL=C
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+. "$root/tests/cases.sh"
 [ "$(id -u)" -eq 0 ] || { echo "tests/install.sh: run this as root: it changes users" >&2; exit 1; }
 base=$(mktemp -d)
 chmod 0755 "$base"
@@ -233,8 +234,6 @@ test_packages_elsewhere_than_on_debian() {
 
 # ---------------------------------------------------------------------------------------------------------------
 
-passed=0 failed=0
-
 mapfile -t tests < <(declare -F | sed -n 's/^declare -f test_//p')
 if [ $# -gt 0 ]; then
     tests=("$@")
@@ -246,15 +245,7 @@ for test in "${tests[@]}"; do
     program "$work/built"
     printf '#!/bin/sh\necho "build $*" >>%s/calls\necho %s/built\n' "$work" "$work" >"$tree/build.sh"
     chmod 0755 "$tree/build.sh"
-    if (cd "$work" && "test_$test") >"$base/output" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok - ${test//_/ }"
-    else
-        failed=$((failed + 1))
-        echo "not ok - ${test//_/ }"
-        cat "$base/output"
-    fi
+    run_case "${test//_/ }" in_folder "$work" "test_$test"
     rm -rf -- "$work"
 done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+end_cases

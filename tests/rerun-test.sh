@@ -4,6 +4,7 @@
 set -uo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+. "$root/tests/cases.sh"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 unset CARGO_TARGET_DIR
@@ -77,6 +78,17 @@ a_test_that_fails_again_is_a_failure() {
 
 a_crash_is_a_failure() { run 1 crash && grep -q -e '-p trial --test main has failed without naming a failed test' out; }
 
+# The crash may come between any two writes of the thread that prints.
+a_crash_in_the_middle_of_a_line_is_a_failure() {
+    local line
+    for line in '' 'test good ... ' 'test good ... ok'; do
+        printf '%s' "$line" >log
+        printf '%s\n' "error: test failed, to rerun pass \`-p trial --test main\`" 'error: 1 target failed:' >>log
+        tests/rerun.sh log >out && return 1
+        diff -u - out <<<'rerun.sh: -p trial --test main has failed without naming a failed test' || return 1
+    done
+}
+
 a_crash_beside_a_flaky_test_is_a_failure() {
     echo '#[test] fn flaky3() { trial::run("flaky3"); }' >>trial/tests/broken.rs
     run 1 'crash flaky3' && grep -q 'REMARK flaky: flaky3' out
@@ -89,18 +101,8 @@ a_run_that_does_not_begin_is_a_failure() {
 }
 
 tests=(nothing_fails two_flaky_tests_pass_and_are_named three_flaky_tests_are_a_failure a_test_that_fails_again_is_a_failure
-    a_crash_is_a_failure a_crash_beside_a_flaky_test_is_a_failure a_run_that_does_not_begin_is_a_failure)
-passed=0 failed=0
+    a_crash_is_a_failure a_crash_in_the_middle_of_a_line_is_a_failure a_crash_beside_a_flaky_test_is_a_failure a_run_that_does_not_begin_is_a_failure)
 make_package || exit 1
-for test in "${tests[@]}"; do
-    if ("$test"); then
-        passed=$((passed + 1))
-        echo "ok    $test"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $test"
-        sed 's/^/  /' out
-    fi
-done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+shown() { ("$1") || { cat out; return 1; }; }
+for test in "${tests[@]}"; do run_case "$test" shown "$test"; done
+end_cases

@@ -34,7 +34,8 @@ failures() {
         /^failures:$/ { listing = 1; n = 0; next }
         listing && /^    / { names[++n] = substr($0, 5); next }
         { listing = 0 }
-        /^error: (doc)?test failed, to rerun pass `/ {
+        # A crash may leave the line of a test incomplete: another thread had written "test NAME ... ", or that and "ok".
+        /^(test .* \.\.\. (ok|ignored.*)?)?error: (doc)?test failed, to rerun pass `/ {
             split($0, parts, "`")
             for (i = 1; i <= n; i++) print program "|" parts[2] "|" seeds[names[i]] "|" names[i]
             if (!n) print program "|" parts[2] "||"

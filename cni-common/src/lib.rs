@@ -1,7 +1,7 @@
 //! What the author of a CNI plugin needs. No netfilter, no netlink.
 //!
 //! - [`spec`]: the types of the CNI specification. No system calls.
-//! - [`plugin`]: turns an implementation of [`plugin::Plugin`] into a program. Its documentation shows a
+//! - [`plugin`]: turns a [`plugin::Plugin`] into a program. Its documentation shows a
 //!   complete plugin.
 //! - [`call_log`]: a line for each call, if the administrator wants one.
 //! - [`captured`]: starts a program with its input and output in memory.

@@ -17,21 +17,12 @@ const OWN: &str = "/proc/thread-self/ns/net";
 
 /// Why a path could not be opened as a network namespace. The texts are the reference's.
 #[derive(Debug, Error)]
-pub enum NetnsError {
-    /// The path does not exist.
-    #[error("failed to Statfs {0:?}: no such file or directory")]
-    NotFound(String),
-    /// The path is not a namespace. For example, an unmount leaves a regular file behind.
-    #[error("unknown FS magic on {0:?}")]
-    NotANamespace(String),
-    /// Any other failure.
-    #[error("failed to open {path:?}: {source}")]
-    Other {
-        /// The path.
-        path: String,
-        /// The error of the system call.
-        source: io::Error,
-    },
+#[error("{text}")]
+pub struct NetnsError {
+    /// Whether the path leads to no namespace: it does not exist, or is something else. For example, an unmount leaves a
+    /// regular file behind.
+    pub is_absent: bool,
+    text: String,
 }
 
 /// An open network namespace.
@@ -46,42 +37,31 @@ impl Netns {
     /// # Errors
     /// [`NetnsError`]; the caller decides whether a missing namespace is a failure.
     pub fn open(path: &str) -> Result<Self, NetnsError> {
-        let other = |source: io::Error| NetnsError::Other { path: path.to_owned(), source };
+        let error = |is_absent, text| NetnsError { is_absent, text };
+        let not_found = || error(true, format!("failed to Statfs {path:?}: no such file or directory"));
+        let failed = |why: io::Error| error(false, format!("failed to open {path:?}: {why}"));
         let magic: FsType = match statfs(path) {
             Ok(stat) => stat.filesystem_type(),
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return Err(NetnsError::NotFound(path.to_owned())),
-            Err(errno) => return Err(other(errno.into())),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Err(not_found()),
+            Err(errno) => return Err(failed(errno.into())),
         };
         if magic != NSFS_MAGIC && magic != PROC_SUPER_MAGIC {
-            return Err(NetnsError::NotANamespace(path.to_owned()));
+            return Err(error(true, format!("unknown FS magic on {path:?}")));
         }
         // rustix sets close-on-exec in the same call. File::open in musl makes a second one.
         match open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => Ok(Netns(file.into())),
-            Err(rustix::io::Errno::NOENT) => Err(NetnsError::NotFound(path.to_owned())),
-            Err(errno) => Err(other(errno.into())),
+            Err(rustix::io::Errno::NOENT) => Err(not_found()),
+            Err(errno) => Err(failed(errno.into())),
         }
     }
 
-    /// The namespace's device and inode numbers.
+    /// The namespace's device and inode numbers. No other namespace has these while this one exists.
     ///
     /// # Errors
     /// The kernel does not tell them.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         self.0.metadata().map(|meta| (meta.dev(), meta.ino()))
-    }
-
-    /// Whether this namespace has the given device and inode numbers.
-    pub fn is(&self, identity: (u64, u64)) -> bool {
-        self.identity().is_ok_and(|own| own == identity)
-    }
-
-    /// The number that no other network namespace has while this one exists.
-    ///
-    /// # Errors
-    /// That of the system call.
-    pub fn inode(&self) -> io::Result<u64> {
-        self.0.metadata().map(|meta| meta.ino())
     }
 }
 
@@ -110,7 +90,7 @@ impl Presence {
         }
         match Netns::open(path) {
             Ok(netns) => Presence::Present(netns),
-            Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => Presence::Gone,
+            Err(error) if error.is_absent => Presence::Gone,
             Err(error) => {
                 Presence::Unknown(CniError::internal(format!("failed to open netns {path:?}: {error}")))
             }
@@ -131,10 +111,7 @@ impl Presence {
 
     /// The namespace, for a step inside of it. Code that removes something from the host must tell the other two apart.
     pub fn present(&self) -> Option<&Netns> {
-        match self {
-            Presence::Present(netns) => Some(netns),
-            Presence::Gone | Presence::Unknown(_) => None,
-        }
+        if let Presence::Present(netns) = self { Some(netns) } else { None }
     }
 }
 

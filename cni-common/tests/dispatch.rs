@@ -20,8 +20,8 @@ type Test = fn(&Path);
 
 fn main() -> ExitCode {
     match std::env::var("ROLE").as_deref() {
-        Ok("old") => return plugin::run(&Old),
-        Ok(role) => return plugin::run(&Role(role.to_owned())),
+        Ok("old") => return plugin::run(&OLD),
+        Ok(_) => return plugin::run(&ROLE),
         Err(_) => {}
     }
     let tests: [(&str, Test); 8] = [
@@ -48,80 +48,57 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Role(String);
-
-impl Role {
-    /// Appends a line to the file in the variable `CALLS`.
-    fn record(&self, text: &str) {
-        let path = std::env::var("CALLS").unwrap();
-        let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
-        writeln!(file, "{text}").unwrap();
-    }
+/// Appends a line to the file in the variable `CALLS`.
+fn record(text: &str) {
+    let path = std::env::var("CALLS").unwrap();
+    let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
+    writeln!(file, "{text}").unwrap();
 }
 
-impl Plugin for Role {
-    fn name(&self) -> &'static str {
-        "role"
-    }
+fn role() -> String {
+    std::env::var("ROLE").unwrap()
+}
 
-    fn version(&self) -> &'static str {
-        "1.2.3"
-    }
-
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        self.record("ADD");
-        match self.0.as_str() {
-            "panic" => panic!("a \"quoted\"\nmessage"),
-            "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().add(call.version),
-            _ => {
-                let eth0 = Interface { name: "eth0".into(), ..Interface::default() };
-                Ok(AddResult { interfaces: vec![eth0], ..AddResult::default() })
-            }
-        }
-    }
-
-    fn check(&self, _call: &AddRequest<'_>) -> Result<(), CniError> {
-        self.record("CHECK");
+const ROLE: Plugin = Plugin {
+    version: "1.2.3",
+    check: |_| {
+        record("CHECK");
         Ok(())
-    }
+    },
+    ..Plugin::new("role", add, del)
+};
 
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        self.record(match call.netns {
-            Presence::Present(_) => "DEL in a namespace",
-            Presence::Gone => "DEL",
-            Presence::Unknown(_) => "DEL without knowing",
-        });
-        match self.0.as_str() {
-            "panic" => panic!("in DEL"),
-            "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().call(Verb::Del),
-            "fails" => Err(CniError::internal("could not clean up")),
-            _ => Ok(()),
+fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    record("ADD");
+    match role().as_str() {
+        "panic" => panic!("a \"quoted\"\nmessage"),
+        "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().add(call.version),
+        _ => {
+            let eth0 = Interface { name: "eth0".into(), ..Interface::default() };
+            Ok(AddResult { interfaces: vec![eth0], ..AddResult::default() })
         }
     }
 }
 
-struct Old;
-
-impl Plugin for Old {
-    fn name(&self) -> &'static str {
-        "old"
-    }
-
-    fn version(&self) -> &'static str {
-        "0.0.1"
-    }
-    fn spec_versions(&self) -> &'static [SpecVersion] {
-        &[SpecVersion::V0_3_0, SpecVersion::V0_3_1]
-    }
-
-    fn add(&self, _call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        Ok(AddResult::default())
-    }
-
-    fn del(&self, _call: &DelRequest<'_>) -> Result<(), CniError> {
-        Ok(())
+fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    record(match call.netns {
+        Presence::Present(_) => "DEL in a namespace",
+        Presence::Gone => "DEL",
+        Presence::Unknown(_) => "DEL without knowing",
+    });
+    match role().as_str() {
+        "panic" => panic!("in DEL"),
+        "delegate" => Delegate::ipam(call.env, call.config)?.unwrap().call(Verb::Del),
+        "fails" => Err(CniError::internal("could not clean up")),
+        _ => Ok(()),
     }
 }
+
+const OLD: Plugin = Plugin {
+    version: "0.0.1",
+    spec_versions: &[SpecVersion::V0_3_0, SpecVersion::V0_3_1],
+    ..Plugin::new("old", |_| Ok(AddResult::default()), |_| Ok(()))
+};
 
 fn run(dir: &Path, role: &str, verb: &str, version: &str, env: &[(&str, &str)]) -> Output {
     run_into(Stdio::piped(), dir, role, verb, version, env)

@@ -1,137 +1,99 @@
 //! The command line: the flags of the reference's daemon, with one dash or two, and a value after `=` or a blank.
+//! The comments are the texts of `--help` and of the man page.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+
+use clap::{ArgAction, Parser};
 
 use crate::lease::Millis;
 use crate::machine::Timing;
 
-/// The text of `-h`.
-pub(crate) const USAGE: &str = concat!(
-    "Usage of ferrule-dhcp v",
-    env!("CARGO_PKG_VERSION"),
-    ", or dhcp daemon:
-  -broadcast             ask servers to broadcast their answers
-  -hostprefix DIR        put this before the paths of the socket and of namespaces
-  -pidfile FILE          write the process ID to this file
-  -resendmax DURATION    the longest pause between two attempts (default 1m2s)
-  -resendtimeout DURATION
-                         the limit for one lease or one renewal (default 3m28s)
-  -socketpath FILE       the socket (default /run/cni/dhcp.sock); leases are in a
-                         folder beside it (/run/cni/dhcp.leases)
-  -timeout DURATION      the longest wait for an answer to one message (default 10s)
-"
-);
-
-/// The decoded flags.
-#[derive(Clone, Debug)]
+/// Takes DHCP leases for containers, and keeps them renewed
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ferrule-dhcp", version = VERSION, args_override_self = true, before_help = concat!("ferrule-dhcp v", env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Arguments {
-    pub(crate) socket: PathBuf,
-    pub(crate) pidfile: Option<PathBuf>,
+    /// The word after the name in the reference's unit files.
+    #[arg(hide = true, value_parser = ["daemon"])]
+    _daemon: Option<String>,
+    /// The socket; leases are in a folder beside it (/run/cni/dhcp.leases)
+    #[arg(long = "socketpath", value_name = "FILE", default_value = ferrule_dhcp::wire::SOCKET)]
+    socket: PathBuf,
+    /// Put this before the paths of the socket and of namespaces
+    #[arg(long = "hostprefix", value_name = "DIR", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+    /// Write the process ID to this file
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    pub(crate) pidfile: Option<PathBuf>,
+    /// Ask servers to broadcast their answers
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", hide_default_value = true, hide_possible_values = true,
+        value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) broadcast: bool,
-    pub(crate) timing: Timing,
+    /// The longest wait for an answer to one message
+    #[arg(long = "timeout", value_name = "DURATION", default_value = "10s", value_parser = millis)]
+    answer: Millis,
+    /// The longest pause between two attempts
+    #[arg(long = "resendmax", value_name = "DURATION", default_value = "1m2s", value_parser = millis)]
+    pause: Millis,
+    /// The limit for one lease or one renewal
+    #[arg(long = "resendtimeout", value_name = "DURATION", default_value = "3m28s", value_parser = millis)]
+    limit: Millis,
+    /// Write the man page of a release into a folder
+    #[arg(long, hide = true)]
+    pub(crate) generate: Option<PathBuf>,
 }
 
-/// Why the daemon does not start.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Misuse {
-    /// `-h`.
-    Help,
-    /// This is wrong.
-    Wrong(String),
-}
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 impl Arguments {
-    /// Reads the flags. Skips the word `daemon`, so that the reference's unit files work.
-    pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, Misuse> {
-        let wrong = |text: String| Misuse::Wrong(text);
-        let mut parsed = Arguments {
-            socket: ferrule_dhcp::wire::SOCKET.into(),
-            pidfile: None,
-            prefix: String::new(),
-            broadcast: false,
-            timing: Timing { answer: 10_000, pause: 62_000, limit: 208_000 },
-        };
-        let mut arguments = arguments.into_iter().skip_while(|argument| argument == "daemon");
-        while let Some(argument) = arguments.next() {
-            let flag = argument.strip_prefix("--").or(argument.strip_prefix('-'));
-            let flag = flag.filter(|flag| !flag.is_empty());
-            let flag = flag.ok_or_else(|| wrong(format!("unexpected argument {argument:?}")))?;
-            let (flag, given) = match flag.split_once('=') {
-                Some((flag, value)) => (flag, Some(value.to_owned())),
-                None => (flag, None),
-            };
-            let mut value = || {
-                let next = given.clone().or_else(|| arguments.next());
-                next.ok_or_else(|| wrong(format!("flag needs an argument: -{flag}")))
-            };
-            let duration = |text: String| {
-                let invalid = || {
-                    wrong(format!("invalid value {text:?} for flag -{flag}: not a duration such as 1m30s"))
-                };
-                parse_duration(&text).filter(|time| *time > 0).ok_or_else(invalid)
-            };
-            match flag {
-                "socketpath" => parsed.socket = value()?.into(),
-                "pidfile" => parsed.pidfile = Some(value()?.into()),
-                "hostprefix" => parsed.prefix = value()?,
-                "timeout" => parsed.timing.answer = duration(value()?)?,
-                "resendmax" => parsed.timing.pause = duration(value()?)?,
-                "resendtimeout" => parsed.timing.limit = duration(value()?)?,
-                "broadcast" => {
-                    parsed.broadcast = match given.as_deref() {
-                        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
-                        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
-                        Some(text) => {
-                            return Err(wrong(format!("invalid boolean value {text:?} for -broadcast")));
-                        }
-                    }
-                }
-                "h" | "help" => return Err(Misuse::Help),
-                _ => return Err(wrong(format!("flag provided but not defined: -{flag}"))),
-            }
-        }
-        if let Some(pidfile) = parsed.pidfile.as_ref().filter(|path| !path.is_absolute()) {
-            let text =
-                format!("Error writing pidfile {:?}: path not absolute", pidfile.display().to_string());
-            return Err(wrong(text));
-        }
-        if !parsed.prefix.is_empty() {
-            parsed.socket = format!("{}{}", parsed.prefix, parsed.socket.display()).into();
-        }
-        Ok(parsed)
+    /// Reads the arguments of this process. Ends it after wrong usage, with status 2, and after help.
+    pub(crate) fn read() -> Self {
+        Self::parse_from(std::env::args_os().map(with_two_dashes))
+    }
+
+    /// The socket behind the prefix.
+    pub(crate) fn socket(&self) -> PathBuf {
+        format!("{}{}", self.prefix, self.socket.display()).into()
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        Timing { answer: self.answer, pause: self.pause, limit: self.limit }
     }
 }
 
-/// A duration of Go, such as `1m30s`, `1.5h` or `500ms`, in milliseconds.
-fn parse_duration(text: &str) -> Option<Millis> {
-    let (mut rest, mut total) = (text, 0.0);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(digits);
-        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit);
-        let millis = match unit {
-            "ms" => 1.0,
-            "s" => 1e3,
-            "m" => 6e4,
-            "h" => 3.6e6,
-            "us" | "µs" => 1e-3,
-            "ns" => 1e-6,
-            _ => return None,
-        };
-        total += number.parse::<f64>().ok()? * millis;
-        rest = tail;
+/// Go's flags have one dash or two.
+fn with_two_dashes(argument: OsString) -> OsString {
+    match argument.as_bytes() {
+        [b'-', second, _, ..] if *second != b'-' => [OsString::from("-"), argument].into_iter().collect(),
+        _ => argument,
     }
-    (!text.is_empty()).then_some(total.round() as Millis)
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!("Error writing pidfile {path:?}: path not absolute"))
+    }
+}
+
+/// A duration of Go, such as `1m30s`, `1.5h` or `500ms`.
+fn millis(text: &str) -> Result<Millis, String> {
+    let millis = humantime::parse_duration(text).map_err(|error| error.to_string())?.as_millis();
+    Millis::try_from(millis).ok().filter(|millis| *millis > 0).ok_or_else(|| "out of range".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Arguments, Misuse> {
-        Arguments::parse(text.split_whitespace().map(str::to_owned))
+    fn parse(text: &str) -> Result<Arguments, String> {
+        let words = ["ferrule-dhcp"].into_iter().chain(text.split_whitespace());
+        Arguments::try_parse_from(words.map(|word| with_two_dashes(word.into())))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -139,41 +101,40 @@ mod tests {
         let parsed =
             parse("daemon -socketpath /x/y.sock --hostprefix=/host -broadcast --timeout 2s -resendmax=1m2s --resendtimeout 500ms -pidfile /p")
                 .unwrap();
-        assert_eq!((parsed.socket, parsed.prefix.as_str()), ("/host/x/y.sock".into(), "/host"));
+        assert_eq!((parsed.socket(), parsed.prefix.as_str()), ("/host/x/y.sock".into(), "/host"));
+        let timing = parsed.timing();
         assert_eq!((parsed.pidfile, parsed.broadcast), (Some("/p".into()), true));
-        assert_eq!((parsed.timing.answer, parsed.timing.pause, parsed.timing.limit), (2000, 62_000, 500));
+        assert_eq!((timing.answer, timing.pause, timing.limit), (2000, 62_000, 500));
         let defaults = parse("-broadcast=false").unwrap();
-        assert_eq!((defaults.socket, defaults.broadcast), ("/run/cni/dhcp.sock".into(), false));
+        assert_eq!((defaults.socket(), defaults.broadcast), ("/run/cni/dhcp.sock".into(), false));
+        assert!(parse("-broadcast=T").unwrap().broadcast);
     }
 
     #[test]
     fn misuse_is_named() {
-        assert_eq!(parse("-h").unwrap_err(), Misuse::Help);
         for (text, part) in [
-            ("-bogus", "not defined: -bogus"),
-            ("-timeout", "needs an argument: -timeout"),
-            ("-timeout 10", "not a duration"),
-            ("-timeout 0s", "not a duration"),
+            ("-bogus", "unexpected argument '--bogus'"),
+            ("-timeout", "a value is required for '--timeout <DURATION>'"),
+            ("-timeout 10", "invalid value '10' for '--timeout <DURATION>'"),
+            ("-timeout 0s", "invalid value '0s'"),
             ("-pidfile rel", r#"Error writing pidfile "rel": path not absolute"#),
-            ("x", "unexpected"),
-            ("-broadcast=x", "boolean"),
+            ("x", "invalid value 'x'"),
+            ("-broadcast=x", "invalid value 'x'"),
         ] {
-            let Misuse::Wrong(why) = parse(text).unwrap_err() else { panic!("{text}") };
-            assert!(why.contains(part), "{why}");
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
         }
     }
 
     #[test]
     fn durations() {
-        for (text, expected) in [
-            ("1h1m1.5s", Some(3_661_500)),
-            ("3m28s", Some(208_000)),
-            ("1", None),
-            ("", None),
-            ("s", None),
-            ("1d", None),
-        ] {
-            assert_eq!(parse_duration(text), expected, "{text}");
+        for (text, expected) in
+            [("1h1m1.5s", Some(3_661_500)), ("3m28s", Some(208_000)), ("1.5h", Some(5_400_000))]
+        {
+            assert_eq!(millis(text).ok(), expected, "{text}");
+        }
+        for text in ["1", "", "s", "1x"] {
+            assert!(millis(text).is_err(), "{text}");
         }
     }
 }

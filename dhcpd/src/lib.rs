@@ -2,7 +2,7 @@
 //!
 //! - `arguments`, `listener` and `server` are the process, its socket and its clients.
 //! - `registry` has the leases. Each one has a task (`worker`) that does what its state machine (`machine`) wants.
-//!   `supervisor` starts it again after a panic.
+//!   `supervisor` runs the task, again after a panic.
 //! - `frame`, `packet`, `message`, `settings` and `lease` build and read what goes over the wire. With `machine`
 //!   they are pure.
 //! - `link` reaches the container's interface, `store` keeps the leases on the disk.
@@ -27,12 +27,13 @@ mod worker;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
-use arguments::{Arguments, Misuse, USAGE};
-use listener::{Listener, PidFile};
+use arguments::Arguments;
+use listener::Listener;
 use registry::Daemon;
 use store::Store;
 
@@ -43,18 +44,12 @@ fn log(text: &str) {
 
 /// The program, with its arguments.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(Misuse::Help) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(Misuse::Wrong(why)) => {
-            eprintln!("{why}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::read();
+    let outcome = match &arguments.generate {
+        Some(dir) => clap_mangen::generate_to(Arguments::command(), dir),
+        None => run(&arguments),
     };
-    match run(&arguments) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -63,31 +58,31 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Adds the step that has failed to an error.
+fn at(step: &str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{step}: {error}"))
+}
+
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let failed = |step: &str, error: io::Error| io::Error::new(error.kind(), format!("{step}: {error}"));
-    let listener =
-        Listener::open(&arguments.socket).map_err(|error| failed("Error getting listener", error))?;
-    let _pidfile = match &arguments.pidfile {
-        Some(path) => {
-            let step = format!("Error writing pidfile {:?}", path.display().to_string());
-            Some(PidFile::write(path).map_err(|error| failed(&step, error))?)
-        }
-        None => None,
-    };
-    let store = Store::open(&arguments.socket, clock::boot_id());
-    let store = store.map_err(|error| failed("cannot make the folder of leases", error))?;
-    let records = store.load().map_err(|error| failed("cannot read the leases", error))?;
-    let daemon = Daemon::new(arguments.timing, store, arguments.prefix.clone(), arguments.broadcast);
+    let socket = arguments.socket();
+    let listener = Listener::open(&socket).map_err(at("Error getting listener"))?;
+    let store = Store::open(&socket, clock::boot_id()).map_err(at("cannot make the folder of leases"))?;
+    let states = store.list().map_err(at("cannot read the leases"))?;
+    let daemon = Daemon::new(arguments.timing(), store, arguments.prefix.clone(), arguments.broadcast);
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    if let Some(path) = &arguments.pidfile {
+        let step = format!("Error writing pidfile {:?}", path.display().to_string());
+        listener::write_pid(path).map_err(at(&step))?;
+    }
     let tasks = LocalSet::new();
     let outcome = tasks.block_on(&runtime, async {
         let [mut terminate, mut interrupt] =
             [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-        for record in records {
-            daemon.resume(record);
-        }
+        states.into_iter().for_each(|state| daemon.resume(state));
         let socket = tokio::net::UnixListener::from_std(listener.socket.try_clone()?)?;
-        listener::notify_ready();
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+            log(&format!("cannot notify systemd: {error}"));
+        }
         tokio::select! {
             () = server::serve(daemon, socket) => {}
             _ = terminate.recv() => {}
@@ -97,5 +92,8 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     });
     // The leases stay: their files tell the next daemon.
     runtime.shutdown_background();
+    if let Some(path) = &arguments.pidfile {
+        let _ = std::fs::remove_file(path);
+    }
     outcome
 }

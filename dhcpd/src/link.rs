@@ -1,4 +1,4 @@
-//! The container's interface: found, set up and down through rtnetlink, and reached by sockets that exist only during an
+//! The container's interface: found, set up and down by netlink, and reached by sockets that exist only during an
 //! exchange. An open socket would keep the namespace alive, and with it a device that was moved there.
 //!
 //! Entering a namespace moves a thread. So each entry has a thread of its own, which opens the sockets and ends there: no thread
@@ -9,23 +9,23 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use cni_common::netns::{Netns, NetnsError};
-use futures_util::TryStreamExt as _;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
+use cni_common::netns::Netns;
+use ferrule_kernel::netlink::link::{IFF_UP, OPER_UP, set_flags};
+use ferrule_kernel::netlink::{self, Link, LinkId, Mac};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{LinkAddr, bind};
-use rtnetlink::{Handle, LinkGetRequest, LinkUnspec};
+use nix::sys::socket::{LinkAddr, SockaddrStorage, bind};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinHandle;
 
-use crate::frame::{self, Addresses, BROADCAST, CLIENT_PORT, SERVER_PORT};
+use crate::frame::{self, BROADCAST, CLIENT_PORT, SERVER_PORT};
 use crate::log;
-use crate::machine::Peer;
+use crate::machine::Way;
 
 /// How long ADD waits for the carrier of a link that was just set up. Without it the first message would be lost.
 const CARRIER_WAIT: Duration = Duration::from_secs(2);
@@ -36,12 +36,12 @@ const DOWN_PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(100), 
 static ENTRIES: Semaphore = Semaphore::const_new(64);
 /// `ETH_P_IP`.
 const ETH_P_IP: u16 = 0x0800;
-/// `ARPHRD_ETHER`.
-const ETHERNET: usize = 6;
+/// `IF_OPER_UNKNOWN`: some drivers do not say whether they have a carrier.
+const OPER_UNKNOWN: u8 = 0;
 
 /// The interface of a container, and how its namespace is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sandbox {
+pub(crate) struct Interface {
     /// The namespace's path, with the daemon's prefix.
     pub(crate) path: PathBuf,
     /// Device and inode of the namespace.
@@ -51,32 +51,15 @@ pub(crate) struct Sandbox {
     pub(crate) mac: [u8; 6],
 }
 
-impl Sandbox {
+impl Interface {
     /// Finds the interface, sets it up and waits for its carrier.
     pub(crate) async fn prepare(path: PathBuf, ifname: &str) -> Result<Self, String> {
         let netns = Netns::open(&path.to_string_lossy()).map_err(|error| error.to_string())?;
         let identity =
             netns.identity().map_err(|error| format!("failed to look at {}: {error}", path.display()))?;
-        let rtnetlink = Rtnetlink::open(netns).await.map_err(|error| error.to_string())?;
-        let looking_up = |why: &dyn std::fmt::Display| format!("error looking up {ifname:?}: {why}");
-        let link = rtnetlink.link(ifname).await.map_err(|error| looking_up(&error))?;
-        let link = link.ok_or_else(|| looking_up(&"Link not found"))?;
-        let mac = mac(&link).ok_or_else(|| looking_up(&"it has no Ethernet address"))?;
-        let index = link.header.index;
-        if !link.header.flags.contains(LinkFlags::Up) {
-            rtnetlink
-                .set(index, true)
-                .await
-                .map_err(|error| format!("failed to set {ifname:?} up: {error}"))?;
-        }
-        let carrier = async {
-            while rtnetlink.link(ifname).await.ok().flatten().is_some_and(|link| !has_carrier(&link)) {
-                tokio::time::sleep(CARRIER_POLL).await;
-            }
-        };
-        // Without a carrier the exchange takes place nevertheless: it may come late.
-        let _ = tokio::time::timeout(CARRIER_WAIT, carrier).await;
-        Ok(Sandbox { path, identity, ifname: ifname.to_owned(), index, mac })
+        let name = ifname.to_owned();
+        let link = inside(netns, move || Ok(set_up(&name))).await.map_err(|error| error.to_string())??;
+        Ok(Interface { path, identity, ifname: ifname.to_owned(), index: link.index, mac: link.mac.0 })
     }
 
     /// Whether the path leads to no namespace or to another one. What cannot be looked at is not gone.
@@ -88,52 +71,49 @@ impl Sandbox {
     /// differs.
     pub(crate) async fn is_at(&self, path: &Path) -> io::Result<bool> {
         let Some(netns) = self.find(path)? else { return Ok(false) };
-        let sandbox = self.clone();
-        inside(netns, move || Ok(sandbox.link_address()?.is_some())).await
+        let interface = self.clone();
+        inside(netns, move || Ok(interface.link_address()?.is_some())).await
     }
 
     /// Sets the interface down. A missing one is down.
     pub(crate) async fn set_down(&self) {
         for pause in DOWN_PAUSES {
             tokio::time::sleep(pause).await;
-            match self.try_set_down().await {
-                Ok(()) => return,
-                Err(why) => {
-                    log(&format!("failed to set {} of {} down: {why}", self.ifname, self.path.display()))
-                }
-            }
+            let Err(why) = self.try_set_down().await else { return };
+            log(&format!("failed to set {} of {} down: {why}", self.ifname, self.path.display()));
         }
     }
 
-    async fn try_set_down(&self) -> Result<(), String> {
-        let text = |error: io::Error| error.to_string();
-        let Some(netns) = self.find(&self.path).map_err(text)? else { return Ok(()) };
-        let rtnetlink = Rtnetlink::open(netns).await.map_err(text)?;
-        rtnetlink.set(self.index, false).await
+    async fn try_set_down(&self) -> io::Result<()> {
+        let Some(netns) = self.find(&self.path)? else { return Ok(()) };
+        let down = set_flags(self.index, 0, IFF_UP);
+        let answer =
+            inside(netns, move || Ok(netlink::Socket::route().and_then(|mut socket| socket.request(down))));
+        match answer.await? {
+            Err(error) if error.errno != Errno::ENODEV => Err(io::Error::other(error)),
+            _ => Ok(()),
+        }
     }
 
     /// The namespace, if it is at this path.
     fn find(&self, path: &Path) -> io::Result<Option<Netns>> {
         match Netns::open(&path.to_string_lossy()) {
             Ok(netns) => Ok((netns.identity()? == self.identity).then_some(netns)),
-            Err(NetnsError::NotFound(_) | NetnsError::NotANamespace(_)) => Ok(None),
+            Err(error) if error.is_absent => Ok(None),
             Err(error) => Err(io::Error::other(error)),
         }
     }
 
-    fn open(&self) -> io::Result<Netns> {
-        let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", self.path.display()));
-        self.find(&self.path)?.ok_or_else(gone)
-    }
-
     /// Opens the sockets of an exchange. With an address also a socket that sends from there.
     pub(crate) async fn connect(&self, address: Option<Ipv4Addr>) -> io::Result<Sockets> {
-        let sandbox = self.clone();
-        let (packets, udp) = inside(self.open()?, move || {
-            let packets = sandbox.packet_socket()?;
+        let interface = self.clone();
+        let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", self.path.display()));
+        let netns = self.find(&self.path)?.ok_or_else(gone)?;
+        let (packets, udp) = inside(netns, move || {
+            let packets = interface.packet_socket()?;
             // Without the address on the interface, frames are sent instead.
-            let address = address.filter(|address| sandbox.has(*address));
-            Ok((packets, address.and_then(|address| sandbox.udp_socket(address).ok())))
+            let address = address.filter(|address| interface.has(*address));
+            Ok((packets, address.and_then(|address| interface.udp_socket(address).ok())))
         })
         .await?;
         // tokio has no safe type for packet sockets. recv and send of this one are recv(2) and send(2) of any socket.
@@ -156,20 +136,21 @@ impl Sandbox {
 
     /// The link's address, as `bind` needs it.
     fn link_address(&self) -> io::Result<Option<LinkAddr>> {
-        let addresses = nix::ifaddrs::getifaddrs()?.filter(|address| address.interface_name == self.ifname);
-        let mut links = addresses.filter_map(|address| address.address?.as_link_addr().copied());
+        let mut links = self.addresses()?.filter_map(|address| address.as_link_addr().copied());
         Ok(links.find(|link| link.ifindex() == self.index as usize && link.addr() == Some(self.mac)))
     }
 
     /// Whether the interface has the address. bind(2) does not tell: `ip_nonlocal_bind` lets it succeed.
     fn has(&self, wanted: Ipv4Addr) -> bool {
-        let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
-        addresses.any(|address| {
-            address.interface_name == self.ifname
-                && address
-                    .address
-                    .is_some_and(|found| found.as_sockaddr_in().is_some_and(|v4| v4.ip() == wanted))
-        })
+        let is_wanted =
+            |address: SockaddrStorage| address.as_sockaddr_in().is_some_and(|v4| v4.ip() == wanted);
+        self.addresses().is_ok_and(|mut addresses| addresses.any(is_wanted))
+    }
+
+    /// The addresses of the interface.
+    fn addresses(&self) -> io::Result<impl Iterator<Item = SockaddrStorage>> {
+        let all = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == self.ifname);
+        Ok(all.filter_map(|one| one.address))
     }
 
     /// A UDP socket that sends from the leased address. It also spares the server ICMP errors for its answers, which the
@@ -216,25 +197,17 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Sends a message to everybody.
-    pub(crate) async fn broadcast(&self, message: &[u8]) -> io::Result<()> {
-        self.frame(BROADCAST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, message).await
-    }
-
-    /// Sends a message to the server by the container's routes, or directly.
-    pub(crate) async fn unicast(&self, message: &[u8], peer: Peer) -> io::Result<()> {
-        let Some(udp) = &self.udp else { return self.direct(message, peer).await };
-        udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop)
-    }
-
-    /// Sends a message to the server without a wait for its MAC address.
-    pub(crate) async fn direct(&self, message: &[u8], peer: Peer) -> io::Result<()> {
-        self.frame(peer.mac, peer.address, peer.server, message).await
-    }
-
-    async fn frame(&self, to_mac: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> io::Result<()> {
-        let addresses = Addresses { from_mac: self.mac, to_mac, from, to };
-        let frame = frame::build(addresses, message).ok_or(io::ErrorKind::InvalidInput)?;
+    /// Sends a message.
+    pub(crate) async fn send(&self, message: &[u8], way: Way) -> io::Result<()> {
+        let (to_mac, from, to) = match (way, &self.udp) {
+            (Way::Broadcast, _) => (BROADCAST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST),
+            (Way::Unicast(peer), Some(udp)) => {
+                return udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop);
+            }
+            (Way::Unicast(peer) | Way::Direct(peer), _) => (peer.mac, peer.address, peer.server),
+        };
+        let frame =
+            frame::build([self.mac, to_mac], [from, to], message).ok_or(io::ErrorKind::InvalidInput)?;
         self.packets.send(&frame).await.map(drop)
     }
 
@@ -249,84 +222,34 @@ impl Sockets {
     /// Closes the sockets without a wait, unless the kernel has no thread for it.
     pub(crate) fn close(self) {
         // Without a thread the closure is dropped here, and the sockets with it. spawn_blocking would panic.
-        let _ = std::thread::Builder::new().spawn(move || drop(self));
+        let _ = thread::Builder::new().spawn(move || drop(self));
     }
 }
 
-/// A connection to rtnetlink in the namespace. It ends with this value.
-struct Rtnetlink {
-    handle: Handle,
-    connection: JoinHandle<()>,
-}
-
-impl Drop for Rtnetlink {
-    fn drop(&mut self) {
-        self.connection.abort();
+/// Finds the link of this name, sets it up and waits for its carrier, in the thread's namespace.
+fn set_up(ifname: &str) -> Result<Link, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("error looking up {ifname:?}: {why}");
+    let mut socket = netlink::Socket::route().map_err(|error| failed(&error))?;
+    let link = socket.link(LinkId::Name(ifname)).map_err(|error| failed(&error))?;
+    let link = link.ok_or_else(|| failed(&"Link not found"))?;
+    if link.mac == Mac::default() {
+        return Err(failed(&"it has no Ethernet address"));
     }
-}
-
-impl Rtnetlink {
-    async fn open(netns: Netns) -> io::Result<Self> {
-        let runtime = tokio::runtime::Handle::current();
-        let open = move || {
-            let _entered = runtime.enter();
-            rtnetlink::new_connection()
-        };
-        let (connection, handle, _) = inside(netns, open).await?;
-        Ok(Rtnetlink { handle, connection: tokio::spawn(connection) })
+    if !link.is_up() {
+        let up = socket.request(set_flags(link.index, IFF_UP, IFF_UP));
+        up.map_err(|error| format!("failed to set {ifname:?} up: {error}"))?;
     }
-
-    /// The link of this name; `None` if it does not exist.
-    async fn link(&self, name: &str) -> Result<Option<LinkMessage>, String> {
-        first(self.handle.link().get().match_name(name.to_owned())).await
+    // Without a carrier the exchange takes place nevertheless: it may come late.
+    let end = Instant::now() + CARRIER_WAIT;
+    let has_carrier = |link: Link| matches!(link.operstate, OPER_UP | OPER_UNKNOWN);
+    while Instant::now() < end
+        && socket
+            .link(LinkId::Index(link.index))
+            .is_ok_and(|link| link.is_some_and(|link| !has_carrier(link)))
+    {
+        thread::sleep(CARRIER_POLL);
     }
-
-    /// Sets the link up or down. rtnetlink takes a connection that has failed for success, so this looks at the link then.
-    async fn set(&self, index: u32, up: bool) -> Result<(), String> {
-        let link = LinkUnspec::new_with_index(index);
-        let link = if up { link.up() } else { link.down() };
-        match self.handle.link().change(link.build()).execute().await {
-            Err(error) if !is_missing(&error) => return Err(error.to_string()),
-            _ => {}
-        }
-        match first(self.handle.link().get().match_index(index)).await? {
-            Some(link) if link.header.flags.contains(LinkFlags::Up) != up => {
-                Err("it stays as it was".to_owned())
-            }
-            None if up => Err("it is gone".to_owned()),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The link that a request asks for; `None` if it does not exist.
-async fn first(request: LinkGetRequest) -> Result<Option<LinkMessage>, String> {
-    match Box::pin(request.execute()).try_next().await {
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(error.to_string()),
-        Ok(None) => Err("the connection to rtnetlink has failed".to_owned()),
-        Ok(link) => Ok(link),
-    }
-}
-
-/// Whether the link does not exist.
-fn is_missing(error: &rtnetlink::Error) -> bool {
-    let rtnetlink::Error::NetlinkError(error) = error else { return false };
-    error.raw_code() == -(nix::errno::Errno::ENODEV as i32)
-}
-
-fn mac(link: &LinkMessage) -> Option<[u8; 6]> {
-    link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::Address(bytes) if bytes.len() == ETHERNET => bytes.as_slice().try_into().ok(),
-        _ => None,
-    })
-}
-
-/// Whether the link can carry frames. Some drivers do not say.
-fn has_carrier(link: &LinkMessage) -> bool {
-    link.attributes
-        .iter()
-        .any(|attribute| matches!(attribute, LinkAttribute::OperState(State::Up | State::Unknown)))
+    Ok(link)
 }
 
 /// Does the work in a new thread that enters the namespace for good.
@@ -336,7 +259,7 @@ async fn inside<T: Send + 'static>(
 ) -> io::Result<T> {
     let _permit = ENTRIES.acquire().await.map_err(io::Error::other)?;
     let (sender, outcome) = oneshot::channel();
-    std::thread::Builder::new().spawn(move || {
+    thread::Builder::new().spawn(move || {
         let outcome = setns(&netns, CloneFlags::CLONE_NEWNET).map_err(io::Error::from).and_then(|()| work());
         // The caller does not wait any longer.
         let _ = sender.send(outcome);

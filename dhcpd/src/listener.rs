@@ -3,12 +3,10 @@
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
-
-use crate::log;
 
 /// The listening socket. Dropping it removes the socket's file if the daemon has made it.
 pub(crate) struct Listener {
@@ -74,36 +72,8 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-/// A file with the process ID. Dropping it removes the file.
-pub(crate) struct PidFile(PathBuf);
-
-impl PidFile {
-    pub(crate) fn write(path: &Path) -> io::Result<Self> {
-        fs::write(path, std::process::id().to_string())?;
-        fs::set_permissions(path, Permissions::from_mode(0o644))?;
-        Ok(PidFile(path.to_owned()))
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// Tells systemd that the daemon is ready (sd_notify(3)).
-pub(crate) fn notify_ready() {
-    use std::os::linux::net::SocketAddrExt as _;
-    use std::os::unix::net::SocketAddr;
-
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let bytes = path.as_encoded_bytes();
-    let address = match bytes.strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
-    };
-    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
-    if let Err(error) = sent {
-        log(&format!("cannot notify systemd: {error}"));
-    }
+/// Writes a file with the process ID.
+pub(crate) fn write_pid(path: &Path) -> io::Result<()> {
+    fs::write(path, std::process::id().to_string())?;
+    fs::set_permissions(path, Permissions::from_mode(0o644))
 }

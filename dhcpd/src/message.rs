@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use ferrule_dhcp::wire::{Key, Lease, Options, shorten};
+use ferrule_dhcp::wire::{self, Key, Lease, shorten};
 use serde::{Deserialize, Serialize};
 
-use crate::packet::{Packet, REPLY, REQUEST};
+use crate::packet::{Options, Packet, REPLY, REQUEST};
 use crate::settings::{is_host, settings};
 
 /// The shortest message in bytes that every server takes (BOOTP).
@@ -45,12 +45,12 @@ pub(crate) struct Client {
     /// The content of option 61.
     pub(crate) id: Vec<u8>,
     /// From the configuration.
-    pub(crate) options: Options,
+    pub(crate) options: wire::Options,
 }
 
 impl Client {
     /// The client ID is the reference's: type 0 and the text, unless the configuration provides option 61.
-    pub(crate) fn new(mac: [u8; 6], key: &Key, options: Options) -> Self {
+    pub(crate) fn new(mac: [u8; 6], key: &Key, options: wire::Options) -> Self {
         let provided = options.provide.iter().rev().find(|(code, _)| *code == CLIENT_ID);
         let id =
             provided.map_or_else(|| [&[0], name(key).as_bytes()].concat(), |(_, content)| content.clone());
@@ -80,52 +80,38 @@ pub(crate) enum Kind {
 
 /// The bytes of a message. `secs`: seconds since the exchange began.
 pub(crate) fn build(client: &Client, kind: Kind, xid: u32, secs: u16) -> Vec<u8> {
-    let mut packet = Packet {
-        op: REQUEST,
-        xid,
-        secs,
-        broadcast: client.options.broadcast && !matches!(kind, Kind::Release { .. }),
-        ciaddr: Ipv4Addr::UNSPECIFIED,
-        yiaddr: Ipv4Addr::UNSPECIFIED,
-        mac: client.mac,
-        options: Default::default(),
+    let (message_type, own, wanted, server) = match kind {
+        Kind::Discover { wanted } => (DISCOVER, None, wanted, None),
+        Kind::Select { address, server } => (DHCP_REQUEST, None, Some(address), Some(server)),
+        Kind::Reboot { address } => (DHCP_REQUEST, None, Some(address), None),
+        Kind::Renew { address } => (DHCP_REQUEST, Some(address), None, None),
+        Kind::Release { address, server } => (RELEASE, Some(address), None, Some(server)),
     };
-    let options = &mut packet.options;
-    options.set(CLIENT_ID, client.id.as_slice());
-    if !matches!(kind, Kind::Release { .. }) {
+    let mut options = Options::default();
+    if message_type != RELEASE {
         options.set(LONGEST_MESSAGE, LONGEST.to_be_bytes());
         options.set(REQUESTED, client.options.request.as_slice());
-        for (code, content) in client.options.provide.iter().filter(|(code, _)| *code != CLIENT_ID) {
+        for (code, content) in &client.options.provide {
             options.set(*code, content.as_slice());
         }
     }
-    let kind = match kind {
-        Kind::Discover { wanted } => {
-            if let Some(address) = wanted {
-                options.set(WANTED_ADDRESS, address.octets());
-            }
-            DISCOVER
+    options.set(CLIENT_ID, client.id.as_slice());
+    options.set(MESSAGE_TYPE, [message_type]);
+    for (code, address) in [(WANTED_ADDRESS, wanted), (SERVER_ID, server)] {
+        if let Some(address) = address {
+            options.set(code, address.octets());
         }
-        Kind::Select { address, server } => {
-            options.set(WANTED_ADDRESS, address.octets());
-            options.set(SERVER_ID, server.octets());
-            DHCP_REQUEST
-        }
-        Kind::Reboot { address } => {
-            options.set(WANTED_ADDRESS, address.octets());
-            DHCP_REQUEST
-        }
-        Kind::Renew { address } => {
-            packet.ciaddr = address;
-            DHCP_REQUEST
-        }
-        Kind::Release { address, server } => {
-            options.set(SERVER_ID, server.octets());
-            packet.ciaddr = address;
-            RELEASE
-        }
+    }
+    let packet = Packet {
+        op: REQUEST,
+        xid,
+        secs,
+        broadcast: client.options.broadcast && message_type != RELEASE,
+        ciaddr: own.unwrap_or(Ipv4Addr::UNSPECIFIED),
+        yiaddr: Ipv4Addr::UNSPECIFIED,
+        mac: client.mac,
+        options,
     };
-    packet.options.set(MESSAGE_TYPE, [kind]);
     let mut bytes = packet.encode();
     bytes.resize(bytes.len().max(SHORTEST), 0);
     bytes
@@ -206,7 +192,7 @@ pub(crate) mod tests {
         let key = Key { network: "net".to_owned(), container_id: "c1".to_owned(), ifname: "eth0".to_owned() };
         let provide = provide.iter().map(|(code, text)| (*code, text.as_bytes().to_vec())).collect();
         let request = vec![121, 1, 3, 6, 15, 26, 33, 42, 119];
-        Client::new(MAC, &key, Options { provide, request, broadcast: false })
+        Client::new(MAC, &key, wire::Options { provide, request, broadcast: false })
     }
 
     /// The options of a message as code and content.

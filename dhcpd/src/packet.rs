@@ -51,17 +51,9 @@ impl Options {
         self.0.get(&code).map(Vec::as_slice)
     }
 
-    /// The content of an option as fields of `N` bytes. `None` if it is absent, empty or of another length.
-    pub(crate) fn fields<const N: usize>(&self, code: u8) -> Option<&[[u8; N]]> {
-        match self.get(code)?.as_chunks() {
-            (fields @ [_, ..], []) => Some(fields),
-            _ => None,
-        }
-    }
-
-    /// The first field of `N` bytes.
+    /// The first of an option's [`fields`].
     pub(crate) fn first<const N: usize>(&self, code: u8) -> Option<[u8; N]> {
-        self.fields(code)?.first().copied()
+        fields(self.get(code)?).first().copied()
     }
 
     /// Sets an option.
@@ -83,6 +75,14 @@ impl Options {
                 _ => return,
             }
         }
+    }
+}
+
+/// The content of an option as fields of `N` bytes; none if it has another length.
+pub(crate) fn fields<const N: usize>(content: &[u8]) -> &[[u8; N]] {
+    match content.as_chunks() {
+        (fields, []) => fields,
+        _ => &[],
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let options =
             packet(vec![(1, vec![1, 2, 3, 4, 5]), (3, vec![]), (6, vec![1, 2, 3, 4, 5, 6, 7, 8])]).options;
         assert_eq!([1, 3, 5].map(|code| options.first::<4>(code)), [None; 3]);
-        assert_eq!((options.first(6), options.fields::<4>(6).unwrap().len()), (Some([1, 2, 3, 4]), 2));
+        assert_eq!((options.first(6), fields::<4>(options.get(6).unwrap()).len()), (Some([1, 2, 3, 4]), 2));
     }
 
     proptest! {

@@ -9,29 +9,18 @@ use std::time::Duration;
 use cni_common::spec::Code;
 use ferrule_dhcp::wire::{Answer, Failure, Key, Lease, Operation, PROTOCOL, Request};
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use crate::link::Sandbox;
-use crate::log;
+use crate::link::Interface;
 use crate::machine::{NO_MORE_TRIES, Timing};
 use crate::message::name;
-use crate::store::{Record, Store};
+use crate::store::{State, Store};
 use crate::supervisor::{self, INTERNAL};
-use crate::worker::Start;
+use crate::worker::{Start, Status, Task};
 
 /// How long DEL and GC wait for RELEASE to be sent. Opening and closing sockets takes milliseconds.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
-
-/// What a lease's task reports.
-#[derive(Clone, Debug)]
-pub(crate) enum Status {
-    /// It looks for a lease.
-    Acquiring,
-    /// The container has this lease on this interface.
-    Bound(Box<Lease>, Sandbox),
-    /// The task has ended, because of this.
-    Ended(String),
-}
 
 #[derive(Clone)]
 struct Entry {
@@ -42,47 +31,37 @@ struct Entry {
 
 /// The daemon. It runs in one thread.
 pub(crate) struct Daemon {
-    pub(crate) timing: Timing,
-    pub(crate) store: Store,
+    timing: Timing,
+    store: Rc<Store>,
     /// Put before the path of each namespace.
-    pub(crate) prefix: String,
+    prefix: String,
     /// Ask servers to broadcast, also if the configuration does not say so.
-    pub(crate) broadcast: bool,
+    broadcast: bool,
     leases: RefCell<BTreeMap<Key, Entry>>,
 }
 
 impl Daemon {
     pub(crate) fn new(timing: Timing, store: Store, prefix: String, broadcast: bool) -> Rc<Self> {
-        Rc::new(Daemon { timing, store, prefix, broadcast, leases: RefCell::default() })
+        Rc::new(Daemon { timing, store: Rc::new(store), prefix, broadcast, leases: RefCell::default() })
     }
 
-    /// Takes a lease up again after a restart, or drops it if its namespace is gone.
-    pub(crate) fn resume(self: &Rc<Self>, record: Record) {
-        if !record.sandbox.is_gone() {
-            self.start(record.key.clone(), Start::Resume(Box::new(record)));
-            return;
-        }
-        log(&format!("{}: the namespace is gone, dropping the lease", name(&record.key)));
-        if let Err(error) = self.store.remove(&record.key) {
-            log(&format!("{}: the lease's file stays: {error}", name(&record.key)));
-        }
+    /// Takes a lease up again after a restart.
+    pub(crate) fn resume(self: &Rc<Self>, state: State) {
+        self.start(state.key.clone(), Start::Resume(Box::new(state)));
     }
 
     /// Answers a request.
     pub(crate) async fn answer(self: &Rc<Self>, request: Request) -> Answer {
-        let outcome = if request.ferrule_dhcp == PROTOCOL {
-            self.perform(request).await
-        } else {
-            let theirs = request.ferrule_dhcp;
-            let msg = format!(
-                "the plugin speaks version {theirs} of the protocol, ferrule-dhcp version {PROTOCOL}; install both of one release"
-            );
-            Err(failure(Code::Internal, msg))
+        let outcome = match request.ferrule_dhcp {
+            PROTOCOL => self.perform(request).await,
+            theirs => Err(failure(
+                Code::Internal,
+                format!(
+                    "the plugin speaks version {theirs} of the protocol, ferrule-dhcp version {PROTOCOL}; install both of one release"
+                ),
+            )),
         };
-        let (lease, error) = match outcome {
-            Ok(lease) => (lease, None),
-            Err(failure) => (None, Some(failure)),
-        };
+        let (lease, error) = outcome.map_or_else(|failure| (None, Some(failure)), |lease| (lease, None));
         Answer { ferrule_dhcp: PROTOCOL, error, lease }
     }
 
@@ -122,11 +101,10 @@ impl Daemon {
             let status = entry.status.wait_for(|status| !matches!(status, Status::Acquiring)).await;
             let status = status.map(|status| status.clone());
             match status {
-                Ok(Status::Bound(lease, sandbox)) if has_started || is_at(&sandbox, &path).await? => {
+                Ok(Status::Bound(lease, interface)) if has_started || is_at(&interface, &path).await? => {
                     return Ok(*lease);
                 }
                 Ok(Status::Ended(why)) if has_started => return Err(failed(&why)),
-                Err(_) if has_started => return Err(failed(INTERNAL)),
                 _ => {}
             }
             // The container's ID was used before, for another namespace or interface; or the lease ends just now.
@@ -138,7 +116,7 @@ impl Daemon {
     async fn show(&self, key: &Key, path: &Path) -> Result<Lease, Failure> {
         let status = self.leases.borrow().get(key).map(|entry| entry.status.borrow().clone());
         match status {
-            Some(Status::Bound(lease, sandbox)) if is_at(&sandbox, path).await? => Ok(*lease),
+            Some(Status::Bound(lease, interface)) if is_at(&interface, path).await? => Ok(*lease),
             Some(Status::Bound(..)) => {
                 let msg = format!(
                     "the lease of {} belongs to another namespace than {}, or to an interface that is gone",
@@ -177,35 +155,24 @@ impl Daemon {
     }
 
     fn start(self: &Rc<Self>, key: Key, start: Start) {
-        let (sender, status) = watch::channel(Status::Acquiring);
-        let (stop, is_stopped) = watch::channel(false);
+        let (sender, status) = watch::channel(start.status());
+        let (stop, stopped) = watch::channel(false);
         self.leases.borrow_mut().insert(key.clone(), Entry { status, stop });
-        let registration = Registration { daemon: Rc::clone(self), key };
-        tokio::task::spawn_local(async move {
-            let Registration { daemon, key } = &registration;
-            let sender = Rc::new(sender);
-            let why = supervisor::run(daemon, key, start, &sender, is_stopped).await;
+        let (daemon, sender) = (Rc::clone(self), Rc::new(sender));
+        let (store, status) = (Rc::clone(&self.store), Rc::clone(&sender));
+        let task = Task { key: key.clone(), timing: self.timing, store, status, stop: stopped };
+        spawn_local(async move {
+            // A task of its own: the lease leaves the list also if the supervisor panics.
+            let why = spawn_local(supervisor::run(task, start)).await;
             // First out of the list: who waits for the end may start anew.
-            drop(registration);
-            sender.send_replace(Status::Ended(why));
+            daemon.leases.borrow_mut().remove(&key);
+            sender.send_replace(Status::Ended(why.unwrap_or_else(|_| INTERNAL.to_owned())));
         });
     }
 }
 
-/// Removes a lease from the list, also if its task panics.
-struct Registration {
-    daemon: Rc<Daemon>,
-    key: Key,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.daemon.leases.borrow_mut().remove(&self.key);
-    }
-}
-
-async fn is_at(sandbox: &Sandbox, path: &Path) -> Result<bool, Failure> {
-    sandbox
+async fn is_at(interface: &Interface, path: &Path) -> Result<bool, Failure> {
+    interface
         .is_at(path)
         .await
         .map_err(|error| failed(&format!("failed to look at {}: {error}", path.display())))

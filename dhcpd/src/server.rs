@@ -52,11 +52,8 @@ async fn converse(daemon: &Rc<Daemon>, mut stream: UnixStream) -> io::Result<()>
         Ok(request) => serde_json::to_vec(&daemon.answer(request).await)?,
         Err(error) => {
             let msg = format!("ferrule-dhcp does not understand the request: {error}");
-            serde_json::to_vec(&Answer {
-                ferrule_dhcp: PROTOCOL,
-                error: Some(Failure { code: 6, msg }),
-                lease: None,
-            })?
+            let error = Some(Failure { code: 6, msg });
+            serde_json::to_vec(&Answer { ferrule_dhcp: PROTOCOL, error, lease: None })?
         }
     };
     answer.push(b'\n');

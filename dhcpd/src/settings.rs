@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 
 use ferrule_dhcp::wire::{Lease, Route};
 
-use crate::packet::Options;
+use crate::packet::{Options, fields};
 
 const ROUTER: u8 = 3;
 const NAME_SERVERS: u8 = 6;
@@ -37,97 +37,54 @@ pub(crate) fn is_host(address: Ipv4Addr) -> bool {
 /// The settings, and the codes of options with something that cannot be used. Routes and the gateway count even if the server
 /// sends them unasked, as in the reference; everything else only if the configuration requests it.
 pub(crate) fn settings(options: &Options, requested: &[u8], own: Ipv4Addr) -> (Lease, BTreeSet<u8>) {
-    let mut this = Reader { options, own, ignored: BTreeSet::new() };
-    let asked = |code: u8| requested.contains(&code) && options.get(code).is_some();
-    let mut lease =
-        Lease { gateway: this.hosts(ROUTER).first().map(Ipv4Addr::to_string), ..Lease::default() };
-    lease.routes = this.routes(lease.gateway.as_deref());
-    let texts = |list: Vec<Ipv4Addr>| list.iter().map(Ipv4Addr::to_string).collect();
-    if asked(NAME_SERVERS) {
-        lease.nameservers = texts(this.hosts(NAME_SERVERS));
-    }
-    if asked(DOMAIN) {
-        lease.domain = this.domain();
-    }
-    if asked(MTU) {
-        lease.mtu = this.mtu();
-    }
-    if asked(TIME_SERVERS) {
-        lease.ntp = texts(this.hosts(TIME_SERVERS));
-    }
-    if asked(SEARCH) {
-        lease.search = this.search();
-    }
+    let mut this = Reader { options, requested, own, ignored: BTreeSet::new() };
+    let gateway = this.read(ROUTER, hosts).into_iter().next();
+    let routes = this.routes(gateway.as_deref());
+    let lease = Lease {
+        address: String::new(),
+        gateway,
+        routes,
+        nameservers: this.requested(NAME_SERVERS, hosts),
+        domain: this.requested(DOMAIN, domain),
+        search: this.requested(SEARCH, search),
+        mtu: this.requested(MTU, mtu),
+        ntp: this.requested(TIME_SERVERS, hosts),
+    };
     (lease, this.ignored)
 }
 
 struct Reader<'a> {
     options: &'a Options,
+    /// The codes that the configuration requests.
+    requested: &'a [u8],
     /// The leased address.
     own: Ipv4Addr,
     ignored: BTreeSet<u8>,
 }
 
 impl Reader<'_> {
-    /// Other hosts.
-    fn hosts(&mut self, code: u8) -> Vec<Ipv4Addr> {
-        if self.options.get(code).is_none() {
-            return Vec::new();
-        }
-        let fields = self.options.fields::<4>(code).unwrap_or_default();
-        let all = fields.iter().copied().map(Ipv4Addr::from);
-        let hosts: Vec<_> = all.filter(|address| is_host(*address) && *address != self.own).collect();
-        if hosts.is_empty() || hosts.len() < fields.len() {
+    /// What can be used of an option. `read` also says whether that is all of it.
+    fn read<T: Default>(&mut self, code: u8, read: impl Fn(&[u8], Ipv4Addr) -> (T, bool)) -> T {
+        let Some(content) = self.options.get(code) else { return T::default() };
+        let (value, is_whole) = read(content, self.own);
+        if !is_whole {
             self.ignored.insert(code);
         }
-        hosts
+        value
     }
 
-    fn mtu(&mut self) -> u32 {
-        match self.options.first(MTU).map(u16::from_be_bytes) {
-            Some(mtu) => mtu.max(LEAST_MTU).into(),
-            None => {
-                self.ignored.insert(MTU);
-                0
-            }
-        }
-    }
-
-    fn domain(&mut self) -> String {
-        let content = self.options.get(DOMAIN).unwrap_or_default();
-        let text = str::from_utf8(content).unwrap_or_default().trim_end_matches(['\0', '.']);
-        if !is_name(text) {
-            self.ignored.insert(DOMAIN);
-            return String::new();
-        }
-        text.to_owned()
-    }
-
-    fn search(&mut self) -> Vec<String> {
-        let content = self.options.get(SEARCH).unwrap_or_default();
-        let (mut names, mut at) = (Vec::new(), 0);
-        while at < content.len() && names.len() < MOST_NAMES {
-            let Some((name, next)) = name_at(content, at) else {
-                self.ignored.insert(SEARCH);
-                break;
-            };
-            if is_name(&name) {
-                names.push(name);
-            } else {
-                self.ignored.insert(SEARCH);
-            }
-            at = next;
-        }
-        names
+    /// [`Reader::read`], if the configuration requests the option.
+    fn requested<T: Default>(&mut self, code: u8, read: impl Fn(&[u8], Ipv4Addr) -> (T, bool)) -> T {
+        if self.requested.contains(&code) { self.read(code, read) } else { T::default() }
     }
 
     /// Option 121, or else option 33 and the default route through the first router. The kernel has one route for each
     /// destination and metric, so the first one counts.
     fn routes(&mut self, router: Option<&str>) -> Vec<Route> {
-        let mut found = self.classless();
+        let mut found = self.read(CLASSLESS_ROUTES, classless);
         let code = if found.is_empty() { STATIC_ROUTES } else { CLASSLESS_ROUTES };
         if found.is_empty() {
-            found = self.classful();
+            found = self.read(STATIC_ROUTES, classful);
         }
         let mut seen = BTreeSet::new();
         let mut routes = Vec::new();
@@ -147,52 +104,73 @@ impl Reader<'_> {
         }
         routes
     }
+}
 
-    /// The routes of option 121. An invalid one makes all of them doubtful: where would the next one begin?
-    fn classless(&mut self) -> Vec<(Ipv4Addr, u8, Ipv4Addr)> {
-        let mut rest = self.options.get(CLASSLESS_ROUTES).unwrap_or_default();
-        let mut routes = Vec::new();
-        while let [prefix, tail @ ..] = rest {
-            let len = usize::from(prefix.div_ceil(8));
-            let split = tail.split_at_checked(len).and_then(|(network, tail)| {
-                let (gateway, tail) = tail.split_first_chunk::<4>()?;
-                (len <= 4).then_some((network, gateway, tail))
-            });
-            let Some((network, gateway, tail)) = split.filter(|_| *prefix <= 32) else {
-                self.ignored.insert(CLASSLESS_ROUTES);
-                return Vec::new();
-            };
-            let mut octets = [0; 4];
-            octets[..len].copy_from_slice(network);
-            routes.push((truncated(octets.into(), *prefix), *prefix, Ipv4Addr::from(*gateway)));
-            rest = tail;
+/// Other hosts.
+fn hosts(content: &[u8], own: Ipv4Addr) -> (Vec<String>, bool) {
+    let all = fields::<4>(content);
+    let hosts = all.iter().copied().map(Ipv4Addr::from);
+    let hosts: Vec<_> = hosts.filter(|host| is_host(*host) && *host != own).collect();
+    let is_whole = !hosts.is_empty() && hosts.len() == all.len();
+    (hosts.iter().map(Ipv4Addr::to_string).collect(), is_whole)
+}
+
+fn mtu(content: &[u8], _: Ipv4Addr) -> (u32, bool) {
+    let mtu = fields(content).first().map(|mtu| u16::from_be_bytes(*mtu).max(LEAST_MTU).into());
+    (mtu.unwrap_or(0), mtu.is_some())
+}
+
+fn domain(content: &[u8], _: Ipv4Addr) -> (String, bool) {
+    let text = str::from_utf8(content).unwrap_or_default().trim_end_matches(['\0', '.']);
+    if is_name(text) { (text.to_owned(), true) } else { (String::new(), false) }
+}
+
+fn search(content: &[u8], _: Ipv4Addr) -> (Vec<String>, bool) {
+    let (mut names, mut is_whole, mut at) = (Vec::new(), true, 0);
+    while at < content.len() && names.len() < MOST_NAMES {
+        let Some((name, next)) = name_at(content, at) else { return (names, false) };
+        if is_name(&name) {
+            names.push(name);
+        } else {
+            is_whole = false;
         }
-        routes
+        at = next;
     }
+    (names, is_whole)
+}
 
-    fn classful(&mut self) -> Vec<(Ipv4Addr, u8, Ipv4Addr)> {
-        if self.options.get(STATIC_ROUTES).is_none() {
-            return Vec::new();
-        }
-        let Some(pairs) = self.options.fields::<8>(STATIC_ROUTES) else {
-            self.ignored.insert(STATIC_ROUTES);
-            return Vec::new();
+/// A destination, its prefix length, and the gateway.
+type Hop = (Ipv4Addr, u8, Ipv4Addr);
+
+/// The routes of option 121. An invalid one makes all of them doubtful: where would the next one begin?
+fn classless(mut content: &[u8], _: Ipv4Addr) -> (Vec<Hop>, bool) {
+    let mut routes = Vec::new();
+    while let [prefix @ 0..=32, rest @ ..] = content {
+        let mut octets = [0; 4];
+        let len = usize::from(prefix.div_ceil(8));
+        let Some((network, rest)) = rest.split_at_checked(len) else { break };
+        let Some((gateway, rest)) = rest.split_first_chunk::<4>() else { break };
+        octets[..len].copy_from_slice(network);
+        routes.push((truncated(octets.into(), *prefix), *prefix, Ipv4Addr::from(*gateway)));
+        content = rest;
+    }
+    if content.is_empty() { (routes, true) } else { (Vec::new(), false) }
+}
+
+fn classful(content: &[u8], _: Ipv4Addr) -> (Vec<Hop>, bool) {
+    let all = fields::<8>(content);
+    let route = |[a, b, c, d, gateway @ ..]: [u8; 8]| {
+        let prefix = match a {
+            0 | 224.. => return None,
+            1..128 => 8,
+            128..192 => 16,
+            192.. => 24,
         };
-        let mut routes = Vec::new();
-        for [a, b, c, d, gateway @ ..] in pairs.iter().copied() {
-            let prefix = match a {
-                0 | 224.. => {
-                    self.ignored.insert(STATIC_ROUTES);
-                    continue;
-                }
-                1..128 => 8,
-                128..192 => 16,
-                192.. => 24,
-            };
-            routes.push((truncated([a, b, c, d].into(), prefix), prefix, gateway.into()));
-        }
-        routes
-    }
+        Some((truncated([a, b, c, d].into(), prefix), prefix, Ipv4Addr::from(gateway)))
+    };
+    let routes: Vec<_> = all.iter().copied().filter_map(route).collect();
+    let is_whole = !all.is_empty() && routes.len() == all.len();
+    (routes, is_whole)
 }
 
 fn truncated(address: Ipv4Addr, prefix: u8) -> Ipv4Addr {

@@ -1,4 +1,4 @@
-//! The leases on the disk: one file for each, which is complete or absent.
+//! The leases on the disk: one state file for each, which is complete or absent.
 //!
 //! The folder is beside the socket, in /run. A reboot ends all containers, so nothing needs to survive it; should the folder
 //! survive nevertheless, the boot ID tells.
@@ -12,31 +12,40 @@ use ferrule_dhcp::wire::{Key, lease_dir, lease_file};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::Lease;
-use crate::link::Sandbox;
+use crate::link::Interface;
 use crate::log;
-use crate::message::{Client, name};
+use crate::message::Client;
 
-/// The name of a file that is not complete yet. No lease has it: container IDs begin with a letter or digit.
+/// The name of a pending file. No lease has it: container IDs begin with a letter or digit.
 const PENDING: &str = ".pending";
 
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// The content of a file.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
-    format: u32,
-    /// The boot to which the times belong.
-    boot_id: String,
+/// The state of a lease, as far as its file keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
     pub(crate) key: Key,
-    pub(crate) sandbox: Sandbox,
+    // The name of the file's first format.
+    #[serde(rename = "sandbox")]
+    pub(crate) interface: Interface,
     pub(crate) client: Client,
     /// False while the server's acknowledgement is awaited.
     pub(crate) confirmed: bool,
     pub(crate) lease: Lease,
 }
 
-/// The folder with the files.
+/// The content of a state file.
+#[derive(Serialize, Deserialize)]
+struct Content<S> {
+    format: u32,
+    /// The boot to which the times belong.
+    boot_id: String,
+    #[serde(flatten)]
+    state: S,
+}
+
+/// The folder with the state files.
 #[derive(Debug)]
 pub(crate) struct Store {
     socket: PathBuf,
@@ -51,36 +60,21 @@ impl Store {
     }
 
     /// Writes the file of a lease, or replaces it.
-    pub(crate) fn write(
-        &self,
-        key: &Key,
-        sandbox: &Sandbox,
-        client: &Client,
-        confirmed: bool,
-        lease: &Lease,
-    ) -> io::Result<()> {
-        let record = Record {
-            format: FORMAT,
-            boot_id: self.boot_id.clone(),
-            key: key.clone(),
-            sandbox: sandbox.clone(),
-            client: client.clone(),
-            confirmed,
-            lease: lease.clone(),
-        };
+    pub(crate) fn write(&self, state: &State) -> io::Result<()> {
+        let content = Content { format: FORMAT, boot_id: self.boot_id.clone(), state };
         let pending = lease_dir(&self.socket).join(PENDING);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
-        file.write_all(&serde_json::to_vec_pretty(&record)?)?;
+        file.write_all(&serde_json::to_vec_pretty(&content)?)?;
         drop(file);
-        fs::rename(pending, lease_file(&self.socket, key))
+        fs::rename(pending, lease_file(&self.socket, &state.key))
     }
 
-    /// The lease of an attachment, if it has one.
-    pub(crate) fn read(&self, key: &Key) -> io::Result<Option<Record>> {
+    /// The state of an attachment's lease, if it has one.
+    pub(crate) fn find(&self, key: &Key) -> io::Result<Option<State>> {
         match fs::read(lease_file(&self.socket, key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            text => Ok(Some(serde_json::from_slice(&text?)?)),
+            text => Ok(Some(serde_json::from_slice::<Content<State>>(&text?)?.state)),
         }
     }
 
@@ -89,32 +83,28 @@ impl Store {
         remove(&lease_file(&self.socket, key))
     }
 
-    /// Reads the leases of this boot. Removes all other files: no container of another boot exists.
-    pub(crate) fn load(&self) -> io::Result<Vec<Record>> {
-        let mut records = Vec::new();
+    /// The leases of this boot. Removes all other files: no container of another boot exists.
+    pub(crate) fn list(&self) -> io::Result<Vec<State>> {
+        let mut states = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {
             let path = entry?.path();
-            if path.ends_with(PENDING) {
-                // The file that it should have replaced is still there.
-                remove(&path)?;
-                continue;
+            // The file that a pending one should have replaced is still there.
+            if !path.ends_with(PENDING) {
+                let read =
+                    fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Content<State>>(&text)?));
+                let why = match read {
+                    Ok(content) if content.format == FORMAT && content.boot_id == self.boot_id => {
+                        states.push(content.state);
+                        continue;
+                    }
+                    Ok(_) => "of another boot or version".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                log(&format!("{}: removed: {why}", path.display()));
             }
-            let read = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
-            match read {
-                Ok(record) if record.format == FORMAT && record.boot_id == self.boot_id => {
-                    records.push(record)
-                }
-                Ok(record) => {
-                    log(&format!("{}: dropped: of another boot or version", name(&record.key)));
-                    remove(&path)?;
-                }
-                Err(error) => {
-                    log(&format!("{}: removed: {error}", path.display()));
-                    remove(&path)?;
-                }
-            }
+            remove(&path)?;
         }
-        Ok(records)
+        Ok(states)
     }
 }
 
@@ -141,7 +131,7 @@ mod tests {
             container_id: id.to_owned(),
             ifname: "eth0".to_owned(),
         };
-        let sandbox = Sandbox {
+        let interface = Interface {
             path: "/run/netns/x".into(),
             identity: (4, 5),
             ifname: "eth0".to_owned(),
@@ -159,24 +149,30 @@ mod tests {
             expires_at: u64::MAX,
             settings: Default::default(),
         };
-        store.write(&key("a"), &sandbox, &client, true, &lease).unwrap();
+        let state = |id| State {
+            key: key(id),
+            interface: interface.clone(),
+            client: client.clone(),
+            confirmed: true,
+            lease: lease.clone(),
+        };
+        store.write(&state("a")).unwrap();
         let other = Store::open(&socket, "another".to_owned()).unwrap();
-        other.write(&key("b"), &sandbox, &client, true, &lease).unwrap();
+        other.write(&state("b")).unwrap();
         fs::write(lease_dir(&socket).join("broken"), "{").unwrap();
         fs::copy(lease_file(&socket, &key("a")), lease_dir(&socket).join(PENDING)).unwrap();
-        let records = store.load().unwrap();
-        assert_eq!(records.len(), 1);
-        assert_eq!((&records[0].key, &records[0].lease, &records[0].client), (&key("a"), &lease, &client));
+        let states = store.list().unwrap();
+        assert_eq!(states.len(), 1);
+        assert_eq!((&states[0].key, &states[0].lease, &states[0].client), (&key("a"), &lease, &client));
         assert_eq!(fs::read_dir(lease_dir(&socket)).unwrap().count(), 1);
-        let [listed] = ferrule_dhcp::survey::list(&socket).try_into().unwrap();
-        let names = [&listed.network, &listed.container_id, &listed.ifname];
-        assert_eq!(names, ["n", "a", "eth0"]);
+        let [listed] = ferrule_dhcp::list::list(&socket).try_into().unwrap();
+        assert_eq!(listed.key, key("a"));
         assert_eq!(
             [&listed.address, &listed.server, &listed.netns],
             ["10.0.0.5", "10.0.0.1", "/run/netns/x"]
         );
         store.remove(&key("a")).unwrap();
         store.remove(&key("a")).unwrap();
-        assert!(store.load().unwrap().is_empty());
+        assert!(store.list().unwrap().is_empty());
     }
 }

@@ -1,21 +1,15 @@
 //! Runs the task of one lease, and starts it again from the lease's file if it panics. So a panic loses no lease: the next task
 //! renews it, sets the interface down when it expires, and gives it back at DEL.
 
-use std::rc::Rc;
 use std::time::Duration;
 
-use ferrule_dhcp::wire::Key;
-use tokio::sync::watch;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use crate::clock;
 use crate::lease::Millis;
-use crate::log;
-use crate::message::name;
-use crate::registry::{Daemon, Status};
-use crate::store::Record;
-use crate::worker::{self, Start};
+use crate::store::State;
+use crate::worker::{self, Start, Task};
 
 /// What ADD says after a panic.
 pub(crate) const INTERNAL: &str = "internal error; see the daemon's log";
@@ -25,59 +19,46 @@ const FIRST_PAUSE: Millis = 100;
 const LONGEST_PAUSE: Millis = 60_000;
 
 /// Runs until the lease ends. Returns why.
-pub(crate) async fn run(
-    daemon: &Rc<Daemon>,
-    key: &Key,
-    mut start: Start,
-    status: &Rc<watch::Sender<Status>>,
-    mut stop: watch::Receiver<bool>,
-) -> String {
-    let log = |text: &str| log(&format!("{}: {text}", name(key)));
+pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
     let mut pause = FIRST_PAUSE;
     let mut was_released = false;
     loop {
         let began = clock::now();
-        let (their_daemon, their_key) = (Rc::clone(daemon), key.clone());
-        let (their_status, their_stop) = (Rc::clone(status), stop.clone());
-        let work =
-            async move { worker::run(&their_daemon, &their_key, start, &their_status, their_stop).await };
         // An error is a panic, whose text is in the log.
-        if let Ok(why) = spawn_local(work).await {
+        if let Ok(why) = spawn_local(worker::run(task.clone(), start)).await {
             return why;
         }
-        // Without a record ADD has failed before there was a lease. A lease that cannot be given back ends at the server.
-        let record = recorded(daemon, key, &mut stop).await;
-        let Some(record) = record.filter(|_| !(was_released && *stop.borrow())) else { break };
-        was_released = *stop.borrow();
+        // Without a state file ADD has failed before there was a lease. A lease that cannot be given back ends at the server.
+        let state = read(&mut task).await;
+        let Some(state) = state.filter(|_| !(was_released && *task.stop.borrow())) else { break };
+        was_released = *task.stop.borrow();
         if clock::now().saturating_sub(began) > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        let left = record.lease.expires_at.saturating_sub(clock::now());
+        let left = state.lease.expires_at.saturating_sub(clock::now());
         let end = Duration::from_millis(pause.min(left));
-        log(&format!("the work on the lease panicked; it goes on in {end:?}"));
-        let _ = timeout(end, stop.wait_for(|stop| *stop)).await;
-        if record.confirmed && record.lease.expires_at <= clock::now() {
-            log("lease expired, bringing interface DOWN");
-            record.sandbox.set_down().await;
+        task.log(&format!("the work on the lease panicked; it goes on in {end:?}"));
+        let _ = timeout(end, task.stopped()).await;
+        if state.confirmed && state.lease.expires_at <= clock::now() {
+            task.log("lease expired, bringing interface DOWN");
+            state.interface.set_down().await;
             break;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
-        start = Start::Resume(Box::new(record));
+        start = Start::Resume(Box::new(state));
     }
-    if let Err(error) = daemon.store.remove(key) {
-        log(&format!("the lease's file stays: {error}"));
-    }
+    task.forget();
     INTERNAL.to_owned()
 }
 
-/// The lease's record. If it cannot be read, tries again until DEL comes.
-async fn recorded(daemon: &Daemon, key: &Key, stop: &mut watch::Receiver<bool>) -> Option<Record> {
+/// Reads the lease's state file. If it cannot be read, tries again until DEL comes.
+async fn read(task: &mut Task) -> Option<State> {
     loop {
-        match daemon.store.read(key) {
-            Ok(record) => return record,
-            Err(error) => log(&format!("{}: cannot read the lease's file: {error}", name(key))),
+        match task.store.find(&task.key) {
+            Ok(state) => return state,
+            Err(error) => task.log(&format!("cannot read the lease's file: {error}")),
         }
-        if timeout(Duration::from_millis(LONGEST_PAUSE), stop.wait_for(|stop| *stop)).await.is_ok() {
+        if timeout(Duration::from_millis(LONGEST_PAUSE), task.stopped()).await.is_ok() {
             return None;
         }
     }

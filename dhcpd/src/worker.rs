@@ -1,9 +1,10 @@
 //! One task for each lease: it does what the state machine wants.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ferrule_dhcp::wire::{Key, Options};
+use ferrule_dhcp::wire::{self, Key, Options};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -11,81 +12,132 @@ use tokio::time::sleep;
 use crate::clock;
 use crate::frame;
 use crate::lease::Millis;
-use crate::link::{Sandbox, Sockets};
+use crate::link::{Interface, Sockets};
 use crate::log;
-use crate::machine::{Action, Machine, Way};
+use crate::machine::{Action, Machine, Timing, Way};
 use crate::message::{Client, name, parse};
-use crate::registry::{Daemon, Status};
-use crate::store::Record;
+use crate::store::{State, Store};
 
-/// How often a task looks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
+/// How often a task checks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
 /// clock stands still meanwhile.
-const LOOK: Millis = 30_000;
+const CHECK: Millis = 30_000;
+
+/// Why a lease ends without a message.
+const GONE: &str = "the namespace is gone, dropping the lease";
+
+/// What a lease's task reports.
+#[derive(Clone, Debug)]
+pub(crate) enum Status {
+    /// It looks for a lease.
+    Acquiring,
+    /// The container has this lease on this interface.
+    Bound(Box<wire::Lease>, Interface),
+    /// The task has ended, because of this.
+    Ended(String),
+}
 
 /// How a lease begins.
 pub(crate) enum Start {
     /// ADD: with a new exchange, which may take this long.
-    Acquire { path: std::path::PathBuf, options: Options, limit: Millis },
+    Acquire { path: PathBuf, options: Options, limit: Millis },
     /// After a restart of the daemon: from the disk.
-    Resume(Box<Record>),
+    Resume(Box<State>),
+}
+
+impl Start {
+    /// The state of the lease before its task runs: CHECK may come as soon as the daemon has started.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Start::Resume(state) if state.confirmed => {
+                Status::Bound(Box::new(state.lease.settings.clone()), state.interface.clone())
+            }
+            _ => Status::Acquiring,
+        }
+    }
+}
+
+/// The work on one lease.
+#[derive(Clone)]
+pub(crate) struct Task {
+    pub(crate) key: Key,
+    pub(crate) timing: Timing,
+    pub(crate) store: Rc<Store>,
+    pub(crate) status: Rc<watch::Sender<Status>>,
+    /// True once the lease has to end.
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Task {
+    /// Writes a line about this lease.
+    pub(crate) fn log(&self, text: &str) {
+        log(&format!("{}: {text}", name(&self.key)));
+    }
+
+    /// Waits until the lease has to end.
+    pub(crate) async fn stopped(&mut self) {
+        let _ = self.stop.wait_for(|stop| *stop).await;
+    }
+
+    /// Removes the state file.
+    pub(crate) fn forget(&self) {
+        if let Err(error) = self.store.remove(&self.key) {
+            self.log(&format!("the lease's file stays: {error}"));
+        }
+    }
 }
 
 /// Runs until the lease ends. Returns why.
-pub(crate) async fn run(
-    daemon: &Rc<Daemon>,
-    key: &Key,
-    start: Start,
-    status: &watch::Sender<Status>,
-    mut stop: watch::Receiver<bool>,
-) -> String {
-    let (sandbox, machine, actions) = match start {
+pub(crate) async fn run(mut task: Task, start: Start) -> String {
+    let random = Box::new(random);
+    let status = start.status();
+    let (interface, machine, actions) = match start {
         Start::Acquire { path, options, limit } => {
-            let sandbox = select! {
-                sandbox = Sandbox::prepare(path, &key.ifname) => sandbox,
-                _ = stop.wait_for(|stop| *stop) => return "the lease was deleted meanwhile".to_owned(),
+            let ifname = task.key.ifname.clone();
+            let interface = select! {
+                interface = Interface::prepare(path, &ifname) => interface,
+                () = task.stopped() => return "the lease was deleted meanwhile".to_owned(),
             };
-            let sandbox = match sandbox {
-                Ok(sandbox) => sandbox,
+            let interface = match interface {
+                Ok(interface) => interface,
                 Err(why) => return why,
             };
-            let client = Client::new(sandbox.mac, key, options);
-            let (machine, actions) =
-                Machine::acquire(client, daemon.timing, limit, Box::new(random), clock::now());
-            (sandbox, machine, actions)
+            let client = Client::new(interface.mac, &task.key, options);
+            let (machine, actions) = Machine::acquire(client, task.timing, limit, random, clock::now());
+            (interface, machine, actions)
         }
-        Start::Resume(record) => {
-            let Record { sandbox, client, lease, confirmed, .. } = *record;
-            let settings = lease.settings.clone();
-            let mut machine = Machine::resume(client, daemon.timing, lease, Box::new(random));
+        Start::Resume(state) if state.interface.is_gone() => {
+            task.log(GONE);
+            task.forget();
+            return GONE.to_owned();
+        }
+        Start::Resume(state) => {
+            let State { interface, client, lease, confirmed, .. } = *state;
+            let mut machine = Machine::resume(client, task.timing, lease, random);
             let actions = if confirmed {
-                status.send_replace(Status::Bound(Box::new(settings), sandbox.clone()));
+                task.status.send_replace(status);
                 vec![Action::Log("lease taken up again".to_owned())]
             } else {
                 machine.release()
             };
-            (sandbox, machine, actions)
+            (interface, machine, actions)
         }
     };
-    let mut worker = Worker { daemon, key, sandbox, machine, status, sockets: None };
-    let why = worker.live(actions, stop).await;
+    let mut worker = Worker { task, interface, machine, sockets: None };
+    let why = worker.live(actions).await;
     worker.close();
-    if let Err(error) = daemon.store.remove(key) {
-        worker.log(&format!("the lease's file stays: {error}"));
-    }
+    worker.task.forget();
     why
 }
 
-struct Worker<'a> {
-    daemon: &'a Rc<Daemon>,
-    key: &'a Key,
-    sandbox: Sandbox,
+struct Worker {
+    task: Task,
+    interface: Interface,
     machine: Machine,
-    status: &'a watch::Sender<Status>,
     sockets: Option<Sockets>,
 }
 
-impl Worker<'_> {
-    async fn live(&mut self, mut actions: Vec<Action>, mut stop: watch::Receiver<bool>) -> String {
+impl Worker {
+    async fn live(&mut self, mut actions: Vec<Action>) -> String {
         loop {
             #[cfg(test)]
             crate::supervisor::tests::provoke();
@@ -100,17 +152,17 @@ impl Worker<'_> {
             if !self.machine.is_listening() {
                 self.close();
             }
-            let pause = self.machine.deadline().saturating_sub(clock::now()).min(LOOK);
+            let pause = self.machine.deadline().saturating_sub(clock::now()).min(CHECK);
             actions = select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => self.machine.release(),
+                () = self.task.stopped() => self.machine.release(),
                 // Answers that come faster than they are read do not keep the machine from its deadline.
                 frame = receive(&self.sockets), if pause > 0 => self.received(frame),
                 () = sleep(Duration::from_millis(pause)) => {
-                    if self.sandbox.is_gone() {
+                    if self.interface.is_gone() {
                         self.machine.end();
-                        self.log("the namespace is gone, dropping the lease");
-                        return "the namespace is gone".to_owned();
+                        self.task.log(GONE);
+                        return GONE.to_owned();
                     }
                     self.machine.wake(clock::now())
                 }
@@ -121,20 +173,18 @@ impl Worker<'_> {
     /// Does what the machine wants. Returns why the lease has ended, if it has.
     async fn perform(&mut self, action: Action) -> Option<String> {
         match action {
-            Action::Log(text) => self.log(&text),
+            Action::Log(text) => self.task.log(&text),
             Action::Save => return self.save().await,
             Action::Send { way, message } => return self.send(way, &message).await,
             Action::Bound => {
                 let settings = self.machine.lease().map(|lease| lease.settings.clone());
-                self.status.send_replace(Status::Bound(
-                    Box::new(settings.unwrap_or_default()),
-                    self.sandbox.clone(),
-                ));
+                let bound = Status::Bound(Box::new(settings.unwrap_or_default()), self.interface.clone());
+                self.task.status.send_replace(bound);
             }
             Action::Fail(why) => return Some(why),
             Action::Expire => {
                 self.close();
-                self.sandbox.set_down().await;
+                self.interface.set_down().await;
                 return Some("the lease has expired".to_owned());
             }
         }
@@ -143,14 +193,17 @@ impl Worker<'_> {
 
     /// Without its file a new lease would be lost at a restart, so ADD fails. A renewed one is better than none.
     async fn save(&mut self) -> Option<String> {
-        let lease = self.machine.lease()?;
-        let is_bound = self.machine.is_bound();
-        let written =
-            self.daemon.store.write(self.key, &self.sandbox, self.machine.client(), is_bound, lease);
-        let error = written.err()?;
+        let state = State {
+            key: self.task.key.clone(),
+            interface: self.interface.clone(),
+            client: self.machine.client().clone(),
+            confirmed: self.machine.is_bound(),
+            lease: self.machine.lease()?.clone(),
+        };
+        let error = self.task.store.write(&state).err()?;
         let why = format!("cannot write the lease's file: {error}");
-        self.log(&why);
-        if matches!(*self.status.borrow(), Status::Bound(..)) {
+        self.task.log(&why);
+        if matches!(*self.task.status.borrow(), Status::Bound(..)) {
             return None;
         }
         for action in self.machine.release() {
@@ -169,24 +222,19 @@ impl Worker<'_> {
                 Way::Unicast(peer) => Some(peer.address),
                 _ => None,
             };
-            match self.sandbox.connect(address).await {
+            match self.interface.connect(address).await {
                 Ok(sockets) => self.sockets = Some(sockets),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     self.machine.end();
-                    self.log(&format!("{error}, dropping the lease"));
+                    self.task.log(&format!("{error}, dropping the lease"));
                     return Some(error.to_string());
                 }
-                Err(error) => self.log(&format!("cannot open the sockets: {error}")),
+                Err(error) => self.task.log(&format!("cannot open the sockets: {error}")),
             }
         }
         let sockets = self.sockets.as_ref()?;
-        let sent = match way {
-            Way::Broadcast => sockets.broadcast(message).await,
-            Way::Unicast(peer) => sockets.unicast(message, peer).await,
-            Way::Direct(peer) => sockets.direct(message, peer).await,
-        };
-        if let Err(error) = sent {
-            self.log(&format!("cannot send: {error}"));
+        if let Err(error) = sockets.send(message, way).await {
+            self.task.log(&format!("cannot send: {error}"));
         }
         None
     }
@@ -196,7 +244,7 @@ impl Worker<'_> {
             Ok(frame) => frame,
             Err(error) => {
                 // ENETDOWN: the link was set down. The machine tries again.
-                self.log(&format!("cannot receive: {error}"));
+                self.task.log(&format!("cannot receive: {error}"));
                 self.close();
                 return Vec::new();
             }
@@ -210,10 +258,6 @@ impl Worker<'_> {
         if let Some(sockets) = self.sockets.take() {
             sockets.close();
         }
-    }
-
-    fn log(&self, text: &str) {
-        log(&format!("{}: {text}", name(self.key)));
     }
 }
 

@@ -10,45 +10,27 @@ use std::process::ExitCode;
 
 use cni_common::call_log;
 use cni_common::plugin::{self, Plugin};
-use ferrule_bandwidth::Bandwidth;
-use ferrule_bridge::Bridge;
-use ferrule_dhcp::Dhcp;
-use ferrule_dummy::Dummy;
-use ferrule_firewall::Firewall;
-use ferrule_host_device::HostDevice;
-use ferrule_host_local::HostLocal;
-use ferrule_ipvlan::Ipvlan;
 use ferrule_kernel::observer::{self, Event};
-use ferrule_loopback::Loopback;
-use ferrule_macvlan::Macvlan;
-use ferrule_portmap::Portmap;
-use ferrule_ptp::Ptp;
-use ferrule_sbr::Sbr;
-use ferrule_static::Static;
-use ferrule_tap::Tap;
-use ferrule_tuning::Tuning;
-use ferrule_vlan::Vlan;
-use ferrule_vrf::Vrf;
 
-const PLUGINS: &[&dyn Plugin] = &[
-    &Bandwidth,
-    &Bridge,
-    &Dhcp,
-    &Dummy,
-    &Firewall,
-    &HostDevice,
-    &HostLocal,
-    &Ipvlan,
-    &Loopback,
-    &Macvlan,
-    &Portmap,
-    &Ptp,
-    &Sbr,
-    &Static,
-    &Tap,
-    &Tuning,
-    &Vlan,
-    &Vrf,
+const PLUGINS: &[&Plugin] = &[
+    &ferrule_bandwidth::PLUGIN,
+    &ferrule_bridge::PLUGIN,
+    &ferrule_dhcp::PLUGIN,
+    &ferrule_dummy::PLUGIN,
+    &ferrule_firewall::PLUGIN,
+    &ferrule_host_device::PLUGIN,
+    &ferrule_host_local::PLUGIN,
+    &ferrule_ipvlan::PLUGIN,
+    &ferrule_loopback::PLUGIN,
+    &ferrule_macvlan::PLUGIN,
+    &ferrule_portmap::PLUGIN,
+    &ferrule_ptp::PLUGIN,
+    &ferrule_sbr::PLUGIN,
+    &ferrule_static::PLUGIN,
+    &ferrule_tap::PLUGIN,
+    &ferrule_tuning::PLUGIN,
+    &ferrule_vlan::PLUGIN,
+    &ferrule_vrf::PLUGIN,
 ];
 
 fn main() -> ExitCode {

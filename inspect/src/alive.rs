@@ -3,15 +3,15 @@
 //! An owner is dead only if everything that could keep it alive is known and absent. One sign of life is enough for all
 //! objects of the container, also on other networks. Without a decision an object is not a leak.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ferrule_kernel::netlink::Link;
-use ferrule_kit::veth;
+use itertools::Itertools as _;
 
-use crate::cache::{Cache, Entry};
-use crate::model::{Object, Owner};
-use crate::named::{Named, add_new};
-use crate::scene::{Inside, Namespace, Process, Sandbox};
+use crate::cache::{Cache, Pairs};
+use crate::model::{Object, Owner, State};
+use crate::scene::{Inside, Namespace, Process};
+use crate::sight::NetnsState;
 
 /// What the node says about containers.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Evidence {
     /// libcni's cache.
     pub cache: Cache,
     /// The links of the node that may be a host's end, by name.
-    pub pairs: Named<Link>,
+    pub pairs: Pairs,
     /// The processes of the node.
     pub processes: Vec<Process>,
     /// The live network namespaces, without the host's.
@@ -28,73 +28,37 @@ pub struct Evidence {
     pub partial: Option<String>,
     /// Why objects that may prove a life are not known.
     pub unlisted: Option<String>,
-    /// Containers that an object itself proves to be alive, each with the proof.
-    pub present: Named<String>,
-}
-
-/// Whether an owner is alive, with the reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is, or may be soon.
-    Alive(String),
-    /// It is not; the proof.
-    Dead(String),
-    /// Not decided.
-    Unknown(String),
 }
 
 impl Evidence {
-    /// The host's end of an attachment: by the name that Ferrule derives, or by its result.
-    pub fn host_end(&self, owner: &Owner) -> Option<&Link> {
-        let has = |name: &str, mac: &str| self.pairs.get(name).filter(|link| link.mac.to_string() == mac);
-        let cached = self.cache.entries.iter().filter(|entry| entry.owner == *owner);
-        let derived = owner.attachment().into_iter().flat_map(|attachment| veth::names(&attachment));
-        derived
-            .filter_map(|(name, mac)| self.pairs.get(&name).filter(|link| link.mac == mac))
-            .next()
-            .or_else(|| cached.flat_map(|entry| &entry.host_links).find_map(|(name, mac)| has(name, mac)))
+    /// Whether the owner of an object is alive. `siblings` are all objects of its container.
+    pub fn judge(&self, object: &Object, siblings: &[&Object]) -> State {
+        if let Some(sign @ (State::Alive(_) | State::Unknown(_))) = &object.sign {
+            return sign.clone();
+        }
+        let alive = if object.is_by_address { self.any_user(&object.addresses, |_, _| true) } else { None };
+        alive.unwrap_or_else(|| match object.owner.container.as_deref() {
+            Some(container) => self.judge_container(container, siblings, object),
+            None => self.judge_unnamed(object),
+        })
     }
 
-    /// Whether the owner of an object is alive. `others` are the addresses of the container in other objects, and the
-    /// owners that these know.
-    pub fn judge(&self, object: &Object, owners: &[&Owner], others: &[IpAddr]) -> State {
-        if let Some(alive) = &object.alive {
-            return State::Alive(alive.clone());
+    fn judge_container(&self, container: &str, siblings: &[&Object], object: &Object) -> State {
+        let mut signs = siblings.iter().filter_map(|sibling| sibling.sign.as_ref());
+        if let Some(sign) = signs.find(|sign| matches!(sign, State::Alive(_))) {
+            return sign.clone();
         }
-        if let Some(doubt) = &object.doubt {
-            return State::Unknown(doubt.clone());
-        }
-        if object.is_by_address
-            && let Some((path, address)) = self.any_holder(&object.addresses, &|_, _| true)
-        {
-            return State::Alive(format!("namespace {path} has {address}"));
-        }
-        let Some(container) = object.owner.container.as_deref() else { return self.judge_unnamed(object) };
-        let mut addresses = others.to_vec();
-        add_new(&mut addresses, object.addresses.iter().copied());
-        self.judge_container(container, owners, addresses, object.dead.as_deref())
-    }
-
-    fn judge_container(
-        &self,
-        container: &str,
-        owners: &[&Owner],
-        mut addresses: Vec<IpAddr>,
-        dead: Option<&str>,
-    ) -> State {
-        if let Some(proof) = self.present.get(container) {
-            return State::Alive(proof.clone());
-        }
+        let mut addresses = object.addresses.clone();
+        addresses.extend(siblings.iter().flat_map(|sibling| &sibling.addresses));
+        let mut owners: BTreeSet<&Owner> = siblings.iter().map(|sibling| &sibling.owner).collect();
         let mut gone = Vec::new();
         for entry in self.cache.of(container) {
-            match &entry.sandbox {
-                Sandbox::Live(_) => return State::Alive(format!("namespace {} exists", entry.netns)),
-                Sandbox::Gone(proof) => gone.push(proof.clone()),
-                Sandbox::Unknown => {
-                    return State::Unknown(format!("the state of namespace {:?} is not known", entry.netns));
-                }
+            match entry.state() {
+                State::Dead(proof) => gone.push(proof),
+                state => return state,
             }
-            add_new(&mut addresses, entry.addresses.iter().copied());
+            addresses.extend(&entry.addresses);
+            owners.insert(&entry.owner);
         }
         let in_name = format!("-{container}-");
         if let Some(file) = self.cache.unknown.iter().find(|file| file.contains(&in_name)) {
@@ -103,28 +67,23 @@ impl Evidence {
         if let Some(process) = self.processes.iter().find(|process| process.names(container)) {
             return State::Alive(format!("process {} ({}) works for it", process.pid, process.name));
         }
-        let cached = self.cache.of(container).map(|entry| &entry.owner);
-        if let Some(link) = owners.iter().copied().chain(cached).find_map(|owner| self.host_end(owner)) {
+        if let Some((link, _)) = owners.into_iter().find_map(|owner| self.cache.host_end(&self.pairs, owner))
+        {
             return State::Alive(format!("its host link {} exists", link.name));
         }
-        if let Some((path, address)) = self.holder(container, &addresses) {
-            return State::Alive(format!("namespace {path} has its address {address}"));
+        if let Some(state) = self.user(Some(container), &addresses).or_else(|| self.doubt()) {
+            return state;
         }
-        if let Some(doubt) = self.doubt() {
-            return State::Unknown(doubt);
-        }
+        let dead = object.sign.as_ref().map(State::reason);
         if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
             return State::Unknown("there is no folder of cached results".to_owned());
         }
         gone.dedup();
-        let mut proof: Vec<String> = dead.map(str::to_owned).into_iter().collect();
         if gone.is_empty() {
-            proof.push("no cache entry".to_owned());
+            gone.push("no cache entry".to_owned());
         }
-        proof.extend(gone);
-        proof.push("no process works for it".to_owned());
-        proof.extend(self.no_holder(&addresses));
-        State::Dead(proof.join(", "))
+        let proof = dead.map(str::to_owned).into_iter().chain(gone);
+        proven(proof.chain(["no process works for it".to_owned()]), &addresses)
     }
 
     /// For an object that names no container: its addresses decide, or its own proof of life or death.
@@ -141,66 +100,57 @@ impl Evidence {
                 return State::Unknown(format!("namespace {} may have a link on it", user.path));
             }
         }
-        if let Some(proof) = &object.dead {
-            return self.doubt().map_or_else(|| State::Dead(proof.clone()), State::Unknown);
+        if let Some(dead) = &object.sign {
+            return self.doubt().unwrap_or_else(|| dead.clone());
         }
         let addresses = &object.addresses;
         if addresses.is_empty() {
             return State::Unknown("it names no container".to_owned());
         }
-        let has_one = |entry: &&Entry| entry.addresses.iter().any(|address| addresses.contains(address));
-        if let Some(entry) = self.cache.entries.iter().find(has_one) {
+        if let Some(entry) = self.cache.entries.iter().find(|entry| !entry.addresses.is_disjoint(addresses)) {
             return State::Unknown(format!("{} has the address", entry.file.display()));
         }
-        if let Some((path, address)) = self.holder("", addresses) {
-            return State::Alive(format!("namespace {path} has {address}"));
-        }
-        if let Some(doubt) = self.doubt() {
-            return State::Unknown(doubt);
-        }
-        let proof: Vec<String> = ["no cache entry has its address".to_owned()]
-            .into_iter()
-            .chain(self.no_holder(addresses))
-            .collect();
-        State::Dead(proof.join(", "))
+        let state = self.user(None, addresses).or_else(|| self.doubt());
+        state.unwrap_or_else(|| proven(["no cache entry has its address".to_owned()], addresses))
     }
 
     /// Why a missing sign of life is no proof.
-    fn doubt(&self) -> Option<String> {
+    fn doubt(&self) -> Option<State> {
         let unread = self.namespaces.iter().find(|namespace| namespace.inside.is_none());
         let unread = unread.map(|one| format!("network namespace {} cannot be read", one.path));
-        self.partial.clone().or(unread).or_else(|| self.unlisted.clone())
+        self.partial.clone().or(unread).or_else(|| self.unlisted.clone()).map(State::Unknown)
     }
 
-    /// A live namespace that has one of the addresses, unless that is another container's by the cache.
-    fn holder(&self, container: &str, addresses: &[IpAddr]) -> Option<(&str, IpAddr)> {
-        self.any_holder(addresses, &|namespace, address| {
+    /// A live namespace has one of the addresses, unless that is another container's by the cache.
+    fn user(&self, container: Option<&str>, addresses: &BTreeSet<IpAddr>) -> Option<State> {
+        self.any_user(addresses, |namespace, address| {
             !self.cache.entries.iter().any(|entry| {
-                entry.owner.container.as_deref() != Some(container)
-                    && entry.sandbox == Sandbox::Live(namespace.inode)
+                entry.owner.container.as_deref() != container
+                    && entry.netns_state == NetnsState::Live(namespace.inode)
                     && entry.addresses.contains(&address)
             })
         })
     }
 
-    /// A live namespace that has one of the addresses and counts.
-    fn any_holder(
+    /// A live namespace has one of the addresses, and counts.
+    fn any_user(
         &self,
-        addresses: &[IpAddr],
-        counts: &dyn Fn(&Namespace, IpAddr) -> bool,
-    ) -> Option<(&str, IpAddr)> {
+        addresses: &BTreeSet<IpAddr>,
+        counts: impl Fn(&Namespace, IpAddr) -> bool,
+    ) -> Option<State> {
         self.namespaces.iter().find_map(|namespace| {
-            let has = namespace.inside.as_ref().map_or(&[][..], |inside| &inside.addresses);
-            let found =
-                addresses.iter().find(|address| has.contains(address) && counts(namespace, **address));
-            found.map(|address| (namespace.path.as_str(), *address))
+            let mut has = namespace.inside.iter().flat_map(|inside| &inside.addresses);
+            let address = has.find(|has| addresses.contains(has) && counts(namespace, **has))?;
+            Some(State::Alive(format!("namespace {} has {address}", namespace.path)))
         })
     }
+}
 
-    fn no_holder(&self, addresses: &[IpAddr]) -> Option<String> {
-        let all: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-        (!all.is_empty()).then(|| format!("no live namespace of it has {}", all.join(" or ")))
-    }
+/// Nothing shows a life, and no live namespace has one of the addresses.
+fn proven(proof: impl IntoIterator<Item = String>, addresses: &BTreeSet<IpAddr>) -> State {
+    let all = addresses.iter().join(" or ");
+    let of_addresses = (!all.is_empty()).then(|| format!("no live namespace of it has {all}"));
+    State::Dead(proof.into_iter().chain(of_addresses).join(", "))
 }
 
 #[cfg(test)]

@@ -6,38 +6,53 @@
 //! # References
 //! CheckNetworkList in libcni/api.go.
 
-use std::fs;
+use std::iter;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::slice;
-use std::thread;
+use std::sync::Mutex;
+use std::thread::{available_parallelism, scope};
 use std::time::Duration;
 
 use cni_common::spec::SpecVersion;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cache::{Cache, Entry};
-use crate::model::Owner;
+use crate::model::{Owner, SCHEMA, State, name};
 use crate::node::NOT_WHOLE;
-use crate::process::{self, PAUSE, Process};
-use crate::scene::{Sandbox, cpus, lacks};
-use crate::sight::Sight;
+use crate::process;
+use crate::scene::lacks;
+use crate::sight::{self, Sight};
 
 /// The outcome for one attachment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Outcome {
+    /// A plugin has failed.
+    Failed,
+    /// CHECK was not made.
+    Skipped,
     /// All plugins agree.
     Sound,
-    /// CHECK was not made, for this reason.
-    Skipped(String),
-    /// The plugin that failed, and its error.
-    Failed(String),
+}
+
+/// What the calls for one attachment have found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Check {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The attachment.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// Why it was skipped, or the plugin that failed and its error.
+    pub reason: Option<String>,
 }
 
 /// What the calls have found.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// The outcomes in the order of the cache.
-    pub outcomes: Vec<(Owner, Outcome)>,
+    /// The failed attachments, then the skipped ones, then the sound ones.
+    pub checks: Vec<Check>,
     /// What could not be read.
     pub failures: Vec<String>,
 }
@@ -45,20 +60,28 @@ pub struct Checked {
 impl Checked {
     /// Whether all cached results could be read and no plugin failed.
     pub fn is_sound(&self) -> bool {
-        self.failures.is_empty()
-            && !self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)))
+        self.failures.is_empty() && self.count(Outcome::Failed) == 0
     }
-}
 
-/// A running plugin.
-struct Call<'c> {
-    /// The position of the attachment in the cache.
-    at: usize,
-    /// The plugins that come after this one.
-    rest: slice::Iter<'c, &'c Value>,
-    /// The plugin.
-    name: &'c str,
-    process: Process,
+    fn count(&self, outcome: Outcome) -> usize {
+        self.checks.iter().filter(|check| check.outcome == outcome).count()
+    }
+
+    /// As text, or as JSON.
+    pub fn report(&self, as_json: bool) -> String {
+        let Checked { checks, failures } = self;
+        if as_json {
+            return json!({"schema": SCHEMA, "checks": checks, "failures": failures}).to_string();
+        }
+        let line = |Check { outcome, owner, reason }: &Check| {
+            Some(format!("{}: {owner}: {}\n", name(outcome), reason.as_ref()?))
+        };
+        let lines: String = checks.iter().filter_map(line).collect();
+        let unread: String = failures.iter().map(|why| format!("{why}\n")).collect();
+        let [sound, failed, skipped] =
+            [Outcome::Sound, Outcome::Failed, Outcome::Skipped].map(|outcome| self.count(outcome));
+        format!("{lines}{unread}{sound} sound, {failed} failed, {skipped} skipped\n")
+    }
 }
 
 /// Makes the calls, one for each CPU at once; without `all` not for attachments of `lo`. `init` is the node's first process, if
@@ -67,60 +90,53 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
     let sight = Sight::of_check(init, results);
     let mut cache = Cache::read(results, &sight);
     cache.entries.retain(|entry| all || !entry.is_loopback());
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let (at_once, lacks) = (cpus(&status), lacks(&status));
-    let plugins: Vec<Vec<&Value>> = cache.entries.iter().map(Entry::plugins).collect();
-    let mut outcomes = vec![Outcome::Sound; cache.entries.len()];
-    let mut waiting = cache.entries.iter().zip(&plugins).enumerate();
-    let mut running: Vec<Call<'_>> = Vec::new();
-    loop {
-        while running.len() < at_once
-            && let Some((at, (entry, plugins))) = waiting.next()
-        {
-            match reason_to_skip(entry, &sight, lacks) {
-                Some(why) => outcomes[at] = Outcome::Skipped(why),
-                None => advance(&cache, path, at, plugins.iter(), &mut running, &mut outcomes),
-            }
-        }
-        if running.is_empty() {
-            break;
-        }
-        let before = running.len();
-        for index in (0..before).rev() {
-            let Some(outcome) = running[index].process.outcome(limit) else { continue };
-            let Call { at, rest, name, .. } = running.swap_remove(index);
-            match outcome {
-                Ok(_) => advance(&cache, path, at, rest, &mut running, &mut outcomes),
-                Err(why) => outcomes[at] = Outcome::Failed(format!("{name}: {why}")),
-            }
-        }
-        thread::sleep(PAUSE);
-    }
+    let lacks = lacks(&sight::read("/proc/thread-self/status").unwrap_or_default());
+    let check = |entry: &Entry| {
+        let (outcome, reason) = match reason_to_skip(entry, &sight, lacks) {
+            Some(why) => (Outcome::Skipped, Some(why)),
+            None => match call(entry, path, limit) {
+                Ok(()) => (Outcome::Sound, None),
+                Err(why) => (Outcome::Failed, Some(why)),
+            },
+        };
+        Check { outcome, owner: entry.owner.clone(), reason }
+    };
+    let waiting = Mutex::new(cache.entries.iter());
+    let work = || iter::from_fn(|| waiting.lock().ok()?.next()).map(check).collect::<Vec<_>>();
+    let mut checks: Vec<Check> = scope(|scope| {
+        let at_once = available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
+    checks.sort();
     let mut failures: Vec<String> = sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")).collect();
     failures.extend(lacks.map(|right| format!("plugins need {right}, which this process lacks")));
     if !cache.is_readable {
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }
     failures.append(&mut cache.failures);
-    let owners = cache.entries.iter().map(|entry| entry.owner.clone());
-    Checked { outcomes: owners.zip(outcomes).collect(), failures }
+    Checked { checks, failures }
 }
 
-/// Starts the next plugin of an attachment.
-fn advance<'c>(
-    cache: &'c Cache,
-    path: &[PathBuf],
-    at: usize,
-    mut rest: slice::Iter<'c, &'c Value>,
-    running: &mut Vec<Call<'c>>,
-    outcomes: &mut [Outcome],
-) {
-    let Some(plugin) = rest.next() else { return };
-    let name = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
-    match start(&cache.entries[at], plugin, name, path) {
-        Ok(process) => running.push(Call { at, rest, name, process }),
-        Err(error) => outcomes[at] = Outcome::Failed(format!("{name}: {error}")),
+/// Calls all plugins of an attachment.
+fn call(entry: &Entry, path: &[PathBuf], limit: Duration) -> Result<(), String> {
+    let args: Vec<String> = entry.sent.cni_args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let variables = [
+        ("CNI_COMMAND", "CHECK"),
+        ("CNI_CONTAINERID", entry.owner.container.as_deref().unwrap_or_default()),
+        ("CNI_IFNAME", entry.owner.ifname.as_deref().unwrap_or_default()),
+        ("CNI_NETNS", &entry.netns),
+        ("CNI_ARGS", &args.join(";")),
+    ];
+    for plugin in entry.plugins() {
+        let name = plugin["type"].as_str().unwrap_or_default();
+        let checked = process::call(path, name, &variables, &stdin(entry, plugin), limit);
+        checked.map_err(|why| format!("{name}: {why}"))?;
     }
+    Ok(())
 }
 
 fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<String> {
@@ -131,70 +147,48 @@ fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<S
     if let Some(right) = lacks {
         return Some(format!("no {right}"));
     }
-    match &entry.sandbox {
-        Sandbox::Live(_) => {}
-        Sandbox::Gone(why) => return Some(why.clone()),
-        Sandbox::Unknown => return Some(format!("the state of namespace {:?} is not known", entry.netns)),
+    if let State::Dead(why) | State::Unknown(why) = entry.state() {
+        return Some(why);
     }
-    let version = entry.version();
+    let version = entry.config["cniVersion"].as_str().unwrap_or_default();
     if SpecVersion::parse(version).is_none_or(|version| version < SpecVersion::V0_4_0) {
         return Some(format!("CNI version {version:?} has no CHECK"));
     }
-    let disabled = entry.config.get("disableCheck");
-    let is_disabled = disabled.is_some_and(|value| *value == Value::Bool(true) || *value == "true");
-    is_disabled.then(|| "disableCheck".to_owned())
+    let disabled = &entry.config["disableCheck"];
+    (*disabled == true || *disabled == "true").then(|| "disableCheck".to_owned())
 }
 
 /// The plugin's configuration as libcni sends it.
-fn stdin(entry: &Entry, plugin: &Value) -> Value {
+fn stdin(entry: &Entry, plugin: &Value) -> String {
     let mut config = plugin.as_object().cloned().unwrap_or_default();
-    config.insert("name".to_owned(), entry.owner.network.clone().into());
-    config.insert("cniVersion".to_owned(), entry.version().into());
-    if let Some(result) = &entry.result {
-        config.insert("prevResult".to_owned(), result.clone());
+    config.insert("name".to_owned(), json!(entry.owner.network));
+    config.insert("cniVersion".to_owned(), entry.config["cniVersion"].clone());
+    if !entry.sent.result.is_null() {
+        config.insert("prevResult".to_owned(), entry.sent.result.clone());
     }
-    let declared = plugin.get("capabilities").and_then(Value::as_object);
-    let wants =
-        |name: &String| declared.is_some_and(|declared| declared.get(name) == Some(&Value::Bool(true)));
-    let mut values = Map::new();
-    for (name, value) in entry.capabilities.iter().filter(|(name, _)| wants(name)) {
-        values.insert(name.clone(), value.clone());
-    }
+    let mut values = entry.sent.capability_args.clone();
+    values.retain(|name, _| plugin["capabilities"][name] == true);
     if !values.is_empty() {
-        config.insert("runtimeConfig".to_owned(), Value::Object(values));
+        config.insert("runtimeConfig".to_owned(), values.into());
     }
-    Value::Object(config)
-}
-
-fn start(entry: &Entry, plugin: &Value, name: &str, path: &[PathBuf]) -> Result<Process, String> {
-    let args: Vec<String> = entry.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let variables = [
-        ("CNI_COMMAND", "CHECK".to_owned()),
-        ("CNI_CONTAINERID", entry.owner.container.clone().unwrap_or_default()),
-        ("CNI_IFNAME", entry.owner.ifname.clone().unwrap_or_default()),
-        ("CNI_NETNS", entry.netns.clone()),
-        ("CNI_ARGS", args.join(";")),
-        ("CNI_PATH", process::join(path)),
-    ];
-    Process::start(&process::find(path, name)?, &variables, &stdin(entry, plugin).to_string())
+    json!(config).to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::cache::Sent;
+    use crate::sight::NetnsState;
 
     fn entry(config: Value) -> Entry {
-        let owner = Owner { ifname: Some("eth0".into()), ..Owner::container("c1").on("net") };
-        let capabilities = json!({"portMappings": [1], "bandwidth": {}}).as_object().cloned().unwrap();
-        let result = Some(json!({"cniVersion": "1.0.0"}));
+        let owner = Owner::container("c1").on("net").with_ifname("eth0");
+        let capability_args = json!({"portMappings": [1], "bandwidth": {}}).as_object().cloned().unwrap();
+        let result = json!({"cniVersion": "1.0.0"});
         Entry {
             owner,
             config: config.into(),
-            capabilities,
-            result,
-            sandbox: Sandbox::Live(1),
+            sent: Sent { capability_args, result, ..Sent::default() },
+            netns_state: NetnsState::Live(1),
             ..Entry::default()
         }
     }
@@ -205,8 +199,8 @@ mod tests {
         let plugin = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false}});
         let expected = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false},
             "name": "net", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}, "runtimeConfig": {"portMappings": [1]}});
-        assert_eq!(stdin(&entry, &plugin), expected);
-        assert!(stdin(&entry, &json!({"type": "x"})).get("runtimeConfig").is_none());
+        assert_eq!(stdin(&entry, &plugin).parse::<Value>().unwrap(), expected);
+        assert!(!stdin(&entry, &json!({"type": "x"})).contains("runtimeConfig"));
     }
 
     fn sight() -> Sight {
@@ -222,7 +216,8 @@ mod tests {
         let elsewhere = Sight { is_elsewhere: true, ..sight() };
         assert!(reason_to_skip(&entry(json!({"cniVersion": "1.0.0"})), &elsewhere, None).is_some());
         assert_eq!(reason_to_skip(&entry(json!({})), &sight(), Some("x")).as_deref(), Some("no x"));
-        let gone = Entry { sandbox: Sandbox::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
+        let gone =
+            Entry { netns_state: NetnsState::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
         assert_eq!(reason_to_skip(&gone, &sight(), None), Some("gone".into()));
     }
 }

@@ -1,28 +1,38 @@
-//! What a node has: objects, their owners, and how each one is removed.
+//! What a node has: objects, their owners, and how each one is removed. The JSON of the views is their serialised form.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kit::socket;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
-use crate::scene::Sandbox;
+use crate::sight::{NetnsState, Sight};
+
+/// The version of the schema of all JSON. It grows if a member disappears or changes its meaning.
+pub const SCHEMA: u32 = 1;
 
 /// What an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// An address that host-local has reserved.
+    #[default]
     Address,
     /// Host ports of one container in one layout.
+    #[serde(rename = "host port")]
     HostPort,
     /// A rule or chain that masquerades.
     Masquerade,
     /// An address that the firewall lets pass.
     Firewall,
     /// Chains that drop frames with another source address.
+    #[serde(rename = "mac spoof check")]
     MacSpoof,
     /// An IFB, which shapes what the container sends.
     Ifb,
@@ -30,63 +40,41 @@ pub enum Kind {
     Limit,
     /// The host's end of a pair, or a link in the container that has no end on the host.
     Link,
-    /// A backup file of `tuning`.
-    Backup,
+    /// A state file of `tuning`.
+    #[serde(rename = "tuning backup")]
+    StateFile,
     /// A use of a VLAN device by a macvlan.
+    #[serde(rename = "vlan user")]
     VlanUser,
-    /// The record of a device that `host-device` has moved.
+    /// The state file of a device that `host-device` has moved.
     Device,
     /// A lease of the daemon `ferrule-dhcp`.
     Lease,
     /// A file that a killed ADD has not completed.
-    Draft,
-}
-
-impl Kind {
-    /// Its name in tables and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Address => "address",
-            Kind::HostPort => "host port",
-            Kind::Masquerade => "masquerade",
-            Kind::Firewall => "firewall",
-            Kind::MacSpoof => "mac spoof check",
-            Kind::Ifb => "ifb",
-            Kind::Limit => "limit",
-            Kind::Link => "link",
-            Kind::Backup => "tuning backup",
-            Kind::VlanUser => "vlan user",
-            Kind::Device => "device",
-            Kind::Lease => "lease",
-            Kind::Draft => "incomplete file",
-        }
-    }
+    #[serde(rename = "incomplete file")]
+    PendingFile,
 }
 
 /// Whose plugin has made an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Maker {
     /// Ferrule's.
     Ferrule,
     /// The reference's.
     Reference,
     /// Both make the same object.
+    #[default]
     Either,
 }
 
-impl Maker {
-    /// Its name in tables and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Maker::Ferrule => "ferrule",
-            Maker::Reference => "reference",
-            Maker::Either => "either",
-        }
-    }
+/// The name of a variant in texts and JSON.
+pub fn name(variant: &impl Serialize) -> String {
+    json!(variant).as_str().unwrap_or_default().to_owned()
 }
 
 /// The known names of the attachment that an object belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Owner {
     /// CNI_CONTAINERID.
     pub container: Option<String>,
@@ -108,6 +96,12 @@ impl Owner {
         Owner { network: Some(network.to_owned()), ..self }
     }
 
+    /// The owner with this interface.
+    #[must_use]
+    pub fn with_ifname(self, ifname: &str) -> Self {
+        Owner { ifname: Some(ifname.to_owned()), ..self }
+    }
+
     /// The attachment, if all three names are known.
     pub fn attachment(&self) -> Option<Attachment<'_>> {
         Some(Attachment {
@@ -115,6 +109,11 @@ impl Owner {
             container_id: self.container.as_deref()?,
             ifname: self.ifname.as_deref()?,
         })
+    }
+
+    /// How many of network and interface are not known.
+    pub fn unknown(&self) -> usize {
+        [&self.network, &self.ifname].into_iter().filter(|name| name.is_none()).count()
     }
 
     /// Whether the other owner may be the same attachment: what both know is equal, and both know the container.
@@ -142,82 +141,104 @@ impl fmt::Display for Owner {
 }
 
 impl From<Attachment<'_>> for Owner {
-    fn from(attachment: Attachment<'_>) -> Self {
-        let Attachment { network, container_id, ifname } = attachment;
-        Owner { ifname: Some(ifname.to_owned()), ..Owner::container(container_id).on(network) }
+    fn from(Attachment { network, container_id, ifname }: Attachment<'_>) -> Self {
+        Owner::container(container_id).on(network).with_ifname(ifname)
+    }
+}
+
+/// Whether the owner of an object is alive, with the reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "lowercase")]
+pub enum State {
+    /// It is, or may be soon.
+    Alive(String),
+    /// It is not; the proof.
+    Dead(String),
+    /// Not decided.
+    Unknown(String),
+}
+
+impl State {
+    /// Of the owner of the network namespace at this path.
+    pub fn of_netns(path: &str, netns: &NetnsState) -> Self {
+        match netns {
+            NetnsState::Live(_) => State::Alive(format!("namespace {path} exists")),
+            NetnsState::Gone(proof) => State::Dead(proof.clone()),
+            NetnsState::Unknown => State::Unknown(format!("the state of namespace {path:?} is not known")),
+        }
+    }
+
+    /// The state in one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            State::Alive(_) => "alive",
+            State::Dead(_) => "dead",
+            State::Unknown(_) => "unknown",
+        }
+    }
+
+    /// The reasons.
+    pub fn reason(&self) -> &str {
+        let (State::Alive(why) | State::Dead(why) | State::Unknown(why)) = self;
+        why
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State::Unknown(String::new())
     }
 }
 
 /// One object on the node.
-#[derive(Debug)]
+#[derive(Default, Serialize)]
 pub struct Object {
+    /// Whose it is.
+    #[serde(flatten)]
+    pub owner: Owner,
     /// Its kind.
     pub kind: Kind,
     /// Its name, such as an address.
     pub name: String,
     /// Where it is: a file, a table, a link.
     pub place: String,
-    /// Whose it is.
-    pub owner: Owner,
     /// Who has made it.
     pub maker: Maker,
     /// Since when it exists, if it is a file.
+    #[serde(serialize_with = "seconds")]
     pub since: Option<SystemTime>,
     /// The container's addresses in it.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: BTreeSet<IpAddr>,
     /// More facts, such as a rate.
-    pub facts: Vec<(&'static str, String)>,
+    pub facts: BTreeMap<&'static str, String>,
+    /// Whether its owner is alive, once the node is judged.
+    #[serde(flatten)]
+    pub state: State,
+    /// What the object itself says about that: a sign of life or a doubt decides, a proof of death must not be contradicted.
+    #[serde(skip)]
+    pub sign: Option<State>,
     /// Whether it serves any container that has its addresses, not only its owner.
+    #[serde(skip)]
     pub is_by_address: bool,
     /// The link that a link of its container would be on.
+    #[serde(skip)]
     pub parent: Option<u32>,
-    /// What proves that its owner is alive.
-    pub alive: Option<String>,
-    /// What proves by itself that its owner is not.
-    pub dead: Option<String>,
-    /// Why it is not known whether its owner is alive.
-    pub doubt: Option<String>,
     /// How to remove it; `None` for an object that is never a leak.
-    pub removal: Option<Removal>,
+    #[serde(skip)]
+    pub removal: Option<Box<Remove>>,
 }
 
 impl Object {
     /// An object that gc leaves alone.
-    pub fn new(
-        kind: Kind,
-        name: impl Into<String>,
-        place: impl Into<String>,
-        owner: Owner,
-        maker: Maker,
-    ) -> Self {
-        Object {
-            kind,
-            name: name.into(),
-            place: place.into(),
-            owner,
-            maker,
-            since: None,
-            addresses: Vec::new(),
-            facts: Vec::new(),
-            is_by_address: false,
-            parent: None,
-            alive: None,
-            dead: None,
-            doubt: None,
-            removal: None,
-        }
+    pub fn new(kind: Kind, name: String, place: String, owner: Owner, maker: Maker) -> Self {
+        Object { kind, name, place, owner, maker, ..Object::default() }
     }
 
     /// The object with what the namespace at this path says about its owner. That the namespace is gone is no proof by itself.
     #[must_use]
-    pub fn in_namespace(self, path: &str, sandbox: &Sandbox) -> Self {
-        match sandbox {
-            Sandbox::Live(_) => Object { alive: Some(format!("namespace {path} exists")), ..self },
-            Sandbox::Gone(_) => self,
-            Sandbox::Unknown => {
-                Object { doubt: Some(format!("the state of namespace {path:?} is not known")), ..self }
-            }
-        }
+    pub fn in_namespace(self, path: &str, sight: &Sight) -> Self {
+        let state = State::of_netns(path, &sight.netns(path));
+        Object { sign: Some(state).filter(|state| !matches!(state, State::Dead(_))), ..self }
     }
 
     /// The object with the way to remove it.
@@ -226,7 +247,23 @@ impl Object {
         self,
         remove: impl Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError> + 'static,
     ) -> Self {
-        Object { removal: Some(Removal(Box::new(remove))), ..self }
+        Object { removal: Some(Box::new(remove)), ..self }
+    }
+
+    /// Whether it would be a leak without its owner, and the owner shows no sign of life.
+    pub fn may_be_leak(&self) -> bool {
+        self.removal.is_some() && !matches!(self.state, State::Alive(_))
+    }
+
+    /// The port of the host, and the target in the container, of all host ports in the name.
+    pub fn host_ports(&self) -> impl Iterator<Item = (&str, &str)> {
+        let ports = (self.kind == Kind::HostPort).then(|| self.name.split(", ")).into_iter().flatten();
+        ports.map(|port| port.split_once(" -> ").unwrap_or((port, "")))
+    }
+
+    /// A fact, or an empty text.
+    pub fn fact(&self, key: &str) -> &str {
+        self.facts.get(key).map_or("", String::as_str)
     }
 }
 
@@ -250,24 +287,12 @@ impl Sockets {
     }
 }
 
-type Remove = dyn Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError>;
-
 /// Removes one object by its plugin's own code: takes the plugin's lock, asks whether the owner is still dead, removes.
 /// Returns whether it has removed something.
-pub struct Removal(Box<Remove>);
+pub type Remove = dyn Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError>;
 
-impl Removal {
-    /// Removes the object.
-    ///
-    /// # Errors
-    /// The plugin's error.
-    pub fn run(&self, sockets: &mut Sockets, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
-        (self.0)(sockets, is_dead)
-    }
-}
-
-impl fmt::Debug for Removal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Removal")
-    }
+/// Writes a time as seconds since 1970.
+pub(crate) fn seconds<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    let since_1970 = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since_1970.map(|time| time.as_secs()).serialize(serializer)
 }

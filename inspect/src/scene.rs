@@ -1,67 +1,68 @@
 //! Namespaces and processes of the node.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::net::IpAddr;
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netns;
 
-use crate::sight::{Sight, inode_of, mounted};
+use crate::sight::{self, Sight, inode_of, mounted, unread};
 
 /// `ESRCH`: the process has ended.
 const NO_PROCESS: i32 = 3;
-
-/// What a path of a network namespace is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Sandbox {
-    /// The namespace with this inode number.
-    Live(u64),
-    /// No namespace, with the proof.
-    Gone(String),
-    /// Not known: the namespace of this process, no path, or an error.
-    #[default]
-    Unknown,
-}
+/// The attempts to read all namespaces: a namespace may end, or the process that led to it.
+const ATTEMPTS: usize = 10;
 
 /// All network namespaces that a process or a mount keeps alive, each with a path that leads to it. Without the own one.
 ///
 /// # Errors
 /// Something could not be read, so a namespace may be missing.
 pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
-    let mut found: Vec<Namespace> = Vec::new();
-    let path = "/proc/thread-self/mountinfo";
-    let mounts = fs::read_to_string(path).map_err(|error| unread(path, &error))?;
-    let mounted = mounts.lines().filter_map(mounted).map(|(inode, path)| (inode, path.to_owned(), None));
-    let mut of_processes = Vec::new();
+    let mut found: BTreeMap<u64, Namespace> = BTreeMap::new();
+    let mut add = |inode: u64, path: &str, pid: Option<u32>| {
+        let new = || Namespace { inode, path: path.to_owned(), ..Namespace::default() };
+        found.entry(inode).or_insert_with(new).processes.extend(pid);
+    };
+    for (inode, path) in sight::read("/proc/thread-self/mountinfo")?.lines().filter_map(mounted) {
+        add(inode, path, None);
+    }
     for pid in pids(sight)? {
         let path = format!("/proc/{pid}/ns/net");
         match fs::read_link(&path) {
-            Ok(link) => {
-                of_processes.extend(link.to_str().and_then(inode_of).map(|inode| (inode, path, Some(pid))))
-            }
+            Ok(link) => link.to_str().and_then(inode_of).into_iter().for_each(|i| add(i, &path, Some(pid))),
             Err(error) if has_ended(&error) => {}
             Err(error) => return Err(unread(&path, &error)),
         }
     }
-    for (inode, path, pid) in mounted.chain(of_processes) {
-        if inode == sight.own {
-            continue;
-        }
-        match found.iter_mut().find(|namespace| namespace.inode == inode) {
-            Some(namespace) => namespace.processes.extend(pid),
-            None => {
-                let processes = pid.into_iter().collect();
-                found.push(Namespace { inode, path, processes, inside: None });
-            }
-        }
-    }
-    Ok(found)
+    found.remove(&sight.own);
+    Ok(found.into_values().collect())
 }
 
-fn unread(path: &str, error: &io::Error) -> String {
-    format!("cannot read {path}: {error}")
+/// As [`namespaces`], with their addresses, and with the parents of macvlans if they are wanted. Also returns why one of them has
+/// not been read.
+pub fn read_namespaces(sight: &Sight, with_parents: bool) -> (Vec<Namespace>, Option<String>) {
+    let (mut known, mut unread): (Vec<Namespace>, _) = (Vec::new(), None);
+    for _ in 0..ATTEMPTS {
+        let mut namespaces = match namespaces(sight) {
+            Ok(namespaces) => namespaces,
+            Err(why) => return (Vec::new(), Some(why)),
+        };
+        unread = None;
+        for namespace in &mut namespaces {
+            let former = known.iter_mut().find(|former| former.inode == namespace.inode);
+            let read = || namespace.read(with_parents).map_err(|why| unread = Some(why)).ok();
+            namespace.inside = former.and_then(|former| former.inside.take()).or_else(read);
+        }
+        known = namespaces;
+        if unread.is_none() {
+            break;
+        }
+    }
+    (known, unread)
 }
 
 /// Whether the error means that the process does not exist any more.
@@ -102,20 +103,18 @@ fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
     Ok(found)
 }
 
-/// Reads the addresses in a namespace, and the parents of macvlans if they are wanted.
-///
-/// # Errors
-/// It cannot be entered, perhaps any more, or read.
-pub fn look_into(namespace: &Namespace, with_parents: bool) -> Result<Inside, String> {
-    let read = || -> Result<Inside, Box<dyn Error>> {
-        let file = File::open(&namespace.path)?;
-        let mut socket = netns::enter(&file, Socket::route)??.with_whole_dumps();
-        let addresses =
-            socket.all_addresses()?.into_iter().map(|(_, address)| address.network.ip()).collect();
-        let macvlans = if with_parents { socket.links(Some("macvlan"))? } else { Vec::new() };
-        Ok(Inside { addresses, parents: macvlans.iter().filter_map(|link| link.peer).collect() })
-    };
-    read().map_err(|error| format!("network namespace {} cannot be read: {error}", namespace.path))
+impl Namespace {
+    /// Fails if it cannot be entered, perhaps any more, or read.
+    fn read(&self, with_parents: bool) -> Result<Inside, String> {
+        let read = || -> Result<Inside, Box<dyn Error>> {
+            let mut socket = netns::enter(&File::open(&self.path)?, Socket::route)??.with_whole_dumps();
+            let addresses = socket.all_addresses()?.into_iter();
+            let addresses = addresses.map(|(_, address)| address.network.ip()).collect();
+            let macvlans = if with_parents { socket.links(Some("macvlan"))? } else { Vec::new() };
+            Ok(Inside { addresses, parents: macvlans.iter().filter_map(|link| link.peer).collect() })
+        };
+        read().map_err(|error| format!("network namespace {} cannot be read: {error}", self.path))
+    }
 }
 
 /// What a process says about containers.
@@ -162,10 +161,8 @@ fn has_word(text: &str, word: &str) -> bool {
 pub fn processes(sight: &Sight) -> Result<Vec<Process>, String> {
     // The number in the PID namespace that /proc shows.
     let own = fs::read_link("/proc/self").map_err(|error| unread("/proc/self", &error))?;
-    let mut own: Vec<u32> = own.to_str().and_then(|pid| pid.parse().ok()).into_iter().collect();
-    while let Some(parent) = own.last().and_then(|pid| parent_of(*pid)).filter(|parent| *parent > 1) {
-        own.push(parent);
-    }
+    let own = own.to_str().and_then(|pid| pid.parse().ok());
+    let own: Vec<u32> = iter::successors(own, |pid| parent_of(*pid).filter(|pid| *pid > 1)).collect();
     let mut found = Vec::new();
     for pid in pids(sight)?.into_iter().filter(|pid| !own.contains(pid)) {
         found.extend(process(pid, sight)?);
@@ -210,13 +207,6 @@ fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
     Ok(Some(Process { pid, name, container, is_on_host, arguments, cgroup }))
 }
 
-/// The number of CPUs that this process may use, by its file `status`; at least 1. std's function is 5 KB.
-pub fn cpus(status: &str) -> usize {
-    let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap_or_default();
-    let count: u32 = mask.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum();
-    count.max(1) as usize
-}
-
 /// The capability that plugins need and this process lacks, by its file `status`.
 pub fn lacks(status: &str) -> Option<&'static str> {
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -239,12 +229,6 @@ mod tests {
         assert!(shim.names(id) && !shim.names("-"));
         let plugin = Process { container: Some("c1".into()), ..Process::default() };
         assert!(plugin.names("c1") && !plugin.names("c"));
-    }
-
-    #[test]
-    fn the_cpus_are_those_of_the_mask() {
-        assert_eq!(cpus("Name:\tx\nCpus_allowed:\tf,80000003\nCpus_allowed_list:\t0-1\n"), 7);
-        assert_eq!(cpus(""), 1);
     }
 
     #[test]

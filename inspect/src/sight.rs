@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ferrule_kit::sandbox::{self, Identity, View, look};
-
-use crate::scene::Sandbox;
+use ferrule_kit::sandbox::{self, View, look};
+use itertools::Itertools as _;
 
 /// The flag of kernel threads in `/proc/PID/stat`. They exist only in the initial PID namespace.
 const KERNEL_THREAD: u32 = 0x0020_0000;
+/// The network namespace of this thread.
+const OWN: &str = "/proc/thread-self/ns/net";
 /// The attempts to see all namespaces that are mounted: one may end, or start.
 const ATTEMPTS: usize = 3;
 
@@ -27,6 +28,18 @@ pub struct Sight {
     pub is_elsewhere: bool,
 }
 
+/// What a path of a network namespace is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NetnsState {
+    /// The namespace with this inode number.
+    Live(u64),
+    /// No namespace, with the proof.
+    Gone(String),
+    /// Not known: the namespace of this process, no path, or an error.
+    #[default]
+    Unknown,
+}
+
 /// Why this process may not see the node.
 enum Gap {
     /// It may not compare.
@@ -40,45 +53,44 @@ impl Sight {
     /// at other processes, so it notices another network namespace and another folder only if it has this right.
     pub fn of_check(init: Option<u32>, results: &Path) -> Sight {
         let first = init.unwrap_or(1);
-        let compared = has_network(first).and_then(|()| has_folders(first, [results].into_iter()));
-        let seen = sees_mounts(init).and(match compared {
+        let network = has_network(first);
+        let is_elsewhere = matches!(network, Err(Gap::Other(_)));
+        let seen = match network.and_then(|()| has_folders(first, [results].into_iter())) {
             Err(Gap::Other(why)) => Err(why),
             _ => Ok(()),
-        });
-        Sight { is_elsewhere: matches!(has_network(first), Err(Gap::Other(_))), ..Sight::new(init, seen) }
+        };
+        Sight { is_elsewhere, ..Sight::new(init, sees_mounts(init).and(seen)) }
     }
 
     /// Of a process that looks at everything: paths, processes, links, and these folders.
     pub fn of_all<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Sight {
-        Sight::new(init, sees_mounts(init).and_then(|()| sees_the_rest(init, folders)))
+        let rest = || sees_the_rest(init, folders).map_err(|(Gap::Unread(why) | Gap::Other(why))| why);
+        Sight::new(init, sees_mounts(init).and_then(|()| rest()))
     }
 
     fn new(init: Option<u32>, seen: Result<(), String>) -> Sight {
-        let own = fs::metadata("/proc/thread-self/ns/net");
-        let unread = own.as_ref().err().map(|error| format!("cannot read /proc/thread-self/ns/net: {error}"));
+        let own = fs::metadata(OWN).map(|meta| meta.ino()).map_err(|error| unread(OWN, &error));
         Sight {
-            own: own.map_or(0, |meta| meta.ino()),
-            partial: seen.err().or(unread),
+            partial: seen.err().or(own.clone().err()),
+            own: own.unwrap_or_default(),
             is_within: init.unwrap_or(1) != 1,
             is_elsewhere: false,
         }
     }
 
     /// What the path of a network namespace is.
-    pub fn sandbox(&self, path: &str) -> Sandbox {
+    pub fn netns(&self, path: &str) -> NetnsState {
         if !path.starts_with('/') {
-            return Sandbox::Unknown;
+            return NetnsState::Unknown;
         }
         let view = if self.partial.is_none() { View::Node } else { View::Unproven };
         match look(Path::new(path), None, view) {
-            sandbox::Sandbox::Present((_, inode)) => Sandbox::Live(inode),
-            sandbox::Sandbox::Gone { is_missing: true } => {
-                Sandbox::Gone(format!("namespace {path} does not exist"))
-            }
-            sandbox::Sandbox::Gone { is_missing: false } => {
-                Sandbox::Gone(format!("{path} is no namespace any more"))
-            }
-            sandbox::Sandbox::Unknown => Sandbox::Unknown,
+            sandbox::Sandbox::Present((_, inode)) => NetnsState::Live(inode),
+            sandbox::Sandbox::Gone { is_missing } => NetnsState::Gone(match is_missing {
+                true => format!("namespace {path} does not exist"),
+                false => format!("{path} is no namespace any more"),
+            }),
+            sandbox::Sandbox::Unknown => NetnsState::Unknown,
         }
     }
 }
@@ -105,56 +117,48 @@ fn sees_mounts(init: Option<u32>) -> Result<(), String> {
             return Ok(());
         }
     }
-    let paths = missing.iter().filter_map(|line| Some(mounted(line)?.1)).collect::<Vec<_>>().join(", ");
+    let paths = missing.iter().filter_map(|line| Some(mounted(line)?.1)).join(", ");
     Err(format!("process {init} of the node has network namespaces that are not visible here: {paths}"))
 }
 
 /// The other namespaces, the root folder and these folders are those of the node's first process.
-fn sees_the_rest<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Result<(), String> {
+fn sees_the_rest<'f>(init: Option<u32>, folders: impl Iterator<Item = &'f Path>) -> Result<(), Gap> {
     let first = init.unwrap_or(1);
-    let compared = match init.filter(|init| *init != 1) {
-        Some(init) => is_same(&format!("/proc/{init}/ns/pid"), "/proc/thread-self/ns/pid", || {
-            format!("process {init} of the node has another PID namespace")
-        }),
-        None => Ok(()),
-    };
-    let compared = compared.and_then(|()| has_network(first)).and_then(|()| {
-        is_same(&format!("/proc/{first}/root"), "/", || {
-            format!("process {first} of the node has another root folder; --root DIR names it")
-        })
-    });
-    compared.and_then(|()| has_folders(first, folders)).map_err(|(Gap::Unread(why) | Gap::Other(why))| why)
+    // For process 1, the kernel threads have shown it.
+    if first != 1 {
+        is_same(first, "ns/pid", "/proc/thread-self/ns/pid", "PID namespace")?;
+    }
+    has_network(first)?;
+    is_same(first, "root", "/", "root folder; --root DIR names it")?;
+    has_folders(first, folders)
 }
 
 /// This is the network namespace of the node's first process.
 fn has_network(init: u32) -> Result<(), Gap> {
-    is_same(&format!("/proc/{init}/ns/net"), "/proc/thread-self/ns/net", || {
-        format!("process {init} of the node has another network namespace")
-    })
+    is_same(init, "ns/net", OWN, "network namespace")
 }
 
-/// Two files that must exist are the same.
-fn is_same(one: &str, other: &str, differ: impl FnOnce() -> String) -> Result<(), Gap> {
-    let of = |path: &str| -> Result<Identity, Gap> {
-        sandbox::try_identity(path).map_err(|error| Gap::Unread(format!("cannot read {path}: {error}")))
-    };
-    if of(one)? == of(other)? { Ok(()) } else { Err(Gap::Other(differ())) }
+/// A file of the node's first process in /proc, and one of this process, are the same.
+fn is_same(init: u32, file: &str, own: &str, what: &str) -> Result<(), Gap> {
+    let theirs = format!("/proc/{init}/{file}");
+    let of = |path: &str| sandbox::try_identity(path).map_err(|error| Gap::Unread(unread(path, &error)));
+    match of(&theirs)? == of(own)? {
+        true => Ok(()),
+        false => Err(Gap::Other(format!("process {init} of the node has another {what}"))),
+    }
 }
 
 /// The folders are those of the node's first process, or missing in both.
 fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Result<(), Gap> {
     let root = format!("/proc/{init}/root");
-    sandbox::try_identity(&root).map_err(|error| Gap::Unread(format!("cannot read {root}: {error}")))?;
+    sandbox::try_identity(&root).map_err(|error| Gap::Unread(unread(&root, &error)))?;
     let differs = |folder: &&Path| {
         let absolute = folder.strip_prefix("/").unwrap_or(folder);
         sandbox::identity(folder) != sandbox::identity(Path::new(&root).join(absolute))
     };
-    match folders.find(differs) {
-        Some(folder) => {
-            Err(Gap::Other(format!("{} is not that of process {init} of the node", folder.display())))
-        }
-        None => Ok(()),
-    }
+    folders.find(differs).map_or(Ok(()), |folder| {
+        Err(Gap::Other(format!("{} is not that of process {init} of the node", folder.display())))
+    })
 }
 
 /// Whether process 2 is a kernel thread. A process can choose its name, but not its flags.
@@ -181,8 +185,17 @@ fn is_at((inode, path): (u64, &str)) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.ino() == inode)
 }
 
-fn read(path: &str) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error: io::Error| format!("cannot read {path}: {error}"))
+/// The content of a text file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| unread(path, &error))
+}
+
+/// How a file that cannot be read is reported.
+pub fn unread(path: &str, error: &io::Error) -> String {
+    format!("cannot read {path}: {error}")
 }
 
 #[cfg(test)]
@@ -190,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_namespace_and_missing_paths_are_told_apart() {
+    fn the_own_namespace_and_missing_paths_are_distinguished() {
         let sight = Sight { own: 0, partial: None, is_within: false, is_elsewhere: false };
-        assert_eq!(sight.sandbox("/proc/self/ns/net"), Sandbox::Unknown);
-        assert!(matches!(sight.sandbox("/nowhere/at/all"), Sandbox::Gone(_)));
-        assert!(matches!(sight.sandbox("/dev/null"), Sandbox::Gone(_)));
-        assert_eq!(sight.sandbox(""), Sandbox::Unknown);
+        assert_eq!(sight.netns("/proc/self/ns/net"), NetnsState::Unknown);
+        assert!(matches!(sight.netns("/nowhere/at/all"), NetnsState::Gone(_)));
+        assert!(matches!(sight.netns("/dev/null"), NetnsState::Gone(_)));
+        assert_eq!(sight.netns(""), NetnsState::Unknown);
         let partial = Sight { partial: Some("no /proc".to_owned()), ..sight };
-        assert_eq!(partial.sandbox("/nowhere/at/all"), Sandbox::Unknown);
+        assert_eq!(partial.netns("/nowhere/at/all"), NetnsState::Unknown);
         assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
         assert_eq!(inode_of("mnt:[1]"), None);
     }

@@ -1,63 +1,24 @@
 //! Tables of text. Pure: rows and a width in, text out.
 
-use std::fmt::Write as _;
+use tabled::builder::Builder;
+use tabled::settings::peaker::Priority;
+use tabled::settings::style::Style as Lines;
+use tabled::settings::{Color, Padding, Width};
+use textwrap::{Options, WordSplitter};
 
 /// The space between columns.
 const GAP: usize = 2;
 /// The indentation of the lines below a row.
 const INDENT: usize = 4;
 
-/// The colour of a cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tone {
-    /// The terminal's.
-    #[default]
-    Plain,
-    /// Green.
-    Good,
-    /// Red.
-    Bad,
-    /// Yellow.
-    Doubtful,
-}
-
-impl Tone {
-    const fn code(self) -> &'static str {
-        match self {
-            Tone::Plain => "",
-            Tone::Good => "\x1b[32m",
-            Tone::Bad => "\x1b[31m",
-            Tone::Doubtful => "\x1b[33m",
-        }
-    }
-}
-
-/// A cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
-    /// Its text, one line.
-    pub text: String,
-    /// Its colour.
-    pub tone: Tone,
-}
-
-impl<T: Into<String>> From<T> for Cell {
-    fn from(text: T) -> Self {
-        Cell { text: text.into(), tone: Tone::Plain }
-    }
-}
-
-/// A row, and a text that is printed below it.
+/// A row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// One cell for each column.
-    pub cells: Vec<Cell>,
-    /// The text, wrapped to the width.
+    pub cells: Vec<String>,
+    /// A text that is printed below it, wrapped to the width.
     pub note: Option<String>,
 }
-
-/// A column: its title, and the width to which it may shrink.
-pub type Column = (&'static str, usize);
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,98 +30,66 @@ pub struct Style {
 }
 
 /// Prints a table. If it is wider than the terminal, the widest columns shrink first.
-pub fn layout(columns: &[Column], rows: &[Row], style: Style) -> String {
-    let mut widths: Vec<usize> = columns.iter().map(|(title, _)| title.chars().count()).collect();
+pub fn layout(titles: &[&str], rows: &[Row], style: Style) -> String {
+    let mut builder = Builder::default();
+    builder.push_record(titles.iter().copied());
     for row in rows {
-        for (width, cell) in widths.iter_mut().zip(&row.cells) {
-            *width = (*width).max(cell.text.chars().count());
+        builder.push_record(row.cells.iter().map(|text| clean(text)));
+    }
+    let mut table = builder.build();
+    table.with(Lines::empty()).with(Padding::new(0, GAP, 0, 0));
+    for (at, row) in rows.iter().enumerate().filter(|_| style.colours) {
+        for (column, (title, text)) in titles.iter().zip(&row.cells).enumerate() {
+            if let Some(colour) = colour(title, text) {
+                table.modify((at + 1, column), colour);
+            }
         }
     }
-    if let Some(limit) = style.width {
-        shrink(&mut widths, columns, limit);
+    if let Some(width) = style.width {
+        table.with(Width::truncate(width + GAP).suffix("…").priority(Priority::max(true)));
     }
-    let titles: Vec<Cell> = columns.iter().map(|(title, _)| Cell::from(*title)).collect();
+    let notes = [None].into_iter().chain(rows.iter().map(|row| row.note.as_ref()));
     let mut text = String::new();
-    line(&mut text, &titles, &widths, Style { colours: false, ..style });
-    for row in rows {
-        line(&mut text, &row.cells, &widths, style);
-        if let Some(note) = &row.note {
+    for (line, note) in table.to_string().lines().zip(notes) {
+        text = text + line.trim_end() + "\n";
+        if let Some(note) = note {
             text += &wrapped(note, INDENT, style.width);
         }
     }
     text
 }
 
-fn shrink(widths: &mut [usize], columns: &[Column], limit: usize) {
-    let gaps = GAP * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > limit {
-        let can_shrink = |(index, width): &(usize, &mut usize)| **width > columns[*index].1;
-        let widest = widths.iter_mut().enumerate().filter(can_shrink).max_by_key(|(_, width)| **width);
-        match widest {
-            Some((_, width)) => *width -= 1,
-            None => break,
-        }
+/// The colour of a state or an outcome.
+fn colour(title: &str, text: &str) -> Option<Color> {
+    match (title, text) {
+        ("STATE", "alive") => Some(Color::FG_GREEN),
+        ("STATE", "dead") => Some(Color::FG_RED),
+        ("STATE", "unknown") => Some(Color::FG_YELLOW),
+        ("OUTCOME", text) if text.starts_with("error ") => Some(Color::FG_RED),
+        _ => None,
     }
 }
 
-fn line(text: &mut String, cells: &[Cell], widths: &[usize], style: Style) {
-    let mut room = style.width.unwrap_or(usize::MAX);
-    let mut padding = 0;
-    for (cell, width) in cells.iter().zip(widths) {
-        let shown = cut(&cell.text, (*width).min(room.saturating_sub(padding)));
-        let length = shown.chars().count();
-        if length > 0 {
-            let _ = write!(text, "{:padding$}", "");
-            room = room.saturating_sub(padding + length);
-            padding = 0;
-            let code = if style.colours { cell.tone.code() } else { "" };
-            let end = if code.is_empty() { "" } else { "\x1b[0m" };
-            let _ = write!(text, "{code}{shown}{end}");
-        }
-        padding += width - length.min(*width) + GAP;
-    }
-    text.push('\n');
+/// Without control characters, which a terminal would obey.
+fn clean(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
-/// The text, with an ellipsis in place of what exceeds the width.
-fn cut(text: &str, width: usize) -> String {
-    match text.chars().count() {
-        length if length <= width => text.to_owned(),
-        _ if width == 0 => String::new(),
-        _ => text.chars().take(width - 1).chain(['…']).collect(),
-    }
-}
-
-/// Indented lines that are no longer than the width. A longer word is cut.
+/// Indented lines that are no longer than the width. A longer word is divided.
 pub fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
-    let room = width.unwrap_or(usize::MAX).saturating_sub(indent).max(1);
-    let (mut lines, mut line) = (String::new(), String::new());
-    let mut flush = |line: &mut String| {
-        let _ = writeln!(lines, "{:indent$}{line}", "");
-        line.clear();
-    };
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if !line.is_empty() && line.chars().count() + 1 + length > room {
-            flush(&mut line);
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += &cut(word, room);
-    }
-    flush(&mut line);
-    lines
+    let indent = " ".repeat(indent);
+    let options = Options::new(width.unwrap_or(usize::MAX)).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(&clean(text), options.initial_indent(&indent).subsequent_indent(&indent)) + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 3] = [("POD", 6), ("ADDRESS", 9), ("STATE", 5)];
+    const TITLES: [&str; 3] = ["POD", "ADDRESS", "STATE"];
 
     fn row(cells: [&str; 3]) -> Row {
-        Row { cells: cells.map(Cell::from).into(), note: None }
+        Row { cells: cells.map(str::to_owned).into(), note: None }
     }
 
     fn at(width: usize) -> Style {
@@ -170,18 +99,18 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_lines_have_no_blanks_at_the_end() {
         let rows = [row(["shop/web-0", "10.1.0.2", "alive"]), row(["x", "", ""])];
-        let text = layout(&COLUMNS, &rows, at(80));
+        let text = layout(&TITLES, &rows, at(80));
         assert_eq!(text, "POD         ADDRESS   STATE\nshop/web-0  10.1.0.2  alive\nx\n");
-        assert_eq!(layout(&COLUMNS, &rows, Style::default()), text);
+        assert_eq!(layout(&TITLES, &rows, Style::default()), text);
     }
 
     #[test]
     fn the_widest_column_shrinks_and_no_line_exceeds_the_width() {
         let rows = [row(["a-namespace/a-pod-with-a-long-name", "2001:db8:1:2:3:4:5:6", "alive"])];
-        let text = layout(&COLUMNS, &rows, at(40));
+        let text = layout(&TITLES, &rows, at(40));
         assert!(text.contains("…") && text.contains("alive"), "{text}");
-        for width in [5, 10, 22, 30, 80, 200] {
-            for line in layout(&COLUMNS, &rows, at(width)).lines() {
+        for width in [10, 22, 30, 80, 200] {
+            for line in layout(&TITLES, &rows, at(width)).lines() {
                 assert!(line.chars().count() <= width, "{width}: {line:?}");
             }
         }
@@ -189,17 +118,22 @@ mod tests {
 
     #[test]
     fn colours_do_not_count_for_the_width() {
-        let alive = Cell { text: "alive".into(), tone: Tone::Good };
-        let rows = [Row { cells: vec!["x".into(), alive, "y".into()], note: None }];
-        let text = layout(&COLUMNS, &rows, Style { width: Some(80), colours: true });
-        assert!(text.ends_with("x    \x1b[32malive\x1b[0m    y\n"), "{text:?}");
+        let rows = [row(["alive", "x", "alive"])];
+        let text = layout(&TITLES, &rows, Style { width: Some(22), colours: true });
+        assert!(text.ends_with("alive  x        \x1b[32malive\x1b[39m\n"), "{text:?}");
     }
 
     #[test]
     fn notes_are_wrapped() {
         let rows = [Row { note: Some("no cache entry, no process".into()), ..row(["x", "y", "z"]) }];
-        let text = layout(&COLUMNS, &rows, at(24));
+        let text = layout(&TITLES, &rows, at(24));
         assert!(text.ends_with("\n    no cache entry, no\n    process\n"), "{text:?}");
-        assert_eq!(wrapped("0123456789", 2, Some(6)), "  012…\n");
+        assert_eq!(wrapped("0123456789", 2, Some(6)), "  0123\n  4567\n  89\n");
+    }
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        let rows = [Row { note: Some("a\nb".into()), ..row(["x\x1b[1m", "y\n", "z"]) }];
+        assert!(layout(&TITLES, &rows, at(80)).ends_with("\nx [1m  y        z\n    a b\n"));
     }
 }

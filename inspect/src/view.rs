@@ -1,317 +1,222 @@
-//! The rows of each view. Pure.
+//! The rows of each view.
 
-use std::time::SystemTime;
+use clap::{Args, ValueEnum};
+use itertools::Itertools as _;
+use serde_json::{Value, json};
 
-use crate::alive::State;
-use crate::model::{Kind, Object};
-use crate::named::add_new;
-use crate::node::{Attached, Leak, Node};
-use crate::scene::Sandbox;
-use crate::table::{Cell, Column, Row, Style, Tone, layout};
-use crate::text::{age, bits, bytes, first, short};
+use crate::model::{Kind, Object, Owner, SCHEMA, name};
+use crate::node::{Attached, Node};
+use crate::table::{Row, Style, layout};
+use crate::text::{age, first, scaled, short};
+use crate::why;
 
-/// What to show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum View {
-    /// One row for each attachment.
-    Pods {
-        /// Also for those of `lo`.
-        all: bool,
-    },
-    /// Reserved and leased addresses.
-    Addresses,
-    /// Host ports.
-    Ports,
-    /// Limits.
-    Shaping,
-    /// Host ends, IFBs, VLAN devices with their users, devices of containers, and links in containers.
-    Links,
-    /// Devices of the node that containers have.
-    Devices,
-    /// What dead owners have left.
-    Leaks,
-    /// Everything about a container, pod, address or port.
-    Why(String),
+/// What to show, as the command line names it.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// What to show
+    #[arg(default_value = "pods", hide_default_value = true)]
+    pub view: View,
+    /// With why: a container, pod, address or host port
+    #[arg(required_if_eq("view", "why"))]
+    pub what: Option<String>,
+    /// With pods: also the attachments of lo, which containerd makes
+    #[arg(long)]
+    pub all: bool,
 }
+
+/// What `inspect` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum View {
+    /// One line for each attachment of a container to a network (default)
+    Pods,
+    /// The addresses that host-local has reserved or dhcp has leased
+    Addresses,
+    /// The host ports, in every layout
+    Ports,
+    /// The limits of bandwidth, with bytes passed and packets dropped
+    Shaping,
+    /// The host's ends of the containers' links, IFBs, devices of host-device, VLAN devices with their users, and links
+    /// without an end on the host
+    Links,
+    /// The devices that containers have by host-device, with the resource that the kubelet has given them from
+    Devices,
+    /// What belongs to no living container, each with its proof
+    Leaks,
+    /// Everything about a container, pod, address or host port
+    Why,
+}
+
+/// A row of a view of objects.
+struct Line<'n> {
+    node: &'n Node,
+    object: &'n Object,
+    /// In the view of host ports, one of them and its target.
+    port: (&'n str, &'n str),
+}
+
+/// A title, and the text of a cell.
+type Column = (&'static str, fn(&Line<'_>) -> String);
+
+const ADDRESS: Column = ("ADDRESS", |line| line.object.name.clone());
+const AGE: Column = ("AGE", |line| age(line.object.since));
+const CONTAINER: Column = ("CONTAINER", |line| container(&line.object.owner));
+const DEVICE: Column = ("DEVICE", |line| line.object.name.clone());
+const DROPPED: Column = ("DROPPED", |line| first(line.object.fact("dropped")).to_owned());
+const FROM: Column = ("FROM", |line| bytes(line.object, "from container"));
+const HOST_PORT: Column = ("HOST PORT", |line| line.port.0.to_owned());
+const ID: Column = ("ID", |line| line.object.fact("id").to_owned());
+const IFNAME: Column = ("IF", |line| line.object.owner.ifname.clone().unwrap_or_default());
+const KIND: Column = ("KIND", |line| name(&line.object.kind));
+const LINK: Column = ("LINK", |line| line.object.name.clone());
+const DIRECTION: Column = ("LINK", |line| match line.object.kind {
+    Kind::Ifb => format!("from container, on {}", line.object.name),
+    _ => line.object.name.clone(),
+});
+const LINK_KIND: Column = ("KIND", |line| line.object.fact("kind").to_owned());
+const MAKER: Column = ("MAKER", |line| name(&line.object.maker));
+const MASTER: Column = ("MASTER", |line| line.object.fact("master").to_owned());
+const MTU: Column = ("MTU", |line| line.object.fact("mtu").to_owned());
+const NAME: Column = ("NAME", |line| line.object.name.clone());
+const NETWORK: Column = ("NETWORK", |line| line.object.owner.network.clone().unwrap_or_default());
+const PASSED: Column = ("PASSED", |line| bytes(line.object, "passed"));
+const POD: Column = ("POD", |line| line.pod());
+const RATE: Column = ("RATE", |line| rate(line.object, "bit/s"));
+const RESOURCE: Column = ("RESOURCE", |line| line.object.fact("resource").to_owned());
+const STATE: Column = ("STATE", |line| line.object.state.word().to_owned());
+const TARGET: Column = ("TO", |line| line.port.1.to_owned());
+const TO: Column = ("TO", |line| bytes(line.object, "to container"));
+const WHERE: Column = ("WHERE", |line| line.object.place.clone());
 
 impl View {
-    /// The kinds of objects that the view shows.
-    pub fn kinds(&self) -> &'static [Kind] {
+    /// The objects that the view shows: those of some kinds, or the leaks.
+    pub fn objects(self, node: &Node) -> Vec<&Object> {
         match self {
-            View::Addresses => &[Kind::Address, Kind::Lease],
-            View::Ports => &[Kind::HostPort],
-            View::Shaping => &[Kind::Ifb, Kind::Limit],
-            View::Links => &[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device],
-            View::Devices => &[Kind::Device],
-            View::Pods { .. } | View::Leaks | View::Why(_) => &[],
+            View::Addresses => node.objects_of(&[Kind::Address, Kind::Lease]),
+            View::Ports => node.objects_of(&[Kind::HostPort]),
+            View::Shaping => node.objects_of(&[Kind::Ifb, Kind::Limit]),
+            View::Links => node.objects_of(&[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device]),
+            View::Devices => node.objects_of(&[Kind::Device]),
+            View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
+            View::Pods | View::Why => Vec::new(),
         }
     }
 }
 
-/// A node with the state of each object.
-pub struct Shown<'n> {
-    /// The node.
-    pub node: &'n Node,
-    /// The states, in the order of the objects.
-    pub states: &'n [State],
-    /// The leaks.
-    pub leaks: &'n [Leak],
-    /// Now.
-    pub now: SystemTime,
-}
+impl Query {
+    fn what(&self) -> &str {
+        self.what.as_deref().unwrap_or_default()
+    }
 
-const POD: Column = ("POD", 12);
-const CONTAINER: Column = ("CONTAINER", 8);
-const NETWORK: Column = ("NETWORK", 6);
-const STATE: Column = ("STATE", 5);
-const AGE: Column = ("AGE", 3);
+    /// The view as JSON. README.md documents the schema.
+    pub fn json(&self, node: &Node) -> Value {
+        let failures = &node.failures;
+        match self.view {
+            View::Pods => {
+                json!({"schema": SCHEMA, "attachments": node.attachments(self.all), "failures": failures})
+            }
+            View::Why => {
+                let (attachments, objects) = why::named(node, self.what());
+                json!({"schema": SCHEMA, "attachments": attachments, "objects": objects, "failures": failures})
+            }
+            View::Leaks => {
+                let leaks: Vec<Value> = self.view.objects(node).into_iter().map(leak).collect();
+                json!({"schema": SCHEMA, "leaks": leaks, "failures": failures})
+            }
+            _ => json!({"schema": SCHEMA, "objects": self.view.objects(node), "failures": failures}),
+        }
+    }
 
-impl Shown<'_> {
     /// The view as text.
-    pub fn text(&self, view: &View, style: Style) -> String {
-        let objects = || self.node.objects_of(view.kinds()).into_iter();
-        let rows_of = |columns: &[Column], row: &dyn Fn(usize) -> Vec<Row>| {
-            layout(columns, &objects().flat_map(row).collect::<Vec<_>>(), style)
-        };
-        match view {
-            View::Pods { all } => self.pods(*all, style),
-            View::Addresses => {
-                let columns = [("ADDRESS", 9), NETWORK, POD, CONTAINER, ("IF", 4), ("MAKER", 6), STATE, AGE];
-                rows_of(&columns, &|index| {
-                    let object = &self.node.objects[index];
-                    let [network, pod, container, ifname] = self.names(object);
-                    let maker = object.maker.as_str().into();
-                    let cells = vec![object.name.clone().into(), network, pod, container, ifname, maker];
-                    vec![self.with_state(cells, index)]
-                })
-            }
-            View::Ports => {
-                let columns = [("HOST PORT", 9), ("TO", 10), NETWORK, POD, CONTAINER, ("WHERE", 8), STATE];
-                rows_of(&columns, &|index| {
-                    let object = &self.node.objects[index];
-                    let port = |text: &str| {
-                        let (from, to) = text.split_once(" -> ").unwrap_or((text, ""));
-                        let [network, pod, container, _] = self.names(object);
-                        let place = object.place.clone().into();
-                        let cells = vec![from.into(), to.into(), network, pod, container, place];
-                        let mut row = self.with_state(cells, index);
-                        row.cells.pop();
-                        row
-                    };
-                    object.name.split(", ").map(port).collect()
-                })
-            }
-            View::Shaping => {
-                let columns = [
-                    ("LINK", 12),
-                    ("RATE", 8),
-                    ("PASSED", 6),
-                    ("DROPPED", 7),
-                    NETWORK,
-                    POD,
-                    CONTAINER,
-                    STATE,
-                ];
-                rows_of(&columns, &|index| {
-                    let object = &self.node.objects[index];
-                    let [network, pod, container, _] = self.names(object);
-                    let name = match object.kind {
-                        Kind::Ifb => format!("from container, on {}", object.name),
-                        _ => object.name.clone(),
-                    };
-                    let facts = ["rate", "passed", "dropped"].map(|key| fact(object, key));
-                    let [rate, passed, dropped] = [bits(&facts[0]), bytes(&facts[1]), first(&facts[2])];
-                    let cells = vec![
-                        name.into(),
-                        rate.into(),
-                        passed.into(),
-                        dropped.into(),
-                        network,
-                        pod,
-                        container,
-                    ];
-                    let mut row = self.with_state(cells, index);
-                    row.cells.pop();
-                    vec![row]
-                })
-            }
+    pub fn text(&self, node: &Node, style: Style) -> String {
+        let columns = match self.view {
+            View::Pods => return pods(node, self.all, style),
+            View::Why => return why::text(node, self.what(), style),
+            View::Addresses => vec![ADDRESS, NETWORK, POD, CONTAINER, IFNAME, MAKER, STATE, AGE],
+            View::Ports => vec![HOST_PORT, TARGET, NETWORK, POD, CONTAINER, WHERE, STATE],
+            View::Shaping => vec![DIRECTION, RATE, PASSED, DROPPED, NETWORK, POD, CONTAINER, STATE],
             View::Links => {
-                let columns = [
-                    ("LINK", 8),
-                    ("KIND", 4),
-                    ("MASTER", 4),
-                    ("MTU", 4),
-                    ("TO", 4),
-                    ("FROM", 4),
-                    ("DROPPED", 4),
-                    POD,
-                    CONTAINER,
-                    ("MAKER", 6),
-                    STATE,
-                ];
-                rows_of(&columns, &|index| {
-                    let object = &self.node.objects[index];
-                    let [_, pod, container, _] = self.names(object);
-                    let kind = if object.kind == Kind::Ifb { "ifb".to_owned() } else { fact(object, "kind") };
-                    let mut cells: Vec<Cell> = vec![object.name.clone().into(), kind.into()];
-                    cells.extend(["master", "mtu"].map(|key| Cell::from(fact(object, key))));
-                    cells.extend(
-                        ["to container", "from container"].map(|key| Cell::from(bytes(&fact(object, key)))),
-                    );
-                    cells.extend([
-                        first(&fact(object, "dropped")).into(),
-                        pod,
-                        container,
-                        object.maker.as_str().into(),
-                    ]);
-                    let mut row = self.with_state(cells, index);
-                    row.cells.pop();
-                    vec![row]
-                })
+                vec![LINK, LINK_KIND, MASTER, MTU, TO, FROM, DROPPED, POD, CONTAINER, MAKER, STATE]
             }
-            View::Devices => {
-                let columns =
-                    [("DEVICE", 8), ("ID", 12), ("RESOURCE", 8), NETWORK, POD, CONTAINER, ("IF", 4), STATE];
-                rows_of(&columns, &|index| {
-                    let object = &self.node.objects[index];
-                    let mut cells: Vec<Cell> = vec![object.name.clone().into()];
-                    cells.extend(["id", "resource"].map(|key| Cell::from(fact(object, key))));
-                    cells.extend(self.names(object));
-                    let mut row = self.with_state(cells, index);
-                    row.cells.pop();
-                    vec![row]
-                })
-            }
-            View::Leaks => self.leaks(style),
-            View::Why(what) => self.why(what, style),
-        }
-    }
-
-    fn pods(&self, all: bool, style: Style) -> String {
-        let columns =
-            [POD, CONTAINER, NETWORK, ("IF", 4), ("ADDRESSES", 9), ("PORTS", 5), ("IN/OUT", 6), STATE, AGE];
-        let rows = self.node.attachments_to_networks(all).map(|attached| {
-            let owner = &attached.owner;
-            let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
-            let (state, tone) = self.state_of(&attached);
-            let since = attached.entry.and_then(|entry| entry.since);
-            let cells = vec![
-                attached.entry.and_then(|entry| entry.pod()).unwrap_or_default().into(),
-                short(owner.container.as_deref().unwrap_or_default()).into(),
-                text(&owner.network),
-                text(&owner.ifname),
-                self.addresses(&attached).into(),
-                self.joined(&attached, Kind::HostPort, |object| {
-                    object
-                        .name
-                        .split(", ")
-                        .map(|port| port.split(" ->").next().unwrap_or_default())
-                        .collect::<Vec<_>>()
-                        .join(",")
-                })
-                .into(),
-                self.limits(&attached).into(),
-                Cell { text: state.to_owned(), tone },
-                age(since, self.now).into(),
-            ];
-            Row { cells, note: None }
-        });
-        layout(&columns, &rows.collect::<Vec<_>>(), style)
-    }
-
-    fn leaks(&self, style: Style) -> String {
-        let columns = [("KIND", 6), ("NAME", 10), NETWORK, CONTAINER, ("MAKER", 6), AGE];
-        let row = |leak: &Leak| {
-            let object = &self.node.objects[leak.object];
-            let [network, _, container, _] = self.names(object);
-            let cells = vec![
-                object.kind.as_str().into(),
-                object.name.clone().into(),
-                network,
-                container,
-                object.maker.as_str().into(),
-                age(object.since, self.now).into(),
-            ];
-            Row { cells, note: Some(format!("in {}: {}", object.place, leak.proof)) }
+            View::Devices => vec![DEVICE, ID, RESOURCE, NETWORK, POD, CONTAINER, IFNAME, STATE],
+            View::Leaks => vec![KIND, NAME, NETWORK, CONTAINER, MAKER, AGE],
         };
-        let rows: Vec<Row> = self.leaks.iter().map(row).collect();
-        match (rows.is_empty(), self.node.failures.is_empty()) {
-            (true, true) => "no leaks\n".to_owned(),
-            (true, false) => "no leaks can be proven\n".to_owned(),
-            (false, _) => layout(&columns, &rows, style),
+        let objects = self.view.objects(node);
+        if self.view == View::Leaks && objects.is_empty() {
+            let proven = if node.failures.is_empty() { "" } else { " can be proven" };
+            return format!("no leaks{proven}\n");
         }
+        let mut rows = Vec::new();
+        for object in objects {
+            let note =
+                (self.view == View::Leaks).then(|| format!("in {}: {}", object.place, object.state.reason()));
+            let ports = if self.view == View::Ports { object.host_ports().collect() } else { vec![("", "")] };
+            rows.extend(ports.into_iter().map(|port| {
+                let line = Line { node, object, port };
+                Row { cells: columns.iter().map(|(_, text)| text(&line)).collect(), note: note.clone() }
+            }));
+        }
+        layout(&columns.iter().map(|(title, _)| *title).collect::<Vec<_>>(), &rows, style)
     }
+}
 
-    /// Network, pod, container and interface of an object.
-    fn names(&self, object: &Object) -> [Cell; 4] {
-        let owner = &object.owner;
+impl Line<'_> {
+    /// The pod by the cached result, or else by the object.
+    fn pod(&self) -> String {
+        let owner = &self.object.owner;
         let mut entries = self.node.evidence.cache.of(owner.container.as_deref().unwrap_or_default());
-        let pod = entries.find(|entry| entry.owner.may_be(owner)).and_then(|entry| entry.pod());
-        let pod = pod.unwrap_or_else(|| fact(object, "pod"));
-        let text = |name: &Option<String>| Cell::from(name.clone().unwrap_or_default());
-        [
-            text(&owner.network),
-            pod.into(),
-            short(owner.container.as_deref().unwrap_or_default()).into(),
-            text(&owner.ifname),
-        ]
-    }
-
-    /// The cells, the object's state and its age.
-    fn with_state(&self, mut cells: Vec<Cell>, index: usize) -> Row {
-        let (text, tone) = word(&self.states[index]);
-        cells.push(Cell { text: text.to_owned(), tone });
-        cells.push(age(self.node.objects[index].since, self.now).into());
-        Row { cells, note: None }
-    }
-
-    /// The state of an attachment in one word.
-    pub fn state_of(&self, attached: &Attached<'_>) -> (&'static str, Tone) {
-        match attached.entry.map(|entry| &entry.sandbox) {
-            Some(Sandbox::Live(_)) => ("alive", Tone::Good),
-            Some(Sandbox::Gone(_)) if attached.objects.is_empty() => ("dead", Tone::Bad),
-            _ => attached
-                .objects
-                .first()
-                .map_or(("unknown", Tone::Doubtful), |index| word(&self.states[*index])),
-        }
-    }
-
-    /// The addresses of an attachment: those of its result, or of its objects.
-    pub fn addresses(&self, attached: &Attached<'_>) -> String {
-        let cached = attached.entry.map(|entry| entry.addresses.clone()).unwrap_or_default();
-        let mut addresses = cached;
-        if addresses.is_empty() {
-            for index in &attached.objects {
-                add_new(&mut addresses, self.node.objects[*index].addresses.iter().copied());
-            }
-        }
-        addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-    }
-
-    /// The rates in bits per second to and from the container, such as `80M/40M`; `-` for no limit.
-    fn limits(&self, attached: &Attached<'_>) -> String {
-        let limits = [Kind::Limit, Kind::Ifb].map(|kind| {
-            let rate = self.joined(attached, kind, |object| bits(&fact(object, "rate")).replace("bit/s", ""));
-            if rate.is_empty() { "-".to_owned() } else { rate }
-        });
-        if limits == ["-", "-"] { String::new() } else { limits.join("/") }
-    }
-
-    fn joined(&self, attached: &Attached<'_>, kind: Kind, text: impl Fn(&Object) -> String) -> String {
-        let objects = attached.objects.iter().map(|index| &self.node.objects[*index]);
-        objects.filter(|object| kind == object.kind).map(text).collect::<Vec<_>>().join(",")
+        let pod = entries.find(|entry| entry.owner.may_be(owner)).and_then(|entry| entry.pod.clone());
+        pod.unwrap_or_else(|| self.object.fact("pod").to_owned())
     }
 }
 
-fn word(state: &State) -> (&'static str, Tone) {
-    match state {
-        State::Alive(_) => ("alive", Tone::Good),
-        State::Dead(_) => ("dead", Tone::Bad),
-        State::Unknown(_) => ("unknown", Tone::Doubtful),
+fn leak(object: &Object) -> Value {
+    let mut leak = json!(object);
+    leak["proof"] = object.state.reason().into();
+    leak
+}
+
+fn pods(node: &Node, all: bool, style: Style) -> String {
+    let titles = ["POD", "CONTAINER", "NETWORK", "IF", "ADDRESSES", "PORTS", "IN/OUT", "STATE", "AGE"];
+    let row = |attached: Attached<'_>| {
+        let owner = attached.owner;
+        let host_ports = |object: &Object| object.host_ports().map(|(port, _)| port).join(",");
+        let cells = [
+            attached.entry.and_then(|entry| entry.pod.clone()).unwrap_or_default(),
+            container(owner),
+            owner.network.clone().unwrap_or_default(),
+            owner.ifname.clone().unwrap_or_default(),
+            attached.addresses.iter().join(","),
+            joined(&attached, Kind::HostPort, host_ports),
+            limits(&attached),
+            attached.state.to_owned(),
+            age(attached.entry.and_then(|entry| entry.since)),
+        ];
+        Row { cells: cells.into(), note: None }
+    };
+    layout(&titles, &node.attachments(all).into_iter().map(row).collect::<Vec<_>>(), style)
+}
+
+/// The rates in bits per second to and from the container, such as `80M/40M`; `-` for no limit.
+fn limits(attached: &Attached<'_>) -> String {
+    let limits = [Kind::Limit, Kind::Ifb].map(|kind| joined(attached, kind, |object| rate(object, "")));
+    match limits.iter().all(String::is_empty) {
+        true => String::new(),
+        false => limits.map(|rate| if rate.is_empty() { "-".to_owned() } else { rate }).join("/"),
     }
 }
 
-fn fact(object: &Object, key: &str) -> String {
-    object.facts.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone()).unwrap_or_default()
+fn joined(attached: &Attached<'_>, kind: Kind, text: impl Fn(&Object) -> String) -> String {
+    attached.objects.iter().filter(|object| kind == object.kind).map(|object| text(object)).join(",")
+}
+
+fn bytes(object: &Object, key: &str) -> String {
+    scaled(object.fact(key), 1024, "B")
+}
+
+fn rate(object: &Object, unit: &str) -> String {
+    scaled(object.fact("rate"), 1000, unit)
+}
+
+fn container(owner: &Owner) -> String {
+    short(owner.container.as_deref().unwrap_or_default()).to_owned()
 }

@@ -1,101 +1,81 @@
-//! `why`: everything about a container, a pod, an address or a host port. Pure.
+//! `why`: everything about a container, a pod, an address or a host port.
 
-use crate::alive::State;
-use crate::model::{Kind, Object};
-use crate::node::Attached;
+use std::net::IpAddr;
+
+use itertools::Itertools as _;
+
+use crate::model::{self, Object, State};
+use crate::node::{Attached, Node};
 use crate::table::{Style, wrapped};
 use crate::text::age;
-use crate::view::Shown;
 
-impl Shown<'_> {
-    /// Everything about what the text names; empty if it names nothing.
-    pub(crate) fn why(&self, what: &str, style: Style) -> String {
-        let (attachments, nameless) = self.named(what);
-        let mut text = String::new();
-        let mut line = |indent: usize, line: String| text += &wrapped(&line, indent, style.width);
-        for attached in attachments {
-            let owner = &attached.owner;
-            let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
-            line(0, format!("container {}", name(&owner.container)));
-            line(2, format!("network {}, interface {}", name(&owner.network), name(&owner.ifname)));
-            line(2, format!("state: {}", self.state_of(&attached).0));
-            if let Some(entry) = attached.entry {
-                if let Some(pod) = entry.pod() {
-                    line(2, format!("pod {pod}"));
-                }
-                line(2, format!("namespace {}", entry.netns));
-                let processes: Vec<String> =
-                    self.node.processes_of(&attached).iter().map(u32::to_string).collect();
-                if !processes.is_empty() {
-                    line(2, format!("processes {}", processes.join(" ")));
-                }
-                let plugins: Vec<&str> =
-                    entry.plugins().iter().filter_map(|conf| conf.get("type")?.as_str()).collect();
-                line(2, format!("plugins {}", plugins.join(", ")));
-                line(2, format!("addresses {}", self.addresses(&attached)));
-                line(
-                    2,
-                    format!("cached result {}, {} old", entry.file.display(), age(entry.since, self.now)),
-                );
-            }
-            for index in attached.objects {
-                self.object_lines(index, &mut line);
-            }
+/// Everything about what the text names; empty if it names nothing.
+pub(crate) fn text(node: &Node, what: &str, style: Style) -> String {
+    let (attachments, nameless) = named(node, what);
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for attached in attachments {
+        let owner = attached.owner;
+        let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
+        lines.push((0, format!("container {}", name(&owner.container))));
+        let mut facts = vec![
+            format!("network {}, interface {}", name(&owner.network), name(&owner.ifname)),
+            format!("state: {}", attached.state),
+        ];
+        if let Some(entry) = attached.entry {
+            let mut plugins = entry.plugins().into_iter().filter_map(|conf| conf["type"].as_str());
+            let processes = attached.processes.filter(|processes| !processes.is_empty());
+            facts.extend(entry.pod.as_ref().map(|pod| format!("pod {pod}")));
+            facts.push(format!("namespace {}", entry.netns));
+            facts.extend(processes.map(|processes| format!("processes {}", processes.iter().join(" "))));
+            facts.push(format!("plugins {}", plugins.join(", ")));
+            facts.push(format!("addresses {}", attached.addresses.iter().join(",")));
+            facts.push(format!("cached result {}, {} old", entry.file.display(), age(entry.since)));
         }
-        for index in nameless {
-            self.object_lines(index, &mut line);
-        }
-        text
+        lines.extend(facts.into_iter().map(|fact| (2, fact)));
+        lines.extend(attached.objects.into_iter().flat_map(of_object));
     }
+    lines.extend(nameless.into_iter().flat_map(of_object));
+    lines.iter().map(|(indent, line)| wrapped(line, *indent, style.width)).collect()
+}
 
-    fn object_lines(&self, index: usize, line: &mut dyn FnMut(usize, String)) {
-        let object = &self.node.objects[index];
-        let maker = object.maker.as_str();
-        line(2, format!("{} {}: in {}, made by {maker}", object.kind.as_str(), object.name, object.place));
-        if object.since.is_some() {
-            line(4, format!("{} old", age(object.since, self.now)));
-        }
-        let facts: Vec<String> = object.facts.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        if !facts.is_empty() {
-            line(4, facts.join(", "));
-        }
-        let (word, why) = match &self.states[index] {
-            State::Alive(why) => ("alive", why),
-            State::Dead(why) => ("dead", why),
-            State::Unknown(why) => ("not decided", why),
-        };
-        line(4, format!("owner {word}: {why}"));
+fn of_object(object: &Object) -> Vec<(usize, String)> {
+    let Object { kind, name, place, maker, facts, state, since, .. } = object;
+    let mut lines =
+        vec![(2, format!("{} {name}: in {place}, made by {}", model::name(kind), model::name(maker)))];
+    if since.is_some() {
+        lines.push((4, format!("{} old", age(*since))));
     }
+    if !facts.is_empty() {
+        lines.push((4, facts.iter().map(|(key, value)| format!("{key} {value}")).join(", ")));
+    }
+    let word = if matches!(state, State::Unknown(_)) { "not decided" } else { state.word() };
+    lines.push((4, format!("owner {word}: {}", state.reason())));
+    lines
+}
 
-    /// The attachments that the text names, and objects without a container.
-    pub fn named(&self, what: &str) -> (Vec<Attached<'_>>, Vec<usize>) {
-        let is_named = |object: &Object| self.is_named(object, what);
-        let mut attachments = self.node.attachments();
-        attachments.retain(|attached| {
-            let container = attached.owner.container.as_deref().unwrap_or_default();
-            let pod = attached.entry.and_then(|entry| entry.pod());
-            let is_pod = pod.as_deref().is_some_and(|pod| pod == what || pod.ends_with(&format!("/{what}")));
-            let has_address =
-                |entry: &crate::cache::Entry| entry.addresses.iter().any(|ip| ip.to_string() == what);
-            container == what
-                || (what.len() >= 6 && container.starts_with(what))
-                || is_pod
-                || attached.entry.is_some_and(has_address)
-                || attached.objects.iter().any(|index| is_named(&self.node.objects[*index]))
-        });
-        let nameless = self.node.objects.iter().enumerate();
-        let nameless = nameless.filter(|(_, object)| object.owner.container.is_none() && is_named(object));
-        (attachments, nameless.map(|(index, _)| index).collect())
-    }
+/// The attachments that the text names, and objects without a container.
+pub(crate) fn named<'n>(node: &'n Node, what: &str) -> (Vec<Attached<'n>>, Vec<&'n Object>) {
+    let address: Option<IpAddr> = what.parse().ok();
+    let mut attachments = node.attachments(true);
+    attachments.retain(|attached| {
+        let container = attached.owner.container.as_deref().unwrap_or_default();
+        let pod = attached.entry.and_then(|entry| entry.pod.as_deref()).unwrap_or_default();
+        container == what
+            || (what.len() >= 6 && container.starts_with(what))
+            || (pod == what || pod.rsplit_once('/').is_some_and(|(_, name)| name == what))
+            || address.is_some_and(|address| attached.addresses.contains(&address))
+            || attached.objects.iter().any(|object| is_named(object, what, address))
+    });
+    let nameless = node.objects.iter().filter(|object| object.owner.container.is_none());
+    (attachments, nameless.filter(|object| is_named(object, what, address)).collect())
+}
 
-    fn is_named(&self, object: &Object, what: &str) -> bool {
-        let is_port = |name: &str| {
-            let from = name.split(" ->").next().unwrap_or_default();
-            let port = from.rsplit(':').next().unwrap_or_default();
-            from == what || port == what || port.split('/').next() == Some(what)
-        };
-        object.name == what
-            || object.addresses.iter().any(|ip| ip.to_string() == what)
-            || (object.kind == Kind::HostPort && object.name.split(", ").any(is_port))
-    }
+fn is_named(object: &Object, what: &str, address: Option<IpAddr>) -> bool {
+    let is_port = |(from, _): (&str, &str)| {
+        let port = from.rsplit(':').next().unwrap_or_default();
+        from == what || port == what || port.split('/').next() == Some(what)
+    };
+    object.name == what
+        || address.is_some_and(|address| object.addresses.contains(&address))
+        || object.host_ports().any(is_port)
 }

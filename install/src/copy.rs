@@ -1,27 +1,24 @@
 //! Copies of files.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 
-use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, CWD, Gid, Timespec, Timestamps, Uid, XattrFlags};
-use rustix::fs::{chownat, fgetxattr, flistxattr, fsetxattr, utimensat};
+use xattr::FileExt;
 
 /// Creates a file for a program: complete, on disk, and executable by everybody when this returns.
 ///
 /// # Errors
 /// The error of the system call.
-pub fn program(source: &mut File, path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)?;
-    io::copy(source, &mut file)?;
+pub fn program(source: &Path, path: &Path) -> io::Result<()> {
+    let file = content(&mut File::open(source)?, path)?;
     // The mode depends neither on the source nor on the umask.
     file.set_permissions(Permissions::from_mode(0o755))?;
     file.sync_all()
 }
 
-/// Copies a file with owner, mode, times and extended attributes, or a symbolic link with owner and times.
+/// Copies a file with owner, mode, times and extended attributes, or a symbolic link with its owner.
 /// The copy is on disk when this returns.
 ///
 /// # Errors
@@ -30,61 +27,33 @@ pub fn exact(source: &Path, path: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(source)?;
     if meta.is_symlink() {
         symlink(fs::read_link(source)?, path)?;
-        chown(path, &meta)?;
-        return times(path, &meta);
+        return chown(path, &meta);
     }
     let mut from = File::open(source)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    io::copy(&mut from, &mut file)?;
+    let file = content(&mut from, path)?;
     chown(path, &meta)?;
     // After the owner, because chown(2) removes setuid bits.
     file.set_permissions(Permissions::from_mode(meta.mode() & 0o7777))?;
-    attributes(&from, &file);
-    times(path, &meta)?;
+    // Those that the file system takes: labels of SELinux, capabilities.
+    for name in from.list_xattr().into_iter().flatten() {
+        if let Ok(Some(value)) = from.get_xattr(&name) {
+            let _ = file.set_xattr(&name, &value);
+        }
+    }
+    file.set_times(FileTimes::new().set_accessed(meta.accessed()?).set_modified(meta.modified()?))?;
     file.sync_all()
 }
 
+/// Copies the content into a new file that only this user may read.
+fn content(source: &mut File, path: &Path) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    io::copy(source, &mut file)?;
+    Ok(file)
+}
+
 fn chown(path: &Path, meta: &fs::Metadata) -> io::Result<()> {
-    let made = fs::symlink_metadata(path)?;
-    if (made.uid(), made.gid()) == (meta.uid(), meta.gid()) {
-        return Ok(());
-    }
-    let owner = (Some(Uid::from_raw(meta.uid())), Some(Gid::from_raw(meta.gid())));
-    match chownat(CWD, path, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW) {
+    match lchown(path, Some(meta.uid()), Some(meta.gid())) {
         Err(_) if !nix::unistd::geteuid().is_root() => Ok(()),
-        outcome => Ok(outcome?),
-    }
-}
-
-fn times(path: &Path, meta: &fs::Metadata) -> io::Result<()> {
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: meta.atime(), tv_nsec: meta.atime_nsec() },
-        last_modification: Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() },
-    };
-    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-/// Copies the extended attributes that the file system takes: labels of SELinux, capabilities.
-fn attributes(from: &File, to: &File) {
-    let mut names = Vec::with_capacity(4096);
-    if flistxattr(from, spare_capacity(&mut names)).is_err() {
-        return;
-    }
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = Vec::with_capacity(4096);
-        if fgetxattr(from, name, spare_capacity(&mut value)).is_ok() {
-            let _ = fsetxattr(to, name, &value, XattrFlags::empty());
-        }
-    }
-}
-
-/// Creates a folder that everybody may read.
-///
-/// # Errors
-/// The error of the system call; not if the folder exists.
-pub fn folder(path: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o755).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         outcome => outcome,
     }
 }
@@ -102,11 +71,9 @@ mod tests {
         let mut capability = [0; 20];
         capability[..8].copy_from_slice(&[0, 0, 0, 2, 0, 32, 0, 0]);
         let name = "security.capability";
-        fsetxattr(File::open(&source).unwrap(), name, &capability, XattrFlags::empty()).unwrap();
+        xattr::set(&source, name, &capability).unwrap();
         exact(&source, &copy).unwrap();
-        let mut value = [0; 64];
-        let length = fgetxattr(File::open(&copy).unwrap(), name, &mut value[..]).unwrap();
-        assert_eq!(value[..length], capability);
+        assert_eq!(xattr::get(&copy, name).unwrap().unwrap(), capability);
         assert!(exact(&source, &copy).is_err());
     }
 }

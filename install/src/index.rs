@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use cni_common::spec::Json;
 use ferrule_kernel::lock::Lock;
 
-use crate::console::note;
-
 /// The plugin.
 pub const PLUGIN: &str = "host-local";
 
@@ -18,10 +16,15 @@ pub const PLUGIN: &str = "host-local";
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// The index folder beside the stores.
-const INDEX: &str = ".ferrule";
+pub const INDEX: &str = ".ferrule";
 
-/// Folders of host-local: the default, those that the configurations in `conf_dir` name, and `more`.
-pub fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
+/// The folders of host-local that have an index: of the default, those that the configurations in `conf_dir` name, and
+/// `more`.
+pub fn list(conf_dir: &Path, more: &[PathBuf]) -> Vec<PathBuf> {
+    data_dirs(conf_dir, more).into_iter().filter(|dir| dir.join(INDEX).is_dir()).collect()
+}
+
+fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut dirs = BTreeSet::from([DATA_DIR.into()]);
     dirs.extend(more.iter().cloned());
     for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
@@ -42,61 +45,28 @@ fn data_dir(plugin: &Json) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Removes the indexes in a folder of host-local. Returns whether there were any.
+/// Removes the indexes in a folder of host-local.
 ///
 /// # Errors
 /// An entry cannot be removed, or is not of an index: then it stays. A Ferrule would build a removed index again.
-pub fn remove(data_dir: &Path) -> io::Result<bool> {
+pub fn remove(data_dir: &Path) -> io::Result<()> {
     let indexes = data_dir.join(INDEX);
-    let entries = match fs::read_dir(&indexes) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(false);
-        }
-        outcome => outcome?,
-    };
-    for entry in entries {
+    for entry in fs::read_dir(&indexes)? {
         let entry = entry?;
         // A call that is still running holds the lock of its network's store while it changes the index.
         let lock = data_dir.join(entry.file_name()).join("lock");
         let _lock =
             if lock.exists() { Some(Lock::take(&lock, 0o750).map_err(io::Error::other)?) } else { None };
-        remove_index(&entry.path())?;
-    }
-    fs::remove_dir(&indexes)?;
-    Ok(true)
-}
-
-/// Removes a folder that contains only symbolic links.
-fn remove_index(index: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(index)? {
-        let entry = entry?;
-        if entry.file_type()?.is_symlink() {
-            fs::remove_file(entry.path())?;
+        // Only links, and so no folder of something else.
+        for link in fs::read_dir(entry.path())? {
+            let link = link?;
+            if link.file_type()?.is_symlink() {
+                fs::remove_file(link.path())?;
+            }
         }
+        fs::remove_dir(entry.path())?;
     }
-    fs::remove_dir(index)
-}
-
-/// Removes the indexes in all folders. A failure is a note: an index that stays does no harm.
-pub fn remove_all(dirs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    let mut removed = Vec::new();
-    for dir in dirs {
-        let index = dir.join(INDEX);
-        match remove(dir) {
-            Ok(true) => removed.push(index),
-            Ok(false) => {}
-            Err(error) => note(format_args!(
-                "host-local: its index {} stays ({error}); it does no harm and can be deleted",
-                index.display()
-            )),
-        }
-    }
-    removed
-}
-
-/// The indexes that [`remove_all`] would remove.
-pub fn existing(dirs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    dirs.iter().map(|dir| dir.join(INDEX)).filter(|index| index.is_dir()).collect()
+    fs::remove_dir(&indexes)
 }
 
 #[cfg(test)]
@@ -120,18 +90,19 @@ mod tests {
         let found = data_dirs(dir.path(), &["/d".into()]);
         assert_eq!(found, ["/a", "/b", "/d", DATA_DIR].map(PathBuf::from).into());
         assert_eq!(data_dirs(Path::new("/nonexistent"), &[]), [PathBuf::from(DATA_DIR)].into());
+        fs::create_dir(dir.path().join(INDEX)).unwrap();
+        assert_eq!(list(dir.path(), &[dir.path().into()]), [dir.path()]);
     }
 
     #[test]
     fn only_an_index_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let index = dir.path().join(".ferrule/net");
-        assert!(!remove(dir.path()).unwrap());
         fs::create_dir_all(dir.path().join("net")).unwrap();
         fs::write(dir.path().join("net/10.0.0.2"), "c1").unwrap();
         fs::create_dir_all(&index).unwrap();
         symlink("10.0.0.2", index.join("c1:eth0")).unwrap();
-        assert!(remove(dir.path()).unwrap());
+        remove(dir.path()).unwrap();
         assert!(!dir.path().join(".ferrule").exists() && dir.path().join("net/10.0.0.2").exists());
         // The state folder of an installation has the same name.
         let saved = dir.path().join(".ferrule/saved");
@@ -163,7 +134,7 @@ mod tests {
             }
             assert!(dir.path().join(".ferrule/net").exists());
             drop(lock);
-            assert!(removal.join().unwrap().unwrap());
+            removal.join().unwrap().unwrap();
         });
     }
 }

@@ -19,7 +19,6 @@
 
 pub mod console;
 pub mod copy;
-pub mod failure;
 pub mod fingerprint;
 pub mod folder;
 pub mod host_ports;
@@ -27,6 +26,7 @@ pub mod index;
 pub mod journal;
 pub mod manifest;
 pub mod names;
+pub mod options;
 pub mod plan;
 pub mod process;
 pub mod program;
@@ -35,14 +35,10 @@ pub mod signals;
 pub mod status;
 pub mod verbs;
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::Duration;
-
-pub use failure::Failure;
-pub use host_ports::HostPorts;
+pub use plan::Back;
+pub use signals::Stopped;
 pub use status::{Condition, status};
-pub use verbs::{install, roll_back, uninstall};
+pub use verbs::{install, restore};
 
 /// The name under which the program is this tool, and not a plugin.
 pub const TOOL: &str = "ferrule";
@@ -50,61 +46,8 @@ pub const TOOL: &str = "ferrule";
 const DAEMONS: [(&str, &str); 2] = [("ferrule-dhcp", "dhcp"), ("ferrule-nic", "host-device")];
 
 /// The daemons of these plugins.
-fn daemons_of(plugins: &BTreeSet<String>) -> Vec<&'static str> {
-    DAEMONS.iter().filter(|(_, plugin)| plugins.contains(*plugin)).map(|(daemon, _)| *daemon).collect()
-}
-
-/// What this program contains.
-#[derive(Debug, Clone, Copy)]
-pub struct Contents<'a> {
-    /// The names of its plugins.
-    pub plugins: &'a [&'a str],
-}
-
-/// What the user asked for.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The folder of the plugins.
-    pub bin_dir: PathBuf,
-    /// The folder with the programs to install; `None` for this program.
-    pub from: Option<PathBuf>,
-    /// Only these plugins, separated by spaces or commas; `None` for all.
-    pub plugins: Option<String>,
-    /// Check and print everything, change nothing.
-    pub dry_run: bool,
-    /// Also restore files that have changed since the installation.
-    pub force: bool,
-    /// How long to wait for another process that works on the folder.
-    pub wait: Duration,
-    /// Where the host ports of running pods go.
-    pub host_ports: HostPorts,
-    /// Folders of host-local, in addition to those that the network configurations name.
-    pub data_dirs: Vec<PathBuf>,
-    /// The folder of the network configurations.
-    pub conf_dir: PathBuf,
-}
-
-impl Default for Request {
-    fn default() -> Self {
-        Request {
-            bin_dir: "/opt/cni/bin".into(),
-            from: None,
-            plugins: None,
-            dry_run: false,
-            force: false,
-            wait: Duration::from_secs(30),
-            host_ports: HostPorts::Auto,
-            data_dirs: Vec::new(),
-            conf_dir: "/etc/cni/net.d".into(),
-        }
-    }
-}
-
-impl Request {
-    /// The word before a verb in the output: a dry run only describes its changes.
-    fn would(&self) -> &'static str {
-        if self.dry_run { "would " } else { "" }
-    }
+fn daemons_of(plugins: &names::Names) -> impl Iterator<Item = &'static str> {
+    DAEMONS.iter().filter(|(_, plugin)| plugins.contains(*plugin)).map(|(daemon, _)| *daemon)
 }
 
 /// How a command that did not fail ended.

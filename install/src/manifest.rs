@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use anyhow::{Context, Result, bail};
+
 use crate::fingerprint::Fingerprint;
 use crate::names;
 
@@ -60,38 +62,20 @@ pub struct Manifest {
     pub last: BTreeMap<String, Replaced>,
 }
 
-/// Why a manifest cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unusable {
-    /// A newer Ferrule wrote it, in this format.
-    Newer(String),
-    /// This line is wrong.
-    Damaged(String),
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unusable::Newer(format) => write!(f, "is of a newer Ferrule (format {format})"),
-            Unusable::Damaged(line) => write!(f, "is damaged: '{line}'"),
-        }
-    }
-}
-
 impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// The manifest is of another format, or damaged. Nothing is guessed then.
-    pub fn parse(text: &str) -> Result<Self, Unusable> {
+    /// It is of another format, or damaged. Nothing is guessed then.
+    pub fn parse(text: &str) -> Result<Self> {
         let mut manifest = Manifest::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let damaged = || Unusable::Damaged(line.to_owned());
-            let print = |word: &str| Fingerprint::parse(word).ok_or_else(damaged);
+            let damaged = || format!("it is damaged: '{line}'");
+            let print = |word: &str| Fingerprint::parse(word).with_context(damaged);
             match words[..] {
                 [] | ["format", FORMAT] => {}
-                ["format", other, ..] => return Err(Unusable::Newer(other.to_owned())),
+                ["format", other, ..] => bail!("it is of a newer Ferrule (format {other})"),
                 ["plugin", name, original, ours, version] if names::is_valid(name) => {
                     let ours = Ours { print: print(ours)?, version: version.to_owned() };
                     let installed = Installed { original: print(original)?, ours };
@@ -105,11 +89,11 @@ impl Manifest {
                     let replaced = Replaced { print: print(replaced)?, earlier };
                     manifest.last.insert(name.to_owned(), replaced);
                 }
-                _ => return Err(damaged()),
+                _ => bail!(damaged()),
             }
         }
         match manifest.last.keys().find(|name| !manifest.plugins.contains_key(*name)) {
-            Some(name) => Err(Unusable::Damaged(format!("last {name}"))),
+            Some(name) => bail!("it is damaged: 'last {name}'"),
             None => Ok(manifest),
         }
     }
@@ -144,7 +128,7 @@ mod tests {
 
     #[test]
     fn text() {
-        let (a, b) = (Fingerprint::of_content(b"a"), Fingerprint::of_content(b"b"));
+        let (a, b) = (Fingerprint::of_content("a"), Fingerprint::of_content("b"));
         let text = format!(
             "{HEADER}format 1\nplugin bridge {a} {b} v1.0.0\nplugin loopback none {b} v1.0.0\n\
              last bridge {b} {a} v0.9.0\nlast loopback none - -\n"
@@ -160,8 +144,9 @@ mod tests {
 
     #[test]
     fn nothing_is_guessed() {
-        let sum = Fingerprint::of_content(b"");
-        assert_eq!(Manifest::parse("format 2\nplugin a b\n"), Err(Unusable::Newer("2".to_owned())));
+        let sum = Fingerprint::of_content("");
+        let error = |text: &str| Manifest::parse(text).unwrap_err().to_string();
+        assert_eq!(error("format 2\nplugin a b\n"), "it is of a newer Ferrule (format 2)");
         for bad in [
             "plugin bridge none".to_owned(),
             format!("plugin ../bridge none {sum} v1"),
@@ -170,7 +155,7 @@ mod tests {
             "last bridge none - -".to_owned(),
             "future bridge".to_owned(),
         ] {
-            assert!(matches!(Manifest::parse(&bad), Err(Unusable::Damaged(_))), "{bad}");
+            assert!(error(&bad).starts_with("it is damaged: '"), "{bad}");
         }
     }
 }

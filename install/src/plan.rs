@@ -1,11 +1,14 @@
 //! What a command changes: from the manifest and the files that are there to the changed files, the new
 //! manifest and the lines for the user. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
 
 use crate::fingerprint::Fingerprint;
 use crate::journal::Swap;
 use crate::manifest::{Installed, Manifest, Ours, Replaced};
+use crate::names::Names;
 use crate::{TOOL, daemons_of};
 
 /// A program to install.
@@ -38,7 +41,7 @@ pub struct Plan {
     /// Files that stay because they have changed since the installation.
     pub left: Vec<String>,
     /// Rollback and uninstall: plugins that are as they were before, afterwards.
-    pub settled: BTreeSet<String>,
+    pub settled: Names,
 }
 
 /// How far back to go.
@@ -48,6 +51,13 @@ pub enum Back {
     Last,
     /// To the files from before Ferrule.
     Original,
+}
+
+impl Plan {
+    /// Whether a file of Ferrule is replaced by another program's.
+    pub fn leaves(&self, manifest: &Manifest, name: &str) -> bool {
+        manifest.plugins.contains_key(name) && !self.manifest.plugins.contains_key(name)
+    }
 }
 
 /// Plans an installation. `would` precedes each verb in the lines.
@@ -91,23 +101,19 @@ pub fn install(
 ///
 /// # Errors
 /// A wanted name that cannot be restored.
-pub fn select(
-    manifest: &Manifest,
-    back: Back,
-    wanted: Option<&BTreeSet<String>>,
-) -> Result<BTreeSet<String>, String> {
-    let known: BTreeSet<String> = match back {
+pub fn select(manifest: &Manifest, back: Back, wanted: Option<&Names>) -> Result<Names> {
+    let known: Names = match back {
         Back::Last => manifest.last.keys().cloned().collect(),
         Back::Original => manifest.plugins.keys().cloned().collect(),
     };
     let Some(wanted) = wanted else { return Ok(known) };
-    if let Some(unknown) = wanted.iter().find(|name| !known.contains(*name)) {
-        return Err(unknown.clone());
+    if let Some(unknown) = wanted.difference(&known).next() {
+        bail!("{unknown}: there is nothing to take back");
     }
     let mut names = wanted.clone();
-    names.extend(daemons_of(wanted).into_iter().filter(|daemon| known.contains(*daemon)).map(str::to_owned));
-    if known.contains(TOOL) && known.iter().all(|name| name == TOOL || names.contains(name)) {
-        names.insert(TOOL.to_owned());
+    names.extend(daemons_of(wanted).map(str::to_owned).filter(|daemon| known.contains(daemon)));
+    if known.difference(&names).all(|name| name == TOOL) {
+        return Ok(known);
     }
     Ok(names)
 }
@@ -117,7 +123,7 @@ pub fn select(
 pub fn restore(
     manifest: &Manifest,
     back: Back,
-    names: &BTreeSet<String>,
+    names: &Names,
     present: &BTreeMap<String, Present>,
     force: bool,
     would: &str,
@@ -159,19 +165,12 @@ pub fn restore(
     plan
 }
 
-/// Whether another program than Ferrule is under this name after a rollback or an uninstallation, or none.
-pub fn leaves(manifest: &Manifest, plan: &Plan, back: Back, name: &str) -> bool {
-    let is_earlier_ferrule =
-        || manifest.last.get(name).is_some_and(|last| back == Back::Last && last.earlier.is_some());
-    plan.settled.contains(name) && !is_earlier_ferrule()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn print(content: &str) -> Fingerprint {
-        if content.is_empty() { Fingerprint::none() } else { Fingerprint::of_content(content.as_bytes()) }
+        if content.is_empty() { Fingerprint::none() } else { Fingerprint::of_content(content) }
     }
 
     fn programs(version: &str, names: &[&str]) -> Vec<Program> {
@@ -189,7 +188,7 @@ mod tests {
         files.iter().map(entry).collect()
     }
 
-    fn set(names: &[&str]) -> BTreeSet<String> {
+    fn set(names: &[&str]) -> Names {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
@@ -241,12 +240,12 @@ mod tests {
         assert_eq!(back.swaps[0], Swap { name: "bridge".into(), before: print("v2"), after: print("v1") });
         assert!(back.manifest.last.is_empty());
         assert_eq!(back.manifest.plugins["bridge"].ours.version, "v1");
-        assert!(!leaves(&manifest, &back, Back::Last, "portmap"));
+        assert!(!back.leaves(&manifest, "portmap"));
         let out = restore(&manifest, Back::Original, &names, &files, false, "would ");
         assert_eq!(out.lines[0], "bridge: would put back what was there before");
         assert_eq!(out.lines[2], "portmap: would remove");
         assert_eq!(out.manifest, Manifest::default());
-        assert!(leaves(&manifest, &out, Back::Original, "portmap"));
+        assert!(out.leaves(&manifest, "portmap"));
     }
 
     #[test]
@@ -268,6 +267,7 @@ mod tests {
         let selected = |names: &[&str]| select(&manifest, Back::Original, Some(&set(names)));
         assert_eq!(selected(&["bridge"]).unwrap(), set(&["bridge"]));
         assert_eq!(selected(&["bridge", "portmap"]).unwrap(), set(&ALL));
-        assert_eq!(selected(&["bridge", "other"]).unwrap_err(), "other");
+        let error = selected(&["bridge", "other"]).unwrap_err().to_string();
+        assert_eq!(error, "other: there is nothing to take back");
     }
 }

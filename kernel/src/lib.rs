@@ -7,11 +7,9 @@
 //!   cannot do the work.
 //! - [`sysctl`] and [`lock`]: files in `/proc/sys` and lock files.
 //! - [`tun`]: makes tap devices, which netlink cannot.
-//! - [`dbus`]: calls methods on the system bus, for firewalld; [`unix_stream`] connects within a time limit.
-//! - [`grpc`]: makes one call of a gRPC server on a Unix socket, for the kubelet.
-//! - `decoders`, a feature of tests: the decoders of this crate that are not public.
+//! - [`unix_stream`]: a connection to a Unix socket that waits for nothing longer than its limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
-//! - [`observer`]: tells the program how long requests take, and their errors.
+//! - [`observer`]: reports to the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //! - [`sorted`](fn@sorted): sorted lists without duplicates.
 //!
@@ -21,10 +19,6 @@
 #![deny(missing_docs)]
 
 pub mod conntrack;
-pub mod dbus;
-#[cfg(feature = "decoders")]
-pub mod decoders;
-pub mod grpc;
 pub mod ip;
 pub mod iptables;
 mod limited;

@@ -2,12 +2,12 @@
 //!
 //! The wait is limited to 10 s. Our plugins hold a lock for milliseconds; the reference's host-local holds
 //! its lock for a third of a second with 20,000 reservations. Runtimes give up after minutes. A wait of 10 s
-//! therefore means that the holder hangs, and the error names its PID.
+//! therefore means that the process with the lock hangs, and the error names its PID.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -29,13 +29,12 @@ impl Lock {
     /// must exist.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after 10 s.
-    pub fn take(path: &Path, mode: u32) -> Result<Self, Error> {
-        let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
-        let file = open(path, mode).map_err(failed)?;
+    /// [`ErrorKind::TimedOut`] after 10 s.
+    pub fn take(path: &Path, mode: u32) -> io::Result<Self> {
+        let file = open(path, mode).map_err(failed(path))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock(file)),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+            Err(TryLockError::Error(error)) => Err(failed(path)(error)),
             Err(TryLockError::WouldBlock) => wait(path, file, File::lock),
         }
     }
@@ -48,10 +47,9 @@ impl Lock {
     ///
     /// # References
     /// `F_OFD_SETLK` in fcntl(2).
-    pub fn take_byte(path: &Path, mode: u32, byte: u64) -> Result<Self, Error> {
-        let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
+    pub fn take_byte(path: &Path, mode: u32, byte: u64) -> io::Result<Self> {
         // Such a lock needs a file that is open for writing.
-        let file = create(path, mode).map_err(failed)?;
+        let file = create(path, mode).map_err(failed(path))?;
         let range = flock {
             l_type: F_WRLCK as c_short,
             l_whence: SEEK_SET as c_short,
@@ -62,38 +60,22 @@ impl Lock {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
             Ok(_) => return Ok(Lock(file)),
             Err(Errno::EAGAIN | Errno::EACCES) => {}
-            Err(errno) => return Err(failed(errno.into())),
+            Err(errno) => return Err(failed(path)(errno.into())),
         }
         wait(path, file, move |file| Ok(fcntl(file, FcntlArg::F_OFD_SETLKW(&range)).map(drop)?))
     }
 }
 
-/// Why a file could not be locked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Opening or locking the file failed.
-    #[error("failed to lock {path}: {source}", path = .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// Another process still holds the lock.
-    #[error("{path} has been locked for {seconds} seconds by {holder}", path = .path.display(), seconds = TIMEOUT.as_secs())]
-    TimedOut {
-        /// The file.
-        path: PathBuf,
-        /// The process, as far as `/proc/locks` names it.
-        holder: String,
-    },
+/// Adds the file to an error.
+fn failed(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("failed to lock {}: {error}", path.display()))
 }
 
 /// Opens the lock file. Opens it read-only first, so that an existing file on a read-only file system can be
 /// locked.
 fn open(path: &Path, mode: u32) -> io::Result<File> {
     match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, mode),
+        Err(error) if error.kind() == ErrorKind::NotFound => create(path, mode),
         outcome => outcome,
     }
 }
@@ -110,19 +92,23 @@ fn wait(
     path: &Path,
     file: File,
     lock: impl FnOnce(&File) -> io::Result<()> + Send + 'static,
-) -> Result<Lock, Error> {
+) -> io::Result<Lock> {
     let id = id_of(&file);
-    let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
-    let timed_out = || Error::TimedOut { path: path.to_owned(), holder: holder_of(id.as_deref()) };
+    let timed_out = || {
+        let (path, seconds, process) = (path.display(), TIMEOUT.as_secs(), process_with(id.as_deref()));
+        let why = format!("{path} has been locked for {seconds} seconds by {process}");
+        io::Error::new(ErrorKind::TimedOut, why)
+    };
     let work = move || lock(&file).map(|()| file);
-    let outcome = observer::step("wait for a lock", || limited::within(TIMEOUT, work)).map_err(failed)?;
-    outcome.transpose().map_err(failed)?.map(Lock).ok_or_else(timed_out)
+    let outcome = observer::step("wait for a lock", || limited::within(TIMEOUT, work));
+    let locked = outcome.and_then(Option::transpose).map_err(failed(path))?;
+    locked.map(Lock).ok_or_else(timed_out)
 }
 
 /// Names the process that holds the lock on the file with this ID.
-fn holder_of(id: Option<&str>) -> String {
+fn process_with(id: Option<&str>) -> String {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    match id.and_then(|id| find_holder(&locks, id)) {
+    match id.and_then(|id| find_pid(&locks, id)) {
         None => "another process".to_owned(),
         Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
             Ok(name) => format!("process {pid} ({})", name.trim_end()),
@@ -143,7 +129,7 @@ fn id_of(file: &File) -> Option<String> {
 ///
 /// # References
 /// proc_locks(5).
-fn find_holder(locks: &str, file: &str) -> Option<u32> {
+fn find_pid(locks: &str, file: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -158,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_holder_between_waiters_and_other_locks() {
+    fn finds_the_process_between_waiters_and_other_locks() {
         let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 12 fd:01:78 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n\
                      3: -> FLOCK  ADVISORY  WRITE 14 fd:01:77 0 EOF\n";
-        assert_eq!(find_holder(locks, "fd:01:77"), Some(13));
-        assert_eq!(find_holder(locks, "fd:01:79"), None);
-        assert_eq!(find_holder("", "fd:01:77"), None);
+        assert_eq!(find_pid(locks, "fd:01:77"), Some(13));
+        assert_eq!(find_pid(locks, "fd:01:79"), None);
+        assert_eq!(find_pid("", "fd:01:77"), None);
     }
 
     #[test]
@@ -194,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_names_the_holder() {
+    fn the_kernel_names_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let lock = Lock::take(&path, 0o600).unwrap();
-        let holder = holder_of(id_of(&lock.0).as_deref());
-        assert!(holder.starts_with(&format!("process {} (", std::process::id())), "{holder}");
+        let process = process_with(id_of(&lock.0).as_deref());
+        assert!(process.starts_with(&format!("process {} (", std::process::id())), "{process}");
         drop(lock);
         Lock::take(&path, 0o600).unwrap();
     }

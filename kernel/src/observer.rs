@@ -1,4 +1,4 @@
-//! Tells one function of the program how long each exchange with the kernel, each helper program and each wait takes, and
+//! Reports to one function of the program how long each exchange with the kernel, each helper program and each wait takes, and
 //! which errors the kernel answers. Without [`observe`] no clock is read.
 
 use std::sync::OnceLock;
@@ -22,18 +22,29 @@ pub fn observe(observer: fn(Event<'_>)) {
     let _ = OBSERVER.set(observer);
 }
 
-/// Whether there is an observer.
-pub(crate) fn is_on() -> bool {
-    OBSERVER.get().is_some()
+/// A step that runs until the value is dropped.
+pub(crate) struct Running<'a> {
+    name: &'a str,
+    since: Instant,
+}
+
+/// Starts a step, if there is an observer.
+pub(crate) fn start(name: &str) -> Option<Running<'_>> {
+    OBSERVER.get().map(|_| Running { name, since: Instant::now() })
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(observer) = OBSERVER.get() {
+            observer(Event::Step(self.name, self.since.elapsed()));
+        }
+    }
 }
 
 /// Measures a step if there is an observer.
 pub fn step<T>(name: &str, work: impl FnOnce() -> T) -> T {
-    let Some(observer) = OBSERVER.get() else { return work() };
-    let started = Instant::now();
-    let outcome = work();
-    observer(Event::Step(name, started.elapsed()));
-    outcome
+    let _running = start(name);
+    work()
 }
 
 pub(crate) fn netlink_error(protocol: &str, error: &Error) {

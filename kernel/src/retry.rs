@@ -1,5 +1,7 @@
 //! Repeats a change that failed because another process changed the same objects at the same time.
 
+use std::convert::Infallible;
+
 /// How often a change is attempted.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
@@ -25,7 +27,7 @@ impl Prefix for std::io::Error {
 /// Calls `attempt` until it succeeds or fails with an error that is not transient. Each attempt must read the
 /// current state again.
 ///
-/// `is_transient` tells whether a concurrent change caused the error, so that another attempt may succeed.
+/// `is_transient` says whether a concurrent change caused the error, so that another attempt may succeed.
 ///
 /// # Errors
 /// The first error that is not transient. If all attempts fail, the last error, prefixed with `gave up after
@@ -35,19 +37,30 @@ pub fn retry<T, E: Prefix>(
     is_transient: impl Fn(&E) -> bool,
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut failed = 0;
-    loop {
-        match attempt() {
-            Err(error) if is_transient(&error) => {
-                failed += 1;
-                if failed >= limit.attempts {
-                    let Limit { attempts, changes } = limit;
-                    return Err(error.prefixed(&format!("gave up after {attempts} concurrent {changes}")));
-                }
-            }
-            outcome => return outcome,
+    let Ok(outcome) = retry_step(limit, is_transient, || Ok::<_, Infallible>(attempt()));
+    outcome
+}
+
+/// As [`retry`], for attempts that also do other things than the change: the outer error of `attempt` is final, and only the
+/// inner one may be transient.
+///
+/// # Errors
+/// As [`retry`].
+pub fn retry_step<T, E: Prefix, F>(
+    Limit { attempts, changes }: Limit,
+    is_transient: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<Result<T, E>, F>,
+) -> Result<Result<T, E>, F> {
+    for _ in 1..attempts {
+        match attempt()? {
+            Err(error) if is_transient(&error) => {}
+            outcome => return Ok(outcome),
         }
     }
+    Ok(attempt()?.map_err(|error| match is_transient(&error) {
+        true => error.prefixed(&format!("gave up after {attempts} concurrent {changes}")),
+        false => error,
+    }))
 }
 
 #[cfg(test)]
@@ -69,6 +82,21 @@ mod tests {
             },
         );
         (outcome.map_err(|error| error.to_string()), count)
+    }
+
+    #[test]
+    fn outer_errors_are_final() {
+        let mut attempts = 0;
+        let limit = Limit { attempts: 3, changes: "ruleset changes" };
+        let outcome = retry_step(
+            limit,
+            |_: &Error| true,
+            || {
+                attempts += 1;
+                if attempts == 2 { Err("taken") } else { Ok(Err::<(), _>(ErrorKind::ResourceBusy.into())) }
+            },
+        );
+        assert!(matches!(outcome, Err("taken")) && attempts == 2);
     }
 
     #[test]

@@ -6,26 +6,23 @@
 //! # References
 //! linux/if_tun.h; Documentation/networking/tuntap.rst.
 
-#![allow(unsafe_code, reason = "neither std nor nix has a safe function for TUNSETIFF")]
+#![allow(unsafe_code, reason = "neither std nor nix has a safe function for these ioctls")]
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use nix::libc::c_int;
+use nix::errno::Errno;
+use nix::libc::{
+    IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, IFNAMSIZ, TUNSETGROUP, TUNSETIFF, TUNSETOWNER,
+    TUNSETPERSIST, c_ulong, ioctl,
+};
 
 /// Length of `struct ifreq`.
 const IFREQ: usize = size_of::<nix::libc::ifreq>();
-/// `IFNAMSIZ`: the longest name with the terminating zero.
-const NAME: usize = 16;
 const DEVICE: &str = "/dev/net/tun";
 /// The label of the program that this thread starts next.
 const EXEC_LABEL: &str = "/proc/thread-self/attr/exec";
-
-const IFF_TAP: u16 = 0x0002;
-const IFF_MULTI_QUEUE: u16 = 0x0100;
-const IFF_NO_PI: u16 = 0x1000;
-const IFF_VNET_HDR: u16 = 0x4000;
 
 /// A tap device to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,32 +37,6 @@ pub struct Tap {
     pub multi_queue: bool,
 }
 
-mod ioctl {
-    use super::{IFREQ, c_int};
-
-    nix::ioctl_readwrite_bad!(
-        /// `TUNSETIFF`
-        set_if,
-        nix::request_code_write!(b'T', 202, size_of::<c_int>()),
-        [u8; IFREQ]
-    );
-    nix::ioctl_write_int_bad!(
-        /// `TUNSETPERSIST`
-        set_persist,
-        nix::request_code_write!(b'T', 203, size_of::<c_int>())
-    );
-    nix::ioctl_write_int_bad!(
-        /// `TUNSETOWNER`
-        set_owner,
-        nix::request_code_write!(b'T', 204, size_of::<c_int>())
-    );
-    nix::ioctl_write_int_bad!(
-        /// `TUNSETGROUP`
-        set_group,
-        nix::request_code_write!(b'T', 206, size_of::<c_int>())
-    );
-}
-
 impl Tap {
     /// Makes the device in the calling thread's network namespace, down and persistent. Its packets have a virtio header and
     /// no protocol information, unless the program that opens it chooses otherwise. A kill leaves a complete device or none:
@@ -78,24 +49,25 @@ impl Tap {
     pub fn make(&self) -> io::Result<()> {
         let file = open()?;
         let mut request = [0; IFREQ];
-        if self.name.is_empty() || self.name.len() >= NAME {
+        if self.name.is_empty() || self.name.len() >= IFNAMSIZ {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         request[..self.name.len()].copy_from_slice(self.name.as_bytes());
         let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | if self.multi_queue { IFF_MULTI_QUEUE } else { 0 };
-        request[NAME..NAME + 2].copy_from_slice(&flags.to_ne_bytes());
+        // The field has 16 bits.
+        request[IFNAMSIZ..IFNAMSIZ + 2].copy_from_slice(&(flags as u16).to_ne_bytes());
         let fd = file.as_raw_fd();
         // SAFETY: `fd` is open during all calls. TUNSETIFF reads and writes one `struct ifreq`, and `request` has its size.
         // The kernel takes the argument of the others as a number.
         unsafe {
-            ioctl::set_if(fd, &raw mut request)?;
+            Errno::result(ioctl(fd, TUNSETIFF, &raw mut request))?;
             if let Some(owner) = self.owner {
-                ioctl::set_owner(fd, owner.cast_signed())?;
+                Errno::result(ioctl(fd, TUNSETOWNER, c_ulong::from(owner)))?;
             }
             if let Some(group) = self.group {
-                ioctl::set_group(fd, group.cast_signed())?;
+                Errno::result(ioctl(fd, TUNSETGROUP, c_ulong::from(group)))?;
             }
-            ioctl::set_persist(fd, 1)?;
+            Errno::result(ioctl(fd, TUNSETPERSIST, c_ulong::from(true)))?;
         }
         Ok(())
     }

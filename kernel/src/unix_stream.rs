@@ -46,10 +46,8 @@ impl TimedStream {
 impl Read for TimedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        match self.stream.read(buffer) {
-            Ok(0) => Err(closed()),
-            read => read.map_err(explained),
-        }
+        let read = self.stream.read(buffer).map_err(explained)?;
+        if read == 0 { Err(explained(ErrorKind::BrokenPipe.into())) } else { Ok(read) }
     }
 }
 
@@ -68,15 +66,13 @@ fn timed_out() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "the server has not answered in time")
 }
 
-fn closed() -> io::Error {
-    io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")
-}
-
 /// The kernel's errors of a time limit, and of a server that closes before it has read everything, are not clear by themselves.
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => timed_out(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => closed(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")
+        }
         _ => error,
     }
 }

@@ -47,11 +47,11 @@ fn every_request_has_its_own_answer() {
             ask(vec![missing(), add_address(), lo(), add_address(), set_up()]),
             [Err(Errno::ENODEV), Ok(0), Ok(1), Err(Errno::EEXIST), Ok(0)]
         );
-        // The last one is a lookup, which nothing acknowledges; a lookup that fails; a change that fails.
+        // The last one finds an object, which nothing acknowledges; one finds none; a change that fails.
         assert_eq!(ask(vec![set_up(), lo()]), [Ok(0), Ok(1)]);
         assert_eq!(ask(vec![lo(), missing()]), [Ok(1), Err(Errno::ENODEV)]);
         assert_eq!(ask(vec![lo(), add_address()]), [Ok(1), Err(Errno::EEXIST)]);
-        // Changes and a lookup before a dump.
+        // Changes and a request for one object before a dump.
         let dump = || addr::list(LO);
         assert_eq!(ask(vec![missing(), set_up(), lo(), dump()]), [Err(Errno::ENODEV), Ok(0), Ok(1), Ok(3)]);
         assert_eq!(ask(vec![dump()]), [Ok(3)]);

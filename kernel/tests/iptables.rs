@@ -10,7 +10,7 @@ use std::fs::File;
 
 use common::{isolated, sh};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::iptables::{Programs, is_conflict, legacy};
+use ferrule_kernel::iptables::{NAT, Programs, is_conflict, legacy};
 use nix::sched::{CloneFlags, unshare};
 
 #[test]
@@ -18,7 +18,9 @@ fn a_conflict_with_the_current_rules_is_told_from_a_syntax_error() {
     isolated(|_| {
         sh("iptables-legacy -t nat -N USED && iptables-legacy -t nat -A OUTPUT -j USED
             iptables-nft -t nat -N USED && iptables-nft -t nat -A OUTPUT -j USED");
-        for programs in [Programs::of_node(IpFamily::V4).unwrap(), Programs::legacy(IpFamily::V4).unwrap()] {
+        for programs in
+            [Programs::of_node(IpFamily::V4).unwrap(), Programs::legacy(IpFamily::V4, NAT).unwrap()]
+        {
             let error = |line: &str| programs.restore(&[line.to_owned()]).unwrap_err();
             for line in [
                 "-D OUTPUT -p tcp -j USED",

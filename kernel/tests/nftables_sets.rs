@@ -67,7 +67,7 @@ fn nft_prints_the_sets_maps_and_nat_rules_that_were_added() {
         batch.add_elements(TABLE, "ports", &[map_element(port_key(132, 8080), [10, 0, 0, 2], 80)]);
         let daddr = Expr::Payload { base: PayloadBase::Network, offset: 24, len: 16, to: R1 };
         let family = ferrule_kernel::nftables::matches::family_of("::".parse().unwrap());
-        let verdicts = Expr::VerdictMap { map: "verdicts".to_owned(), from: R1 };
+        let verdicts = Expr::Lookup { set: "verdicts".to_owned(), from: R1, to: Some(Register::VERDICT) };
         batch.add_rule(TABLE, "in", &[family.as_slice(), &[daddr, verdicts]].concat(), None);
         let dport = Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::word(1) };
         let translate = [

@@ -1,5 +1,6 @@
 //! CHECK: compares the container's interface with `prevResult`.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 use cni_common::plugin::{AddRequest, Verb};
@@ -9,36 +10,20 @@ use ferrule_kernel::netlink::addr::{self, Address, DAD_FAILED};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Answer, Link, LinkId, Socket, link};
-use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
 use crate::config::LinkConf;
 use crate::container::Container;
 use crate::plan::Plan;
 use crate::route::restore_attributes;
-use crate::{dad, ipam};
+use crate::{address_wait, ipam};
 
-/// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, MAC address, state,
+/// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, if one is given, MAC address, state,
 /// addresses and routes. Returns the link, and what `prevResult` says that it has.
-pub fn container(call: &AddRequest<'_>, kind: &str, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
-    inspect(call, Some(kind), conf, true)
-}
-
-/// As [`container`], for a link of any kind.
-pub fn container_of_any_kind(call: &AddRequest<'_>, conf: &LinkConf) -> Result<(Link, Plan), CniError> {
-    inspect(call, None, conf, true)
-}
-
-/// As [`container`], for an interface that ADD has left down.
-pub fn container_in_any_state(
-    call: &AddRequest<'_>,
-    kind: &str,
-    conf: &LinkConf,
-) -> Result<(Link, Plan), CniError> {
-    inspect(call, Some(kind), conf, false)
-}
-
-fn inspect(
+///
+/// # Errors
+/// The first difference.
+pub fn container(
     call: &AddRequest<'_>,
     kind: Option<&str>,
     conf: &LinkConf,
@@ -84,7 +69,10 @@ fn reported<'a>(call: &AddRequest<'_>, result: &'a AddResult) -> Result<&'a Inte
         CniError::internal(format!("prevResult has no interface {:?} in a container", call.ifname))
     })?;
     let (sandbox, netns) = (&reported.sandbox, call.sandbox.netns()?);
-    let is_same = || std::fs::metadata(sandbox).is_ok_and(|meta| netns.is((meta.dev(), meta.ino())));
+    let is_same = || match (std::fs::metadata(sandbox), netns.identity()) {
+        (Ok(found), Ok(own)) => own == (found.dev(), found.ino()),
+        _ => false,
+    };
     ensure(sandbox == call.sandbox.path() || is_same(), || {
         let path = call.sandbox.path();
         format!("Sandbox in prevResult {sandbox} doesn't match configured netns: {path}")
@@ -145,7 +133,7 @@ fn has_addresses(
         let found = present.iter().find(|address| address.network == *wanted);
         let missing = || CniError::internal(format!("{what} {name:?} does not have address {wanted}"));
         let is_duplicate = found.ok_or_else(missing)?.flags & DAD_FAILED != 0;
-        if is_duplicate { Err(dad::duplicate_of(name, *wanted)) } else { Ok(()) }
+        if is_duplicate { Err(address_wait::duplicate_of(name, *wanted)) } else { Ok(()) }
     })
 }
 
@@ -159,25 +147,22 @@ fn routes(
     addresses: &[IpNetwork],
     routes: &[Route],
 ) -> Result<(), CniError> {
-    let through = are_own.then_some(link.index);
-    let of = |route: &Route| {
+    let mut tables = RouteTables { socket, through: are_own.then_some(link.index), read: BTreeMap::new() };
+    let mut of_rules = None;
+    for route in routes {
         let table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
-        (IpFamily::of(route.dst.ip()), table)
-    };
-    let missing =
-        missing(socket, through, &routes.iter().map(|route| (route, of(route))).collect::<Vec<_>>())?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let rules = socket.rules().context(|| "list the rules of the container")?;
-    let own = rules.iter().filter(|rule| addresses.iter().any(|address| rule.is_from(address.ip())));
-    let tables: Vec<u32> = own.map(|rule| rule.table).collect();
-    for route in missing {
-        let (family, _) = of(route);
-        let elsewhere: Vec<_> = tables.iter().map(|table| (route, (family, *table))).collect();
-        let is_moved =
-            route.table.is_none() && self::missing(socket, through, &elsewhere)?.len() < elsewhere.len();
-        ensure(is_moved, || {
+        let mut is_there = tables.has(table, route)?;
+        if !is_there && route.table.is_none() {
+            if of_rules.is_none() {
+                let mut rules = tables.socket.rules().context(|| "list the rules of the container")?;
+                rules.retain(|rule| addresses.iter().any(|address| rule.is_from(address.ip())));
+                of_rules = Some(rules);
+            }
+            for rule in of_rules.iter().flatten() {
+                is_there = is_there || tables.has(rule.table, route)?;
+            }
+        }
+        ensure(is_there, || {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             format!("route {}{via} not found in the container", route.dst)
         })?;
@@ -185,29 +170,30 @@ fn routes(
     Ok(())
 }
 
-/// Those of the routes that are not in their table of their family, with a next hop through this link if one is given.
-fn missing<'a>(
-    socket: &mut Socket,
+/// The routing tables of the container that CHECK has looked at.
+struct RouteTables<'s> {
+    socket: &'s mut Socket,
+    /// The link that routes must lead through.
     through: Option<u32>,
-    routes: &[(&'a Route, (IpFamily, u32))],
-) -> Result<Vec<&'a Route>, CniError> {
-    let mut missing = Vec::new();
-    for table in sorted(routes.iter().map(|(_, table)| *table)) {
-        let present = socket.routes(table.0, table.1).context(|| "list the routes of the container")?;
-        let is_there = |route: &Route| {
-            present.iter().any(|found| {
-                let has_gw = |hops: &StoredRoute| route.gw.is_none_or(|gw| hops.gws.contains(&gw));
-                (found.dst.ip(), found.dst.prefix()) == (route.dst.network(), route.dst.prefix())
-                    && (route.priority == 0 || route.priority == found.priority)
-                    && through.map_or_else(
-                        || has_gw(found),
-                        |link| found.through(link).is_some_and(|hops| has_gw(&hops)),
-                    )
-            })
-        };
-        missing.extend(
-            routes.iter().filter(|(route, of)| *of == table && !is_there(route)).map(|(route, _)| *route),
-        );
+    read: BTreeMap<(IpFamily, u32), Vec<StoredRoute>>,
+}
+
+impl RouteTables<'_> {
+    /// Whether the table has the route.
+    fn has(&mut self, table: u32, route: &Route) -> Result<bool, CniError> {
+        let key = (IpFamily::of(route.dst.ip()), table);
+        if !self.read.contains_key(&key) {
+            let routes = self.socket.routes(key.0, table).context(|| "list the routes of the container")?;
+            self.read.insert(key, routes);
+        }
+        let has_gw = |hops: &StoredRoute| route.gw.is_none_or(|gw| hops.gws.contains(&gw));
+        Ok(self.read.get(&key).into_iter().flatten().any(|found| {
+            (found.dst.ip(), found.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+                && (route.priority == 0 || route.priority == found.priority)
+                && self.through.map_or_else(
+                    || has_gw(found),
+                    |link| found.through(link).is_some_and(|hops| has_gw(&hops)),
+                )
+        }))
     }
-    Ok(missing)
 }

@@ -62,16 +62,11 @@ struct WireDns {
 }
 
 impl LinkKeys {
-    /// Checks the values, and reads CNI_ARGS.
+    /// Checks the values, and reads CNI_ARGS. `mac` is the key `mac` of a plugin that has it; it counts last.
     ///
     /// # Errors
     /// Code 4 if CNI_ARGS is invalid. Code 7 if a decoded value is invalid.
-    pub fn check(self, cni_args: &str) -> Result<LinkConf, CniError> {
-        self.check_with_mac(cni_args, "")
-    }
-
-    /// As [`LinkKeys::check`], for a plugin with a key `mac`, which counts last.
-    pub fn check_with_mac(self, cni_args: &str, mac: &str) -> Result<LinkConf, CniError> {
+    pub fn check(self, cni_args: &str, mac: &str) -> Result<LinkConf, CniError> {
         let mtu = u32::try_from(self.mtu).ok().filter(|mtu| *mtu == 0 || MTU.contains(mtu));
         let mtu = mtu.ok_or_else(|| {
             let (mtu, min, max) = (self.mtu, MTU.start(), MTU.end());
@@ -136,7 +131,7 @@ mod tests {
 
     fn read(keys: &str, args: &str) -> Result<LinkConf, CniError> {
         let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"t"{keys}}}"#);
-        NetConf::parse(text.into_bytes())?.decode::<LinkKeys>()?.check(args)
+        NetConf::parse(text.into_bytes())?.decode::<LinkKeys>()?.check(args, "")
     }
 
     #[test]

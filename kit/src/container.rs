@@ -11,18 +11,22 @@ use ferrule_kernel::netlink::{Link, Socket, addr};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 
+use crate::address_wait::{Dad, wait_for_dad, wait_for_groups};
 use crate::netns::enter;
 use crate::plan::Plan;
 use crate::route::{installed, of_result, through_gateways};
 use crate::socket;
 use crate::steps::{Step, UndoStack};
 
+/// `IFF_LOWER_UP`: the link has a carrier.
+const IFF_LOWER_UP: u32 = 1 << 16;
+
 /// One interface of a container, which need not exist yet, and a netlink socket in the container's namespace.
 pub struct Container<'a> {
     netns: &'a Netns,
     ifname: &'a str,
-    /// What duplicate address detection (DAD) does with new IPv6 addresses: it is off unless this is true.
-    pub dad: bool,
+    /// What duplicate address detection (DAD) does with new IPv6 addresses.
+    pub dad: Dad,
     /// Leaves the interface down.
     pub keep_down: bool,
     /// A route netlink socket in the container's namespace.
@@ -33,7 +37,7 @@ impl<'a> Container<'a> {
     /// Opens the netlink socket in the namespace.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
         let socket = socket::route_in(netns)?;
-        Ok(Container { netns, ifname, dad: false, keep_down: false, socket })
+        Ok(Container { netns, ifname, dad: Dad::Off, keep_down: false, socket })
     }
 
     /// The interface, if it exists.
@@ -42,13 +46,25 @@ impl<'a> Container<'a> {
         found.context(|| format!("look up {:?} in the container", self.ifname))
     }
 
+    /// The interface, which ADD has created.
+    ///
+    /// # Errors
+    /// It does not exist any more.
+    pub fn created(&mut self) -> Result<Link, CniError> {
+        self.interface()?.ok_or_else(|| self.disappeared())
+    }
+
+    fn disappeared(&self) -> CniError {
+        CniError::internal(format!("interface {:?} disappeared from the container", self.ifname))
+    }
+
     /// Configures the interface with this ifindex, sets it up unless [`Container::keep_down`] says otherwise, and
     /// reads it back.
     ///
     /// Addresses are added before the link is set up, so that the kernel announces them (`arp_notify`).
     /// Routes are added after that: their next hops are reachable through the link only once it is up.
     pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
-        let (ifname, dad) = (self.ifname, self.dad);
+        let (ifname, dad) = (self.ifname, self.dad != Dad::Off);
         let addresses = plan.addresses();
         enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6), dad))?;
         let mut steps = Vec::new();
@@ -76,8 +92,24 @@ impl<'a> Container<'a> {
         steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
         // Removing the link undoes all of these.
         let found = UndoStack::default().run(&mut self.socket, steps)?;
-        let missing = || CniError::internal(format!("interface {ifname:?} disappeared from the container"));
-        link::read(Ok(found)).context(|| "read the container's interface")?.ok_or_else(missing)
+        let found = link::read(Ok(found)).context(|| "read the container's interface")?;
+        found.ok_or_else(|| self.disappeared())
+    }
+
+    /// Waits until the addresses of the interface can be used, as [`Container::dad`] says. A device of the node may get its carrier
+    /// later; on another link without one the kernel does not start DAD.
+    ///
+    /// # Errors
+    /// Those of [`wait_for_dad`].
+    pub fn wait(&mut self, link: &Link, addresses: &[IpNetwork]) -> Result<(), CniError> {
+        match self.dad {
+            Dad::Off => wait_for_groups(&mut self.socket, link.index, addresses),
+            Dad::Wait if link.kind.is_empty() || link.flags & IFF_LOWER_UP != 0 => {
+                wait_for_dad(&mut self.socket, link, addresses)?;
+            }
+            Dad::Wait | Dad::NoWait => {}
+        }
+        Ok(())
     }
 }
 

@@ -33,9 +33,18 @@ pub fn held(former: &[IpAddr], listed: Answer) -> Result<Vec<Held>, CniError> {
     Ok(networks.filter(|(_, network)| former.contains(&network.ip())).collect())
 }
 
+/// Removes those of the addresses `former` that links of the container still have, by the answer to [`addr::list`] for all links.
+///
+/// # Errors
+/// Something is left.
+pub fn remove_addresses(container: &mut Socket, former: &[IpAddr], listed: Answer) -> Result<(), CniError> {
+    let held = held(former, listed)?;
+    if held.is_empty() { Ok(()) } else { remove(container, former, held, |_| None) }
+}
+
 /// The link that ADD has made, as far as DEL knows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
+pub struct Created {
     /// Its kind.
     pub kind: &'static str,
     /// Its mode or VLAN ID.
@@ -49,7 +58,7 @@ pub struct Made {
     pub is_gone: bool,
 }
 
-impl Made {
+impl Created {
     /// Whether this is a link of the kind on the same parent.
     fn is_like(&self, link: &Link) -> bool {
         link.kind == self.kind && self.parent == Some((link.peer, link.peer_netns))
@@ -100,13 +109,13 @@ impl Removal<'_> {
 
 /// The attachment's link is removed, and the addresses are removed from links that do not leave the container and from links beside
 /// the attachment's. Other links belong to other attachments, which may have the same addresses in other networks.
-fn plan<'a>(links: &'a [Link], held: &[Held], made: Option<&Made>) -> Vec<Removal<'a>> {
+fn plan<'a>(links: &'a [Link], held: &[Held], created: Option<&Created>) -> Vec<Removal<'a>> {
     let mut removals = Vec::new();
     for link in links {
         let networks = || held.iter().filter(|(index, _)| *index == link.index).map(|(_, network)| *network);
-        if made.is_some_and(|made| made.is(link, networks().next().is_some())) {
+        if created.is_some_and(|created| created.is(link, networks().next().is_some())) {
             removals.push(Removal::Link(link));
-        } else if !leaves_container(link) || made.is_some_and(|made| made.is_like(link)) {
+        } else if !leaves_container(link) || created.is_some_and(|created| created.is_like(link)) {
             removals.extend(networks().map(|network| Removal::Address(link, network)));
         }
     }
@@ -120,7 +129,7 @@ fn leaves_container(link: &Link) -> bool {
 }
 
 /// Removes what the container has left of the attachment, whose addresses are `former`. `present` are those that links had at the
-/// last look. `made` describes the link that ADD has made, unless that is gone in any case.
+/// last look. `created` describes the link that ADD has made, unless that is gone in any case.
 ///
 /// # Errors
 /// Something is left.
@@ -128,15 +137,15 @@ pub fn remove(
     container: &mut Socket,
     former: &[IpAddr],
     mut present: Vec<Held>,
-    made: impl FnOnce(&mut Socket) -> Option<Made>,
+    created: impl FnOnce(&mut Socket) -> Option<Created>,
 ) -> Result<(), CniError> {
     let list = || "list the links of the container";
     let mut links = container.links(None).context(list)?;
     // Reading the links makes the kernel assign IDs to the namespaces of their parents.
-    let made = made(container);
+    let created = created(container);
     let mut refused = None;
     for _ in 0..ATTEMPTS {
-        let removals = plan(&links, &present, made.as_ref());
+        let removals = plan(&links, &present, created.as_ref());
         if removals.is_empty() {
             return Ok(());
         }
@@ -146,7 +155,7 @@ pub fn remove(
         refused = answers.into_iter().find_map(Result::err);
         links = container.links(None).context(list)?;
     }
-    let left = plan(&links, &present, made.as_ref()).first().map(|removal| removal.failed());
+    let left = plan(&links, &present, created.as_ref()).first().map(|removal| removal.failed());
     let why = refused.map_or_else(|| "a process of it adds it again".to_owned(), |error| error.to_string());
     left.map_or(Ok(()), |error| Err(error.with_details(why)))
 }
@@ -169,11 +178,11 @@ mod tests {
     }
 
     /// The plan for one link, which has the address or not.
-    fn planned(link: &Link, has_address: bool, made: Option<Made>) -> &'static str {
+    fn planned(link: &Link, has_address: bool, created: Option<Created>) -> &'static str {
         let network: IpNetwork = "10.1.2.3/24".parse().unwrap();
         let held = [(link.index, network), (99, network)];
         let links = [link.clone()];
-        match plan(&links, &held[usize::from(!has_address)..], made.as_ref()).as_slice() {
+        match plan(&links, &held[usize::from(!has_address)..], created.as_ref()).as_slice() {
             [] => "nothing",
             [Removal::Link(_)] => "link",
             [Removal::Address(..)] => "address",
@@ -184,34 +193,34 @@ mod tests {
     #[test]
     fn links_of_other_attachments_stay() {
         let other = Mac([2, 0, 0, 0, 0, 2]);
-        let made = Made {
+        let created = Created {
             kind: "macvlan",
             data: LinkData::None,
             mac: Some(MAC),
             parent: Some((Some(7), Some(NODE))),
             is_gone: false,
         };
-        let gone = Made { is_gone: true, ..made };
-        let (vague, unreported) = (Made { parent: None, ..made }, Made { mac: None, ..made });
+        let gone = Created { is_gone: true, ..created };
+        let (vague, unreported) = (Created { parent: None, ..created }, Created { mac: None, ..created });
         let outside = (Some(5), Some(NODE));
         let vrf_port = Link { vrf_table: Some(10), ..link(3, "dummy", (None, None)) };
         let lo = Link { flags: IFF_LOOPBACK, ..link(1, "", (None, None)) };
-        for (what, link, made, with, without) in [
-            ("renamed", macvlan(2, 7, MAC), made, "link", "link"),
-            ("renamed, another MAC address", macvlan(2, 7, other), made, "link", "nothing"),
-            ("on another parent", macvlan(2, 8, MAC), made, "nothing", "nothing"),
+        for (what, link, created, with, without) in [
+            ("renamed", macvlan(2, 7, MAC), created, "link", "link"),
+            ("renamed, another MAC address", macvlan(2, 7, other), created, "link", "nothing"),
+            ("on another parent", macvlan(2, 8, MAC), created, "nothing", "nothing"),
             ("beside the removed one", macvlan(2, 7, MAC), gone, "address", "nothing"),
             ("on another parent than the removed one", macvlan(2, 8, MAC), gone, "nothing", "nothing"),
             ("on an unknown parent", macvlan(2, 7, MAC), vague, "link", "nothing"),
             ("of an ADD without a result", macvlan(2, 7, MAC), unreported, "link", "nothing"),
-            ("a bridge of the container", link(3, "bridge", (None, None)), made, "address", "nothing"),
+            ("a bridge of the container", link(3, "bridge", (None, None)), created, "address", "nothing"),
             ("a bridge of the container, later", link(3, "bridge", (None, None)), gone, "address", "nothing"),
-            ("lo", lo, made, "address", "nothing"),
-            ("a pair of another attachment", link(3, "veth", outside), made, "nothing", "nothing"),
-            ("a device", link(3, "", (None, None)), made, "nothing", "nothing"),
-            ("a port of a VRF", vrf_port, made, "nothing", "nothing"),
+            ("lo", lo, created, "address", "nothing"),
+            ("a pair of another attachment", link(3, "veth", outside), created, "nothing", "nothing"),
+            ("a device", link(3, "", (None, None)), created, "nothing", "nothing"),
+            ("a port of a VRF", vrf_port, created, "nothing", "nothing"),
         ] {
-            let plans = [true, false].map(|has_address| planned(&link, has_address, Some(made)));
+            let plans = [true, false].map(|has_address| planned(&link, has_address, Some(created)));
             assert_eq!(plans, [with, without], "{what}");
         }
     }
@@ -228,9 +237,10 @@ mod tests {
             ("ipvlan", parent, shared, shared, "link", "nothing"),
             ("dummy", (None, None), none, none, "link", "nothing"),
         ] {
-            let made = Made { kind, data: wanted, mac: Some(MAC), parent: Some(parent), is_gone: false };
+            let created =
+                Created { kind, data: wanted, mac: Some(MAC), parent: Some(parent), is_gone: false };
             let found = Link { data: is, mac: MAC, ..link(2, kind, parent) };
-            let plans = [true, false].map(|has_address| planned(&found, has_address, Some(made)));
+            let plans = [true, false].map(|has_address| planned(&found, has_address, Some(created)));
             assert_eq!(plans, [with, without], "{kind} {is}");
         }
     }

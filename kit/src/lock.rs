@@ -1,9 +1,10 @@
 //! Lock files, with the errors of CNI.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use cni_common::spec::{CniError, Code};
-use ferrule_kernel::lock::{Error, Lock};
+use ferrule_kernel::lock::Lock;
 
 /// The lock for changes by the iptables programs. It is not the lock of `iptables`, which `iptables-legacy` takes
 /// itself.
@@ -27,10 +28,7 @@ pub fn take(path: &Path, mode: u32) -> Result<Lock, CniError> {
     Lock::take(path, mode).map_err(error)
 }
 
-pub(crate) fn error(error: Error) -> CniError {
-    let code = match error {
-        Error::TimedOut { .. } => Code::TryAgainLater,
-        Error::Io { .. } => Code::Io,
-    };
+pub(crate) fn error(error: io::Error) -> CniError {
+    let code = if error.kind() == ErrorKind::TimedOut { Code::TryAgainLater } else { Code::Io };
     CniError::new(code, error.to_string())
 }

@@ -15,15 +15,15 @@ const EXTENSION: &str = ".json";
 /// The state file of an attachment.
 pub struct StateFile {
     path: PathBuf,
-    draft: PathBuf,
+    pending: PathBuf,
 }
 
 impl StateFile {
     /// The file `<folder>/<stem>.json`, which need not exist.
     pub fn new(folder: &Path, stem: &str, network: &str) -> Self {
         let name = format!("{stem}{EXTENSION}");
-        let draft = folder.join(format!("{name}{}", draft_extension(network)));
-        StateFile { path: folder.join(name), draft }
+        let pending = folder.join(format!("{name}{}", pending_extension(network)));
+        StateFile { path: folder.join(name), pending }
     }
 
     /// The content; `None` if there is no file.
@@ -45,7 +45,7 @@ impl StateFile {
     pub fn write(&self, bytes: &[u8]) -> Result<(), CniError> {
         let write = || {
             let open =
-                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.draft);
+                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.pending);
             let file = open().or_else(|error| match self.path.parent() {
                 Some(folder) if error.kind() == io::ErrorKind::NotFound => {
                     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -54,7 +54,7 @@ impl StateFile {
                 _ => Err(error),
             });
             file?.write_all(bytes)?;
-            fs::rename(&self.draft, &self.path)
+            fs::rename(&self.pending, &self.path)
         };
         write().map_err(|error| failed("save", &self.path, &error))
     }
@@ -64,7 +64,7 @@ impl StateFile {
     /// # Errors
     /// Code 5 if one cannot be removed.
     pub fn remove(&self) -> Result<(), CniError> {
-        remove(&self.draft)?;
+        remove(&self.pending)?;
         remove(&self.path)
     }
 }
@@ -74,48 +74,38 @@ impl StateFile {
 /// # Errors
 /// Code 5 if it cannot be listed.
 pub fn can_list(folder: &Path) -> Result<(), CniError> {
-    match fs::read_dir(folder) {
-        Err(error) if !is_absent(&error) => Err(failed("list", folder, &error)),
-        _ => Ok(()),
-    }
+    names(folder).map(drop)
+}
+
+/// The names of the files in the folder; none if it does not exist.
+fn names(folder: &Path) -> Result<impl Iterator<Item = String> + use<>, CniError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if !is_absent(&error) => return Err(failed("list", folder, &error)),
+        entries => entries.into_iter().flatten(),
+    };
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
 }
 
 /// All files in the folder with their contents. Skips those that cannot be read, and those that are not complete.
-pub fn listed(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let complete =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
-    complete.filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
+pub fn list(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    let complete = names(folder).into_iter().flatten().filter(|name| name.ends_with(EXTENSION));
+    complete.map(|name| folder.join(name)).filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
 }
 
-/// The contents of all files in the folder, as [`listed`].
-pub fn contents(folder: &Path) -> impl Iterator<Item = Vec<u8>> {
-    listed(folder).map(|(_, bytes)| bytes)
-}
-
-/// The files in the folder that an ADD on one of these networks has not completed yet, perhaps because it was killed: path, stem
+/// The pending files in the folder of ADDs on one of these networks, perhaps of killed ones: path, stem
 /// and network. The hash of the network in the name shows that a file is ours.
-pub fn drafts<'n>(folder: &Path, networks: impl Iterator<Item = &'n str>) -> Vec<(PathBuf, String, &'n str)> {
+pub fn list_pending<'n>(
+    folder: &Path,
+    networks: impl Iterator<Item = &'n str>,
+) -> Vec<(PathBuf, String, &'n str)> {
     let extensions: Vec<(String, &str)> =
-        networks.map(|network| (format!("{EXTENSION}{}", draft_extension(network)), network)).collect();
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let draft = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let of = |(end, network): &(String, &'n str)| {
-            Some((name.strip_suffix(end.as_str())?.to_owned(), *network))
-        };
+        networks.map(|network| (format!("{EXTENSION}{}", pending_extension(network)), network)).collect();
+    let pending = |name: String| {
+        let of = |(end, network): &(String, &'n str)| Some((name.strip_suffix(end)?.to_owned(), *network));
         let (stem, network) = extensions.iter().find_map(of)?;
-        Some((entry.path(), stem, network))
+        Some((folder.join(&name), stem, network))
     };
-    entries.filter_map(draft).collect()
-}
-
-/// Removes a file that [`listed`] or [`drafts`] has returned, if it still exists.
-///
-/// # Errors
-/// Code 5 if it cannot be removed.
-pub fn remove_listed(path: &Path) -> Result<(), CniError> {
-    remove(path)
+    names(folder).into_iter().flatten().filter_map(pending).collect()
 }
 
 /// GC: removes the files of the network's attachments that are not valid, and what killed ADDs of the network have left.
@@ -130,23 +120,17 @@ pub fn collect(
     is_valid: impl Fn(&str) -> bool,
     mut release: impl FnMut(&[u8]) -> Result<bool, CniError>,
 ) -> Result<(), CniError> {
-    let names = match fs::read_dir(folder) {
-        Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()),
-        Err(error) if is_absent(&error) => return Ok(()),
-        Err(error) => return Err(failed("list", folder, &error)),
-    };
-    let draft_extension = draft_extension(network);
+    let pending_extension = pending_extension(network);
     let mut failures = Failures::default();
-    for name in names {
+    for name in names(folder)? {
         let path = folder.join(&name);
-        let (name, is_draft) =
-            name.strip_suffix(&draft_extension).map_or((name.as_str(), false), |name| (name, true));
-        let Some(stem) = name.strip_suffix(EXTENSION) else { continue };
+        let complete = name.strip_suffix(&pending_extension);
+        let Some(stem) = complete.unwrap_or(&name).strip_suffix(EXTENSION) else { continue };
         if is_valid(stem) {
             continue;
         }
         let is_own = match fs::read(&path) {
-            _ if is_draft => Ok(true),
+            _ if complete.is_some() => Ok(true),
             Ok(bytes) => release(&bytes),
             Err(_) => Ok(false),
         };
@@ -157,8 +141,8 @@ pub fn collect(
     failures.into_result()
 }
 
-/// Ends the names of files that an ADD on this network has not completed yet.
-pub fn draft_extension(network: &str) -> String {
+/// Ends the names of the pending files of ADDs on this network.
+pub fn pending_extension(network: &str) -> String {
     format!(".{}", sha512_hex(network, 16))
 }
 
@@ -172,7 +156,11 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
     CniError::new(Code::Io, format!("failed to {what} file {}: {error}", path.display()))
 }
 
-fn remove(path: &Path) -> Result<(), CniError> {
+/// Removes a file that [`list`] or [`list_pending`] has returned, if it still exists.
+///
+/// # Errors
+/// Code 5 if it cannot be removed.
+pub fn remove(path: &Path) -> Result<(), CniError> {
     match fs::remove_file(path) {
         Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
         _ => Ok(()),

@@ -1,5 +1,7 @@
 //! Netlink requests with names for errors: sent in one batch, and undone if a step of ADD fails.
 
+use std::fmt::Display;
+
 use cni_common::spec::{CniError, Code, Failures};
 use ferrule_kernel::netlink::{self, Answer, Message, Socket, may_be_done};
 use ferrule_kernel::retry::Prefix;
@@ -104,6 +106,13 @@ impl UndoStack {
                 eprintln!("failed to undo {step:?} of a failed ADD: {error}");
             }
         }
+    }
+}
+
+/// Reports an undo that has failed: ADD returns the error that made it necessary.
+pub fn report_undo<T>(outcome: Result<T, impl Display>) {
+    if let Err(error) = outcome {
+        eprintln!("failed to undo the ADD: {error}");
     }
 }
 

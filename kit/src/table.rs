@@ -52,8 +52,8 @@ impl Tables {
 /// # Errors
 /// Code 11 if another process still holds the lock after 10 s; code 5 if locking fails.
 pub fn lock(netns: &Netns) -> Result<Lock, CniError> {
-    let inode = netns
-        .inode()
+    let (_, inode) = netns
+        .identity()
         .map_err(|error| CniError::new(Code::Io, format!("read the inode of CNI_NETNS: {error}")))?;
     Lock::take_byte(Path::new(LOCK), 0o600, inode).map_err(lock::error)
 }

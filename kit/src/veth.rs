@@ -1,20 +1,20 @@
 //! The veth pair between the container and the host, or the netkit pair, which is used in the same way.
 
-use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr, may_be_done, nsid};
+use ferrule_kernel::netlink::{Answer, Link, LinkId, Mac, Socket, addr, may_be_done, nsid};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
 use crate::container::Container;
 use crate::hash::{identity, sha512};
-use crate::leftover::{self, Held};
+use crate::leftover;
 use crate::socket;
+use crate::steps::report_undo;
 use crate::sysctl::ignore_router_advertisements;
 
 /// The kernel's link type.
@@ -25,46 +25,27 @@ pub const NETKIT: &str = "netkit";
 /// attachment with the same identity yet.
 const CANDIDATES: u8 = 4;
 
-/// Name and MAC address of the host's end. Both are derived from network, container ID and ifname: a DEL
+/// Name and MAC address of the host's end. The name is `veth` and eight hexadecimal digits, like the reference's names. The
+/// address is a locally administered unicast one. Both are derived from network, container ID and ifname: a DEL
 /// without namespace and result can find the link, and both together tell it from another plugin's link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct HostEnd {
-    /// `veth` and eight hexadecimal digits, like the reference's names.
-    name: String,
-    /// A locally administered unicast address.
-    mac: Mac,
-}
+type HostEnd = (String, Mac);
 
-/// The possible host ends of the attachment, in the order in which ADD tries them.
-fn host_ends(attachment: &Attachment<'_>) -> impl Iterator<Item = HostEnd> + use<> {
+/// Name and MAC address that ADD may give to the host's end of the attachment, in the order in which it tries them.
+pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)> + use<> {
     let identity = identity(attachment);
     (0..CANDIDATES).map(move |candidate| {
         let [a, b, c, d, e, f, g, h, i, j, ..] = sha512(&format!("{identity}{}", char::from(candidate)));
-        HostEnd { name: format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), mac: Mac::local([e, f, g, h, i, j]) }
+        (format!("veth{a:02x}{b:02x}{c:02x}{d:02x}"), Mac::local([e, f, g, h, i, j]))
     })
 }
 
-/// Creates the pair. The host's end is up and a port of `master`, an index; the container's end is in its
-/// namespace and down. Returns the host's end.
+/// Creates a pair of `kind`: [`KIND`] or [`NETKIT`]. The host's end is up and a port of `master`, an index; the container's end
+/// is in its namespace and down. Returns the host's end.
 ///
 /// # Errors
-/// `container veth name ("eth0") ...` if the container already has such an interface, or the kernel's error. The
-/// pair then does not exist, even if the kernel's answer is lost.
+/// `container veth name ("eth0") ...` if the container already has such an interface; code 2 if the kernel has no links of this
+/// kind; or the kernel's error. The pair then does not exist, even if the kernel's answer is lost.
 pub fn create(
-    socket: &mut Socket,
-    netns: &Netns,
-    attachment: &Attachment<'_>,
-    conf: &LinkConf,
-    master: Option<u32>,
-) -> Result<Link, CniError> {
-    create_pair(socket, KIND, netns, attachment, conf, master)
-}
-
-/// As [`create`], for a pair of `kind`: [`KIND`] or [`NETKIT`].
-///
-/// # Errors
-/// Code 2 if the kernel has no links of this kind.
-pub fn create_pair(
     socket: &mut Socket,
     kind: &str,
     netns: &Netns,
@@ -73,14 +54,14 @@ pub fn create_pair(
     master: Option<u32>,
 ) -> Result<Link, CniError> {
     let ifname = attachment.ifname;
-    for host in host_ends(attachment) {
+    for (name, mac) in names(attachment) {
         let end = NewLink { kind, mtu: conf.mtu, ..NewLink::default() };
-        let host_end = NewLink { name: &host.name, mac: Some(host.mac), flags: IFF_UP, master, ..end };
+        let host_end = NewLink { name: &name, mac: Some(mac), flags: IFF_UP, master, ..end };
         let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
         let new_pair = if kind == NETKIT { link::new_netkit } else { link::new_veth };
         let make = new_pair(&host_end, &container_end);
-        let failed = || format!("failed to make {kind} pair {:?} and {ifname:?}", host.name);
-        let [made, found] = socket.request_each([make, link::get(LinkId::Name(&host.name))]);
+        let failed = || format!("failed to make {kind} pair {name:?} and {ifname:?}");
+        let [made, found] = socket.request_each([make, link::get(LinkId::Name(&name))]);
         let exists = matches!(&made, Err(error) if error.errno == Errno::EEXIST);
         let may_be_made = may_be_done(&made);
         let error = match (made, link::read(found)) {
@@ -90,7 +71,7 @@ pub fn create_pair(
             }
             // The host's name is taken: the kernel has not removed an earlier attachment's end yet.
             (_, Ok(Some(_))) if exists => continue,
-            (_, Ok(None)) if exists => return Err(name_taken(ifname, &host.name)),
+            (_, Ok(None)) if exists => return Err(name_taken(ifname, &name)),
             (Err(error), _) if error.errno == Errno::EOPNOTSUPP => {
                 let msg = format!("the kernel has no links of type {kind:?}: {error}");
                 return Err(CniError::new(Code::UnsupportedField, msg).with_details(failed()));
@@ -98,8 +79,8 @@ pub fn create_pair(
             (Err(error), _) | (Ok(_), Err(error)) => Err(error).context(failed),
             (Ok(_), Ok(None)) => Err(CniError::internal(format!("{}: the new link disappeared", failed()))),
         };
-        if may_be_made && let Err(error) = delete_ends(socket, &[host]) {
-            eprintln!("failed to undo the ADD: {error}");
+        if may_be_made {
+            report_undo(delete_ends(socket, &[(name, mac)]));
         }
         return error;
     }
@@ -114,7 +95,7 @@ pub fn check_name(container: &mut Container<'_>, attachment: &Attachment<'_>) ->
     if container.interface()?.is_none() {
         return Ok(());
     }
-    let host = host_ends(attachment).next().map_or(String::new(), |end| end.name);
+    let host = names(attachment).next().map_or(String::new(), |(name, _)| name);
     Err(name_taken(attachment.ifname, &host))
 }
 
@@ -132,45 +113,38 @@ pub fn delete(
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    let former = leftover::former_addresses(result, attachment.ifname);
-    let container = netns.map(|netns| delete_in(netns, attachment.ifname, &former)).transpose();
+    let container = netns.map(|netns| delete_in(netns, attachment.ifname)).transpose();
     let container = failures.keep(container).flatten();
-    failures.keep(delete_host_end(attachment, result));
-    if let Some((mut socket, held)) = container
-        && !held.is_empty()
-    {
-        failures.keep(leftover::remove(&mut socket, &former, held, |_| None));
+    // Usually the kernel has already removed it together with the container's end or its namespace.
+    let ends = possible_ends(attachment, result);
+    failures.keep(socket::route().and_then(|mut socket| delete_ends(&mut socket, &ends)));
+    if let Some((mut socket, listed)) = container {
+        let former = leftover::former_addresses(result, attachment.ifname);
+        failures.keep(leftover::remove_addresses(&mut socket, &former, listed));
     }
     failures.into_result()
 }
 
 /// Removes the link of this name in the container, unless the kernel removes no links of its kind, such as `lo`: it is no pair
-/// then. Returns a socket in the container, and which of the addresses its links still have.
-fn delete_in(netns: &Netns, ifname: &str, former: &[IpAddr]) -> Result<(Socket, Vec<Held>), CniError> {
+/// then. Returns a socket in the container, and the addresses of all its links.
+fn delete_in(netns: &Netns, ifname: &str) -> Result<(Socket, Answer), CniError> {
     let mut socket = socket::route_in(netns)?.with_whole_dumps();
     let [removed, listed] = socket.request_each([link::delete(LinkId::Name(ifname)), addr::list(0)]);
     match removed {
         Err(error) if !matches!(error.errno, Errno::ENODEV | Errno::EOPNOTSUPP) => {
-            Err(error).context(|| format!("remove {ifname:?} from the container"))?;
+            Err(error).context(|| format!("remove {ifname:?} from the container"))
         }
-        _ => {}
+        _ => Ok((socket, listed)),
     }
-    let held = leftover::held(former, listed)?;
-    Ok((socket, held))
-}
-
-/// Removes the host's end. Usually the kernel has already removed it together with the container's end or its namespace.
-fn delete_host_end(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Result<(), CniError> {
-    delete_ends(&mut socket::route()?, &possible_ends(attachment, result))
 }
 
 /// The host's end that `result` reports. Without a result of this plugin, also those derived from the attachment's identity.
 fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec<HostEnd> {
-    let mut ends: Vec<HostEnd> = host_ends(attachment).collect();
+    let mut ends: Vec<HostEnd> = names(attachment).collect();
     let reported = result.into_iter().flat_map(|result| &result.interfaces).filter(|i| i.sandbox.is_empty());
     for interface in reported {
         let Ok(mac) = interface.mac.parse() else { continue };
-        let end = HostEnd { name: interface.name.clone(), mac };
+        let end = (interface.name.clone(), mac);
         if ends.contains(&end) {
             return vec![end];
         }
@@ -182,32 +156,27 @@ fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec
 /// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
 /// and results also report the bridge, or the gateway of a VLAN, which is a pair with both ends on the node.
 fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
-    let answers = socket.requests(ends.iter().map(|end| link::get(LinkId::Name(&end.name))).collect());
+    let answers = socket.requests(ends.iter().map(|(name, _)| link::get(LinkId::Name(name))).collect());
     let mut failures = Failures::default();
-    for (end, answer) in ends.iter().zip(answers) {
-        let step = || format!("remove {:?}", end.name);
+    for ((name, mac), answer) in ends.iter().zip(answers) {
+        let step = || format!("remove {name:?}");
         let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
         let is_pair = [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some();
-        if is_pair && link.mac == end.mac {
+        if is_pair && link.mac == *mac {
             failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
         }
     }
     failures.into_result()
 }
 
-/// Name and MAC address that ADD may have given to the host's end of the attachment.
-pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)> + use<> {
-    host_ends(attachment).map(|end| (end.name, end.mac))
-}
-
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.
 pub fn host_end(socket: &mut Socket, netns: &Netns, link: &Link) -> Result<Option<Link>, CniError> {
     let Some(index) = link.peer else { return Ok(None) };
-    let lookup = || format!("look up the host's end of {:?}", link.name);
+    let step = || format!("look up the host's end of {:?}", link.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
     let [host, id] = socket.request_each([link::get(LinkId::Index(index)), nsid::get(netns.as_fd())]);
-    let id = nsid::read(id).context(lookup)?;
-    Ok(link::read(host).context(lookup)?.filter(|host| is_host_end(host, link, id)))
+    let id = nsid::read(id).context(step)?;
+    Ok(link::read(host).context(step)?.filter(|host| is_host_end(host, link, id)))
 }
 
 /// Whether `host` is the peer of the container's link, a veth or netkit. `netns` is the ID of the container's namespace in that of
@@ -228,13 +197,13 @@ mod tests {
     #[test]
     fn host_ends_are_derived_from_the_identity() {
         let ends = |network, container_id, ifname| {
-            host_ends(&Attachment { network, container_id, ifname }).collect::<Vec<_>>()
+            names(&Attachment { network, container_id, ifname }).collect::<Vec<_>>()
         };
         let own = ends("net", "id", "eth0");
         assert_eq!(own, ends("net", "id", "eth0"));
         assert_eq!(own.len(), usize::from(CANDIDATES));
-        assert!(own.iter().all(|end| end.name.len() == 12 && end.mac.is_unicast()));
-        assert_ne!(own[0].name, own[1].name);
+        assert!(own.iter().all(|(name, mac)| name.len() == 12 && mac.is_unicast()));
+        assert_ne!(own[0].0, own[1].0);
         // A result says which one ADD has made; that of the reference has another name.
         let interface = |name: &str, mac: Mac| Interface {
             name: name.to_owned(),
@@ -243,11 +212,11 @@ mod tests {
         };
         let attachment = Attachment { network: "net", container_id: "id", ifname: "eth0" };
         let reported = |end: &HostEnd| {
-            let interfaces = vec![interface("cni0", Mac([2; 6])), interface(&end.name, end.mac)];
+            let interfaces = vec![interface("cni0", Mac([2; 6])), interface(&end.0, end.1)];
             possible_ends(&attachment, Some(&AddResult { interfaces, ..AddResult::default() }))
         };
         assert_eq!(reported(&own[2]), [own[2].clone()]);
-        let theirs = HostEnd { name: "veth1".to_owned(), mac: own[0].mac };
+        let theirs = ("veth1".to_owned(), own[0].1);
         assert_eq!((reported(&theirs).len(), possible_ends(&attachment, None)), (own.len() + 2, own.clone()));
         // The separators keep neighbouring parts apart.
         assert_ne!(own, ends("neti", "d", "eth0"));

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files = ["deviceplugin.proto", "pluginregistration.proto", "podresources.proto"];
+    let files = ["deviceplugin.proto", "podresources.proto"];
     for file in files {
         println!("cargo:rerun-if-changed={file}");
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ferrule_nic_proto::v1beta1::{ContainerAllocateResponse, DeviceSpec};
 use serde_json::json;
 
-use crate::config::{Resource, env_name};
+use crate::config::Resource;
 use crate::plan::Offer;
 
 /// The answer for these devices, or the reason for a refusal.
@@ -24,20 +24,15 @@ pub(crate) fn answer(
             return Err(format!("{}: device {id:?} is requested twice", resource.name));
         }
     }
-    let devices = if resource.needs_vhost_net() {
-        vec![node("/dev/vhost-net"), node("/dev/net/tun")]
-    } else {
-        Vec::new()
+    let needs_vhost_net = resource.selectors.iter().any(|selector| selector.need_vhost_net);
+    let nodes = ["/dev/vhost-net", "/dev/net/tun"].iter().filter(|_| needs_vhost_net);
+    let device = |path: &&str| DeviceSpec {
+        container_path: (*path).to_owned(),
+        host_path: (*path).to_owned(),
+        permissions: "rw".to_owned(),
     };
-    Ok(ContainerAllocateResponse {
-        envs: environment(resource, ids),
-        devices,
-        ..ContainerAllocateResponse::default()
-    })
-}
-
-fn node(path: &str) -> DeviceSpec {
-    DeviceSpec { container_path: path.to_owned(), host_path: path.to_owned(), permissions: "rw".to_owned() }
+    let (envs, devices) = (environment(resource, ids), nodes.map(device).collect());
+    Ok(ContainerAllocateResponse { envs, devices, ..ContainerAllocateResponse::default() })
 }
 
 /// The variables of the SR-IOV plugin, which change only `.`, and one whose name a shell accepts.
@@ -48,7 +43,7 @@ fn environment(resource: &Resource, ids: &[String]) -> HashMap<String, String> {
     HashMap::from([
         (format!("{sriov}_INFO"), json!(info).to_string()),
         (sriov, joined.clone()),
-        (format!("FERRULE_NIC_{}", env_name(resource.short_name())), joined),
+        (format!("FERRULE_NIC_{}", resource.env_name()), joined),
     ])
 }
 
@@ -74,7 +69,7 @@ mod tests {
         let resource = Config::parse(config).unwrap().resources.remove(0);
         let offer = |id: &str, present| Offer {
             id: id.to_owned(),
-            fault: None,
+            problem: None,
             what: String::new(),
             numa: None,
             pf: None,

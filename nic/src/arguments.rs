@@ -1,113 +1,87 @@
-//! The command line.
+//! The command line. The comments are the texts of `--help` and of the man page.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ferrule_kit::pod_resources::KUBELET;
-use lexopt::Arg::{Long, Short, Value};
-use lexopt::ValueExt as _;
+use clap::{Args, Parser, Subcommand};
 
-use crate::daemon::Options;
-use crate::serve::Way;
-
-/// The text of `--help`.
-pub const USAGE: &str = concat!(
-    "ferrule-nic v",
-    env!("CARGO_PKG_VERSION"),
-    ", a device plugin: advertises the node's network devices to the kubelet
-
-  ferrule-nic [OPTIONS]            run
-  ferrule-nic devices [--json]     print what would be advertised, and why
-
-  --config FILE             YAML or JSON (default /etc/ferrule/nic.yaml)
-  --device-plugin-dir DIR   default /var/lib/kubelet/device-plugins
-  --kubelet-dir DIR         the kubelet's --root-dir (default /var/lib/kubelet)
-  --registration WAY        kubelet: call Register (default);
-                            watcher: wait in KUBELET_DIR/plugins_registry
-  --state FILE              devices in pods (default /run/ferrule/nic.json)
-  --sysfs DIR               default /sys
-  -h, --help                print this
-"
-);
-
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Be the daemon.
-    Run,
-    /// List the devices.
-    Devices {
-        /// As JSON.
-        json: bool,
-    },
-    /// Print [`USAGE`].
-    Help,
+/// What the user asks for.
+#[derive(Debug, Parser)]
+#[command(name = "ferrule-nic", version = VERSION, args_override_self = true, before_help = concat!("ferrule-nic v", env!("CARGO_PKG_VERSION")))]
+#[command(about = "A device plugin: advertises the node's network devices to the kubelet", long_about = None)]
+pub struct Arguments {
+    /// `None` to be the daemon.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub options: Options,
+    /// Write the man pages and completions of a release into a folder
+    #[arg(long, hide = true)]
+    pub generate: Option<PathBuf>,
 }
 
-/// Reads the arguments after the program's name. An error is for the user.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Command, Options), String> {
-    let mut options = Options {
-        config: "/etc/ferrule/nic.yaml".into(),
-        device_plugins: Path::new(KUBELET).join("device-plugins"),
-        kubelet: KUBELET.into(),
-        way: Way::Kubelet,
-        sysfs: "/sys".into(),
-        record: "/run/ferrule/nic.json".into(),
-    };
-    let mut command = Command::Run;
-    let mut parser = lexopt::Parser::from_args(arguments);
-    let text = |error: lexopt::Error| error.to_string();
-    while let Some(argument) = parser.next().map_err(text)? {
-        let path = |parser: &mut lexopt::Parser| parser.value().map(PathBuf::from).map_err(text);
-        match argument {
-            Long("config") => options.config = path(&mut parser)?,
-            Long("device-plugin-dir") => options.device_plugins = path(&mut parser)?,
-            Long("kubelet-dir") => options.kubelet = path(&mut parser)?,
-            Long("sysfs") => options.sysfs = path(&mut parser)?,
-            Long("state") => options.record = path(&mut parser)?,
-            Long("registration") => {
-                options.way = match parser.value().and_then(|value| value.string()).map_err(text)?.as_str() {
-                    "kubelet" => Way::Kubelet,
-                    "watcher" => Way::Watcher,
-                    other => return Err(format!("--registration is {other:?}, not kubelet or watcher")),
-                }
-            }
-            Long("json") if matches!(command, Command::Devices { .. }) => {
-                command = Command::Devices { json: true }
-            }
-            Value(word) if word == "devices" && command == Command::Run => {
-                command = Command::Devices { json: false }
-            }
-            Short('h') | Long("help") => return Ok((Command::Help, options)),
-            other => return Err(other.unexpected().to_string()),
-        }
-    }
-    Ok((command, options))
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What to do instead of being the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Print what would be advertised, and why
+    Devices {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The paths of the daemon.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The configuration: YAML or JSON
+    #[arg(long, global = true, value_name = "FILE", default_value = "/etc/ferrule/nic.yaml")]
+    pub config: PathBuf,
+    /// The kubelet's folder of device plugins
+    #[arg(
+        long = "device-plugin-dir",
+        global = true,
+        value_name = "DIR",
+        default_value = "/var/lib/kubelet/device-plugins"
+    )]
+    pub device_plugins: PathBuf,
+    /// The kubelet's --root-dir, for PodResources
+    #[arg(long = "kubelet-dir", global = true, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet: PathBuf,
+    /// The tree of sysfs
+    #[arg(long, global = true, value_name = "DIR", default_value = "/sys")]
+    pub sysfs: PathBuf,
+    /// The state file: the devices in pods
+    #[arg(long, global = true, value_name = "FILE", default_value = "/run/ferrule/nic.json")]
+    pub state: PathBuf,
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
-    fn words(text: &str) -> Result<(Command, Options), String> {
-        parse(text.split_whitespace().map(OsString::from))
+    fn parse(text: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(["ferrule-nic"].into_iter().chain(text.split_whitespace()))
     }
 
     #[test]
     fn commands_and_options() {
-        let (command, options) = words("devices --json --config=/c --registration watcher").unwrap();
-        assert_eq!(command, Command::Devices { json: true });
-        assert_eq!((options.config, options.way), ("/c".into(), Way::Watcher));
-        assert_eq!(words("").unwrap().0, Command::Run);
-        assert_eq!(words("devices -h").unwrap().0, Command::Help);
-        for (text, part) in [
-            ("--json", "--json"),
-            ("--registration x", "not kubelet or watcher"),
-            ("x", "x"),
-            ("--config", "config"),
+        Arguments::command().debug_assert();
+        for text in [
+            "devices --json --config=/c",
+            "--config /c devices --json",
+            "--config /b devices --json --config /c",
         ] {
-            let error = words(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
+            let Arguments { command, options, .. } = parse(text).unwrap();
+            assert_eq!((command, options.config), (Some(Command::Devices { json: true }), "/c".into()));
+        }
+        assert_eq!(parse("").unwrap().command, None);
+        for text in ["--json", "x", "--config"] {
+            assert!(parse(text).is_err(), "{text}");
         }
     }
 }

@@ -1,21 +1,21 @@
 //! The daemon: one task for each resource, and a loop that keeps their lists true.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrule_kit::pod_resources::SOCKET;
+use ferrule_kubelet::SOCKET;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::{Config, socket_name};
+use crate::arguments::Options;
+use crate::config::Config;
 use crate::discovery::{Event, Sysfs, Watch};
 use crate::health::Millis;
 use crate::plan::{Offer, Plan};
-use crate::serve::{Served, Way, keep_registered, name_pods, watch_folder};
+use crate::serve::{Served, keep_registered, name_pods, watch_folder};
 use crate::tracker::Tracker;
 
 /// How long changes are collected before a new list goes out.
@@ -26,42 +26,16 @@ const END: Duration = Duration::from_secs(2);
 /// The most bytes of a socket's path (`sun_path` in linux/un.h, with a zero byte).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The paths of the daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The configuration.
-    pub config: PathBuf,
-    /// The kubelet's folder of device plugins.
-    pub device_plugins: PathBuf,
-    /// The kubelet's root folder, for the plugin watcher and PodResources.
-    pub kubelet: PathBuf,
-    /// The way to register.
-    pub way: Way,
-    /// The tree of sysfs.
-    pub sysfs: PathBuf,
-    /// The file of devices in pods.
-    pub record: PathBuf,
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
 /// Runs until SIGTERM. SIGHUP reads the configuration anew.
 pub async fn run(config: Config, options: &Options) -> io::Result<()> {
-    let mut signals = Signals {
-        terminate: signal(SignalKind::terminate())?,
-        interrupt: signal(SignalKind::interrupt())?,
-        hang_up: signal(SignalKind::hangup())?,
-    };
+    let mut signals =
+        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let mut watch = Watch::open()?;
-    let sysfs = Sysfs::new(&options.sysfs);
-    let mut tracker = Tracker::start(config, sysfs, options.record.clone(), &watch).await?;
+    let sysfs = Sysfs(options.sysfs.clone());
+    let mut tracker = Tracker::start(config, sysfs, options.state.clone(), &watch).await?;
     let clock = Instant::now();
     while let Some(config) = serve(&mut tracker, &mut watch, &mut signals, options, clock).await? {
-        tracker.reconfigure(config);
+        tracker.config = config;
     }
     Ok(())
 }
@@ -70,7 +44,7 @@ pub async fn run(config: Config, options: &Options) -> io::Result<()> {
 async fn serve(
     tracker: &mut Tracker,
     watch: &mut Watch,
-    signals: &mut Signals,
+    [terminate, interrupt, hang_up]: &mut [Signal; 3],
     options: &Options,
     clock: Instant,
 ) -> io::Result<Option<Config>> {
@@ -79,20 +53,19 @@ async fn serve(
     warn(&Plan::default(), &plan);
     let (stop, stopped) = watch::channel(false);
     let (allocated, allocations) = watch::channel(0);
-    let folder = options.folder();
-    let changes = watch_folder(folder.clone());
+    let changes = watch_folder(options.device_plugins.clone());
     let mut tasks = JoinSet::new();
     let mut lists = Vec::new();
-    for (resource, offers) in tracker.config().resources.iter().zip(&plan.offers) {
+    for (resource, offers) in tracker.config.resources.iter().zip(&plan.offers) {
         let (list, offers) = watch::channel(offers.clone());
         lists.push(list);
-        let (resource, folder, allocated) = (resource.clone(), folder.clone(), allocated.clone());
-        let served = Served { resource, offers, folder, way: options.way, allocated };
+        let (resource, folder) = (resource.clone(), options.device_plugins.clone());
+        let served = Served { resource, offers, folder, allocated: allocated.clone() };
         tasks.spawn(keep_registered(Arc::new(served), changes.clone(), stopped.clone()));
     }
     drop((allocated, changes));
-    let names = tracker.config().resources.iter().map(|resource| resource.name.clone()).collect();
-    tokio::spawn(name_pods(options.pod_resources(), names, allocations));
+    let names = tracker.config.resources.iter().map(|resource| resource.name.clone()).collect();
+    tokio::spawn(name_pods(options.kubelet.join(SOCKET), names, allocations));
 
     let mut changed = None;
     let next = loop {
@@ -103,12 +76,8 @@ async fn serve(
                 changed = changed.or(Some(now() + WINDOW));
                 match event {
                     Some(Event::Change(change)) => tracker.apply(change),
-                    Some(Event::BusesLost) => {
-                        log!("the kernel has thrown messages away: reads all buses anew");
-                        tracker.rescan();
-                    }
-                    Some(Event::LinksLost) => {
-                        log!("the kernel has thrown messages away: reads all links anew");
+                    Some(Event::Lost) => {
+                        log!("the kernel has thrown messages away: reads all links and buses anew");
                         let former = std::mem::replace(watch, Watch::open()?);
                         former.rest().await.into_iter().for_each(|change| tracker.apply(change));
                         tracker.resync(watch).await?;
@@ -119,15 +88,15 @@ async fn serve(
             () = sleep_until(due.unwrap_or(clock)), if due.is_some() => {
                 changed = None;
                 let new = tracker.plan(now());
-                publish(tracker.config(), &plan, &new, &lists);
+                publish(&tracker.config, &plan, &new, &lists);
                 plan = new;
             }
-            _ = signals.hang_up.recv() => match read(options) {
+            _ = hang_up.recv() => match read(options) {
                 Ok(config) => break Some(config),
                 Err(error) => log!("keeps the former configuration: {error}"),
             },
-            _ = signals.terminate.recv() => break None,
-            _ = signals.interrupt.recv() => break None,
+            _ = terminate.recv() => break None,
+            _ = interrupt.recv() => break None,
         }
     };
     stop.send_replace(true);
@@ -135,28 +104,14 @@ async fn serve(
     Ok(next)
 }
 
-impl Options {
-    /// The kubelet's socket for PodResources.
-    pub fn pod_resources(&self) -> PathBuf {
-        self.kubelet.join(SOCKET)
-    }
-
-    /// The folder of the sockets.
-    fn folder(&self) -> PathBuf {
-        match self.way {
-            Way::Kubelet => self.device_plugins.clone(),
-            Way::Watcher => self.kubelet.join("plugins_registry"),
-        }
-    }
-}
-
 /// Reads the configuration. An error names the file.
 pub fn read(options: &Options) -> Result<Config, String> {
     let path = options.config.display();
     let text = std::fs::read_to_string(&options.config).map_err(|error| format!("{path}: {error}"))?;
     let config = Config::parse(&text).map_err(|error| format!("{path}: {error}"))?;
-    let sockets = config.resources.iter().map(|resource| options.folder().join(socket_name(&resource.name)));
-    match sockets.into_iter().find(|socket| socket.as_os_str().len() > MAX_SOCKET_PATH) {
+    let mut sockets =
+        config.resources.iter().map(|resource| options.device_plugins.join(resource.socket_name()));
+    match sockets.find(|socket| socket.as_os_str().len() > MAX_SOCKET_PATH) {
         Some(socket) => {
             Err(format!("the path of a socket has more than {MAX_SOCKET_PATH} bytes: {}", socket.display()))
         }
@@ -175,11 +130,11 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
         let find =
             |offers: &[Offer], id: &str| offers.binary_search_by(|offer| offer.id.as_str().cmp(id)).ok();
         for offer in after {
-            let former = find(before, &offer.id).map(|at| &before[at].fault);
-            match (former, &offer.fault) {
+            let former = find(before, &offer.id).map(|at| &before[at].problem);
+            match (former, &offer.problem) {
                 (None, _) => log!("{}: device {}: new, {}", resource.name, offer.id, offer.what),
-                (Some(former), fault) if former == fault => {}
-                (_, Some(fault)) => log!("{}: device {}: unhealthy: {fault}", resource.name, offer.id),
+                (Some(former), problem) if former == problem => {}
+                (_, Some(problem)) => log!("{}: device {}: unhealthy: {problem}", resource.name, offer.id),
                 (_, None) => log!("{}: device {}: healthy, {}", resource.name, offer.id, offer.what),
             }
         }
@@ -188,7 +143,7 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
         }
         lists[position].send_if_modified(|list| {
             list.clone_from(after);
-            !before.iter().map(Offer::told).eq(after.iter().map(Offer::told))
+            !before.iter().map(Offer::reported).eq(after.iter().map(Offer::reported))
         });
     }
 }

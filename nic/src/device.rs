@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health::{Carrier, Millis};
+
 /// A device that a resource may have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// The same for as long as the device exists: its PCI address, else the name on the auxiliary bus, else the link's
     /// first name.
@@ -16,13 +18,20 @@ pub struct Device {
     pub link: Option<Link>,
     /// Where the device is.
     pub place: Place,
+    /// The carrier of its link, as long as that is on the node.
+    #[serde(skip)]
+    pub carrier: Carrier,
+    /// Since when this process knows that it is gone.
+    #[serde(skip)]
+    pub gone_since: Option<Millis>,
 }
 
 /// Where a device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Place {
     /// In the node's network namespace.
+    #[default]
     Host,
     /// In another namespace, which the kernel knows by this number if it has told us.
     Pod {
@@ -95,19 +104,17 @@ impl Device {
     /// Why no resource may have the device. Selectors do not matter. `name_of` names the link with an index.
     pub fn excluded(&self, allow_addresses: bool, name_of: impl Fn(u32) -> Option<String>) -> Option<String> {
         let functions = self.bus.as_ref().map_or(0, |bus| bus.functions);
-        if functions > 0 {
-            return Some(format!("it is a physical function with {functions} virtual functions"));
-        }
-        let link = self.link.as_ref()?;
-        if link.loopback {
-            return Some("it is the loopback device".to_owned());
-        }
-        if let Some(master) = link.master {
-            let name = name_of(master).unwrap_or_else(|| format!("the link with index {master}"));
-            return Some(format!("it is a port of {name}"));
-        }
-        match link.addresses.first() {
-            Some(address) if !allow_addresses => {
+        match self.link.as_ref() {
+            _ if functions > 0 => {
+                Some(format!("it is a physical function with {functions} virtual functions"))
+            }
+            Some(link) if link.loopback => Some("it is the loopback device".to_owned()),
+            Some(Link { master: Some(master), .. }) => {
+                let name = name_of(*master).unwrap_or_else(|| format!("the link with index {master}"));
+                Some(format!("it is a port of {name}"))
+            }
+            Some(Link { addresses, .. }) if !allow_addresses => {
+                let address = addresses.first()?;
                 Some(format!("the node uses it: it has the address {address}"))
             }
             _ => None,

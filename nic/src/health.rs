@@ -1,63 +1,43 @@
-//! Hysteresis for carriers, so that a flapping link does not flap in the kubelet too. Pure: time is a parameter.
-
-use std::collections::HashMap;
+//! Hysteresis for a carrier, so that a flapping link does not flap in the kubelet too. Pure: time is a parameter.
 
 /// A point in time or a duration, in milliseconds.
 pub type Millis = u64;
 
-/// The carriers of devices.
-#[derive(Debug)]
-pub struct Carriers {
-    unhealthy_after: Millis,
-    healthy_after: Millis,
-    states: HashMap<String, State>,
-}
+/// How long a lost carrier, and one that is back, is not believed.
+pub type Delays = [Millis; 2];
 
-#[derive(Debug)]
-struct State {
-    good: bool,
+/// What the daemon believes of a link's carrier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carrier {
+    /// `None` before the first observation.
+    is_lost: Option<bool>,
     /// Since when the link says otherwise.
     since: Option<Millis>,
 }
 
-impl Carriers {
-    /// Believes in a lost carrier after one time, and in its return after the other.
-    pub fn new(unhealthy_after: Millis, healthy_after: Millis) -> Carriers {
-        Carriers { unhealthy_after, healthy_after, states: HashMap::new() }
-    }
-
-    /// Takes in the state of a link. The first one is believed at once.
-    pub fn observe(&mut self, id: &str, lost: bool, now: Millis) {
-        let Some(state) = self.states.get_mut(id) else {
-            self.states.insert(id.to_owned(), State { good: !lost, since: None });
-            return;
-        };
-        if state.good != lost {
-            state.since = None;
+impl Carrier {
+    /// Takes in the state of the link. The first one is believed at once, another one after its delay.
+    pub fn observe(&mut self, is_lost: bool, now: Millis, delays: Delays) {
+        if self.is_lost.is_some_and(|believed| believed != is_lost)
+            && now - *self.since.get_or_insert(now) < self.delay(delays)
+        {
             return;
         }
-        let limit = if state.good { self.unhealthy_after } else { self.healthy_after };
-        if now - *state.since.get_or_insert(now) >= limit {
-            *state = State { good: !lost, since: None };
-        }
+        *self = Carrier { is_lost: Some(is_lost), since: None };
     }
 
-    /// Whether the carrier counts as there. A device without a link on the node has none to lose.
-    pub fn is_good(&self, id: &str) -> bool {
-        self.states.get(id).is_none_or(|state| state.good)
+    /// Whether the carrier counts as there.
+    pub fn is_good(&self) -> bool {
+        self.is_lost != Some(true)
     }
 
-    /// When the next device changes, if its link says the same until then.
-    pub fn next(&self) -> Option<Millis> {
-        let due = |state: &State| {
-            Some(state.since? + if state.good { self.unhealthy_after } else { self.healthy_after })
-        };
-        self.states.values().filter_map(due).min()
+    /// When that changes, if the link says the same until then.
+    pub fn next(&self, delays: Delays) -> Option<Millis> {
+        Some(self.since? + self.delay(delays))
     }
 
-    /// Forgets devices that do not exist any more, or are in pods.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.states.retain(|id, _| keep(id));
+    fn delay(&self, [unhealthy_after, healthy_after]: Delays) -> Millis {
+        if self.is_good() { unhealthy_after } else { healthy_after }
     }
 }
 
@@ -67,25 +47,25 @@ mod tests {
 
     #[test]
     fn a_short_loss_is_not_believed() {
-        let mut carriers = Carriers::new(1_000, 3_000);
-        assert!(carriers.is_good("a"));
-        carriers.observe("a", false, 0);
-        carriers.observe("a", true, 100);
-        assert_eq!((carriers.is_good("a"), carriers.next()), (true, Some(1_100)));
-        carriers.observe("a", false, 1_050);
-        assert_eq!(carriers.next(), None);
-        carriers.observe("a", true, 2_000);
-        carriers.observe("a", true, 2_999);
-        assert!(carriers.is_good("a"));
-        carriers.observe("a", true, 3_000);
-        assert!(!carriers.is_good("a"));
-        carriers.observe("a", false, 4_000);
-        assert_eq!(carriers.next(), Some(7_000));
-        carriers.observe("a", false, 7_000);
-        assert!(carriers.is_good("a"));
-        carriers.observe("b", true, 0);
-        assert!(!carriers.is_good("b"), "the first word is believed");
-        carriers.retain(|id| id == "a");
-        assert!(carriers.is_good("b"));
+        let delays = [1_000, 3_000];
+        let mut carrier = Carrier::default();
+        assert!(carrier.is_good());
+        carrier.observe(false, 0, delays);
+        carrier.observe(true, 100, delays);
+        assert_eq!((carrier.is_good(), carrier.next(delays)), (true, Some(1_100)));
+        carrier.observe(false, 1_050, delays);
+        assert_eq!(carrier.next(delays), None);
+        carrier.observe(true, 2_000, delays);
+        carrier.observe(true, 2_999, delays);
+        assert!(carrier.is_good());
+        carrier.observe(true, 3_000, delays);
+        assert!(!carrier.is_good());
+        carrier.observe(false, 4_000, delays);
+        assert_eq!(carrier.next(delays), Some(7_000));
+        carrier.observe(false, 7_000, delays);
+        assert!(carrier.is_good());
+        let mut other = Carrier::default();
+        other.observe(true, 0, delays);
+        assert!(!other.is_good(), "the first word is believed");
     }
 }

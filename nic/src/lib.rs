@@ -1,10 +1,10 @@
 //! `ferrule-nic`: a device plugin of the kubelet. It advertises the node's network devices as extended resources.
 //!
 //! - [`config`] and its selectors say which devices a resource has. Pure.
-//! - [`device`], [`discovery`] and `record` find the devices and follow them into pods and back.
+//! - [`device`], [`discovery`] and `state_file` find the devices and follow them into pods and back.
 //! - [`health`], [`plan`], `preferred`, `answer` and [`report`] decide. Pure.
 //! - [`tracker`] joins these to a list that stays true.
-//! - [`serve`] and [`authority`] are the kubelet's side; [`daemon`] and [`arguments`] are the process.
+//! - [`serve`] is the kubelet's side; [`daemon`] and [`arguments`] are the process.
 
 /// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
 macro_rules! log {
@@ -16,7 +16,6 @@ macro_rules! log {
 
 mod answer;
 pub mod arguments;
-pub mod authority;
 pub mod config;
 pub mod daemon;
 pub mod device;
@@ -24,7 +23,7 @@ pub mod discovery;
 pub mod health;
 pub mod plan;
 mod preferred;
-mod record;
 pub mod report;
 pub mod serve;
+mod state_file;
 pub mod tracker;

@@ -1,11 +1,15 @@
 //! The program `ferrule-nic`.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
-use ferrule_nic::arguments::{self, Command, USAGE};
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::Shell;
+use ferrule_kubelet::SOCKET;
+use ferrule_nic::arguments::{Arguments, Command, Options};
 use ferrule_nic::config::Config;
-use ferrule_nic::daemon::{self, Options};
+use ferrule_nic::daemon;
 use ferrule_nic::discovery::{Sysfs, Watch};
 use ferrule_nic::report;
 use ferrule_nic::serve::owners;
@@ -16,11 +20,16 @@ const BAD_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
     abort_on_panic();
-    let (command, options) = match arguments::parse(std::env::args_os().skip(1)) {
-        Ok((Command::Help, _)) => return print(USAGE),
-        Ok(parsed) => parsed,
-        Err(error) => return fail(BAD_CONFIG, &error),
+    let Arguments { command, options, generate } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            let _ = message.print();
+            return ExitCode::from(if message.use_stderr() { BAD_CONFIG } else { 0 });
+        }
     };
+    if let Some(dir) = generate {
+        return generate_into(&dir).map_or_else(|error| fail(1, &error.to_string()), |()| ExitCode::SUCCESS);
+    }
     let config = match daemon::read(&options) {
         Ok(config) => config,
         Err(error) => return fail(BAD_CONFIG, &error),
@@ -30,13 +39,22 @@ fn main() -> ExitCode {
         Err(error) => return fail(1, &error.to_string()),
     };
     let outcome = match command {
-        Command::Devices { json } => {
+        Some(Command::Devices { json }) => {
             runtime.block_on(devices(config, &options, json)).map(|text| print(&text))
         }
-        _ => runtime.block_on(daemon::run(config, &options)).map(|()| ExitCode::SUCCESS),
+        None => runtime.block_on(daemon::run(config, &options)).map(|()| ExitCode::SUCCESS),
     };
     runtime.shutdown_background();
     outcome.unwrap_or_else(|error| fail(1, &error.to_string()))
+}
+
+/// Writes the man pages and completions.
+fn generate_into(dir: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Arguments::command(), dir)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Arguments::command(), "ferrule-nic", dir)?;
+    }
+    Ok(())
 }
 
 /// A panic in a task would end the registration of one resource and nothing else. So it ends the process, which the service
@@ -52,12 +70,12 @@ fn abort_on_panic() {
 async fn devices(config: Config, options: &Options, json: bool) -> std::io::Result<String> {
     let watch = Watch::open()?;
     let mut tracker =
-        Tracker::start(config, Sysfs::new(&options.sysfs), options.record.clone(), &watch).await?;
-    let plan = tracker.look();
-    let config = tracker.config();
+        Tracker::start(config, Sysfs(options.sysfs.clone()), options.state.clone(), &watch).await?;
+    let plan = tracker.preview();
+    let config = &tracker.config;
     let resources: Vec<String> = config.resources.iter().map(|resource| resource.name.clone()).collect();
     // There may be no kubelet.
-    let owners = owners(&options.pod_resources(), &resources).await.unwrap_or_default();
+    let owners = owners(&options.kubelet.join(SOCKET), &resources).await.unwrap_or_default();
     Ok(match json {
         true => format!("{:#}\n", report::to_json(config, &plan, &owners)),
         false => report::to_text(config, &plan, &owners),

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::config::{self, Config, Health, Resource, Source};
+use crate::config::{self, Config, Health, Resource};
 use crate::device::{Device, Place};
 use crate::discovery::Inventory;
-use crate::health::Carriers;
 
 /// A device in the list of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +12,10 @@ pub struct Offer {
     /// The device's ID.
     pub id: String,
     /// Why the device is not healthy; `None` if it is.
-    pub fault: Option<String>,
+    pub problem: Option<String>,
     /// Its kind and its place, for people.
     pub what: String,
-    /// The NUMA node to tell the kubelet.
+    /// The NUMA node to report to the kubelet.
     pub numa: Option<i64>,
     /// The PCI address of the physical function.
     pub pf: Option<String>,
@@ -25,9 +24,9 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// What the kubelet hears of it: ID, health, NUMA node.
-    pub fn told(&self) -> (&str, bool, Option<i64>) {
-        (&self.id, self.fault.is_none(), self.numa)
+    /// What the kubelet learns of it: ID, health, NUMA node.
+    pub fn reported(&self) -> (&str, bool, Option<i64>) {
+        (&self.id, self.problem.is_none(), self.numa)
     }
 }
 
@@ -46,59 +45,49 @@ pub struct Plan {
 type Links<'d> = HashMap<&'d str, &'d Device>;
 
 /// Gives each device to the first resource that selects it.
-pub fn plan(config: &Config, inventory: &Inventory, carriers: &Carriers) -> Plan {
+pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
     let mut plan = Plan { offers: vec![Vec::new(); config.resources.len()], ..Plan::default() };
     let on_node = inventory.devices().filter(|device| device.place == Place::Host);
     let links: Links<'_> =
         on_node.filter_map(|device| Some((device.link.as_ref()?.name.as_str(), device))).collect();
     let mut tokens = BTreeSet::new();
     for (resource, offers) in config.resources.iter().zip(&mut plan.offers) {
-        *offers = pool(resource, &links, carriers);
+        *offers = pool(resource, &links);
         tokens.extend(offers.iter().map(|offer| offer.id.clone()));
     }
     for device in inventory.devices() {
-        let mut takers =
-            config.resources.iter().enumerate().filter(|(_, resource)| selects(resource, device));
+        let mut takers = config.resources.iter().enumerate().filter(|(_, resource)| resource.selects(device));
         let Some((position, first)) = takers.next() else {
             plan.left_out.push((device.id.clone(), "no selector matches".to_owned()));
             continue;
         };
-        let excluded = device.excluded(first.allow_addresses, |index| {
-            Some(inventory.by_index(index)?.link.as_ref()?.name.clone())
-        });
-        let excluded =
-            excluded.or_else(|| tokens.contains(&device.id).then(|| "a token has this ID".to_owned()));
-        if let Some(why) = excluded {
+        let name_of = |index| Some(inventory.by_index(index)?.link.as_ref()?.name.clone());
+        let taken = || tokens.contains(&device.id).then(|| "a token has this ID".to_owned());
+        if let Some(why) = device.excluded(first.allow_addresses, name_of).or_else(taken) {
             plan.left_out.push((device.id.clone(), why));
             continue;
         }
         for (_, other) in takers {
             plan.overlaps.push((device.id.clone(), first.name.clone(), other.name.clone()));
         }
-        plan.offers[position].push(offer(first, device, &links, carriers));
+        plan.offers[position].push(offer(first, device, &links));
     }
     plan
 }
 
-fn selects(resource: &Resource, device: &Device) -> bool {
-    matches!(&resource.source, Source::Selectors(all) if all.iter().any(|selector| selector.matches(device)))
-}
-
-fn offer(resource: &Resource, device: &Device, links: &Links<'_>, carriers: &Carriers) -> Offer {
+fn offer(resource: &Resource, device: &Device, links: &Links<'_>) -> Offer {
     let bus = device.bus.as_ref();
     let pf = || links.get(bus?.pf_name.as_deref()?).copied();
     let link = device.link.as_ref().map_or("", |link| link.name.as_str());
     let kind = device.link.as_ref().and_then(|link| link.kind.as_deref()).unwrap_or("physical");
-    let (what, fault) = match device.place {
-        Place::Host => {
-            (format!("{kind} link {link}"), carrier_fault(resource.health, device, pf(), carriers))
-        }
+    let (what, problem) = match device.place {
+        Place::Host => (format!("{kind} link {link}"), carrier_problem(resource.health, device, pf())),
         Place::Pod { .. } => (format!("{kind} link in a pod, on the node {link:?}"), None),
         Place::Gone => (format!("{kind} link, on the node {link:?}"), Some("the link is gone".to_owned())),
     };
     Offer {
         id: device.id.clone(),
-        fault,
+        problem,
         what,
         numa: bus.and_then(|bus| bus.numa).filter(|_| !resource.exclude_topology),
         pf: bus.and_then(|bus| bus.pf_address.clone()),
@@ -106,13 +95,8 @@ fn offer(resource: &Resource, device: &Device, links: &Links<'_>, carriers: &Car
     }
 }
 
-fn carrier_fault(
-    health: Health,
-    device: &Device,
-    pf: Option<&Device>,
-    carriers: &Carriers,
-) -> Option<String> {
-    let lost = |device: &Device| !carriers.is_good(&device.id);
+fn carrier_problem(health: Health, device: &Device, pf: Option<&Device>) -> Option<String> {
+    let lost = |device: &Device| !device.carrier.is_good();
     match (health, pf) {
         (Health::Presence, _) => None,
         (Health::PfCarrier, Some(pf)) if lost(pf) => {
@@ -123,29 +107,21 @@ fn carrier_fault(
     }
 }
 
-fn pool(resource: &Resource, links: &Links<'_>, carriers: &Carriers) -> Vec<Offer> {
-    let Source::Pool(pool) = &resource.source else { return Vec::new() };
-    let master = pool.master.as_deref().map(|name| (name, links.get(name).copied()));
-    let fault = match master {
-        None => None,
-        Some((name, None)) => Some(format!("the node has no link {name}")),
-        Some((_, Some(master))) => carrier_fault(resource.health, master, None, carriers),
-    };
-    let numa =
-        master.and_then(|(_, master)| master?.bus.as_ref()?.numa).filter(|_| !resource.exclude_topology);
-    let kind = format!("{:?}", pool.template).to_lowercase();
-    let what = match master {
-        Some((name, _)) => format!("token for a {kind} on {name}"),
-        None => format!("token for a {kind}"),
-    };
-    let token = |number| Offer {
-        id: config::token(resource.short_name(), number),
-        fault: fault.clone(),
-        what: what.clone(),
-        numa,
-        pf: None,
-        present: true,
-    };
+fn pool(resource: &Resource, links: &Links<'_>) -> Vec<Offer> {
+    let Some(pool) = &resource.pool else { return Vec::new() };
+    let (mut what, mut problem, mut numa) =
+        (format!("token for a {:?}", pool.template).to_lowercase(), None, None);
+    if let Some(name) = &pool.master {
+        let master = links.get(name.as_str());
+        problem = match master {
+            Some(master) => carrier_problem(resource.health, master, None),
+            None => Some(format!("the node has no link {name}")),
+        };
+        numa = master.and_then(|master| master.bus.as_ref()?.numa).filter(|_| !resource.exclude_topology);
+        what = format!("{what} on {name}");
+    }
+    let token = Offer { id: String::new(), problem, what, numa, pf: None, present: true };
+    let token = |number| Offer { id: config::token(resource.short_name(), number), ..token.clone() };
     let mut tokens: Vec<Offer> = (0..pool.count).map(token).collect();
     tokens.sort_by(|one, other| one.id.cmp(&other.id));
     tokens
@@ -178,9 +154,9 @@ resourceList:
     }
 
     fn summary(plan: &Plan) -> Vec<Vec<String>> {
-        let text = |offer: &Offer| match &offer.fault {
+        let text = |offer: &Offer| match &offer.problem {
             None => offer.id.clone(),
-            Some(fault) => format!("{}: {fault}", offer.id),
+            Some(problem) => format!("{}: {problem}", offer.id),
         };
         plan.offers.iter().map(|offers| offers.iter().map(text).collect()).collect()
     }
@@ -202,9 +178,9 @@ resourceList:
         on(&mut inventory, 11, "eth2", Some("dummy"), None);
         on(&mut inventory, 12, "w0", Some("veth"), None);
         on(&mut inventory, 13, "x0", Some("dummy"), None);
-        inventory.apply(Change::Address(11, "10.0.0.1".parse().unwrap()), |_| None);
-        let mut carriers = Carriers::new(0, 0);
-        let before = plan(&config, &inventory, &carriers);
+        let address = "10.0.0.1".parse().unwrap();
+        inventory.apply(Change::Address { index: 11, address, is_there: true }, |_| None);
+        let before = plan(&config, &inventory);
         assert_eq!(summary(&before), [vec!["0000:03:00.1"], vec!["eth1"], vec!["w0"], vec!["mv-0", "mv-1"]]);
         assert_eq!(
             before.overlaps,
@@ -220,12 +196,14 @@ resourceList:
                 "x0: no selector matches"
             ]
         );
-        for id in ["0000:03:00.0", "eth1"] {
-            carriers.observe(id, true, 0);
-        }
+        let lose = |device: &mut Device| device.carrier.observe(true, 0, config.delays());
+        inventory
+            .devices_mut()
+            .filter(|device| ["0000:03:00.0", "eth1"].contains(&&*device.id))
+            .for_each(lose);
         inventory.apply(Change::Left { index: 12, to: None }, |_| None);
         assert_eq!(
-            summary(&plan(&config, &inventory, &carriers)),
+            summary(&plan(&config, &inventory)),
             [
                 vec!["0000:03:00.1: the physical function 0000:03:00.0 has no carrier"],
                 vec!["eth1: no carrier"],
@@ -234,6 +212,6 @@ resourceList:
             ]
         );
         inventory.apply(Change::Left { index: 10, to: Some((3, None)) }, |_| None);
-        assert_eq!(summary(&plan(&config, &inventory, &carriers))[1], ["eth1"], "healthy in a pod");
+        assert_eq!(summary(&plan(&config, &inventory))[1], ["eth1"], "healthy in a pod");
     }
 }

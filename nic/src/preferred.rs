@@ -2,10 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use ferrule_nic_proto::v1beta1::{ContainerPreferredAllocationRequest, ContainerPreferredAllocationResponse};
+
 use crate::plan::Offer;
 
-/// Chooses `size` devices of those that are available. Those that must be in the answer come first.
-pub(crate) fn choose(offers: &[Offer], available: &[String], must: &[String], size: usize) -> Vec<String> {
+/// Chooses among the devices that are available. Those that must be in the answer come first.
+pub(crate) fn choose(
+    offers: &[Offer],
+    request: &ContainerPreferredAllocationRequest,
+) -> ContainerPreferredAllocationResponse {
+    let (available, must) = (&request.available_device_ids, &request.must_include_device_ids);
+    let size = usize::try_from(request.allocation_size).unwrap_or(0);
     let wanted = |id: &str| available.iter().chain(must).any(|one| one == id);
     let free: Vec<&Offer> = offers.iter().filter(|offer| wanted(&offer.id)).collect();
     let is_must = |offer: &Offer| must.contains(&offer.id);
@@ -13,7 +20,8 @@ pub(crate) fn choose(offers: &[Offer], available: &[String], must: &[String], si
     let pf = ranks(free.iter().map(|offer| (offer.pf.as_deref(), is_must(offer))), size);
     let mut chosen = free.clone();
     chosen.sort_by_key(|offer| (!is_must(offer), numa[&offer.numa], pf[&offer.pf.as_deref()], &offer.id));
-    chosen.into_iter().take(size).map(|offer| offer.id.clone()).collect()
+    let device_ids = chosen.into_iter().take(size).map(|offer| offer.id.clone()).collect();
+    ContainerPreferredAllocationResponse { device_ids }
 }
 
 /// The order of groups: those with devices that must be in the answer, then the smallest that suffices, then the largest.
@@ -40,7 +48,7 @@ mod tests {
     fn one_node_then_one_function() {
         let offer = |(id, numa, pf): (&str, Option<i64>, &str)| Offer {
             id: id.to_owned(),
-            fault: None,
+            problem: None,
             what: String::new(),
             numa,
             pf: Some(pf.to_owned()),
@@ -65,11 +73,12 @@ mod tests {
             ("a b", "", 2, "a b"),
             ("a b d e f", "f", 1, "f"),
         ] {
-            assert_eq!(
-                choose(&offers, &ids(available), &ids(must), size),
-                ids(expected),
-                "{available} {must} {size}"
-            );
+            let request = ContainerPreferredAllocationRequest {
+                available_device_ids: ids(available),
+                must_include_device_ids: ids(must),
+                allocation_size: size,
+            };
+            assert_eq!(choose(&offers, &request).device_ids, ids(expected), "{request:?}");
         }
     }
 }

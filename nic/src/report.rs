@@ -11,23 +11,20 @@ use crate::serve::Owners;
 /// For programs.
 pub fn to_json(config: &Config, plan: &Plan, owners: &Owners) -> Value {
     let device = |resource: &Resource, offer: &Offer| {
-        json!({"id": offer.id, "healthy": offer.fault.is_none(), "reason": offer.fault, "what": offer.what,
+        json!({"id": offer.id, "healthy": offer.problem.is_none(), "reason": offer.problem, "what": offer.what,
             "numaNode": offer.numa, "pf": offer.pf, "owner": owner(owners, resource, offer)})
     };
-    let resources = config.resources.iter().zip(&plan.offers);
-    let resources: Vec<Value> = resources
-        .map(|(resource, offers)| {
-            let devices: Vec<Value> = offers.iter().map(|offer| device(resource, offer)).collect();
-            json!({"resourceName": resource.name, "devices": devices})
-        })
-        .collect();
-    let left_out: Vec<Value> =
-        plan.left_out.iter().map(|(id, reason)| json!({"id": id, "reason": reason})).collect();
-    let overlaps = plan
-        .overlaps
-        .iter()
-        .map(|(id, first, other)| json!({"id": id, "resourceName": first, "alsoSelectedBy": other}));
-    json!({"resources": resources, "leftOut": left_out, "overlaps": overlaps.collect::<Vec<_>>()})
+    let resource = |(resource, offers): (&Resource, &Vec<Offer>)| {
+        let devices = offers.iter().map(|offer| device(resource, offer));
+        json!({"resourceName": resource.name, "devices": devices.collect::<Value>()})
+    };
+    let left_out = |(id, reason): &(String, String)| json!({"id": id, "reason": reason});
+    let overlap = |(id, first, other): &(String, String, String)| json!({"id": id, "resourceName": first, "alsoSelectedBy": other});
+    json!({
+        "resources": config.resources.iter().zip(&plan.offers).map(resource).collect::<Value>(),
+        "leftOut": plan.left_out.iter().map(left_out).collect::<Value>(),
+        "overlaps": plan.overlaps.iter().map(overlap).collect::<Value>(),
+    })
 }
 
 /// For people.
@@ -35,14 +32,14 @@ pub fn to_text(config: &Config, plan: &Plan, owners: &Owners) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     for (resource, offers) in config.resources.iter().zip(&plan.offers) {
-        let healthy = offers.iter().filter(|offer| offer.fault.is_none()).count();
+        let healthy = offers.iter().filter(|offer| offer.problem.is_none()).count();
         let _ = writeln!(text, "{}: {} devices, {healthy} healthy", resource.name, offers.len());
         for offer in offers {
             let numa = offer.numa.map_or(String::new(), |node| format!(", NUMA node {node}"));
-            let fault =
-                offer.fault.as_ref().map_or("healthy".to_owned(), |fault| format!("unhealthy: {fault}"));
+            let problem = offer.problem.as_ref();
+            let problem = problem.map_or("healthy".to_owned(), |problem| format!("unhealthy: {problem}"));
             let owner = owner(owners, resource, offer).map_or(String::new(), |owner| format!(", {owner}"));
-            let _ = writeln!(text, "  {}  {fault}{owner}  ({}{numa})", offer.id, offer.what);
+            let _ = writeln!(text, "  {}  {problem}{owner}  ({}{numa})", offer.id, offer.what);
         }
     }
     for (id, first, other) in &plan.overlaps {

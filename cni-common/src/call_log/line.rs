@@ -141,24 +141,18 @@ fn micros(took: Duration) -> u64 {
 /// A time since the epoch as RFC 3339 text in UTC, with microseconds.
 fn rfc3339(since_epoch: Duration) -> String {
     let seconds = since_epoch.as_secs();
-    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-    let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for length in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // https://howardhinnant.github.io/date_algorithms.html#civil_from_days: years begin in March, eras have 400 of them.
+    let (era, day) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     let micros = since_epoch.subsec_micros();
-    format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z", days + 1)
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ mod socket;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::process;
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
@@ -137,9 +136,8 @@ pub(crate) fn finish(outcome: Result<Option<&Value>, &CniError>) {
     let took = log.started.elapsed();
     let ended = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let line = line::line(&record, &log.env, process::id(), ended, took, outcome);
-    let (path, written) = write(&log.destination, &line, outcome.is_err());
-    if let Err(error) = written {
-        note(&format_args!("{}: {error}", path.display()));
+    if let Err(why) = write(&log.destination, &line, outcome.is_err()) {
+        note(&why);
     }
 }
 
@@ -148,12 +146,14 @@ fn note(why: &dyn Display) {
     let _ = writeln!(io::stderr(), "the call is not logged: {why}");
 }
 
-/// Also returns where the line should go.
-fn write<'a>(destination: &'a Destination, line: &str, is_error: bool) -> (&'a Path, io::Result<()>) {
+fn write(destination: &Destination, line: &str, is_error: bool) -> Result<(), String> {
     let (socket, datagram) = match destination {
-        Destination::File(path, limit) => return (path, file::append(path, *limit, line.as_bytes())),
+        Destination::File(path, limit) => {
+            let written = file::append(path, *limit, line.as_bytes());
+            return written.map_err(|error| format!("{}: {error}", path.display()));
+        }
         Destination::Journald => (socket::JOURNALD, socket::for_journald(line, is_error)),
         Destination::Syslog => (socket::SYSLOG, socket::for_syslog(line, process::id(), is_error)),
     };
-    (Path::new(socket), socket::send(socket, &datagram))
+    socket::send(socket, &datagram).map_err(|error| format!("{socket}: {error}"))
 }

@@ -23,8 +23,8 @@ impl<'a> Attachment<'a> {
         Attachment { network, container_id: &valid.container_id, ifname: &valid.ifname }
     }
 
-    /// What `key` makes of each attachment in the list of a GC request, such as the label of its objects. One lookup
-    /// for each object on the node then tells whether GC must keep it.
+    /// What `key` makes of each attachment in the list of a GC request, such as the label of its objects. So GC finds
+    /// in one step whether it must keep an object.
     pub fn keys(
         network: &str,
         valid: &[ValidAttachment],

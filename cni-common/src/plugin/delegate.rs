@@ -14,7 +14,7 @@ use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
 use crate::call_log;
-use crate::spec::{AddResult, CniError, Code, Json, NetConf, SpecVersion};
+use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
 const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
@@ -35,7 +35,7 @@ const PIPE_CAPACITY: usize = 4096;
 /// another name (a link or a copy), the delegate is a plugin of this program and runs as a function call.
 pub struct Delegate<'a> {
     program: PathBuf,
-    sibling: Option<&'static dyn Plugin>,
+    sibling: Option<&'static Plugin>,
     env: &'a Environment,
     config: &'a NetConf,
 }
@@ -123,20 +123,12 @@ impl<'a> Delegate<'a> {
         Json::parse(stdout)
             .map_err(|error| error.to_string())
             .and_then(|json| AddResult::from_json(&json, version))
-            .map_err(|why| {
-                CniError::internal(format!(
-                    "failed to decode the result of {}: {why}",
-                    self.program.display()
-                ))
-            })
+            .context(|| format!("failed to decode the result of {}", self.program.display()))
     }
 
     fn execute(&self, verb: Verb) -> Result<Vec<u8>, CniError> {
-        let failed = |error: io::Error| {
-            CniError::internal(format!("failed to run plugin {}: {error}", self.program.display()))
-        };
-        let child = self.spawn(verb).map_err(failed)?;
-        let output = write_and_wait(child, self.config.raw()).map_err(failed)?;
+        let output = self.spawn(verb).and_then(|child| write_and_wait(child, self.config.raw()));
+        let output = output.context(|| format!("failed to run plugin {}", self.program.display()))?;
         // Forward the delegate's log, even if the delegate failed.
         let _ = io::stderr().write_all(&output.stderr);
         if output.status.success() {
@@ -171,8 +163,8 @@ impl<'a> Delegate<'a> {
 }
 
 /// The plugin `name` of this program, if the file is this program's executable.
-fn sibling(name: &str, file: &Path, found: &fs::Metadata, env: &Environment) -> Option<&'static dyn Plugin> {
-    let plugin = env.siblings.iter().find(|plugin| plugin.name() == name)?;
+fn sibling(name: &str, file: &Path, found: &fs::Metadata, env: &Environment) -> Option<&'static Plugin> {
+    let plugin = env.siblings.iter().find(|plugin| plugin.name == name)?;
     is_own_program(file, found).then_some(*plugin)
 }
 
@@ -215,13 +207,12 @@ fn read_error(stdout: &[u8], stderr: &[u8], status: ExitStatus) -> CniError {
         let msg = if object.msg.is_empty() { no_message() } else { object.msg };
         return CniError { code: Code::from(object.code), msg, details: object.details };
     }
-    match (text(stdout), text(stderr)) {
-        (stdout, stderr) if stdout.is_empty() && stderr.is_empty() => CniError::internal(no_message()),
-        (stdout, stderr) if stdout.is_empty() => {
-            CniError::internal(format!("netplugin failed: {stderr:?}: {status}"))
-        }
-        (stdout, _) => CniError::internal(format!(
-            "netplugin failed but error parsing its diagnostic message {stdout:?}: {status}"
-        )),
-    }
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    CniError::internal(if !stdout.is_empty() {
+        format!("netplugin failed but error parsing its diagnostic message {stdout:?}: {status}")
+    } else if !stderr.is_empty() {
+        format!("netplugin failed: {stderr:?}: {status}")
+    } else {
+        no_message()
+    })
 }

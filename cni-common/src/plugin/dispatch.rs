@@ -19,7 +19,7 @@ use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 const VERSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the plugin: reads the request of the runtime, calls the verb, prints the answer.
-pub fn run(plugin: &dyn Plugin) -> ExitCode {
+pub fn run(plugin: &Plugin) -> ExitCode {
     start(plugin, &[], || ())
 }
 
@@ -31,24 +31,18 @@ pub fn run(plugin: &dyn Plugin) -> ExitCode {
 /// logged: it lets the caller record more, see [`call_log`].
 ///
 /// [`Delegate`]: super::Delegate
-pub fn run_one_of(
-    plugins: &'static [&'static dyn Plugin],
-    tool: fn() -> ExitCode,
-    observe: fn(),
-) -> ExitCode {
+pub fn run_one_of(plugins: &'static [&'static Plugin], tool: fn() -> ExitCode, observe: fn()) -> ExitCode {
     let started_as = std::env::args_os().next().unwrap_or_default();
     // Not Path::file_name, which is several pages of code.
     let name = started_as.as_encoded_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    match plugins.iter().find(|plugin| name == plugin.name().as_bytes()) {
-        Some(plugin) => start(*plugin, plugins, observe),
+    match plugins.iter().find(|plugin| name == plugin.name.as_bytes()) {
+        Some(plugin) => start(plugin, plugins, observe),
         None if std::env::var_os("CNI_COMMAND").is_none_or(|command| command.is_empty()) => tool(),
         None => {
-            let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
-            let names = names.join(", ");
-            let msg = format!(
-                "no plugin {:?} in this program; install it under one of these names: {names}",
-                String::from_utf8_lossy(name)
-            );
+            let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name).collect();
+            let (name, names) = (String::from_utf8_lossy(name), names.join(", "));
+            let msg =
+                format!("no plugin {name:?} in this program; install it under one of these names: {names}");
             eprintln!("{msg}");
             let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
             ExitCode::FAILURE
@@ -56,18 +50,20 @@ pub fn run_one_of(
     }
 }
 
-fn start(plugin: &dyn Plugin, siblings: &'static [&'static dyn Plugin], observe: fn()) -> ExitCode {
+fn start(plugin: &Plugin, siblings: &'static [&'static Plugin], observe: fn()) -> ExitCode {
     print_panics_as_errors();
     let env = Environment { siblings, ..Environment::read(|name| std::env::var_os(name)) };
     if env.command.is_empty() {
         let arguments: Vec<String> =
             std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-        return plugin.tool(&arguments).unwrap_or_else(|| {
-            print_about(plugin);
+        return (plugin.tool)(&arguments).unwrap_or_else(|| {
+            // Users and some runtimes read it.
+            eprintln!("CNI {} plugin v{}", plugin.name, plugin.version);
+            eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions).join(", "));
             ExitCode::SUCCESS
         });
     }
-    if call_log::start(plugin.name(), &env) {
+    if call_log::start(plugin.name, &env) {
         observe();
     }
     let mut version = SpecVersion::NEWEST;
@@ -96,12 +92,6 @@ fn print_panics_as_errors() {
     }));
 }
 
-/// Prints the version of the plugin, which users and some runtimes read.
-fn print_about(plugin: &dyn Plugin) {
-    eprintln!("CNI {} plugin v{}", plugin.name(), plugin.version());
-    eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions()).join(", "));
-}
-
 fn version_texts(versions: &[SpecVersion]) -> Vec<&'static str> {
     versions.iter().map(|version| version.as_str()).collect()
 }
@@ -120,7 +110,7 @@ fn print_json(value: &Value) -> Result<(), CniError> {
 
 /// Returns the printed result of ADD.
 fn dispatch(
-    plugin: &dyn Plugin,
+    plugin: &Plugin,
     env: &Environment,
     version: &mut SpecVersion,
 ) -> Result<Option<Value>, CniError> {
@@ -154,39 +144,44 @@ fn dispatch(
 /// Runs a verb: everything except reading the configuration and printing the result. Only ADD returns a
 /// result.
 pub(super) fn perform(
-    plugin: &dyn Plugin,
+    plugin: &Plugin,
     verb: Verb,
     env: &Environment,
     config: &NetConf,
 ) -> Result<Option<AddResult>, CniError> {
     let version = check_version(plugin, verb, config)?;
     match verb {
-        Verb::Add => {
+        Verb::Add | Verb::Check => {
             let sandbox = open_sandbox(env)?;
-            return plugin.add(&attach(env, config, version, &sandbox)?).map(Some);
-        }
-        Verb::Check => {
-            let sandbox = open_sandbox(env)?;
-            plugin.check(&attach(env, config, version, &sandbox)?)
+            let (container_id, ifname) = (&*env.container_id, &*env.ifname);
+            let prev_result = config.prev_result(version)?;
+            let call =
+                AddRequest { config, version, env, container_id, ifname, sandbox: &sandbox, prev_result };
+            if verb == Verb::Add {
+                return (plugin.add)(&call).map(Some);
+            }
+            (plugin.check)(&call)
         }
         Verb::Del => del(plugin, env, config, version),
-        Verb::Gc => plugin.gc(&GcRequest { config, env, valid: &config.valid_attachments()? }),
-        Verb::Status => plugin.status(&StatusRequest { config, env }),
+        Verb::Gc => (plugin.gc)(&GcRequest { config, env, valid: &config.valid_attachments()? }),
+        Verb::Status => (plugin.status)(&StatusRequest { config, env }),
         Verb::Version => Ok(()),
     }
     .map(|()| None)
 }
 
 /// Checks that the plugin supports the configuration's version and that this version allows the verb.
-fn check_version(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
-    let allows: fn(SpecVersion) -> bool = match verb {
-        Verb::Check => SpecVersion::allows_check,
-        Verb::Gc | Verb::Status => SpecVersion::allows_gc_and_status,
-        Verb::Add | Verb::Del | Verb::Version => return config.version(plugin.spec_versions()),
+fn check_version(plugin: &Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
+    if matches!(verb, Verb::Check | Verb::Gc | Verb::Status) {
+        config.check_version_form()?;
+    }
+    let version = config.version(plugin.spec_versions)?;
+    let is_allowed = match verb {
+        Verb::Check => version >= SpecVersion::V0_4_0,
+        Verb::Gc | Verb::Status => version >= SpecVersion::V1_1_0,
+        Verb::Add | Verb::Del | Verb::Version => true,
     };
-    config.check_version_form()?;
-    let version = config.version(plugin.spec_versions())?;
-    if allows(version) {
+    if is_allowed {
         return Ok(version);
     }
     Err(CniError::new(Code::IncompatibleVersion, format!("config version does not allow {}", verb.as_str())))
@@ -195,16 +190,10 @@ fn check_version(plugin: &dyn Plugin, verb: Verb, config: &NetConf) -> Result<Sp
 /// Opens CNI_NETNS. Fails if it is the plugin's own namespace and CNI_NETNS_OVERRIDE is not set.
 fn open_sandbox(env: &Environment) -> Result<Sandbox, CniError> {
     let netns = Netns::open(&env.netns);
-    if let Ok(netns) = &netns
-        && !env.netns_override
-    {
-        refuse_own(netns)?;
+    match &netns {
+        Ok(netns) if !env.netns_override && netns::is_own(netns)? => Err(same_netns()),
+        _ => Ok(Sandbox { path: env.netns.clone(), netns }),
     }
-    Ok(Sandbox { path: env.netns.clone(), netns })
-}
-
-fn refuse_own(netns: &Netns) -> Result<(), CniError> {
-    if netns::is_own(netns)? { Err(same_netns()) } else { Ok(()) }
 }
 
 fn same_netns() -> CniError {
@@ -212,80 +201,42 @@ fn same_netns() -> CniError {
     CniError::new(Code::InvalidNetns, msg)
 }
 
-fn attach<'a>(
-    env: &'a Environment,
-    config: &'a NetConf,
-    version: SpecVersion,
-    sandbox: &'a Sandbox,
-) -> Result<AddRequest<'a>, CniError> {
-    let prev_result = config.prev_result(version)?;
-    Ok(AddRequest {
-        config,
-        version,
-        env,
-        container_id: &env.container_id,
-        ifname: &env.ifname,
-        sandbox,
-        prev_result,
-    })
-}
-
-fn detach<'a>(
-    env: &'a Environment,
-    config: &'a NetConf,
-    version: SpecVersion,
-    netns: &'a Presence,
-) -> DelRequest<'a> {
+/// Runs DEL, without the namespace if CNI_NETNS no longer exists, is the plugin's own or cannot be opened. In the last two
+/// cases this is an error, which is returned after the plugin's DEL has run: the runtime then calls DEL again.
+fn del(plugin: &Plugin, env: &Environment, config: &NetConf, version: SpecVersion) -> Result<(), CniError> {
+    let (netns, is_own) = match env.netns_override {
+        true => (Presence::of(&env.netns), false),
+        false => Presence::of_other(&env.netns),
+    };
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
         eprintln!("DEL ignores prevResult: {error}");
         None
     });
-    DelRequest {
-        config,
-        version,
-        env,
-        container_id: &env.container_id,
-        ifname: &env.ifname,
-        netns,
-        prev_result,
-    }
-}
-
-/// Runs DEL, without the namespace if CNI_NETNS no longer exists, is the plugin's own or cannot be opened. In the last two
-/// cases this is an error, which is returned after the plugin's DEL has run: the runtime then calls DEL again.
-fn del(
-    plugin: &dyn Plugin,
-    env: &Environment,
-    config: &NetConf,
-    version: SpecVersion,
-) -> Result<(), CniError> {
-    let (netns, is_own) = match &env.netns {
-        path if env.netns_override => (Presence::of(path), false),
-        path => Presence::of_other(path),
-    };
+    let (container_id, ifname) = (&*env.container_id, &*env.ifname);
+    let call = DelRequest { config, version, env, container_id, ifname, netns: &netns, prev_result };
     let mut failures = Failures::default();
     failures.keep(if is_own { Err(same_netns()) } else { Ok(()) });
     if let Presence::Unknown(error) = &netns {
         failures.keep(Err::<(), _>(error.clone()));
     }
-    failures.keep(plugin.del(&detach(env, config, version, &netns)));
+    failures.keep((plugin.del)(&call));
     failures.into_result()
 }
 
 /// The answer of VERSION. `cniVersion` is the caller's version if the plugin supports it, else the plugin's
 /// newest.
-fn version_answer(plugin: &dyn Plugin) -> Value {
+fn version_answer(plugin: &Plugin) -> Value {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Request {
         #[serde(rename = "cniVersion")]
         cni_version: String,
     }
-    let supported = plugin.spec_versions();
+    let supported = plugin.spec_versions;
     let request = read_document_within(VERSION_TIMEOUT).and_then(|json| json.decode::<Request>().ok());
-    let version = request
-        .filter(|request| !request.cni_version.is_empty())
-        .and_then(|request| SpecVersion::parse(&request.cni_version))
+    let text = request.map(|request| request.cni_version).filter(|text| !text.is_empty());
+    let version = text
+        .and_then(|text| SpecVersion::parse(&text))
         .filter(|version| supported.contains(version))
         .or(supported.last().copied())
         .unwrap_or(SpecVersion::NEWEST);

@@ -63,18 +63,8 @@ pub struct Environment {
     pub netns_override: bool,
     /// All plugins of this program if it contains several (not an environment variable), see
     /// [`super::run_one_of`].
-    pub siblings: &'static [&'static dyn Plugin],
+    pub siblings: &'static [&'static Plugin],
 }
-
-/// The verbs that require each variable. Only GC always requires CNI_PATH: a plugin without a delegate does
-/// not need it, and [`super::Delegate::find`] reports an empty CNI_PATH.
-const REQUIRED: [(&str, &[Verb]); 5] = [
-    ("CNI_COMMAND", &[]),
-    ("CNI_CONTAINERID", &[Verb::Add, Verb::Check, Verb::Del]),
-    ("CNI_NETNS", &[Verb::Add, Verb::Check]),
-    ("CNI_IFNAME", &[Verb::Add, Verb::Check, Verb::Del]),
-    ("CNI_PATH", &[Verb::Gc]),
-];
 
 impl Environment {
     /// Reads the variables with `var`. Bytes that are not UTF-8 become U+FFFD, which the validation of names
@@ -95,31 +85,26 @@ impl Environment {
         }
     }
 
-    fn value(&self, name: &str) -> &str {
-        match name {
-            "CNI_COMMAND" => &self.command,
-            "CNI_CONTAINERID" => &self.container_id,
-            "CNI_NETNS" => &self.netns,
-            "CNI_IFNAME" => &self.ifname,
-            _ => &self.path,
-        }
-    }
-
     /// Checks the variables that `verb` requires, in the reference's order: collects all missing variables,
     /// but stops at the first invalid one.
     ///
     /// # Errors
     /// Code 4 with the names of the variables.
     pub fn validate(&self, verb: Verb) -> Result<(), CniError> {
+        use Verb::{Add, Check, Del, Gc};
+        // A plugin without a delegate does not need CNI_PATH, and `Delegate::find` reports an empty one.
+        let variables: [(&str, &str, &[Verb]); 4] = [
+            ("CNI_CONTAINERID", &self.container_id, &[Add, Check, Del]),
+            ("CNI_NETNS", &self.netns, &[Add, Check]),
+            ("CNI_IFNAME", &self.ifname, &[Add, Check, Del]),
+            ("CNI_PATH", &self.path, &[Gc]),
+        ];
         let mut missing = Vec::new();
-        for (name, verbs) in REQUIRED {
-            if !verbs.contains(&verb) {
-                continue;
-            }
-            match (name, self.value(name)) {
-                (name, "") => missing.push(name),
-                ("CNI_CONTAINERID", id) => check_container_id(id)?,
-                ("CNI_IFNAME", ifname) => check_ifname(ifname)?,
+        for (name, value, _) in variables.into_iter().filter(|(.., verbs)| verbs.contains(&verb)) {
+            match name {
+                _ if value.is_empty() => missing.push(name),
+                "CNI_CONTAINERID" => check_container_id(value)?,
+                "CNI_IFNAME" => check_ifname(value)?,
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! The [`Plugin`] trait, and what every plugin needs: environment, dispatch, delegation.
+//! The type [`Plugin`], and what every plugin needs: environment, dispatch, delegation.
 //!
 //! A complete chained plugin, which records the addresses of each container in a file:
 //!
@@ -9,25 +9,17 @@
 //! use cni_common::plugin::{self, AddRequest, DelRequest, Plugin};
 //! use cni_common::spec::{AddResult, CniError, Context};
 //!
-//! struct Register;
+//! fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+//!     let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
+//!     let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+//!     let path = file(call.container_id, call.ifname);
+//!     fs::write(path, addresses.join("\n")).context(|| "write the addresses")?;
+//!     Ok(result)
+//! }
 //!
-//! impl Plugin for Register {
-//!     fn name(&self) -> &'static str {
-//!         "register"
-//!     }
-//!
-//!     fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-//!         let result = call.prev_result.clone().ok_or_else(|| CniError::invalid_config("must be chained"))?;
-//!         let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-//!         let path = file(call.container_id, call.ifname);
-//!         fs::write(path, addresses.join("\n")).context(|| "record the addresses")?;
-//!         Ok(result)
-//!     }
-//!
-//!     fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-//!         let _ = fs::remove_file(file(call.container_id, call.ifname)); // a missing file is not an error
-//!         Ok(())
-//!     }
+//! fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+//!     let _ = fs::remove_file(file(call.container_id, call.ifname)); // a missing file is not an error
+//!     Ok(())
 //! }
 //!
 //! fn file(container_id: &str, ifname: &str) -> String {
@@ -35,7 +27,7 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     plugin::run(&Register)
+//!     plugin::run(&Plugin::new("register", add, del))
 //! }
 //! ```
 
@@ -54,65 +46,69 @@ pub use env::{Environment, Verb};
 use crate::netns::{Netns, NetnsError, Presence};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};
 
-/// A CNI plugin. Before the dispatcher calls a verb, it checks the environment and the configuration, that
-/// the version allows the verb, and that CNI_NETNS is not the plugin's own namespace.
-pub trait Plugin: Sync {
+/// A CNI plugin: its name, and a function for each verb. Before the dispatcher calls a verb, it checks the environment and
+/// the configuration, that the version allows the verb, and that CNI_NETNS is not the plugin's own namespace.
+pub struct Plugin {
     /// The file name of the executable.
-    fn name(&self) -> &'static str;
+    pub name: &'static str,
 
     /// The version of the plugin, which it prints if it is run without CNI_COMMAND. By default the version of
     /// this crate.
-    fn version(&self) -> &'static str {
-        env!("CARGO_PKG_VERSION")
-    }
+    pub version: &'static str,
 
-    /// The supported specification versions, oldest first.
-    fn spec_versions(&self) -> &'static [SpecVersion] {
-        SpecVersion::ALL
-    }
+    /// The supported specification versions, oldest first. By default all.
+    pub spec_versions: &'static [SpecVersion],
 
     /// Runs a command-line tool of the plugin: called with the arguments if CNI_COMMAND is not set. `None` if
     /// the plugin has no tool for these arguments.
-    fn tool(&self, _arguments: &[String]) -> Option<std::process::ExitCode> {
-        None
-    }
+    pub tool: fn(&[String]) -> Option<std::process::ExitCode>,
 
-    /// Makes the attachment. On an error it removes everything that it has made.
+    /// Makes the attachment. On an error it removes everything that it has created.
     ///
-    /// # Errors
-    /// The attachment could not be made as configured.
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError>;
+    /// Fails if the attachment could not be made as configured.
+    pub add: fn(&AddRequest<'_>) -> Result<AddResult, CniError>,
 
-    /// Compares the attachment with `prev_result` and the configuration. Changes nothing.
+    /// Compares the attachment with `prev_result` and the configuration. Changes nothing. By default does nothing.
     ///
-    /// # Errors
-    /// Names the missing or different object.
-    fn check(&self, _call: &AddRequest<'_>) -> Result<(), CniError> {
-        Ok(())
-    }
+    /// The error names the missing or different object.
+    pub check: fn(&AddRequest<'_>) -> Result<(), CniError>,
 
     /// Removes the attachment. A missing object is not an error. Continues after a failed step.
     ///
-    /// # Errors
-    /// Names everything that could not be removed.
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError>;
+    /// The error names everything that could not be removed.
+    pub del: fn(&DelRequest<'_>) -> Result<(), CniError>,
 
     /// Removes the objects of all attachments of this network that are not in `call.valid`. Continues after a
-    /// failed step.
+    /// failed step. By default does nothing.
     ///
-    /// # Errors
-    /// Names everything that could not be removed.
-    fn gc(&self, _call: &GcRequest<'_>) -> Result<(), CniError> {
-        Ok(())
-    }
+    /// The error names everything that could not be removed.
+    pub gc: fn(&GcRequest<'_>) -> Result<(), CniError>,
 
     /// Checks whether the plugin can serve ADD. Runtimes call it every few seconds, so it must be cheap and
-    /// without side effects.
+    /// without side effects. By default does nothing.
     ///
-    /// # Errors
-    /// Code 50 or 51 with the reason.
-    fn status(&self, _call: &StatusRequest<'_>) -> Result<(), CniError> {
-        Ok(())
+    /// The error has code 50 or 51 and the reason.
+    pub status: fn(&StatusRequest<'_>) -> Result<(), CniError>,
+}
+
+impl Plugin {
+    /// A plugin with the two verbs that each plugin must have, and the default for everything else.
+    pub const fn new(
+        name: &'static str,
+        add: fn(&AddRequest<'_>) -> Result<AddResult, CniError>,
+        del: fn(&DelRequest<'_>) -> Result<(), CniError>,
+    ) -> Self {
+        Plugin {
+            name,
+            version: env!("CARGO_PKG_VERSION"),
+            spec_versions: SpecVersion::ALL,
+            tool: |_| None,
+            add,
+            check: |_| Ok(()),
+            del,
+            gc: |_| Ok(()),
+            status: |_| Ok(()),
+        }
     }
 }
 

@@ -32,13 +32,10 @@ impl<'a> CniArgs<'a> {
                 _ => return Err(error(format!("ARGS: invalid pair {piece:?}"))),
             }
         }
-        let is_unknown = |key: &str| key != IGNORE_UNKNOWN && !known.contains(&key);
-        if !ignore_unknown && pairs.iter().any(|(key, _)| is_unknown(key)) {
-            let unknown: Vec<String> = pairs
-                .iter()
-                .filter(|(key, _)| is_unknown(key))
-                .map(|(k, v)| format!("{:?}", format!("{k}={v}")))
-                .collect();
+        let is_unknown = |key: &str| !ignore_unknown && key != IGNORE_UNKNOWN && !known.contains(&key);
+        let unknown = pairs.iter().filter(|(key, _)| is_unknown(key));
+        let unknown: Vec<_> = unknown.map(|(key, value)| format!("{:?}", format!("{key}={value}"))).collect();
+        if !unknown.is_empty() {
             return Err(error(format!("ARGS: unknown args [{}]", unknown.join(" "))));
         }
         Ok(CniArgs(pairs))
@@ -46,12 +43,8 @@ impl<'a> CniArgs<'a> {
 
     /// The value of `key`, or of its last occurrence. `None` if the key is absent or its value is empty.
     pub fn get(&self, key: &str) -> Option<&'a str> {
-        self.0
-            .iter()
-            .rev()
-            .find(|(k, _)| *k == key)
-            .map(|(_, value)| *value)
-            .filter(|value| !value.is_empty())
+        let last = self.0.iter().rev().find(|(k, _)| *k == key);
+        last.map(|(_, value)| *value).filter(|value| !value.is_empty())
     }
 }
 

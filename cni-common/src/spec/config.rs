@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::{CniError, Code};
 use super::ident::check_network_name;
-use super::json::Json;
+use super::json::{Json, JsonError};
 use super::result::AddResult;
 use super::version::{SpecVersion, is_well_formed};
 
@@ -43,6 +43,11 @@ pub struct ValidAttachment {
     pub ifname: String,
 }
 
+/// The error for a part of the configuration that cannot be decoded.
+fn undecoded(part: &str) -> impl Fn(JsonError) -> CniError {
+    move |error| CniError::new(Code::Decode, format!("{part}: {error}"))
+}
+
 impl NetConf {
     /// Decodes a configuration and checks the network name. Does not check the version, see
     /// [`NetConf::version`].
@@ -51,11 +56,8 @@ impl NetConf {
     /// Code 6 if `raw` is not a JSON object or `cniVersion` or `name` is not a string. Code 7 if the name is
     /// missing or invalid.
     pub fn parse(raw: Vec<u8>) -> Result<Self, CniError> {
-        let decode = |error: &dyn std::fmt::Display| {
-            CniError::new(Code::Decode, format!("error unmarshall network config: {error}"))
-        };
-        let json = Json::parse(&raw).map_err(|error| decode(&error))?;
-        let header: Header = json.decode().map_err(|error| decode(&error))?;
+        let json = Json::parse(&raw).map_err(undecoded("error unmarshall network config"))?;
+        let header: Header = json.decode().map_err(undecoded("error unmarshall network config"))?;
         check_network_name(&header.name)?;
         Ok(NetConf { raw, json, header })
     }
@@ -108,9 +110,7 @@ impl NetConf {
     /// # Errors
     /// Code 6; the message names the path of the offending value.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, CniError> {
-        self.json
-            .decode()
-            .map_err(|error| CniError::new(Code::Decode, format!("failed to load netconf: {error}")))
+        self.json.decode().map_err(undecoded("failed to load netconf"))
     }
 
     /// True if the top-level object has `key` (case-insensitive), even if its value is null.
@@ -130,8 +130,7 @@ impl NetConf {
             r#type: String,
         }
         let Some(ipam) = &self.header.ipam else { return Ok(None) };
-        let ipam: Ipam =
-            ipam.decode().map_err(|error| CniError::new(Code::Decode, format!("ipam: {error}")))?;
+        let ipam: Ipam = ipam.decode().map_err(undecoded("ipam"))?;
         Ok(Some(ipam.r#type).filter(|name| !name.is_empty()))
     }
 
@@ -151,10 +150,10 @@ impl NetConf {
     /// # Errors
     /// Code 6 if the list cannot be decoded.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, CniError> {
-        let Some(list) = self.header.valid_attachments.as_ref().or(self.header.attachments.as_ref()) else {
-            return Ok(Vec::new());
-        };
-        list.decode()
-            .map_err(|error| CniError::new(Code::Decode, format!("cni.dev/valid-attachments: {error}")))
+        let list = self.header.valid_attachments.as_ref().or(self.header.attachments.as_ref());
+        list.map_or_else(
+            || Ok(Vec::new()),
+            |list| list.decode().map_err(undecoded("cni.dev/valid-attachments")),
+        )
     }
 }

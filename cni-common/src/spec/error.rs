@@ -17,8 +17,6 @@ pub enum Code {
     IncompatibleVersion,
     /// 2: a field of the configuration is not supported; the message holds its key and value.
     UnsupportedField,
-    /// 3: the container is unknown; the runtime need not clean up.
-    UnknownContainer,
     /// 4: an environment variable is missing or invalid; the message names it.
     InvalidEnvironment,
     /// 5: I/O failure.
@@ -34,8 +32,6 @@ pub enum Code {
     TryAgainLater,
     /// 50: the plugin cannot serve ADD.
     NotAvailable,
-    /// 51: as 50, and existing containers may have limited connectivity.
-    LimitedConnectivity,
     /// 999: any other failure, as in the reference.
     Internal,
     /// Any other code that a delegate reported.
@@ -43,10 +39,9 @@ pub enum Code {
 }
 
 impl Code {
-    const KNOWN: [(Code, u32); 12] = [
+    const KNOWN: [(Code, u32); 10] = [
         (Code::IncompatibleVersion, 1),
         (Code::UnsupportedField, 2),
-        (Code::UnknownContainer, 3),
         (Code::InvalidEnvironment, 4),
         (Code::Io, 5),
         (Code::Decode, 6),
@@ -54,7 +49,6 @@ impl Code {
         (Code::InvalidNetns, 8),
         (Code::TryAgainLater, 11),
         (Code::NotAvailable, 50),
-        (Code::LimitedConnectivity, 51),
         (Code::Internal, 999),
     ];
 

@@ -36,7 +36,7 @@ pub fn check_network_name(name: &str) -> Result<(), CniError> {
 /// `%` is an error too: the kernel treats the name as a template and would create an interface with another
 /// name. So is U+FFFD, which replaces bytes that are not UTF-8.
 pub fn check_ifname(name: &str) -> Result<(), CniError> {
-    let fault = if name.len() > MAX_IFNAME {
+    let reason = if name.len() > MAX_IFNAME {
         "interface name is too long"
     } else if name == "." || name == ".." {
         "interface name is . or .."
@@ -49,14 +49,14 @@ pub fn check_ifname(name: &str) -> Result<(), CniError> {
     } else {
         return Ok(());
     };
-    Err(bad_environment(fault, "CNI_IFNAME", name))
+    Err(bad_environment(reason, "CNI_IFNAME", name))
 }
 
 /// The specification requires that an error of code 4 names the variable, but the reference's tests expect
-/// exactly the text in `fault`. So the variable and its value go into `details`, which every runtime prints
+/// exactly the text in `reason`. So the variable and its value go into `details`, which every runtime prints
 /// after the message.
-fn bad_environment(fault: &str, variable: &str, value: &str) -> CniError {
-    CniError::new(Code::InvalidEnvironment, fault).with_details(format!("{variable}={value}"))
+fn bad_environment(reason: &str, variable: &str, value: &str) -> CniError {
+    CniError::new(Code::InvalidEnvironment, reason).with_details(format!("{variable}={value}"))
 }
 
 #[cfg(test)]

@@ -55,7 +55,8 @@ impl AddResult {
 }
 
 /// An interface of an attachment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Interface {
     /// Its name.
     pub name: String,
@@ -68,6 +69,7 @@ pub struct Interface {
     /// Path of the socket file of the interface; may be empty. Since 1.1.0.
     pub socket_path: String,
     /// PCI address of the device; may be empty. Since 1.1.0.
+    #[serde(rename = "pciID")]
     pub pci_id: String,
 }
 

@@ -32,32 +32,8 @@ pub enum Layout {
     Ips,
 }
 
-/// All differences between the versions, one row per version.
-struct Row {
-    version: SpecVersion,
-    text: &'static str,
-    layout: Layout,
-    /// `mtu`, `socketPath`, `pciID` of an interface; `mtu`, `advmss`, `priority`, `table`, `scope` of a
-    /// route.
-    attributes: bool,
-    check: bool,
-    gc_and_status: bool,
-}
-
-#[rustfmt::skip]
-const TABLE: [Row; 7] = {
-    use Layout::*;
-    use SpecVersion::*;
-    [
-        Row { version: V0_1_0, text: "0.1.0", layout: PerFamily,    attributes: false, check: false, gc_and_status: false },
-        Row { version: V0_2_0, text: "0.2.0", layout: PerFamily,    attributes: false, check: false, gc_and_status: false },
-        Row { version: V0_3_0, text: "0.3.0", layout: VersionedIps, attributes: false, check: false, gc_and_status: false },
-        Row { version: V0_3_1, text: "0.3.1", layout: VersionedIps, attributes: false, check: false, gc_and_status: false },
-        Row { version: V0_4_0, text: "0.4.0", layout: VersionedIps, attributes: false, check: true,  gc_and_status: false },
-        Row { version: V1_0_0, text: "1.0.0", layout: Ips,          attributes: false, check: true,  gc_and_status: false },
-        Row { version: V1_1_0, text: "1.1.0", layout: Ips,          attributes: true,  check: true,  gc_and_status: true },
-    ]
-};
+/// The texts of the versions, oldest first.
+const TEXTS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 impl SpecVersion {
     /// Every released version, oldest first.
@@ -67,50 +43,33 @@ impl SpecVersion {
     };
 
     /// The versions whose results list interfaces. A plugin that is always chained supports these.
-    pub const CHAINED: &'static [SpecVersion] = {
-        use SpecVersion::*;
-        &[V0_3_0, V0_3_1, V0_4_0, V1_0_0, V1_1_0]
-    };
+    pub const CHAINED: &'static [SpecVersion] = SpecVersion::ALL.split_at(2).1;
 
     /// The newest version. Error objects have it if the configuration's version is unknown.
     pub const NEWEST: SpecVersion = SpecVersion::V1_1_0;
-
-    fn row(self) -> &'static Row {
-        // The table has the order of the enum; a unit test checks that.
-        &TABLE[self as usize]
-    }
 
     /// Parses `cniVersion`. Empty text means 0.1.0. `None` if `text` is not exactly a released version.
     pub fn parse(text: &str) -> Option<SpecVersion> {
         if text.is_empty() {
             return Some(SpecVersion::V0_1_0);
         }
-        TABLE.iter().find(|row| row.text == text).map(|row| row.version)
+        let known = SpecVersion::ALL.iter().zip(TEXTS).find(|(_, known)| *known == text);
+        known.map(|(version, _)| *version)
     }
 
     /// The text of the version, such as `1.0.0`.
     pub fn as_str(self) -> &'static str {
-        self.row().text
+        // The texts have the order of the enum; a unit test checks that.
+        TEXTS[self as usize]
     }
 
     /// The JSON layout of results of this version.
     pub fn layout(self) -> Layout {
-        self.row().layout
-    }
-
-    /// Whether results of this version have the attributes of interfaces and routes that 1.1.0 added.
-    pub fn has_attributes(self) -> bool {
-        self.row().attributes
-    }
-
-    /// Whether a configuration of this version allows CHECK.
-    pub fn allows_check(self) -> bool {
-        self.row().check
-    }
-
-    /// Whether a configuration of this version allows GC and STATUS.
-    pub fn allows_gc_and_status(self) -> bool {
-        self.row().gc_and_status
+        match self {
+            SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => Layout::PerFamily,
+            SpecVersion::V0_3_0 | SpecVersion::V0_3_1 | SpecVersion::V0_4_0 => Layout::VersionedIps,
+            SpecVersion::V1_0_0 | SpecVersion::V1_1_0 => Layout::Ips,
+        }
     }
 }
 
@@ -142,13 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_has_the_order_of_the_enum() {
+    fn the_texts_have_the_order_of_the_enum() {
         for (index, version) in SpecVersion::ALL.iter().enumerate() {
             assert_eq!(*version as usize, index);
-            assert_eq!(TABLE[index].version, *version);
             assert_eq!(SpecVersion::parse(version.as_str()), Some(*version));
         }
-        assert_eq!(TABLE.len(), SpecVersion::ALL.len());
+        assert_eq!((TEXTS.len(), SpecVersion::CHAINED.first()), (7, Some(&SpecVersion::V0_3_0)));
     }
 
     #[test]
@@ -157,14 +115,6 @@ mod tests {
         for text in ["1.0", "0.4", "v1.0.0", " 1.0.0", "1.2.0", "2.0.0", "0.5.0", "foo"] {
             assert_eq!(SpecVersion::parse(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn verbs_need_a_minimum_version() {
-        assert!(!SpecVersion::V0_3_1.allows_check());
-        assert!(SpecVersion::V0_4_0.allows_check());
-        assert!(!SpecVersion::V1_0_0.allows_gc_and_status());
-        assert!(SpecVersion::V1_1_0.allows_gc_and_status());
     }
 
     #[test]

@@ -263,7 +263,7 @@ fn nothing_outlives_containerd() {
     let containerd = Containerd::start(&node, &go_bin_dir().unwrap(), &network()).unwrap();
     // A unique argument identifies the container's process among all processes of the machine.
     let seconds = format!("{}.5", std::process::id());
-    let _one = containerd.run("one", &["/bin/sleep", &seconds]).unwrap();
+    let _last = containerd.run("last", &["/bin/sleep", &seconds]).unwrap();
     let marker = format!("/bin/sleep\0{seconds}\0");
     let lives = || {
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -279,10 +279,10 @@ fn nothing_outlives_containerd() {
     assert_eq!(groups(), 0);
 }
 
-/// Counts the control groups that this process has made for containers named `one`.
+/// Counts the control groups that this process has made for containers named `last`.
 fn containerd_groups(node: &Node) -> anyhow::Result<usize> {
     // Not `find`, which fails if a test beside this one removes its groups.
-    let group = format!("ferrule-test-{}-*/one", std::process::id());
+    let group = format!("ferrule-test-{}-*/last", std::process::id());
     let list = format!("cd /sys/fs/cgroup && ls -d {group} */{group} 2>/dev/null | wc -l");
     Ok(node.sh(&list)?.trim().parse()?)
 }

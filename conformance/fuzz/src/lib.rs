@@ -4,31 +4,38 @@
 
 use cni_common::spec::json::Json;
 use cni_common::spec::{CniArgs, NetConf, SpecVersion};
-use ferrule_kernel::decoders;
-use tokio::io::AsyncReadExt as _;
+use ferrule_firewall::firewalld::dbus::Numbers;
+use ferrule_kernel::conntrack::Flow;
+use ferrule_kernel::iptables::Listing;
+use ferrule_kernel::netlink::message::{self, attrs, messages};
+use ferrule_kernel::netlink::{self, addr, features, filter, link, nsid, qdisc, route, rule, stored_route};
+use ferrule_kernel::nftables::{Chain, Element, Rule};
+use ferrule_kubelet::grpc::answer::{Answer, Frame};
+
+/// The longest message that [`http2`] accepts, in bytes.
+const LONGEST: usize = 4096;
 
 /// A decoder.
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("bandwidth-alias", bandwidth_alias),
     ("call-log", call_log),
     ("cni-args", cni_args),
     ("configuration", configuration),
-    ("conntrack", decoders::conntrack),
-    ("dbus", decoders::dbus),
+    ("conntrack", conntrack),
+    ("dbus", dbus),
     ("dhcp-frame", ferrule_dhcpd::decoders::frame),
     ("dhcp-message", ferrule_dhcpd::decoders::message),
     ("host-device-record", host_device_record),
     ("host-local-reservation", host_local_reservation),
-    ("hpack", decoders::hpack),
-    ("http2", decoders::http2),
-    ("iptables-save", decoders::iptables_save),
+    ("hpack", hpack),
+    ("http2", http2),
+    ("iptables-save", iptables_save),
     ("kubelet-checkpoint", kubelet_checkpoint),
-    ("netlink", decoders::netlink),
-    ("nftables", decoders::nftables),
-    ("nic-authority", nic_authority),
+    ("netlink", netlink),
+    ("nftables", nftables),
     ("nic-configuration", nic_configuration),
     ("pod-resources", pod_resources),
     ("resolv-conf", resolv_conf),
@@ -70,30 +77,93 @@ fn configuration(bytes: &[u8]) {
     }
 }
 
+/// A datagram of connection tracking.
+fn conntrack(bytes: &[u8]) {
+    for message in messages(bytes) {
+        let _ = Flow::parse(message.body);
+    }
+}
+
+/// Header fields and body of an answer of D-Bus, in both byte orders.
+fn dbus(bytes: &[u8]) {
+    for is_big_endian in [false, true] {
+        let numbers = Numbers { is_big_endian };
+        let _ = (numbers.reply_serial(bytes), numbers.text(bytes));
+    }
+}
+
 /// The record of a device that host-device has moved.
 fn host_device_record(bytes: &[u8]) {
-    if let Some(record) = ferrule_host_device::record::Record::parse(bytes) {
+    if let Some(record) = ferrule_host_device::state::State::parse(bytes) {
         let _ = record.routes().count();
     }
 }
 
 /// A file of host-local's store.
 fn host_local_reservation(bytes: &[u8]) {
-    let _ = ferrule_host_local::owner::Holder::parse(bytes).key();
+    let _ = ferrule_host_local::owner::Owner::parse(bytes).key();
+}
+
+/// A header block of HTTP/2.
+fn hpack(bytes: &[u8]) {
+    let _ = ferrule_kubelet::grpc::hpack::decode(bytes, |_, _| {});
+}
+
+/// The frames of a server of gRPC.
+fn http2(mut bytes: &[u8]) {
+    let mut answer = Answer::new(LONGEST);
+    while let Some((header, rest)) = bytes.split_first_chunk() {
+        let Ok(frame) = Frame::parse(*header) else { return };
+        let Some((payload, rest)) = rest.split_at_checked(frame.len) else { return };
+        if answer.take(frame, payload).is_err() {
+            return;
+        }
+        bytes = rest;
+    }
+    let _ = answer.into_message();
+}
+
+/// The output of `iptables-save`.
+fn iptables_save(bytes: &[u8]) {
+    let listing = Listing::parse(&String::from_utf8_lossy(bytes));
+    for chain in &listing.chains {
+        let _ = (listing.rules_of(chain).count(), listing.jumps_to(chain).count());
+    }
 }
 
 /// The checkpoint of the kubelet's device manager.
 fn kubelet_checkpoint(bytes: &[u8]) {
-    let _ = ferrule_kit::pod_resources::checkpoint::ids(bytes, "1b4e28ba", "ferrule.dev/nic");
+    let _ = ferrule_kubelet::checkpoint::ids(bytes, "1b4e28ba", "ferrule.dev/nic");
 }
 
-/// What a kubelet sends to ferrule-nic, through the filter of `:authority`.
-fn nic_authority(bytes: &[u8]) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return };
-    let mut passed = Vec::new();
-    let _ = runtime.block_on(ferrule_nic::authority::Filter::new(bytes).read_to_end(&mut passed));
-    // It changes bytes, adds none, and keeps back only a frame that is not complete.
-    assert!(passed.len() <= bytes.len());
+/// A datagram of rtnetlink or generic netlink. Each reader sees the body of each message.
+fn netlink(bytes: &[u8]) {
+    for received in messages(bytes) {
+        let answer = || -> netlink::Answer { Ok(vec![received.body.to_vec()]) };
+        let _ = message::failure(received.flags, received.body);
+        let _ = link::read(answer());
+        let _ = addr::read_all(answer());
+        let _ = route::read(answer());
+        let _ = stored_route::read(answer());
+        let _ = rule::parse(received.body);
+        let _ = filter::read(answer());
+        let _ = qdisc::read(answer());
+        let _ = features::parse(received.body);
+        let _ = nsid::read(answer());
+        for (_, value) in attrs(received.body) {
+            let _ = attrs(value).count();
+        }
+    }
+}
+
+/// A datagram of nf_tables: chains, rules, elements.
+fn nftables(bytes: &[u8]) {
+    for message in messages(bytes) {
+        let _ = (Chain::parse(message.body), Element::parse_list(message.body));
+        let rule = Rule::parse(message.body);
+        let _ = (rule.decode(), rule.effect(), rule.jump_target(), rule.source(), rule.compat_comment());
+        let _ = (rule.accepts(), rule.drops_everything());
+    }
 }
 
 /// The configuration of ferrule-nic.
@@ -103,8 +173,7 @@ fn nic_configuration(bytes: &[u8]) {
 
 /// Answers of the kubelet.
 fn pod_resources(bytes: &[u8]) {
-    use ferrule_kit::pod_resources::message;
-    let _ = (message::list(bytes), message::get(bytes), message::allocatable(bytes));
+    let _ = ferrule_kubelet::pod_resources::ids(bytes, "shop", "web", "ferrule.dev/nic");
 }
 
 /// `/etc/resolv.conf` of a network.

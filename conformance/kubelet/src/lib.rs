@@ -10,7 +10,6 @@ mod book;
 mod connection;
 mod life;
 mod pod_resources;
-mod raw;
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -29,17 +28,14 @@ use tonic::transport::{Channel, Endpoint};
 
 pub use ferrule_nic_proto::podresources::{ContainerDevices, ContainerResources, PodResources};
 pub use pod_resources::{Entries, Lister, PodResourcesSocket, Release, pod};
-pub use raw::{Authority, RawClient};
 
 use book::Book;
 use life::Life;
 
 /// The behaviour that differs between releases, and faults.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Knobs {
-    /// Whether Register dials the plugin before it answers (1.25 and later).
-    pub synchronous: bool,
-    /// How long Register takes besides.
+    /// How long Register takes besides the call of the plugin.
     pub delay: Duration,
     /// Register fails with this text.
     pub refusal: Option<String>,
@@ -47,47 +43,14 @@ pub struct Knobs {
     pub hang_ups: u32,
     /// Register succeeds, and nothing follows.
     pub deaf: bool,
-    /// The `:authority` of calls to the plugin.
-    pub authority: Authority,
     /// Whether the end of an older stream ends the newest registration too (1.25 to 1.35).
     pub client_race: bool,
-    /// What a start removes from the folder.
-    pub wipe: Wipe,
-}
-
-/// What a start of the kubelet removes from its folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wipe {
-    /// Sockets (1.25 and later).
-    Sockets,
-    /// All but folders and the checkpoint (before).
-    Files,
 }
 
 impl Knobs {
     /// Kubernetes 1.26 and later.
     pub fn new() -> Knobs {
-        Knobs {
-            synchronous: true,
-            delay: Duration::ZERO,
-            refusal: None,
-            hang_ups: 0,
-            deaf: false,
-            authority: Authority::Localhost,
-            client_race: false,
-            wipe: Wipe::Sockets,
-        }
-    }
-
-    /// Kubernetes 1.20 to 1.24.
-    pub fn old() -> Knobs {
-        Knobs { synchronous: false, authority: Authority::Huffman, wipe: Wipe::Files, ..Knobs::new() }
-    }
-}
-
-impl Default for Knobs {
-    fn default() -> Self {
-        Knobs::new()
+        Knobs::default()
     }
 }
 
@@ -134,30 +97,15 @@ impl Kubelet {
         self.start();
     }
 
-    /// Removes from the folder what a start removes, except the socket of a running kubelet.
+    /// Removes the sockets from the folder, as a start does, except the socket of a running kubelet.
     pub fn wipe(&self) {
         for entry in fs::read_dir(&self.folder).unwrap().flatten() {
-            let kind = entry.file_type().unwrap();
             let is_own = self.life.is_some() && entry.file_name() == "kubelet.sock";
-            let goes = match self.knobs.wipe {
-                Wipe::Sockets => kind.is_socket(),
-                Wipe::Files => !kind.is_dir() && entry.file_name() != "kubelet_internal_checkpoint",
-            };
-            if goes && !is_own {
+            if entry.file_type().unwrap().is_socket() && !is_own {
                 // The plugin may have removed it meanwhile.
                 let _ = fs::remove_file(entry.path());
             }
         }
-    }
-
-    /// Finds a plugin's socket as the plugin watcher does: GetInfo, NotifyRegistrationStatus, then ListAndWatch. Returns
-    /// the resource.
-    pub fn discover(&self, socket: &Path) -> Result<String, Status> {
-        self.life().discover(socket)
-    }
-
-    fn life(&self) -> &Life {
-        self.life.as_ref().expect("the kubelet does not run")
     }
 
     /// The socket that registered the resource last.

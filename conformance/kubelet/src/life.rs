@@ -1,27 +1,21 @@
 //! One process's life: the thread with the servers and the streams to the plugins.
 
 use std::fs;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ferrule_nic_proto::pluginregistration::registration_client::RegistrationClient as WatcherClient;
-use ferrule_nic_proto::pluginregistration::{InfoRequest, RegistrationStatus};
 use ferrule_nic_proto::podresources::pod_resources_lister_server::PodResourcesListerServer;
 use ferrule_nic_proto::v1beta1::device_plugin_client::DevicePluginClient;
 use ferrule_nic_proto::v1beta1::registration_server::{Registration, RegistrationServer};
-use ferrule_nic_proto::v1beta1::{Empty, ListAndWatchResponse, RegisterRequest, VERSION};
-use prost::Message as _;
-use tokio::runtime::{Builder, Handle};
+use ferrule_nic_proto::v1beta1::{Empty, RegisterRequest, VERSION};
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::book::Book;
-use crate::raw::{Authority, RawClient};
 use crate::{Knobs, Lister, connection, dial};
 
 /// How often a stream looks whether its registration still holds.
@@ -33,7 +27,6 @@ pub(crate) struct Life {
     node: Node,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    handle: Handle,
 }
 
 /// What the services need.
@@ -42,20 +35,17 @@ struct Node {
     folder: PathBuf,
     knobs: Knobs,
     book: Arc<Book>,
-    /// Connections of blocking threads, to end them.
-    raw: Arc<Mutex<Vec<UnixStream>>>,
 }
 
 impl Life {
     pub(crate) fn start(folder: &Path, knobs: Knobs, book: Arc<Book>, pods: Lister) -> Life {
-        let node = Node { folder: folder.to_owned(), knobs, book, raw: Arc::default() };
+        let node = Node { folder: folder.to_owned(), knobs, book };
         let pod_resources = folder.parent().unwrap().join("pod-resources");
         fs::create_dir_all(&pod_resources).unwrap();
         let listeners = [folder.join("kubelet.sock"), pod_resources.join("kubelet.sock")]
             .map(|path| connection::bind(&path));
         let (end, ended) = oneshot::channel::<()>();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let handle = runtime.handle().clone();
         let served = node.clone();
         let thread = thread::spawn(move || {
             runtime.block_on(async move {
@@ -70,44 +60,13 @@ impl Life {
             });
             runtime.shutdown_background();
         });
-        Life { node, end: Some(end), thread: Some(thread), handle }
-    }
-
-    pub(crate) fn discover(&self, socket: &Path) -> Result<String, Status> {
-        let (node, socket) = (self.node.clone(), socket.to_owned());
-        let (send, receive) = std::sync::mpsc::channel();
-        self.handle.spawn(async move {
-            let found = async {
-                let mut watcher = WatcherClient::new(dial(&socket).await?);
-                let info = watcher.get_info(InfoRequest {}).await?.into_inner();
-                let is_known =
-                    info.r#type == "DevicePlugin" && info.supported_versions.iter().any(|v| v == VERSION);
-                let error =
-                    node.knobs.refusal.clone().or((!is_known).then(|| format!("unknown plugin {info:?}")));
-                let status = RegistrationStatus {
-                    plugin_registered: error.is_none(),
-                    error: error.clone().unwrap_or_default(),
-                };
-                node.book.count_registration(&info.name);
-                watcher.notify_registration_status(status).await?;
-                match error {
-                    Some(error) => return Err(Status::unknown(error)),
-                    None => node.listen(info.name.clone(), socket),
-                }
-                Ok(info.name)
-            };
-            let _ = send.send(found.await);
-        });
-        receive.recv_timeout(Duration::from_secs(30)).unwrap()
+        Life { node, end: Some(end), thread: Some(thread) }
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
         drop(self.end.take());
-        for stream in self.node.raw.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
@@ -123,17 +82,10 @@ impl Node {
         if node.knobs.deaf {
             return;
         }
-        if node.knobs.authority == Authority::Localhost {
-            tokio::spawn(async move {
-                let _ = node.read_lists(&resource, number, &socket).await;
-                node.book.disconnect(&resource, number, node.knobs.client_race);
-            });
-        } else {
-            thread::spawn(move || {
-                let _ = node.read_raw(&resource, number, &socket);
-                node.book.disconnect(&resource, number, node.knobs.client_race);
-            });
-        }
+        tokio::spawn(async move {
+            let _ = node.read_lists(&resource, number, &socket).await;
+            node.book.disconnect(&resource, number, node.knobs.client_race);
+        });
     }
 
     async fn read_lists(&self, resource: &str, number: usize, socket: &Path) -> Result<(), Status> {
@@ -150,16 +102,6 @@ impl Node {
                     return Ok(());
                 },
             }
-        }
-    }
-
-    fn read_raw(&self, resource: &str, number: usize, socket: &Path) -> anyhow::Result<()> {
-        let mut client = RawClient::connect(socket, self.knobs.authority)?;
-        self.raw.lock().unwrap().push(client.stream()?);
-        client.call("/v1beta1.DevicePlugin/ListAndWatch", &[])?;
-        loop {
-            let list = ListAndWatchResponse::decode(&client.message()?[..])?;
-            self.book.list(resource, number, list.devices);
         }
     }
 }
@@ -189,13 +131,10 @@ impl Registration for Node {
             return Err(Status::unknown(format!("the ResourceName {:?} is invalid", request.resource_name)));
         }
         let socket = self.folder.join(&request.endpoint);
-        if self.knobs.synchronous {
-            let mut plugin = DevicePluginClient::new(dial(&socket).await?);
-            let options = plugin.get_device_plugin_options(Empty {}).await;
-            options.map_err(|status| {
-                Status::unknown(format!("failed to get device plugin options: {status}"))
-            })?;
-        }
+        let mut plugin = DevicePluginClient::new(dial(&socket).await?);
+        let options = plugin.get_device_plugin_options(Empty {}).await;
+        options
+            .map_err(|status| Status::unknown(format!("failed to get device plugin options: {status}")))?;
         self.listen(request.resource_name, socket);
         Ok(Response::new(Empty {}))
     }

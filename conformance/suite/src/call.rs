@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::outcome::{Mismatch, Stop, TestResult};
 use super::own_device;
-use super::test_context::TestContext;
-use cni_lab::Place as _;
+use cni_lab::{Node, Place as _};
 use cni_runner::{Exec, HeldOpen, Output, TookTooLong};
 
 /// The time limit of a call. The slowest reference plugin waits 5 seconds for an IPv6 address.
@@ -21,7 +21,8 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// A call in preparation. It starts out valid; a test case changes parts of it.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    test: &'a TestContext<'a>,
+    node: Option<&'a Node>,
+    dir: &'a Path,
     /// The process, without its standard input.
     pub exec: Exec,
     /// The configuration; unused after [`Call::bytes`].
@@ -31,12 +32,11 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call without an attachment, with the context's configuration.
-    pub fn new(test: &'a TestContext<'a>, command: &str) -> Call<'a> {
-        let mut exec =
-            Exec::new(test.plugin.binary(), command).path(test.path()).env("PATH", SEARCH).timeout(TIMEOUT);
+    /// A call on the node, or without one on the machine. Its start script goes into `dir`.
+    pub fn new(exec: Exec, config: Map<String, Value>, node: Option<&'a Node>, dir: &'a Path) -> Call<'a> {
+        let mut exec = exec.env("PATH", SEARCH).timeout(TIMEOUT);
         exec.inherit = false;
-        Call { test, exec, config: test.config(), bytes: None, start_script: None }
+        Call { node, dir, exec, config, bytes: None, start_script: None }
     }
 
     /// Sets a key of the configuration.
@@ -105,7 +105,7 @@ impl<'a> Call<'a> {
     /// working directories that no runtime gives to a plugin.
     #[must_use]
     pub fn through_script(mut self, script: &str) -> Self {
-        let plugin = quoted(&self.test.plugin.binary().to_string_lossy());
+        let plugin = quoted(&self.exec.binary.to_string_lossy());
         self.start_script = Some(script.replace("@PLUGIN@", &plugin));
         self
     }
@@ -119,11 +119,11 @@ impl<'a> Call<'a> {
     pub fn run(&self) -> Result<Answer, Stop> {
         let mut exec = self.exec.clone().stdin(self.input());
         if let Some(start_script) = &self.start_script {
-            exec.binary = self.test.dir().join("start");
+            exec.binary = self.dir.join("start");
             fs::write(&exec.binary, format!("#!/bin/sh\n{start_script}\n"))?;
             fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755))?;
         }
-        let run = match self.test.node_if_any() {
+        let run = match self.node {
             Some(node) => node.call(&exec),
             None => exec.run(),
         };

@@ -19,7 +19,7 @@ use super::own_device;
 use super::plugin_under_test::{PluginUnderTest, Role};
 use super::stub::{Reply, Stub};
 use cni_lab::{Background, Node, Place as _, Pod, Snapshot, eventually};
-use cni_runner::{Attachment, Version};
+use cni_runner::{Attachment, Exec, Version};
 
 /// The network name in all test cases that are not about network names.
 pub const NETWORK: &str = "trialnet";
@@ -110,11 +110,6 @@ impl<'a> TestContext<'a> {
     /// [`TestCase::anywhere`](super::test_case::TestCase::anywhere) and runs without root.
     pub fn node(&self) -> Result<&Node, Stop> {
         Ok(self.node.as_ref().context("this test case was declared to need no node")?)
-    }
-
-    /// The node, if the test case has one.
-    pub fn node_if_any(&self) -> Option<&Node> {
-        self.node.as_ref()
     }
 
     /// Starts a process on the node, or without a node on the machine.
@@ -228,7 +223,8 @@ impl<'a> TestContext<'a> {
 
     /// A call without an attachment: for VERSION, GC and STATUS, or for the test case to complete.
     pub fn call(&self, command: &str) -> Call<'_> {
-        Call::new(self, command)
+        let exec = Exec::new(self.plugin.binary(), command).path(self.path());
+        Call::new(exec, self.config(), self.node.as_ref(), self.dir())
     }
 
     /// A call for an attachment. Its host ports, its VLAN ID and the number of its device are raised by the number of

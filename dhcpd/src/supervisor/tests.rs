@@ -2,17 +2,19 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 
 use cni_lab::testing::is_up;
 use cni_lab::{Node, Place as _, Pod, TIMEOUT};
-use ferrule_dhcp::wire::{Answer, Operation, PROTOCOL, Request, lease_file};
+use ferrule_dhcp::wire::{Answer, Key, Operation, PROTOCOL, Request, lease_file};
 use tokio::task::LocalSet;
 
 use super::*;
 use crate::lease::Lease;
-use crate::link::Sandbox;
+use crate::link::Interface;
 use crate::machine::Timing;
 use crate::message::tests::client;
+use crate::registry::Daemon;
 use crate::store::Store;
 
 thread_local! {
@@ -44,7 +46,7 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
             let store = Store::open(&socket, "boot".to_owned()).unwrap();
-            let sandbox = Sandbox::prepare(path, "eth0").await.unwrap();
+            let interface = Interface::prepare(path, "eth0").await.unwrap();
             let expires_at = clock::now() + lasts;
             let lease = Lease {
                 address: [10, 0, 0, 5].into(),
@@ -56,12 +58,12 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
                 expires_at,
                 settings: Default::default(),
             };
-            let client = crate::message::Client { mac: sandbox.mac, ..client(&[]) };
-            store.write(&key(), &sandbox, &client, true, &lease).unwrap();
-            let record = store.read(&key()).unwrap().unwrap();
+            let client = crate::message::Client { mac: interface.mac, ..client(&[]) };
+            store.write(&State { key: key(), interface, client, confirmed: true, lease }).unwrap();
+            let state = store.find(&key()).unwrap().unwrap();
             let timing = Timing { answer: 1000, pause: 1000, limit: 1000 };
             let daemon = Daemon::new(timing, store, String::new(), false);
-            daemon.resume(record);
+            daemon.resume(state);
             test(&daemon, &lease_file(&socket, &key())).await;
             PANICS.set(0);
         });

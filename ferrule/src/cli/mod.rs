@@ -1,83 +1,100 @@
-//! The command line: `ferrule install | rollback | uninstall | status | inspect | gc | check | doctor | log | metrics | plugins | version`.
+//! The command line of operators.
 
 mod arguments;
-mod calls;
-mod help;
 mod operator;
 
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::{Error, Result};
+use clap::{CommandFactory, Parser as _};
+use clap_complete::Shell;
 use cni_common::plugin::Plugin;
 use ferrule_install::console::{note, say};
-use ferrule_install::{Condition, Contents, Failure, Outcome, TOOL, fingerprint::Fingerprint};
+use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fingerprint};
 
-use self::arguments::{Arguments, Command};
+use self::arguments::Command;
 
 /// Runs the command that the arguments name.
-pub(crate) fn main(plugins: &[&dyn Plugin]) -> ExitCode {
-    let run_other = || Arguments::parse().and_then(|arguments| run(plugins, &arguments));
-    let outcome = operator::run(plugins).or_else(calls::run).unwrap_or_else(run_other);
-    match outcome {
-        Ok(code) => code,
-        Err(Failure { status, message }) => {
-            if let Some(message) = message {
-                let help = if status == 2 { "; see ferrule --help" } else { "" };
-                note(format_args!("{message}{help}"));
-            }
-            ExitCode::from(status)
+pub(crate) fn main(plugins: &[&Plugin]) -> ExitCode {
+    ExitCode::from(run(plugins, &Command::parse()).unwrap_or_else(failed))
+}
+
+/// Prints an error. Returns the exit status: 1, 2 after wrong usage, and that of a shell after a signal.
+fn failed(error: Error) -> u8 {
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
+        let _ = usage.print();
+        return 2;
+    }
+    match error.downcast_ref() {
+        Some(Stopped(signal)) => 128 + signal,
+        None => {
+            note(format_args!("{error:#}"));
+            1
         }
     }
 }
 
-fn run(plugins: &[&dyn Plugin], arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
-    let contents = Contents { plugins: &names };
-    let request = &arguments.request;
-    let outcome = match arguments.command {
-        Command::Help(topic) => {
-            say(help::text(topic).trim_end());
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Plugins => {
-            list(plugins);
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Version => {
-            print_version();
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Status => {
-            let (text, condition) = ferrule_install::status(request, contents, arguments.as_json)?;
-            say(text);
-            return Ok(ExitCode::from(match condition {
+/// Returns the exit status.
+fn run(plugins: &[&Plugin], command: &Command) -> Result<u8> {
+    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name).collect();
+    let outcome = match command {
+        Command::Install(options) => ferrule_install::install(options, &names)?,
+        Command::Rollback(options) => ferrule_install::restore(options, Back::Last)?,
+        Command::Uninstall(options) => ferrule_install::restore(options, Back::Original)?,
+        Command::Status(options) => {
+            let (text, condition) = ferrule_install::status(options, &names)?;
+            say(text.trim_end());
+            return Ok(match condition {
                 Condition::Sound => 0,
                 Condition::Disturbed => 3,
                 Condition::NotInstalled => 4,
-            }));
+            });
         }
-        Command::Install => ferrule_install::install(request, contents)?,
-        Command::Rollback => ferrule_install::roll_back(request)?,
-        Command::Uninstall => ferrule_install::uninstall(request)?,
+        Command::Inspect(arguments) => return operator::inspect(arguments),
+        Command::Gc(arguments) => return operator::gc(arguments),
+        Command::Check(arguments) => return operator::check(arguments),
+        Command::Doctor(arguments) => return operator::doctor(arguments, &names),
+        Command::Log(arguments) => return operator::log(arguments),
+        Command::Metrics(arguments) => return operator::metrics(arguments),
+        Command::Plugins => {
+            for plugin in plugins {
+                let versions: Vec<_> = plugin.spec_versions.iter().map(|version| version.as_str()).collect();
+                say(format_args!("{:<11}  {}", plugin.name, versions.join(" ")));
+            }
+            return Ok(0);
+        }
+        Command::Version => {
+            say(format_args!("{TOOL} v{}", env!("CARGO_PKG_VERSION")));
+            if let Ok(program) = fs::read("/proc/self/exe") {
+                say(format_args!("sha256 {}", Fingerprint::of_content(program)));
+            }
+            return Ok(0);
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Command::command(), TOOL, &mut script);
+            say(String::from_utf8_lossy(&script).trim_end());
+            return Ok(0);
+        }
+        Command::Generate { dir } => {
+            generate(dir)?;
+            return Ok(0);
+        }
     };
-    Ok(ExitCode::from(match outcome {
+    Ok(match outcome {
         Outcome::Done => 0,
         Outcome::Partly => 3,
-    }))
+    })
 }
 
-/// One line for each plugin: its name and the CNI versions that it supports.
-fn list(plugins: &[&dyn Plugin]) {
-    let width = plugins.iter().map(|plugin| plugin.name().len()).max().unwrap_or(0);
-    for plugin in plugins {
-        let versions: Vec<&str> = plugin.spec_versions().iter().map(|version| version.as_str()).collect();
-        say(format_args!("{:<width$}  {}", plugin.name(), versions.join(" ")));
+/// Writes the man pages and completions.
+fn generate(dir: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Command::command(), dir)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Command::command(), TOOL, dir)?;
     }
-}
-
-/// The version, and the SHA-256 of the program, as in the manifest of an installation.
-fn print_version() {
-    say(format_args!("{TOOL} v{}", env!("CARGO_PKG_VERSION")));
-    if let Ok(print) = std::fs::File::open("/proc/self/exe").and_then(Fingerprint::of_file) {
-        say(format_args!("sha256 {print}"));
-    }
+    Ok(())
 }

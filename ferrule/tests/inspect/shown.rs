@@ -32,7 +32,7 @@ fn views_fit_the_terminal_and_name_the_pod() {
     }
     let wide = f.on_terminal(200, &format!("TERM=xterm {PROGRAM} {}", f.words("inspect")));
     assert!(wide.contains("shop/pod-inspect-shown-with-a-rather-long-name-a"), "{wide}");
-    assert!(wide.contains("\x1b[32malive\x1b[0m") && wide.contains("80M/40M"), "{wide}");
+    assert!(wide.contains("\x1b[32malive\x1b[39m") && wide.contains("80M/40M"), "{wide}");
 
     for what in [
         "18301",

@@ -1,6 +1,10 @@
 //! Signs of life, doubts and deaths.
 
 use super::*;
+use ferrule_kernel::netlink::Link;
+use ferrule_kit::veth;
+
+use crate::cache::{CachedLink, Entry};
 use crate::model::{Kind, Maker};
 
 fn ip(text: &str) -> IpAddr {
@@ -8,20 +12,20 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn owner() -> Owner {
-    Owner { ifname: Some("eth0".into()), ..Owner::container("c1").on("net") }
+    Owner::container("c1").on("net").with_ifname("eth0")
 }
 
 fn object(owner: Owner) -> Object {
-    let object = Object::new(Kind::Address, "10.1.0.2", "a file", owner, Maker::Ferrule);
-    Object { addresses: vec![ip("10.1.0.2")], ..object }
+    let object = Object::new(Kind::Address, "10.1.0.2".into(), "a file".into(), owner, Maker::Ferrule);
+    Object { addresses: [ip("10.1.0.2")].into(), ..object }
 }
 
-fn entry(container: &str, sandbox: Sandbox) -> Entry {
+fn entry(container: &str, netns_state: NetnsState) -> Entry {
     Entry {
-        owner: Owner { ifname: Some("eth0".into()), ..Owner::container(container).on("net") },
-        sandbox,
+        owner: Owner::container(container).on("net").with_ifname("eth0"),
+        netns_state,
         netns: "/run/netns/x".into(),
-        addresses: vec![ip("10.1.0.2")],
+        addresses: [ip("10.1.0.2")].into(),
         ..Entry::default()
     }
 }
@@ -31,7 +35,7 @@ fn readable() -> Evidence {
 }
 
 fn judge(evidence: &Evidence) -> State {
-    evidence.judge(&object(owner()), &[&owner()], &[])
+    evidence.judge(&object(owner()), &[&object(owner())])
 }
 
 fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
@@ -39,8 +43,8 @@ fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
     Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
 }
 
-fn gone() -> Sandbox {
-    Sandbox::Gone("namespace /run/netns/x does not exist".into())
+fn gone() -> NetnsState {
+    NetnsState::Gone("namespace /run/netns/x does not exist".into())
 }
 
 #[test]
@@ -56,20 +60,22 @@ fn without_any_sign_of_life_the_owner_is_dead() {
 /// Each sign alone saves the owner.
 #[test]
 fn one_sign_of_life_is_enough() {
-    let mut signs: Vec<Evidence> = (0..6).map(|_| readable()).collect();
-    signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", Sandbox::Live(7))]);
+    let mut signs: Vec<Evidence> = (0..5).map(|_| readable()).collect();
+    signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", NetnsState::Live(7))]);
     signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
-    signs[2].present.entry("c1", || "there".into());
     signs[3].namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
     let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
-    signs[4].pairs.entry(&name.clone(), || Link { name, mac, ..Link::default() });
+    signs[2].pairs.insert(name.clone(), Link { name, mac, ..Link::default() });
     let link = Link { name: "veth0".into(), ..Link::default() };
-    let cached = Entry { host_links: vec![("veth0".into(), link.mac.to_string())], ..entry("c1", gone()) };
-    signs[5].cache = Cache::with(vec![cached]);
-    signs[5].pairs.entry("veth0", || link);
+    let end = CachedLink { name: "veth0".into(), mac: link.mac.to_string(), ..CachedLink::default() };
+    let cached = Entry { links: vec![end], ..entry("c1", gone()) };
+    signs[4].cache = Cache::with(vec![cached]);
+    signs[4].pairs.insert("veth0".into(), link);
     for (number, evidence) in signs.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Alive(_)), "{number}: {:?}", judge(evidence));
     }
+    let there = Object { sign: Some(State::Alive("there".into())), ..object(owner()) };
+    assert_eq!(readable().judge(&object(owner()), &[&there]), State::Alive("there".into()));
 }
 
 #[test]
@@ -77,7 +83,7 @@ fn doubt_is_no_death() {
     let mut doubts: Vec<Evidence> = (0..4).map(|_| readable()).collect();
     doubts[0].cache.is_readable = false;
     doubts[1].cache.unknown.push("net-c1-eth0".into());
-    doubts[2].cache = Cache::with(vec![entry("c1", Sandbox::Unknown)]);
+    doubts[2].cache = Cache::with(vec![entry("c1", NetnsState::Unknown)]);
     doubts[3].namespaces.push(namespace(None));
     for (number, evidence) in doubts.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
@@ -87,10 +93,10 @@ fn doubt_is_no_death() {
     let partial = Evidence { partial: Some("no /proc".into()), ..readable() };
     assert_eq!(judge(&partial), State::Unknown("no /proc".to_owned()));
     let unnamed = object(Owner::default());
-    assert_eq!(partial.judge(&unnamed, &[], &[]), State::Unknown("no /proc".to_owned()));
+    assert_eq!(partial.judge(&unnamed, &[]), State::Unknown("no /proc".to_owned()));
     // An object older than the boot needs no cache.
-    let old = Object { dead: Some("made before the last boot".into()), ..object(owner()) };
-    let state = doubts[0].judge(&old, &[], &[]);
+    let old = Object { sign: Some(State::Dead("made before the last boot".into())), ..object(owner()) };
+    let state = doubts[0].judge(&old, &[]);
     assert!(matches!(&state, State::Dead(proof) if proof.starts_with("made before")), "{state:?}");
 }
 
@@ -98,17 +104,17 @@ fn doubt_is_no_death() {
 fn an_address_that_another_live_container_has_now_saves_nobody() {
     let mut evidence = readable();
     evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
-    evidence.cache = Cache::with(vec![entry("c2", Sandbox::Live(7))]);
+    evidence.cache = Cache::with(vec![entry("c2", NetnsState::Live(7))]);
     assert!(matches!(judge(&evidence), State::Dead(_)));
     // But a rule that knows only the address serves the other container now.
     let rule = Object { is_by_address: true, ..object(owner()) };
-    assert!(matches!(evidence.judge(&rule, &[], &[]), State::Alive(_)));
+    assert!(matches!(evidence.judge(&rule, &[]), State::Alive(_)));
 }
 
 #[test]
 fn an_object_without_a_name_is_judged_by_its_addresses() {
     let unnamed = object(Owner::default());
-    let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[], &[]);
+    let judge = |evidence: &Evidence| evidence.judge(&unnamed, &[]);
     assert!(matches!(judge(&readable()), State::Dead(_)));
     let mut evidence = readable();
     evidence.cache = Cache::with(vec![entry("c2", gone())]);
@@ -119,10 +125,11 @@ fn an_object_without_a_name_is_judged_by_its_addresses() {
     let mut evidence = readable();
     evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
     assert!(matches!(judge(&evidence), State::Alive(_)));
-    let user = Object { parent: Some(9), dead: Some("unused".into()), ..object(Owner::default()) };
-    assert!(matches!(evidence.judge(&user, &[], &[]), State::Unknown(_)), "a macvlan is on link 9");
+    let user =
+        Object { parent: Some(9), sign: Some(State::Dead("unused".into())), ..object(Owner::default()) };
+    assert!(matches!(evidence.judge(&user, &[]), State::Unknown(_)), "a macvlan is on link 9");
     let other = Object { parent: Some(8), ..user };
-    assert_eq!(evidence.judge(&other, &[], &[]), State::Dead("unused".into()));
-    let nothing = Object { addresses: Vec::new(), ..object(Owner::default()) };
-    assert!(matches!(readable().judge(&nothing, &[], &[]), State::Unknown(_)));
+    assert_eq!(evidence.judge(&other, &[]), State::Dead("unused".into()));
+    let nothing = Object { addresses: BTreeSet::new(), ..object(Owner::default()) };
+    assert!(matches!(readable().judge(&nothing, &[]), State::Unknown(_)));
 }

@@ -1,42 +1,29 @@
-//! The counters of `ferrule metrics`, and their text for Prometheus. Pure.
+//! `ferrule metrics`: counts the calls that the log has got since the last run, and writes the file for Prometheus.
 //!
 //! The log is rotated, but counters must not decrease. So the file that the last run wrote is the state: its counters, and
 //! how far it had read the log.
 
-use std::collections::BTreeMap;
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use cni_common::call_log::old;
+use cni_common::spec::{CniError, Context as _};
+use indexmap::IndexMap;
 
 use super::Call;
+use super::read::{if_exists, parse};
 
-/// The upper limits of the histogram's buckets, in microseconds, and as Prometheus' labels.
-const BUCKETS: [(u64, &str); 9] = [
-    (1_000, "0.001"),
-    (2_500, "0.0025"),
-    (5_000, "0.005"),
-    (10_000, "0.01"),
-    (25_000, "0.025"),
-    (50_000, "0.05"),
-    (100_000, "0.1"),
-    (1_000_000, "1"),
-    (10_000_000, "10"),
-];
+/// How many bytes distinguish log files: the time of their first call, and its plugin.
+const HEAD: usize = 64;
+
+/// The upper limits of the histogram's buckets, in seconds.
+const BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0, 10.0];
 const DURATION: &str = "ferrule_call_duration_seconds";
-const BUCKET: &str = "ferrule_call_duration_seconds_bucket";
-const COUNT: &str = "ferrule_call_duration_seconds_count";
-const SUM: &str = "ferrule_call_duration_seconds_sum";
 const ERRORS: &str = "ferrule_errors_total";
 const POSITION: &str = "# position ";
-
-/// Plugin, verb, and outcome or error code.
-type Key = [String; 3];
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    calls: u64,
-    micros: u64,
-    /// The calls that are not slower than each limit.
-    buckets: [u64; BUCKETS.len()],
-}
 
 /// How far the log is counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,10 +35,10 @@ pub struct Position {
 }
 
 /// Counters since the first run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    counts: BTreeMap<Key, Counts>,
-    errors: BTreeMap<Key, u64>,
+    /// The values by name with labels, in the order of their first call.
+    counters: IndexMap<String, f64>,
     /// The part of the log that they include.
     pub position: Position,
 }
@@ -59,89 +46,56 @@ pub struct Metrics {
 impl Metrics {
     /// Counts a call.
     pub fn add(&mut self, call: &Call) {
-        let key = |last: &str| [label(call.text("plugin")), label(call.text("verb")), last.to_owned()];
-        let outcome = if call.error().is_some() { "error" } else { "success" };
+        let mut add = |counter: String, value: f64| *self.counters.entry(counter).or_default() += value;
+        let labels =
+            format!("plugin=\"{}\",verb=\"{}\"", label(call.text("plugin")), label(call.text("verb")));
         if let Some((code, _)) = call.error() {
-            *self.errors.entry(key(&code.to_string())).or_default() += 1;
+            add(format!("{ERRORS}{{{labels},code=\"{code}\"}}"), 1.0);
         }
-        let counts = self.counts.entry(key(outcome)).or_default();
-        counts.calls += 1;
-        counts.micros = counts.micros.saturating_add(call.micros());
-        for (count, (limit, _)) in counts.buckets.iter_mut().zip(BUCKETS) {
-            *count += u64::from(call.micros() <= limit);
+        let outcome = if call.error().is_some() { "error" } else { "success" };
+        let labels = format!("{labels},outcome=\"{outcome}\"");
+        let seconds = Duration::from_micros(call.micros()).as_secs_f64();
+        for limit in BUCKETS {
+            let is_in = u8::from(seconds <= limit);
+            add(format!("{DURATION}_bucket{{{labels},le=\"{limit}\"}}"), is_in.into());
         }
+        add(format!("{DURATION}_bucket{{{labels},le=\"+Inf\"}}"), 1.0);
+        add(format!("{DURATION}_sum{{{labels}}}"), seconds);
+        add(format!("{DURATION}_count{{{labels}}}"), 1.0);
     }
 
     /// Reads the text that [`Metrics::text`] wrote. Skips other lines.
     pub fn parse(text: &str) -> Self {
         let mut metrics = Metrics::default();
         for line in text.lines() {
-            match line.strip_prefix(POSITION).and_then(|rest| rest.split_once(' ')) {
-                Some((offset, head)) => {
-                    metrics.position =
-                        Position { offset: offset.parse().unwrap_or(0), head: head.to_owned() };
-                }
-                None => {
-                    let _ = metrics.read(line);
-                }
+            if let Some((offset, head)) = line.strip_prefix(POSITION).and_then(|rest| rest.split_once(' ')) {
+                metrics.position = Position { offset: offset.parse().unwrap_or(0), head: head.to_owned() };
+            } else if let Some((counter, value)) = line.rsplit_once(' ')
+                && (counter.starts_with(DURATION) || counter.starts_with(ERRORS))
+                && let Ok(value) = value.parse()
+            {
+                metrics.counters.insert(counter.to_owned(), value);
             }
         }
         metrics
     }
 
-    /// Reads a line `NAME{plugin="P",verb="V",outcome="O",le="L"} VALUE`; labels contain no quotation marks.
-    fn read(&mut self, line: &str) -> Option<()> {
-        let words: Vec<&str> = line.split('"').collect();
-        let [name, plugin, _, verb, _, last, .., value] = words.as_slice() else { return None };
-        let key = [plugin, verb, last].map(|word| label(word));
-        let value = value.strip_prefix("} ")?;
-        match name.split('{').next()? {
-            COUNT => self.counts.entry(key).or_default().calls = value.parse().ok()?,
-            SUM => {
-                let (seconds, micros) = value.split_once('.')?;
-                let [seconds, micros]: [u64; 2] = [seconds.parse().ok()?, micros.parse().ok()?];
-                self.counts.entry(key).or_default().micros =
-                    seconds.checked_mul(1_000_000)?.checked_add(micros)?;
-            }
-            BUCKET => {
-                let index = BUCKETS.iter().position(|(_, le)| words.get(7) == Some(le))?;
-                self.counts.entry(key).or_default().buckets[index] = value.parse().ok()?;
-            }
-            ERRORS => *self.errors.entry(key).or_default() = value.parse().ok()?,
-            _ => {}
-        }
-        Some(())
-    }
-
     /// The text for Prometheus.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let mut line = |name: &str, labels: &str, value: &dyn Display| {
-            let _ = writeln!(text, "{name}{labels} {value}");
-        };
-        let labels = |[plugin, verb, outcome]: &Key| {
-            format!("plugin=\"{plugin}\",verb=\"{verb}\",outcome=\"{outcome}\"")
-        };
-        line("# HELP ", DURATION, &"How long the calls of the CNI plugins took.");
-        line("# TYPE ", DURATION, &"histogram");
-        for (key, counts) in &self.counts {
-            let labels = labels(key);
-            let limits = BUCKETS.iter().map(|(_, le)| *le).chain(["+Inf"]);
-            for (le, count) in limits.zip(counts.buckets.iter().chain([&counts.calls])) {
-                line(BUCKET, &format!("{{{labels},le=\"{le}\"}}"), count);
+        for (name, kind, help) in [
+            (DURATION, "histogram", "How long the calls of the CNI plugins took."),
+            (ERRORS, "counter", "The calls that failed, by the code of the CNI error."),
+        ] {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (counter, value) in self.counters.iter().filter(|(counter, _)| counter.starts_with(name)) {
+                // As many digits as the log has.
+                let value = (value * 1e6).round() / 1e6;
+                let _ = writeln!(text, "{counter} {value}");
             }
-            let (seconds, micros) = (counts.micros / 1_000_000, counts.micros % 1_000_000);
-            line(SUM, &format!("{{{labels}}}"), &format_args!("{seconds}.{micros:06}"));
-            line(COUNT, &format!("{{{labels}}}"), &counts.calls);
-        }
-        line("# HELP ", ERRORS, &"The calls that failed, by the code of the CNI error.");
-        line("# TYPE ", ERRORS, &"counter");
-        for ([plugin, verb, code], count) in &self.errors {
-            line(ERRORS, &format!("{{plugin=\"{plugin}\",verb=\"{verb}\",code=\"{code}\"}}"), count);
         }
         let Position { offset, head } = &self.position;
-        let _ = writeln!(text, "{POSITION}{offset} {head}");
-        text
+        text + &format!("{POSITION}{offset} {head}\n")
     }
 }
 
@@ -150,9 +104,67 @@ fn label(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect()
 }
 
+/// Returns the text. Writes it to `output`, which is also the state; without it, counts the whole log.
+///
+/// # Errors
+/// The log cannot be read, or the file cannot be written.
+pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
+    let earlier = output.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    let mut metrics = Metrics::parse(&earlier);
+    // The current one first: a rotation in between then makes both the same file.
+    let current = if_exists(File::open(log), log)?;
+    let former = if_exists(File::open(old(log)), &old(log))?;
+    count(&mut metrics, former, current).context(|| format!("cannot read {}", log.display()))?;
+    let text = metrics.text();
+    if let Some(path) = output {
+        replace(path, &text).context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(text)
+}
+
+/// Counts what lies behind the position.
+fn count<F: Read + Seek>(metrics: &mut Metrics, former: Option<F>, current: Option<F>) -> io::Result<()> {
+    let mut files = Vec::new();
+    for mut file in [former, current].into_iter().flatten() {
+        files.extend(head(&mut file)?.map(|head| (head, file)));
+    }
+    files.dedup_by(|(one, _), (other, _)| one == other);
+    if let Some(known) = files.iter().rposition(|(head, _)| *head == metrics.position.head) {
+        files.drain(..known);
+    }
+    for (head, mut file) in files {
+        let start = if head == metrics.position.head { metrics.position.offset } else { 0 };
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        parse(&bytes[..complete]).iter().for_each(|call| metrics.add(call));
+        metrics.position = Position { offset: start + complete as u64, head };
+    }
+    Ok(())
+}
+
+/// How the file begins; `None` if it is too short to have a call.
+fn head(file: &mut impl Read) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    file.take(HEAD as u64).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
+    Ok((bytes.len() == HEAD).then_some(text))
+}
+
+/// Writes a file beside it, whose name node_exporter ignores, and renames that.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let pending = path.with_extension(format!("pending{}", std::process::id()));
+    let written = fs::write(&pending, text);
+    written.and_then(|()| fs::rename(&pending, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&pending);
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::read::parse;
+    use std::io::Cursor;
+
     use super::*;
 
     const LOG: &str = r#"{"plugin":"bridge","verb":"ADD","us":2500}
@@ -172,7 +184,7 @@ mod tests {
             r#"ferrule_call_duration_seconds_bucket{plugin="bridge",verb="ADD",outcome="success",le="0.0025"} 1"#,
             r#"ferrule_call_duration_seconds_bucket{plugin="bridge",verb="ADD",outcome="error",le="10"} 0"#,
             r#"ferrule_call_duration_seconds_bucket{plugin="bridge",verb="ADD",outcome="error",le="+Inf"} 1"#,
-            r#"ferrule_call_duration_seconds_sum{plugin="bridge",verb="ADD",outcome="error"} 20.000000"#,
+            r#"ferrule_call_duration_seconds_sum{plugin="bridge",verb="ADD",outcome="error"} 20"#,
             r#"ferrule_call_duration_seconds_sum{plugin="tap",verb="DEL",outcome="success"} 0.000001"#,
             r#"ferrule_call_duration_seconds_count{plugin="tap",verb="DEL",outcome="success"} 1"#,
             "# TYPE ferrule_errors_total counter",
@@ -188,8 +200,56 @@ mod tests {
 
     #[test]
     fn another_file_is_no_state() {
-        for text in ["", "junk", "a{b} 1", "ferrule_errors_total{plugin=\"x\"} 1", "# position x"] {
+        for text in ["", "junk", "a{b} 1", "ferrule_errors_total{plugin=\"x\"} y", "# position x"] {
             assert_eq!(Metrics::parse(text), Metrics::default());
         }
+    }
+
+    /// A log file with a call for each letter, of a plugin of this name.
+    fn file(letters: &str) -> Option<Cursor<String>> {
+        let call = |letter| {
+            format!(
+                "{{\"time\":\"2026-11-22T09:55:00.00000{letter}Z\",\"plugin\":\"{letter}\",\"verb\":\"ADD\",\"us\":1}}\n"
+            )
+        };
+        Some(Cursor::new(letters.chars().map(call).collect()))
+    }
+
+    type Files = (Option<Cursor<String>>, Option<Cursor<String>>);
+
+    /// Rotation, removal and late writers between two runs do not matter.
+    #[test]
+    fn a_call_is_counted_once() {
+        let cases: [(&[Files], &str); 7] = [
+            (&[(None, file("ab")), (None, file("abc"))], "abc"),
+            (&[(file("ab"), file("c")), (file("ab"), file("cd"))], "abcd"),
+            (&[(None, file("a")), (file("ab"), file("c")), (file("cd"), file("e"))], "abcde"),
+            (&[(None, file("ab")), (file("ab"), None), (file("ab"), file("c"))], "abc"),
+            (&[(file("ab"), file("ab"))], "ab"),
+            (&[(None, file("ab")), (file("cd"), file("e"))], "abcde"),
+            (&[(None, file("")), (None, None), (None, file("a"))], "a"),
+        ];
+        for (runs, counted) in cases {
+            let mut metrics = Metrics::default();
+            for (former, current) in runs {
+                count(&mut metrics, former.clone(), current.clone()).unwrap();
+                metrics = Metrics::parse(&metrics.text());
+            }
+            let mut expected = Metrics::default();
+            count(&mut expected, None, file(counted)).unwrap();
+            expected.position = metrics.position.clone();
+            assert_eq!(metrics.text(), expected.text(), "{counted}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_line_is_counted_when_it_is_complete() {
+        let (mut metrics, whole) = (Metrics::default(), file("ab").unwrap().into_inner());
+        let parts = [whole.len() - 3, whole.len()].map(|end| Cursor::new(whole[..end].to_owned()));
+        let [partly, wholly] = parts.map(|part| {
+            count(&mut metrics, None, Some(part)).unwrap();
+            metrics.text()
+        });
+        assert!(!partly.contains("\"b\"") && wholly.contains("\"b\""), "{partly}{wholly}");
     }
 }

@@ -1,16 +1,14 @@
 //! The log of calls that [`cni_common::call_log`] writes: `ferrule log` and `ferrule metrics`.
 //!
-//! [`read`] reads and selects calls, [`table`] prints them; [`metrics`] counts them, and [`export`] writes the file for
-//! Prometheus.
+//! [`read`] reads and selects calls, [`table`] prints them; [`metrics`] counts them for Prometheus.
 
-pub mod export;
 pub mod metrics;
 pub mod read;
 pub mod table;
 
 use serde_json::Value;
 
-/// A call, as its line in the log tells it.
+/// A call: its line in the log.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The line.

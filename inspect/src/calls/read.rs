@@ -63,18 +63,17 @@ impl Selection {
 /// # Errors
 /// The configuration is wrong, or the log is not in a file.
 pub fn log_file(given: Option<&Path>) -> Result<PathBuf, CniError> {
-    let elsewhere = |place, command| {
-        CniError::internal(format!("the log is in {place}; try: {command} | ferrule log --file /dev/stdin"))
-    };
-    match given {
-        Some(path) => Ok(path.to_owned()),
-        None => match configured().map_err(CniError::internal)? {
-            None => Ok(DEFAULT_FILE.into()),
-            Some(Destination::File(path, _)) => Ok(path),
-            Some(Destination::Journald) => Err(elsewhere("the journal", "journalctl -t ferrule -o cat")),
-            Some(Destination::Syslog) => Err(elsewhere("syslog", "grep -h 'ferrule\\[' /var/log/syslog")),
-        },
+    if let Some(path) = given {
+        return Ok(path.to_owned());
     }
+    let (place, command) = match configured().map_err(CniError::internal)? {
+        None => return Ok(DEFAULT_FILE.into()),
+        Some(Destination::File(path, _)) => return Ok(path),
+        Some(Destination::Journald) => ("the journal", "journalctl -t ferrule -o cat"),
+        Some(Destination::Syslog) => ("syslog", "grep -h 'ferrule\\[' /var/log/syslog"),
+    };
+    let advice = format!("try: {command} | ferrule log --file /dev/stdin");
+    Err(CniError::internal(format!("the log is in {place}; {advice}")))
 }
 
 /// The calls in the log file and in the old one. One of them may be missing.
@@ -82,15 +81,20 @@ pub fn log_file(given: Option<&Path>) -> Result<PathBuf, CniError> {
 /// # Errors
 /// A file cannot be read, or both are missing.
 pub fn calls(path: &Path) -> Result<Vec<Call>, CniError> {
-    let read = |path: &Path| match fs::read(path) {
+    let (old, mut found) = (old(path), Vec::new());
+    found.extend(if_exists(fs::read(&old), &old)?);
+    found.extend(if_exists(fs::read(path), path)?);
+    if found.is_empty() {
+        return Err(CniError::internal(format!("there is no log {}", path.display())));
+    }
+    Ok(found.iter().flat_map(|bytes| parse(bytes)).collect())
+}
+
+/// The outcome of reading a log file; `None` if there is no such file.
+pub(super) fn if_exists<T>(outcome: io::Result<T>, path: &Path) -> Result<Option<T>, CniError> {
+    match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         outcome => outcome.map(Some).context(|| format!("cannot read {}", path.display())),
-    };
-    match (read(&old(path))?, read(path)?) {
-        (None, None) => Err(CniError::internal(format!("there is no log {}", path.display()))),
-        (former, current) => {
-            Ok([former, current].into_iter().flatten().flat_map(|bytes| parse(&bytes)).collect())
-        }
     }
 }
 

@@ -37,7 +37,7 @@ impl Facts {
         let mut is_mixed = false;
         for family in [IpFamily::V4, IpFamily::V6] {
             let mut saved = Vec::new();
-            for programs in [FILTER, NAT].into_iter().filter_map(|table| Programs::legacy_of(family, table)) {
+            for programs in [FILTER, NAT].into_iter().filter_map(|table| Programs::legacy(family, table)) {
                 saved.push(programs.save().context(|| "list the rules of iptables-legacy")?);
             }
             if saved.iter().any(|text| text.contains("\n:FORWARD DROP ")) {

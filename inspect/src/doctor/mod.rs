@@ -1,25 +1,24 @@
 //! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and the subjects that are in order.
 //!
-//! [`networks`] reads the configurations, [`programs`] the plugins. [`chains`] joins both, and asks each plugin by STATUS
-//! whether it can serve its network: so the plugins themselves judge kernel, tools and folders, and the remedy is that of the
-//! plugin's error. [`firewalls`], [`subnets`]
+//! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
+//! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`firewalls`], [`subnets`]
 //! and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
-pub mod chains;
 pub mod firewalls;
 pub mod modes;
 pub mod networks;
-pub mod programs;
+pub mod plugins;
 pub mod subnets;
 pub mod sysctls;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cni_common::spec::{CniError, REMEDY};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::model::Sockets;
+use crate::model::{SCHEMA, Sockets, name};
 use crate::node::NOT_WHOLE;
 use crate::sight::Sight;
 use crate::table::wrapped;
@@ -29,7 +28,8 @@ const WHOLE: &str =
     "run ferrule as root in the node's network, PID and mount namespaces, or with its / as --root";
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Pods fail to start, or the node is not safe.
     Error,
@@ -37,18 +37,8 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
-    /// Its name in texts and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
-    }
-}
-
 /// Something that is wrong with the node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
@@ -62,12 +52,8 @@ pub struct Finding {
 
 impl Finding {
     fn error(subject: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Finding {
-            severity: Severity::Error,
-            subject: subject.into(),
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+        let (subject, problem, remedy) = (subject.into(), problem.into(), remedy.into());
+        Finding { severity: Severity::Error, subject, problem, remedy }
     }
 
     /// An error with the remedy that its text ends with, as that of an error document does.
@@ -112,22 +98,26 @@ impl Subject {
         Subject { name: name.into(), seen: seen.into(), findings }
     }
 
-    /// A subject that could not be looked at.
-    fn unread(name: &str, error: &CniError) -> Self {
-        Subject::new(name, "", vec![Finding::error(name, format!("cannot be looked at: {error}"), WHOLE)])
+    /// A subject that is judged by facts, which may be unreadable.
+    fn of<T>(name: &str, facts: Result<T, CniError>, judge: impl FnOnce(T) -> Subject) -> Self {
+        facts.map(judge).unwrap_or_else(|error| {
+            let finding = Finding::error(name, format!("cannot be looked at: {error}"), WHOLE);
+            Subject::new(name, "", vec![finding])
+        })
     }
 
     /// `ok`, or the worst severity of its findings.
-    pub fn outcome(&self) -> &'static str {
-        self.findings.iter().map(|finding| finding.severity).min().map_or("ok", Severity::as_str)
+    pub fn outcome(&self) -> String {
+        let worst = self.findings.iter().map(|finding| finding.severity).min();
+        worst.map_or_else(|| "ok".to_owned(), |severity| name(&severity))
     }
 }
 
-/// Examines the node. `plugins` are the plugins that Ferrule has.
+/// Examines the node. `ours` are the plugins that Ferrule has.
 ///
 /// # Errors
 /// The kernel gives no socket.
-pub fn examine(places: &Places, plugins: &[&str]) -> Result<Vec<Subject>, CniError> {
+pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError> {
     let mut sockets = Sockets::open()?;
     let sight = Sight::of_all(places.init, [places.conf_dir.as_path()].into_iter());
     let partial = sight.partial.map(|why| Finding::error("view", format!("{NOT_WHOLE}: {why}"), WHOLE));
@@ -137,21 +127,15 @@ pub fn examine(places: &Places, plugins: &[&str]) -> Result<Vec<Subject>, CniErr
         Subject::new("view", "the node as its first process sees it", partial.into_iter().collect()),
         Subject::new("networks", found, unusable),
         modes::judge(&places.path, &places.conf_dir),
-        programs::judge_versions(&programs::installed(places, plugins)),
+        plugins::judge_versions(&plugins::installed(places, ours)),
     ];
-    subjects.extend(chains::judge(&networks, places, plugins));
-    subjects.push(match firewalls::Facts::read(&mut sockets.netfilter) {
-        Ok(facts) => firewalls::judge(&networks, &facts),
-        Err(error) => Subject::unread("firewalls", &error),
-    });
-    subjects.push(match subnets::of_host(&mut sockets.route) {
-        Ok(of_host) => subnets::judge(&networks, &of_host),
-        Err(error) => Subject::unread("subnets", &error),
-    });
-    subjects.push(match sysctls::Facts::read() {
-        Ok(facts) => sysctls::judge(&networks, &facts),
-        Err(error) => Subject::unread("sysctls", &error),
-    });
+    subjects.extend(plugins::judge(&networks, places, ours));
+    let firewalls = firewalls::Facts::read(&mut sockets.netfilter);
+    subjects.push(Subject::of("firewalls", firewalls, |facts| firewalls::judge(&networks, &facts)));
+    let of_host = subnets::of_host(&mut sockets.route);
+    subjects.push(Subject::of("subnets", of_host, |of_host| subnets::judge(&networks, &of_host)));
+    let sysctls = sysctls::Facts::read();
+    subjects.push(Subject::of("sysctls", sysctls, |facts| sysctls::judge(&networks, &facts)));
     Ok(subjects)
 }
 
@@ -162,22 +146,31 @@ pub fn findings(subjects: &[Subject]) -> Vec<&Finding> {
     findings
 }
 
-/// A line for each subject or each of its findings, and the number of these. Without a width, lines are not wrapped.
-pub fn text(subjects: &[Subject], width: Option<usize>) -> String {
+/// All subjects and findings as JSON, or as text: a line for each subject or each of its findings, and the number of these.
+/// Without a width, lines are not wrapped.
+pub fn report(subjects: &[Subject], as_json: bool, width: Option<usize>) -> String {
+    let findings = findings(subjects);
+    if as_json {
+        let looked_at = subjects.iter().map(
+            |subject| json!({"subject": subject.name, "outcome": subject.outcome(), "seen": subject.seen}),
+        );
+        let looked_at: Vec<Value> = looked_at.collect();
+        return json!({"schema": SCHEMA, "findings": findings, "lookedAt": looked_at, "failures": []})
+            .to_string();
+    }
     let mut text = String::new();
     for subject in subjects {
         if subject.findings.is_empty() {
             text += &wrapped(&format!("ok: {}: {}", subject.name, subject.seen), 0, width);
         }
         for Finding { severity, subject, problem, remedy } in &subject.findings {
-            text += &wrapped(&format!("{}: {subject}: {problem}", severity.as_str()), 0, width);
+            text += &wrapped(&format!("{}: {subject}: {problem}", name(severity)), 0, width);
             text += &wrapped(&format!("remedy: {remedy}"), 4, width);
         }
     }
-    let count = |severity: Severity| {
-        let count = findings(subjects).iter().filter(|finding| finding.severity == severity).count();
-        format!("{count} {}{}", severity.as_str(), if count == 1 { "" } else { "s" })
-    };
-    let _ = writeln!(text, "{}, {}", count(Severity::Error), count(Severity::Warning));
-    text
+    let [errors, warnings] = [Severity::Error, Severity::Warning].map(|severity| {
+        let count = findings.iter().filter(|finding| finding.severity == severity).count();
+        format!("{count} {}{}", name(&severity), if count == 1 { "" } else { "s" })
+    });
+    format!("{text}{errors}, {warnings}\n")
 }

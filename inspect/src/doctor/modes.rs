@@ -15,52 +15,49 @@ const EXECUTABLE: u32 = 0o111;
 /// Looks at the folders and their files.
 pub fn judge(path: &[PathBuf], conf_dir: &Path) -> Subject {
     let (mut count, mut findings) = (0, Vec::new());
-    for (folder, is_program) in path.iter().map(|folder| (folder.as_path(), true)).chain([(conf_dir, false)])
+    for (folder, has_programs) in
+        path.iter().map(|folder| (folder.as_path(), true)).chain([(conf_dir, false)])
     {
+        let place = folder.display().to_string();
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             // Without the folder, each network has its own finding.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => {
-                let place = folder.display().to_string();
                 findings.push(Finding::error(place, format!("cannot be read: {error}"), WHOLE));
                 continue;
             }
         };
         let files = entries.flatten().map(|entry| entry.path()).filter(|file| !is_hidden(file));
-        let files = files.map(|file| (file, is_program));
-        for (file, is_program) in [(folder.to_owned(), false)].into_iter().chain(files) {
-            let Ok(meta) = fs::metadata(&file) else { continue };
-            if !meta.is_file() && file != folder {
-                continue;
+        for file in [folder.to_owned()].into_iter().chain(files) {
+            if let Ok(meta) = fs::metadata(&file)
+                && (meta.is_file() || file == folder)
+            {
+                count += 1;
+                findings.extend(of_file(&file, &meta, has_programs && meta.is_file()));
             }
-            count += 1;
-            findings.extend(of_file(&file, &meta, is_program));
         }
     }
     Subject::new("files", format!("{count} files and folders that only root can write"), findings)
 }
 
-/// The installer's records have dots.
+/// The installer's own files have dots.
 fn is_hidden(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 fn of_file(file: &Path, meta: &Metadata, is_program: bool) -> Option<Finding> {
-    let place = file.display().to_string();
-    if meta.uid() != 0 || meta.mode() & WRITABLE != 0 {
-        let problem = format!(
-            "belongs to user {} and has mode {:04o}: others than root can replace what runs as root",
-            meta.uid(),
-            meta.mode() & 0o7777
-        );
-        let remedy = format!("chown root:root {place}; chmod go-w {place}");
-        return Some(Finding::error(place, problem, remedy));
-    }
-    (is_program && meta.mode() & EXECUTABLE == 0).then(|| {
-        let remedy = format!("chmod 0755 {place}");
-        Finding::error(place, "is not executable", remedy)
-    })
+    let (place, user, mode) = (file.display().to_string(), meta.uid(), meta.mode() & 0o7777);
+    let (problem, remedy) = if user != 0 || mode & WRITABLE != 0 {
+        let who = "others than root can replace what runs as root";
+        let problem = format!("belongs to user {user} and has mode {mode:04o}: {who}");
+        (problem, format!("chown root:root {place}; chmod go-w {place}"))
+    } else if is_program && mode & EXECUTABLE == 0 {
+        ("is not executable".to_owned(), format!("chmod 0755 {place}"))
+    } else {
+        return None;
+    };
+    Some(Finding::error(place, problem, remedy))
 }
 
 #[cfg(test)]

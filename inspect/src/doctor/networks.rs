@@ -7,12 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::SpecVersion;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Finding;
 
 /// The endings of the files that runtimes read.
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+
+const NO_FOLDER: &str =
+    "make the folder and copy a file of examples/ into it; --conf-dir names another folder";
+const NO_NETWORK: &str = "there is no network: runtimes report \"cni plugin not initialized\"";
+const SAME_NAME: &str = "give one of them another name: addresses and rules belong to the name";
+const UNUSABLE: &str = "correct the file; containerd may refuse all networks because of it";
 
 /// A network.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +30,7 @@ pub struct Network {
     /// The CNI version that a runtime uses: the highest of `cniVersion` and `cniVersions`.
     pub version: String,
     /// The configurations of its plugins.
-    pub plugins: Vec<Map<String, Value>>,
+    pub plugins: Vec<Value>,
 }
 
 impl Network {
@@ -35,8 +41,7 @@ impl Network {
 
     /// The plugins' types, those of IPAM behind their plugin.
     pub fn types(&self) -> impl Iterator<Item = &str> {
-        let of_ipam = |plugin| type_of(ipam(plugin)?);
-        self.plugins.iter().flat_map(move |plugin| [type_of(plugin), of_ipam(plugin)]).flatten()
+        self.plugins.iter().flat_map(|plugin| [type_of(plugin), type_of(&plugin["ipam"])]).flatten()
     }
 
     /// Whether it has one of these plugins.
@@ -45,14 +50,9 @@ impl Network {
     }
 }
 
-/// The section of IPAM.
-pub fn ipam(plugin: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    plugin.get("ipam")?.as_object()
-}
-
-/// The plugin's type, if it has one.
-pub fn type_of(conf: &Map<String, Value>) -> Option<&str> {
-    conf.get("type").and_then(Value::as_str).filter(|name| !name.is_empty())
+/// The type of a plugin or of a section of IPAM, if it has one.
+pub fn type_of(conf: &Value) -> Option<&str> {
+    conf["type"].as_str().filter(|name| !name.is_empty())
 }
 
 /// Reads the folder, and finds files that no runtime can use and names that two networks have.
@@ -62,38 +62,26 @@ pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     let mut files: Vec<PathBuf> = match fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|path| is_read(path)).collect(),
         Err(error) => {
-            let remedy =
-                "make the folder and copy a file of examples/ into it; --conf-dir names another folder";
-            return (networks, vec![Finding::error(place, format!("cannot be read: {error}"), remedy)]);
+            return (networks, vec![Finding::error(place, format!("cannot be read: {error}"), NO_FOLDER)]);
         }
     };
     files.sort();
     for file in files {
+        let subject = file.display().to_string();
         let text = fs::read_to_string(&file).map_err(|error| error.to_string());
         match text.and_then(|text| parse(&text)) {
             Ok(network) => {
                 if let Some(other) = networks.iter().find(|other| other.name == network.name) {
-                    findings.push(Finding::error(
-                        file.display().to_string(),
-                        format!("{} has a network {} too", other.file.display(), network.name),
-                        "give one of them another name: addresses and rules belong to the name",
-                    ));
+                    let problem = format!("{} has a network {} too", other.file.display(), network.name);
+                    findings.push(Finding::error(subject, problem, SAME_NAME));
                 }
                 networks.push(Network { file, ..network });
             }
-            Err(why) => findings.push(Finding::error(
-                file.display().to_string(),
-                why,
-                "correct the file; containerd may refuse all networks because of it",
-            )),
+            Err(why) => findings.push(Finding::error(subject, why, UNUSABLE)),
         }
     }
     if networks.is_empty() && findings.is_empty() {
-        findings.push(Finding::error(
-            place,
-            "there is no network: runtimes report \"cni plugin not initialized\"",
-            "copy a file of examples/ into the folder",
-        ));
+        findings.push(Finding::error(place, NO_NETWORK, "copy a file of examples/ into the folder"));
     }
     (networks, findings)
 }
@@ -105,15 +93,17 @@ fn is_read(path: &Path) -> bool {
 /// Decodes a file: a list of plugins, or a single one.
 fn parse(text: &str) -> Result<Network, String> {
     let json: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    let Value::Object(json) = json else { return Err("is not a JSON object".to_owned()) };
-    let name = json.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !json.is_object() {
+        return Err("is not a JSON object".to_owned());
+    }
+    let name = json["name"].as_str().unwrap_or_default().to_owned();
     if name.is_empty() {
         return Err("has no \"name\"".to_owned());
     }
     let version = version(&json);
-    let plugins = match json.get("plugins") {
-        Some(Value::Array(plugins)) => plugins.iter().filter_map(Value::as_object).cloned().collect(),
-        None if json.contains_key("type") => vec![json],
+    let plugins: Vec<Value> = match &json["plugins"] {
+        Value::Array(plugins) => plugins.iter().filter(|plugin| plugin.is_object()).cloned().collect(),
+        Value::Null if json.get("type").is_some() => vec![json],
         _ => Vec::new(),
     };
     if plugins.is_empty() {
@@ -125,17 +115,14 @@ fn parse(text: &str) -> Result<Network, String> {
     }
 }
 
-fn version(json: &Map<String, Value>) -> String {
-    let several = json.get("cniVersions").and_then(Value::as_array).into_iter().flatten();
-    let texts = json.get("cniVersion").into_iter().chain(several).filter_map(Value::as_str);
-    let known = |text: &&str| SpecVersion::parse(text);
-    texts
-        .clone()
-        .filter(|text| known(text).is_some())
-        .max_by_key(known)
-        .or(texts.clone().next())
-        .unwrap_or("0.1.0")
-        .to_owned()
+/// The newest version that we know, or else the first one.
+fn version(json: &Value) -> String {
+    let several = json["cniVersions"].as_array().into_iter().flatten();
+    let texts: Vec<&str> =
+        [&json["cniVersion"]].into_iter().chain(several).filter_map(Value::as_str).collect();
+    let known = texts.iter().filter(|text| SpecVersion::parse(text).is_some());
+    let newest = known.max_by_key(|text| SpecVersion::parse(text)).or(texts.first());
+    (*newest.unwrap_or(&"0.1.0")).to_owned()
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use ferrule_host_local::config::Config;
 use ferrule_host_local::set::RangeSet;
 use ferrule_kernel::netlink::Socket;
 use ipnetwork::IpNetwork;
-use serde_json::Value;
 
 use super::firewalls::FORWARDED;
-use super::networks::{Network, ipam, type_of};
+use super::networks::{Network, type_of};
 use super::{Finding, Subject};
 
 /// The networks of the host's own links, each with the link's name; neither of loopback nor of ends of pairs.
@@ -41,38 +40,26 @@ pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Subject {
     let all: Vec<Ranges<'_>> = networks.iter().flat_map(ranges).collect();
     let mut findings = Vec::new();
     for (at, one) in all.iter().enumerate() {
+        let subject = one.network.subject();
         let overlaps =
             |other: &&Ranges<'_>| one.sets.iter().any(|a| other.sets.iter().any(|b| a.overlaps(b)));
         if let Some(other) = all[..at].iter().find(overlaps) {
-            findings.push(Finding::error(
-                one.network.subject(),
-                format!(
-                    "its addresses are also those of {}: two pods can get the same one",
-                    other.network.subject()
-                ),
-                "give one of them another subnet",
-            ));
+            let other = other.network.subject();
+            let problem = format!("its addresses are also those of {other}: two pods can get the same one");
+            findings.push(Finding::error(&subject, problem, "give one of them another subnet"));
         }
-        let subnets = one.sets.iter().flat_map(RangeSet::subnets);
-        let clash = subnets.flat_map(|subnet| of_host.iter().map(move |host| (subnet, host))).find(
-            |(subnet, (link, host))| {
-                link != one.bridge && (subnet.contains(host.ip()) || host.contains(subnet.network()))
-            },
-        );
-        if let Some((subnet, (link, host))) = clash {
-            findings.push(Finding::error(
-                one.network.subject(),
-                format!("its subnet {subnet} overlaps with {host} on {link}: pods cannot reach that network"),
-                "give the network another subnet",
-            ));
+        let pairs = one.subnets().flat_map(|subnet| of_host.iter().map(move |host| (subnet, host)));
+        let mut clashes = pairs.filter(|(subnet, (link, host))| {
+            link != one.bridge && (subnet.contains(host.ip()) || host.contains(subnet.network()))
+        });
+        if let Some((subnet, (link, host))) = clashes.next() {
+            let problem =
+                format!("its subnet {subnet} overlaps with {host} on {link}: pods cannot reach that network");
+            findings.push(Finding::error(&subject, problem, "give the network another subnet"));
         }
     }
-    let mut of_pods: Vec<String> = all
-        .iter()
-        .flat_map(|one| &one.sets)
-        .flat_map(RangeSet::subnets)
-        .map(|subnet| subnet.to_string())
-        .collect();
+    let mut of_pods: Vec<String> =
+        all.iter().flat_map(Ranges::subnets).map(|subnet| subnet.to_string()).collect();
     of_pods.dedup();
     let seen = match of_pods.is_empty() {
         true => "no bridge or ptp has ranges of host-local".to_owned(),
@@ -81,21 +68,24 @@ pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Subject {
     Subject::new("subnets", seen, findings)
 }
 
-/// The ranges of the plugins with host-local. An invalid configuration has none here; STATUS tells its error.
+impl Ranges<'_> {
+    fn subnets(&self) -> impl Iterator<Item = IpNetwork> {
+        self.sets.iter().flat_map(RangeSet::subnets)
+    }
+}
+
+/// The ranges of the plugins with host-local. An invalid configuration has none here; STATUS finds its error.
 fn ranges(network: &Network) -> impl Iterator<Item = Ranges<'_>> {
-    let of_plugin = |plugin| {
-        let ipam = ipam(plugin)?;
-        if type_of(ipam) != Some("host-local") || !FORWARDED.contains(&type_of(plugin)?) {
+    network.plugins.iter().filter_map(|plugin| {
+        if type_of(&plugin["ipam"])? != "host-local" || !FORWARDED.contains(&type_of(plugin)?) {
             return None;
         }
         let mut config = plugin.clone();
-        config.insert("name".to_owned(), network.name.clone().into());
-        let config = NetConf::parse(Value::Object(config).to_string().into_bytes()).ok()?;
+        config["name"] = network.name.clone().into();
+        let config = NetConf::parse(config.to_string().into_bytes()).ok()?;
         let sets = Config::load(&config, SpecVersion::NEWEST, "").ok()?.sets;
-        let bridge = plugin.get("bridge").and_then(Value::as_str).unwrap_or("cni0");
-        Some(Ranges { network, bridge, sets })
-    };
-    network.plugins.iter().filter_map(of_plugin)
+        Some(Ranges { network, bridge: plugin["bridge"].as_str().unwrap_or("cni0"), sets })
+    })
 }
 
 #[cfg(test)]

@@ -4,15 +4,18 @@ use std::path::Path;
 
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::sysctl;
-use ferrule_kit::pod_resources::KUBELET;
+use ferrule_kubelet::KUBELET;
 use serde_json::Value;
 
 use super::firewalls::FORWARDED;
-use super::networks::{Network, ipam};
+use super::networks::Network;
 use super::{Finding, Subject};
 
 /// `net.bridge.bridge-nf-call-iptables`, which exists as soon as br_netfilter is loaded.
 const CALL_IPTABLES: &str = "net/bridge/bridge-nf-call-iptables";
+/// What sets it for ever.
+const SET_CALL_IPTABLES: &str = "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1; name both in \
+    /etc/modules-load.d and /etc/sysctl.d";
 
 /// What the node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,31 +56,23 @@ impl Facts {
 /// Compares the networks with the facts.
 pub fn judge(networks: &[Network], facts: &Facts) -> Subject {
     let mut findings = Vec::new();
-    let bridged = networks.iter().find(|network| network.has(&["bridge"]));
+    let bridged = networks.iter().find(|network| network.has(&["bridge"])).map(Network::subject);
     if let Some(network) = bridged.filter(|_| facts.is_kubernetes && !facts.bridge_calls_iptables) {
-        findings.push(Finding::warning(
-            "net.bridge.bridge-nf-call-iptables",
-            format!(
-                "is not 1: a pod of {} cannot reach a Service that leads to a pod on the same bridge",
-                network.subject()
-            ),
-            "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1; name both in \
-            /etc/modules-load.d and /etc/sysctl.d",
-        ));
+        let problem = format!(
+            "is not 1: a pod of {network} cannot reach a Service that leads to a pod on the same bridge"
+        );
+        findings.push(Finding::warning("net.bridge.bridge-nf-call-iptables", problem, SET_CALL_IPTABLES));
     }
     if let Some(network) = networks.iter().find(|network| has_ipv6(network) && facts.ipv6_is_disabled) {
-        findings.push(Finding::error(
-            "net.ipv6.conf.all.disable_ipv6",
-            format!("is 1, and {} has IPv6 addresses", network.subject()),
-            "sysctl -w net.ipv6.conf.all.disable_ipv6=0, also in /etc/sysctl.d",
-        ));
+        let problem = format!("is 1, and {} has IPv6 addresses", network.subject());
+        let remedy = "sysctl -w net.ipv6.conf.all.disable_ipv6=0, also in /etc/sysctl.d";
+        findings.push(Finding::error("net.ipv6.conf.all.disable_ipv6", problem, remedy));
     }
     if let Some((count, limit)) = facts.connections.filter(|(count, limit)| count * 10 >= limit * 9) {
-        findings.push(Finding::warning(
-            "net.netfilter.nf_conntrack_max",
-            format!("{count} of {limit} connections are in use; the kernel drops packets of further ones"),
-            format!("sysctl -w net.netfilter.nf_conntrack_max={}, also in /etc/sysctl.d", limit * 2),
-        ));
+        let problem =
+            format!("{count} of {limit} connections are in use; the kernel drops packets of further ones");
+        let remedy = format!("sysctl -w net.netfilter.nf_conntrack_max={}, also in /etc/sysctl.d", limit * 2);
+        findings.push(Finding::warning("net.netfilter.nf_conntrack_max", problem, remedy));
     }
     let mut seen = vec![format!("disable_ipv6 is {}", u8::from(facts.ipv6_is_disabled))];
     if facts.is_kubernetes {
@@ -89,8 +84,7 @@ pub fn judge(networks: &[Network], facts: &Facts) -> Subject {
 
 /// Whether a network that needs addresses on the host has an IPv6 subnet.
 fn has_ipv6(network: &Network) -> bool {
-    let is_ipv6 = |plugin| ipam(plugin).is_some_and(|ipam| ipam.iter().any(|(_, value)| names_ipv6(value)));
-    network.has(&FORWARDED) && network.plugins.iter().any(is_ipv6)
+    network.has(&FORWARDED) && network.plugins.iter().any(|plugin| names_ipv6(&plugin["ipam"]))
 }
 
 /// Whether a value has an IPv6 subnet or address.
@@ -98,7 +92,7 @@ fn names_ipv6(value: &Value) -> bool {
     match value {
         Value::String(text) => text.parse::<ipnetwork::Ipv6Network>().is_ok(),
         Value::Array(values) => values.iter().any(names_ipv6),
-        Value::Object(values) => values.iter().any(|(_, value)| names_ipv6(value)),
+        Value::Object(values) => values.values().any(names_ipv6),
         _ => false,
     }
 }

@@ -7,7 +7,7 @@
 //! # References
 //! linux/netfilter/nfnetlink_conntrack.h
 
-pub(crate) mod wire;
+mod wire;
 
 use std::net::IpAddr;
 
@@ -22,9 +22,6 @@ pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 /// `IPS_DST_NAT`: the destination was translated.
 pub const DST_NAT: u32 = 1 << 5;
-
-/// Deletions in one datagram. Their answers must fit into the receive buffer of the socket.
-const DELETIONS_PER_DATAGRAM: usize = 100;
 
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +51,13 @@ pub struct Flow {
     id: wire::FlowId,
 }
 
+impl Flow {
+    /// The flow in the kernel's description. `None` if it is not one of a flow.
+    pub fn parse(body: &[u8]) -> Option<Flow> {
+        wire::read(body)
+    }
+}
+
 /// Selects the flows to list. Linux 5.8 and later apply the filter in the kernel. An older kernel sends all
 /// flows of the family, and [`flows`] filters them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +73,7 @@ pub struct Filter {
 /// Lists the flows that match the filter.
 pub fn flows(socket: &mut Socket, filter: Filter) -> Result<Vec<Flow>, Error> {
     let bodies = socket.request(wire::list(filter))?;
-    let mut flows: Vec<Flow> = bodies.iter().filter_map(|body| wire::read(body)).collect();
+    let mut flows: Vec<Flow> = bodies.iter().filter_map(|body| Flow::parse(body)).collect();
     flows.retain(|flow| {
         flow.proto == filter.proto && filter.dst_port.is_none_or(|port| flow.original.dst_port == port)
     });
@@ -82,13 +86,11 @@ pub fn flows(socket: &mut Socket, filter: Filter) -> Result<Vec<Flow>, Error> {
 /// The first error; the other deletions are still tried.
 pub fn delete(socket: &mut Socket, flows: &[Flow]) -> Result<usize, Error> {
     let mut outcome = Ok(0);
-    for part in flows.chunks(DELETIONS_PER_DATAGRAM) {
-        for answer in socket.requests(part.iter().map(wire::delete).collect()) {
-            match answer {
-                Ok(_) => outcome = outcome.map(|count| count + 1),
-                Err(error) if error.errno == Errno::ENOENT => {}
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
+    for answer in socket.requests(flows.iter().map(wire::delete).collect()) {
+        match answer {
+            Ok(_) => outcome = outcome.map(|count| count + 1),
+            Err(error) if error.errno == Errno::ENOENT => {}
+            Err(error) => outcome = outcome.and(Err(error)),
         }
     }
     outcome

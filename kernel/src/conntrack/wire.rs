@@ -1,7 +1,5 @@
 //! Encoding and decoding of ctnetlink messages.
 
-use std::net::IpAddr;
-
 use super::{Filter, Flow, Tuple};
 use crate::ip::from_octets;
 use crate::netlink::Message;
@@ -51,10 +49,7 @@ pub(super) fn list(filter: Filter) -> Message {
         .nest(ORIGINAL, |tuple| {
             tuple.nest(TUPLE_PROTO, |proto| {
                 let proto = proto.attr(PROTO_NUMBER, &[filter.proto]);
-                match filter.dst_port {
-                    Some(port) => proto.attr(PROTO_DST_PORT, &port.to_be_bytes()),
-                    None => proto,
-                }
+                proto.attr_if(PROTO_DST_PORT, filter.dst_port.map(u16::to_be_bytes))
             })
         })
         .nest(FILTER, |message| message.attr_u32(FILTER_ORIGINAL, flags))
@@ -69,7 +64,7 @@ pub(super) fn delete(flow: &Flow) -> Message {
     })
 }
 
-pub(crate) fn read(body: &[u8]) -> Option<Flow> {
+pub(super) fn read(body: &[u8]) -> Option<Flow> {
     let attributes = body.get(HEADER..)?;
     let family = body[0];
     let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
@@ -89,29 +84,25 @@ pub(crate) fn read(body: &[u8]) -> Option<Flow> {
 
 fn tuple(attributes: &[u8]) -> Option<(u8, Tuple)> {
     let ip = find_attr(attributes, TUPLE_IP)?;
-    // CTA_IP_V4_SRC and _DST, or CTA_IP_V6_SRC and _DST
-    let (src, dst) = match (address(ip, 1), address(ip, 2)) {
-        (Some(src), Some(dst)) => (src, dst),
-        _ => (address(ip, 3)?, address(ip, 4)?),
-    };
+    let address = |kinds: [u16; 2]| kinds.into_iter().find_map(|kind| from_octets(find_attr(ip, kind)?));
     let proto = find_attr(attributes, TUPLE_PROTO)?;
     let port = |kind| find_attr(proto, kind).and_then(|value| value.try_into().ok()).map(u16::from_be_bytes);
     let number = *find_attr(proto, PROTO_NUMBER)?.first()?;
     let tuple = Tuple {
-        src,
-        dst,
+        // CTA_IP_V4_SRC or CTA_IP_V6_SRC
+        src: address([1, 3])?,
+        // CTA_IP_V4_DST or CTA_IP_V6_DST
+        dst: address([2, 4])?,
         src_port: port(PROTO_SRC_PORT).unwrap_or_default(),
         dst_port: port(PROTO_DST_PORT).unwrap_or_default(),
     };
     Some((number, tuple))
 }
 
-fn address(attributes: &[u8], kind: u16) -> Option<IpAddr> {
-    from_octets(find_attr(attributes, kind)?)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn body() -> Vec<u8> {

@@ -30,10 +30,8 @@ pub fn families_with(socket: &mut Socket, names: &[&str]) -> Result<Vec<IpFamily
     let wanted: Vec<_> =
         families.iter().flat_map(|family| names.iter().map(|name| (table(*family), *name))).collect();
     let found = chains(socket, &wanted)?;
-    let has = |family: &IpFamily| {
-        found.iter().zip(&wanted).any(|(chain, (of, _))| chain.is_some() && *of == table(*family))
-    };
-    Ok(families.into_iter().filter(has).collect())
+    let has = |index: usize| found.iter().skip(index * names.len()).take(names.len()).any(Option::is_some);
+    Ok(families.into_iter().filter(|family| has(*family as usize)).collect())
 }
 
 /// The rules of `parent` that jump to `chain`.

@@ -3,9 +3,9 @@
 
 use std::io;
 
-use super::{Listing, Programs, is_conflict};
+use super::{Listing, NAT, Programs};
 use crate::ip::IpFamily;
-use crate::retry::{Limit, retry};
+use crate::retry::Limit;
 use crate::sorted;
 
 /// The attempts to remove chains from one table.
@@ -16,11 +16,11 @@ const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the legacy na
 /// # Errors
 /// Exit status and stderr of a failed program.
 pub fn listings() -> io::Result<Vec<Listing>> {
-    programs().map(|programs| Ok(Listing::parse(&programs.save()?))).collect()
+    programs().map(|programs| programs.list()).collect()
 }
 
 fn programs() -> impl Iterator<Item = Programs> {
-    IpFamily::ALL.into_iter().filter_map(Programs::legacy)
+    IpFamily::ALL.into_iter().filter_map(|family| Programs::legacy(family, NAT))
 }
 
 /// Removes the chains that `dead` selects, if they exist, and all jumps to them, in both families. Starts one
@@ -29,14 +29,7 @@ fn programs() -> impl Iterator<Item = Programs> {
 /// # Errors
 /// Exit status and stderr of a failed program.
 pub fn remove(dead: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
-    for programs in programs() {
-        retry(ATTEMPTS, is_conflict, || {
-            let listing = Listing::parse(&programs.save()?);
-            let lines = removal(&listing, &dead(&listing));
-            if lines.is_empty() { Ok(()) } else { programs.restore(&lines) }
-        })?;
-    }
-    Ok(())
+    programs().try_for_each(|programs| programs.change(ATTEMPTS, |listing| removal(listing, &dead(listing))))
 }
 
 /// Removes dead chains and all jumps to them. `dead_chain` gets the comment and the target of each rule and

@@ -8,6 +8,7 @@
 pub mod kernel;
 pub mod legacy;
 mod listing;
+mod own_chain;
 mod program;
 mod rule;
 
@@ -17,5 +18,6 @@ pub const NAT: &str = "nat";
 pub const FILTER: &str = "filter";
 
 pub use listing::Listing;
+pub use own_chain::OwnChain;
 pub use program::{Programs, Variant, is_conflict};
 pub use rule::Rule;

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use super::{Listing, NAT};
 use crate::ip::IpFamily;
 use crate::observer;
+use crate::retry::{Limit, retry};
 
 /// How long `iptables-restore` waits for the xtables lock, in seconds. Without a limit, one process that
 /// hangs would block all pods of the node.
@@ -47,7 +48,7 @@ const fn name(family: IpFamily) -> &'static str {
     }
 }
 
-/// The variant of the program at the path. Looks at the file name after all symbolic links; starts the
+/// The variant of the program at the path. The file name after all symbolic links shows it; starts the
 /// program with `-V` only if the name contains neither `nft` nor `legacy`.
 fn variant(program: &PathBuf) -> io::Result<Variant> {
     let file = fs::canonicalize(program)?;
@@ -83,11 +84,6 @@ impl Programs {
         Programs { table, ..self }
     }
 
-    /// Whether the network namespace has a legacy nat table of the family.
-    pub fn has_legacy_table(family: IpFamily) -> bool {
-        Programs::has_legacy(family, NAT)
-    }
-
     /// Whether the network namespace has this legacy table of the family.
     pub fn has_legacy(family: IpFamily, table: &str) -> bool {
         let names = match family {
@@ -98,14 +94,9 @@ impl Programs {
         names.lines().any(|name| name == table)
     }
 
-    /// The legacy programs. `None` if the network namespace has no legacy nat table of the family, or if the
+    /// The legacy programs for this table. `None` if the network namespace has no such legacy table of the family, or if the
     /// programs are not on the `PATH`: then no plugin with the same `PATH` can have added rules with them.
-    pub fn legacy(family: IpFamily) -> Option<Self> {
-        Programs::legacy_of(family, NAT)
-    }
-
-    /// As [`Programs::legacy`], for this table.
-    pub fn legacy_of(family: IpFamily, table: &'static str) -> Option<Self> {
+    pub fn legacy(family: IpFamily, table: &'static str) -> Option<Self> {
         if !Programs::has_legacy(family, table) {
             return None;
         }
@@ -142,7 +133,7 @@ impl Programs {
     /// Applies these lines to the table with the `-restore` program: all of them or none.
     ///
     /// # Errors
-    /// The program cannot be started, or its exit status and stderr. [`is_conflict`] tells whether another
+    /// The program cannot be started, or its exit status and stderr. [`is_conflict`] says whether another
     /// attempt may succeed. A wait for the xtables lock that ends after 5 s is final.
     pub fn restore(&self, lines: &[String]) -> io::Result<()> {
         let program = format!("{}-restore", self.stem);
@@ -162,6 +153,20 @@ impl Programs {
         let (output, written) = observer::step(&program, run)?;
         // If the program exits early, its stderr explains more than EPIPE in `written`.
         if output.status.success() { written } else { Err(failure(&program, &output)) }
+    }
+}
+
+impl Programs {
+    /// Applies the lines that `lines` derives from a listing of the table; none if that returns none. Repeats both if another
+    /// process has changed the table in between.
+    ///
+    /// # Errors
+    /// As [`Programs::restore`], or as many concurrent changes as `limit` says.
+    pub fn change(&self, limit: Limit, lines: impl Fn(&Listing) -> Vec<String>) -> io::Result<()> {
+        retry(limit, is_conflict, || {
+            let lines = lines(&self.list()?);
+            if lines.is_empty() { Ok(()) } else { self.restore(&lines) }
+        })
     }
 }
 

@@ -17,6 +17,15 @@ impl Rule {
         Rule { chain: chain.to_owned(), args: args.split(' ').map(str::to_owned).collect() }
     }
 
+    /// A rule with a comment between arguments, which are separated by single spaces.
+    pub fn commented(chain: &str, before: &str, comment: &str, after: &str) -> Self {
+        let words = |args: &str| -> Vec<String> {
+            args.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let comment = ["-m", "comment", "--comment", comment].map(str::to_owned).to_vec();
+        Rule { chain: chain.to_owned(), args: [words(before), comment, words(after)].concat() }
+    }
+
     /// The line for `iptables-restore` that applies `command` (`-A`, `-I`, `-D` or `-C`) to the rule.
     pub fn line(&self, command: &str) -> String {
         let mut line = format!("{command} {}", self.chain);

@@ -6,25 +6,18 @@
 use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
+use nix::libc::{
+    IFA_ADDRESS, IFA_BROADCAST, IFA_FLAGS, IFA_LOCAL, IFA_MULTICAST, RTM_DELADDR, RTM_GETADDR,
+    RTM_GETMULTICAST, RTM_NEWADDR,
+};
 
 use super::error::Error;
-use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, u32_at};
 use super::socket::{Answer, Socket};
 use crate::ip::{IpFamily, from_octets, octets};
 
-const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
-const RTM_GETADDR: u16 = 22;
-const RTM_GETMULTICAST: u16 = 58;
-
 /// Length of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
-
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_BROADCAST: u16 = 4;
-const IFA_MULTICAST: u16 = 7;
-const IFA_FLAGS: u16 = 8;
 
 /// `IFA_F_NODAD`: skip duplicate address detection.
 pub const NODAD: u32 = 0x02;
@@ -65,13 +58,14 @@ fn message(kind: u16, flags: u16, link: u32, network: IpNetwork) -> Message {
 /// A request that adds an address; `EEXIST` if the link has it. Sets the broadcast address of IPv4 networks
 /// larger than /31. `flags` are `IFA_F_*`; [`NODAD`] is ignored for IPv4.
 pub fn add(link: u32, network: IpNetwork, flags: u32) -> Message {
-    let message = message(RTM_NEWADDR, F_CREATE | F_EXCL, link, network);
-    let message = match network {
-        IpNetwork::V4(v4) if v4.prefix() < 31 => message.attr(IFA_BROADCAST, &v4.broadcast().octets()),
-        _ => message,
+    let broadcast = match network {
+        IpNetwork::V4(v4) if v4.prefix() < 31 => Some(v4.broadcast().octets()),
+        _ => None,
     };
     let flags = if network.is_ipv4() { flags & !NODAD } else { flags };
-    if flags == 0 { message } else { message.attr_u32(IFA_FLAGS, flags) }
+    message(RTM_NEWADDR, F_CREATE | F_EXCL, link, network)
+        .attr_if(IFA_BROADCAST, broadcast)
+        .attr_if(IFA_FLAGS, (flags != 0).then(|| flags.to_ne_bytes()))
 }
 
 /// A request that adds an address again that a link has lost, with all attributes of the kernel's description; `EEXIST`
@@ -126,8 +120,7 @@ impl Socket {
 
     /// The addresses of all links, each with the index of its link, by one dump.
     pub fn all_addresses(&mut self) -> Result<Vec<(u32, Address)>, Error> {
-        let bodies = self.request(list(0))?;
-        Ok(bodies.iter().filter_map(|body| Some((u32_at(body, 4), parse(body)?))).collect())
+        read_all(self.request(list(0)))
     }
 
     /// The IPv6 multicast groups that the link with this index has joined.
@@ -138,8 +131,7 @@ impl Socket {
         let bodies = self.request(Message::new(RTM_GETMULTICAST, F_DUMP, &header))?;
         let own = bodies.iter().filter(|body| u32_at(body, 4) == link);
         let group = |body: &Vec<u8>| {
-            let mut attrs = attrs(body.get(IFADDR..)?);
-            let (_, value) = attrs.find(|(kind, _)| *kind == IFA_MULTICAST)?;
+            let value = find_attr(body.get(IFADDR..)?, IFA_MULTICAST)?;
             <[u8; 16]>::try_from(value).ok().map(Ipv6Addr::from)
         };
         Ok(own.filter_map(group).collect())

@@ -3,16 +3,15 @@
 //! # References
 //! linux/if_link.h, linux/if_bridge.h.
 
-use super::error::Error;
-use super::link::{
-    IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_NUM_TX_QUEUES, NewLink, RTM_DELLINK, RTM_GETLINK,
-    RTM_SETLINK, ifinfo,
-};
-use super::message::{F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
-use super::socket::{Answer, Socket};
 use nix::errno::Errno;
+use nix::libc::{IFLA_AF_SPEC, IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_NUM_TX_QUEUES, IFLA_PROTINFO};
 
-const IFLA_PROTINFO: u16 = 12;
+use super::error::Error;
+use super::ifinfo::{IFINFO, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, ifinfo};
+use super::message::{F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
+use super::new_link::NewLink;
+use super::socket::{Answer, Socket};
+
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
@@ -59,7 +58,7 @@ pub(super) fn vlan_filtering(data: &[u8]) -> Option<VlanFiltering> {
     Some(VlanFiltering { is_on, default_pvid })
 }
 
-/// The `accept_ra` in the settings that the kernel tells for each address family. A kernel without IPv6 has none.
+/// The `accept_ra` in the settings that the kernel reports for each address family. A kernel without IPv6 has none.
 pub(super) fn accepts_ra(families: &[u8]) -> bool {
     let settings = find_attr(families, AF_INET6).and_then(|inet6| find_attr(inet6, IFLA_INET6_CONF));
     settings.is_some_and(|settings| u32_at(settings, 4 * DEVCONF_ACCEPT_RA) != 0)
@@ -71,7 +70,7 @@ pub fn new_filtering(bridge: &NewLink<'_>) -> Message {
 }
 
 /// A request for a bridge without queues and with an invalid VLAN protocol. It always fails; [`lacks_filtering`] of the answer
-/// tells whether the kernel was built without VLAN filtering. The kernel looks at the protocol first, if it knows it.
+/// says whether the kernel was built without VLAN filtering. The kernel checks the protocol first, if it knows it.
 pub fn probe_filtering() -> Message {
     let bridge = NewLink { kind: "bridge", ..NewLink::default() };
     let request = bridge.request_with(|info| {
@@ -163,8 +162,7 @@ impl Socket {
 }
 
 fn parse_vlans(body: &[u8]) -> Vec<Vlans> {
-    let header = ifinfo(0, 0, 0, 0).len();
-    let spec = body.get(header..).and_then(|attributes| find_attr(attributes, IFLA_AF_SPEC));
+    let spec = body.get(IFINFO..).and_then(|attributes| find_attr(attributes, IFLA_AF_SPEC));
     let mut first = 0;
     let infos = attrs(spec.unwrap_or_default()).filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO);
     let vlans = infos.filter_map(|(_, value)| {

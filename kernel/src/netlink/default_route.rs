@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::errno::Errno;
+use nix::libc::{RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTN_UNICAST};
 
 use super::error::Error;
-use super::message::{attrs, u16_at, u32_at};
-use super::route::{self, MAIN_TABLE, RTA_MULTIPATH, RTA_OIF, RTA_TABLE, RTMSG, RTN_UNICAST, RTNEXTHOP};
-use super::socket::Socket;
+use super::message::{find_attr, u32_at};
+use super::route::{self, MAIN_TABLE, RTMSG, next_hops};
+use super::socket::{Socket, ignoring};
 use crate::ip::IpFamily;
 
 /// `RTNH_F_DEAD | RTNH_F_LINKDOWN`
@@ -20,18 +21,16 @@ impl Socket {
     /// The index of the link of the main table's default route: of IPv4, else of IPv6. Of several default routes that
     /// with the lowest metric counts, of several next hops the first that is up.
     ///
-    /// A lookup usually returns that route. If it returns another one, the table is listed.
+    /// The route to an address usually is that route. If it is another one, the table is listed.
     pub fn default_route_link(&mut self) -> Result<Option<u32>, Error> {
         for probe in PROBES {
-            let found = self.request(route::lookup(probe)).unwrap_or_default();
+            let found = self.request(route::find(probe)).unwrap_or_default();
             if let Some(index) = found.iter().find_map(|body| output_link(body)) {
                 return Ok(Some(index));
             }
-            let listed = match self.request(route::list(IpFamily::of(probe), MAIN_TABLE)) {
-                // The table has never had a route, or the kernel lacks the family.
-                Err(error) if matches!(error.errno, Errno::ENOENT | Errno::EOPNOTSUPP) => Vec::new(),
-                other => other?,
-            };
+            let listed = self.request(route::list(IpFamily::of(probe), MAIN_TABLE));
+            // The table has never had a route, or the kernel lacks the family.
+            let listed = ignoring(listed, &[Errno::ENOENT, Errno::EOPNOTSUPP])?;
             if let Some(index) = listed.iter().find_map(|body| output_link(body)) {
                 return Ok(Some(index));
             }
@@ -43,7 +42,7 @@ impl Socket {
 /// The link of a unicast default route of the main table; `None` for any other route.
 fn output_link(body: &[u8]) -> Option<u32> {
     let header = body.get(..RTMSG)?;
-    let attribute = |wanted| attrs(&body[RTMSG..]).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let attribute = |kind| find_attr(&body[RTMSG..], kind);
     let table = attribute(RTA_TABLE).map_or(u32::from(header[4]), |value| u32_at(value, 0));
     if header[1] != 0 || header[7] != RTN_UNICAST || table != MAIN_TABLE {
         return None;
@@ -53,17 +52,9 @@ fn output_link(body: &[u8]) -> Option<u32> {
 }
 
 /// The link of the first next hop that is up, else of the first one, in a list of `struct rtnexthop`.
-fn first_hop(mut bytes: &[u8]) -> Option<u32> {
-    let mut first = None;
-    while let Some(hop) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP) {
-        let index = u32_at(hop, 4);
-        if hop[2] & DOWN == 0 {
-            return Some(index);
-        }
-        first = first.or(Some(index));
-        bytes = bytes.get((hop.len() + 3) & !3..).unwrap_or_default();
-    }
-    first
+fn first_hop(hops: &[u8]) -> Option<u32> {
+    let up = next_hops(hops).find(|hop| hop[2] & DOWN == 0);
+    up.or_else(|| next_hops(hops).next()).map(|hop| u32_at(hop, 4))
 }
 
 #[cfg(test)]

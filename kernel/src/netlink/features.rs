@@ -56,7 +56,8 @@ impl Ethtool {
     /// `ENOENT` if the kernel was built without ethtool over netlink (before Linux 5.6, or by choice).
     pub fn open() -> Result<Self, Error> {
         let mut socket = Socket::generic()?;
-        let bodies = socket.request(family_request("ethtool"))?;
+        let request = message(CONTROL, CTRL_CMD_GETFAMILY).attr_text(CTRL_ATTR_FAMILY_NAME, "ethtool");
+        let bodies = socket.request(request.one_answer())?;
         let id = bodies.first().and_then(|body| find_attr(body.get(4..)?, CTRL_ATTR_FAMILY_ID));
         let family = id.map(|id| u16_at(id, 0)).ok_or_else(|| Error::from(Errno::EPROTO))?;
         Ok(Ethtool { socket, family })
@@ -64,7 +65,9 @@ impl Ethtool {
 
     /// The features of the link with this index.
     pub fn features(&mut self, link: u32) -> Result<Features, Error> {
-        let bodies = self.socket.request(get(self.family, link))?;
+        let header = |m: Message| m.attr_u32(ETHTOOL_A_HEADER_DEV_INDEX, link);
+        let request = message(self.family, ETHTOOL_MSG_FEATURES_GET).nest(ETHTOOL_A_FEATURES_HEADER, header);
+        let bodies = self.socket.request(request.one_answer())?;
         Ok(bodies.first().map(|body| parse(body)).unwrap_or_default())
     }
 
@@ -77,15 +80,6 @@ impl Ethtool {
 /// A generic netlink message: the header is `struct genlmsghdr`.
 fn message(family: u16, command: u8) -> Message {
     Message::new(family, 0, &[command, 1, 0, 0])
-}
-
-fn family_request(name: &str) -> Message {
-    message(CONTROL, CTRL_CMD_GETFAMILY).attr_text(CTRL_ATTR_FAMILY_NAME, name).one_answer()
-}
-
-fn get(family: u16, link: u32) -> Message {
-    let header = |m: Message| m.attr_u32(ETHTOOL_A_HEADER_DEV_INDEX, link);
-    message(family, ETHTOOL_MSG_FEATURES_GET).nest(ETHTOOL_A_FEATURES_HEADER, header).one_answer()
 }
 
 fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
@@ -103,7 +97,8 @@ fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
         .nest(ETHTOOL_A_FEATURES_WANTED, |m| m.nest(ETHTOOL_A_BITSET_BITS, |m| features.iter().fold(m, bit)))
 }
 
-pub(crate) fn parse(body: &[u8]) -> Features {
+/// The features in the kernel's answer.
+pub fn parse(body: &[u8]) -> Features {
     let attributes = body.get(4..).unwrap_or_default();
     let names = |kind| find_attr(attributes, kind).map(set_bits).unwrap_or_default();
     Features {

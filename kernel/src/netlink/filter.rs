@@ -3,15 +3,12 @@
 //! # References
 //! linux/pkt_cls.h, linux/tc_act/tc_mirred.h; tc-u32(8), tc-mirred(8).
 
+use nix::libc::{RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWACTION, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS};
+
 use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at};
 use super::socket::{Answer, Socket};
-use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
-
-const RTM_NEWTFILTER: u16 = 44;
-const RTM_DELTFILTER: u16 = 45;
-const RTM_GETTFILTER: u16 = 46;
-const RTM_NEWACTION: u16 = 48;
+use super::tc::{HANDLE, INFO, attributes, tcmsg};
 
 const TCA_U32_CLASSID: u16 = 1;
 const TCA_U32_SEL: u16 = 5;
@@ -102,7 +99,7 @@ pub fn delete(link: u32, parent: u32, preference: u16, handle: u32) -> Message {
 }
 
 /// A request for an action of this kind without options. It always fails; [`super::qdisc::is_unknown_kind`]
-/// of the answer tells whether the kernel supports the kind.
+/// of the answer says whether the kernel supports the kind.
 pub fn probe_action(kind: &str) -> Message {
     // struct tcamsg: the family and padding
     Message::new(RTM_NEWACTION, F_CREATE, &[0; 4])
@@ -127,14 +124,13 @@ impl Socket {
 }
 
 fn parse(body: &[u8]) -> Filter {
-    let message = TcMessage::read(body);
-    let kind = find_attr(message.attrs, TCA_KIND).map(text).unwrap_or_default();
-    let options = find_attr(message.attrs, TCA_OPTIONS).unwrap_or_default();
-    let is_u32 = kind == "u32";
-    let covers_all_protocols = message.info & 0xffff == every_protocol();
+    let kind = find_attr(attributes(body), TCA_KIND).map(text).unwrap_or_default();
+    let options = find_attr(attributes(body), TCA_OPTIONS).unwrap_or_default();
+    let (is_u32, info) = (kind == "u32", u32_at(body, INFO));
+    let covers_all_protocols = info & 0xffff == every_protocol();
     Filter {
-        preference: (message.info >> 16) as u16,
-        handle: message.handle,
+        preference: (info >> 16) as u16,
+        handle: u32_at(body, HANDLE),
         redirect: if is_u32 && covers_all_protocols { redirect_target(options) } else { None },
         is_table: is_u32 && find_attr(options, TCA_U32_SEL).is_none(),
         kind,

@@ -3,17 +3,14 @@
 //! # References
 //! drivers/net/ifb.c.
 
-use super::error::Error;
-use super::link::{
-    self, IFF_UP, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, Link, NewLink,
-    RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, ifinfo,
-};
-use super::mac::Mac;
-use super::message::{F_DUMP, Message};
-use super::socket::{Answer, Socket};
 use nix::errno::Errno;
+use nix::libc::{IFLA_IFALIAS, IFLA_MTU, IFLA_TXQLEN};
 
-const IFLA_TXQLEN: u16 = 13;
+use super::ifinfo::{IFF_UP, RTM_NEWLINK, ifinfo};
+use super::mac::Mac;
+use super::message::Message;
+use super::new_link::NewLink;
+use super::socket::Answer;
 
 /// The link kind of an IFB.
 pub const KIND: &str = "ifb";
@@ -38,7 +35,7 @@ pub fn set_alias(index: u32, alias: &str) -> Message {
 }
 
 /// A request for a link of this kind with an invalid hardware address. It always fails; [`is_unknown_kind`]
-/// of the answer tells whether the kernel supports the kind.
+/// of the answer says whether the kernel supports the kind.
 pub fn probe(kind: &str) -> Message {
     NewLink { kind, mac: Some(Mac([0xff; 6])), ..NewLink::default() }.request()
 }
@@ -47,23 +44,4 @@ pub fn probe(kind: &str) -> Message {
 /// module.
 pub fn is_unknown_kind(answer: &Answer) -> bool {
     matches!(answer, Err(error) if error.errno == Errno::EOPNOTSUPP)
-}
-
-/// A request for all links of the namespace, or only for those of one kind.
-pub fn list(kind: Option<&str>) -> Message {
-    let all = Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS);
-    match kind {
-        Some(kind) => all.nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind)),
-        None => all,
-    }
-}
-
-impl Socket {
-    /// All links of the namespace, or only those of one kind.
-    pub fn links(&mut self, kind: Option<&str>) -> Result<Vec<Link>, Error> {
-        let bodies = self.request(list(kind))?;
-        let links = bodies.iter().map(|body| link::parse(body));
-        // Kernels before 4.6 ignore the kind and dump all links.
-        Ok(links.filter(|link| kind.is_none_or(|kind| link.kind == kind)).collect())
-    }
 }

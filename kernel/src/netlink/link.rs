@@ -1,75 +1,29 @@
-//! Links (network interfaces): look up, make, change, remove.
+//! Links (network interfaces): find, list, change, remove.
 //!
 //! # References
 //! linux/if_link.h, linux/rtnetlink.h; rtnetlink(7).
 
-use std::os::fd::BorrowedFd;
-
 use nix::errno::Errno;
+use nix::libc::{
+    IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME,
+    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
+    IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
+    IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN,
+};
 
 use super::bridge::{PortSettings, VlanFiltering, accepts_ra, vlan_filtering};
 use super::error::Error;
+use super::ifinfo::{
+    IFINFO, RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, SKIP_STATS, ifinfo,
+};
 use super::link_data::LinkData;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at, u64_at};
-use super::socket::{Answer, Socket};
+use super::socket::{Answer, Socket, ignoring};
 use super::vrf;
-use crate::netns;
 
-pub(super) const RTM_NEWLINK: u16 = 16;
-pub(super) const RTM_DELLINK: u16 = 17;
-pub(super) const RTM_GETLINK: u16 = 18;
-pub(super) const RTM_SETLINK: u16 = 19;
-const RTM_NEWLINKPROP: u16 = 108;
-const RTM_DELLINKPROP: u16 = 109;
-
-/// Length of `struct ifinfomsg`.
-const IFINFO: usize = 16;
-
-const IFLA_ADDRESS: u16 = 1;
-pub(super) const IFLA_IFNAME: u16 = 3;
-pub(super) const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-pub(super) const IFLA_MASTER: u16 = 10;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_OPERSTATE: u16 = 16;
-pub(super) const IFLA_LINKINFO: u16 = 18;
-pub(super) const IFLA_IFALIAS: u16 = 20;
-pub(super) const IFLA_AF_SPEC: u16 = 26;
-pub(super) const IFLA_NET_NS_FD: u16 = 28;
-pub(super) const IFLA_EXT_MASK: u16 = 29;
-const IFLA_STATS64: u16 = 23;
-pub(super) const IFLA_NUM_TX_QUEUES: u16 = 31;
-const IFLA_NUM_RX_QUEUES: u16 = 32;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_GSO_MAX_SIZE: u16 = 41;
-const IFLA_PROP_LIST: u16 = 52;
-const IFLA_ALT_IFNAME: u16 = 53;
-const IFLA_PERM_ADDRESS: u16 = 54;
-const IFLA_PARENT_DEV_NAME: u16 = 56;
-const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
-pub(super) const IFLA_INFO_KIND: u16 = 1;
-pub(super) const IFLA_INFO_DATA: u16 = 2;
-pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
-const VETH_INFO_PEER: u16 = 1;
-const IFLA_NETKIT_PEER_INFO: u16 = 1;
-const IFLA_NETKIT_MODE: u16 = 5;
-/// `NETKIT_L2`: the ends have MAC addresses, like those of a veth.
-const NETKIT_L2: u32 = 0;
-
-/// `RTEXT_FILTER_SKIP_STATS`: omit the counters, which we do not read.
-pub(super) const SKIP_STATS: u32 = 1 << 3;
-
-/// `IFF_UP`
-pub const IFF_UP: u32 = 0x1;
-/// `IFF_LOOPBACK`
-pub const IFF_LOOPBACK: u32 = 0x8;
-/// `IFF_PROMISC`
-pub const IFF_PROMISC: u32 = 0x100;
-/// `IFF_ALLMULTI`
-pub const IFF_ALLMULTI: u32 = 0x200;
-/// `IF_OPER_UP`
-pub const OPER_UP: u8 = 6;
+pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_PROMISC, IFF_UP, OPER_UP};
+pub use super::new_link::{NewLink, new_netkit, new_veth};
 
 /// Identifies a link in a request.
 #[derive(Clone, Copy, Debug)]
@@ -172,26 +126,16 @@ impl Link {
     }
 }
 
-pub(super) fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
-    let mut header = [0; IFINFO];
-    header[0] = family;
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header[8..12].copy_from_slice(&flags.to_ne_bytes());
-    header[12..16].copy_from_slice(&change.to_ne_bytes());
-    header
-}
-
 fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
+    let by = |index| Message::new(kind, flags, &ifinfo(0, index, 0, 0));
     match id {
-        LinkId::Index(index) => Message::new(kind, flags, &ifinfo(0, index, 0, 0)),
-        LinkId::Name(name) => Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_IFNAME, name),
-        LinkId::AltName(name) => {
-            Message::new(kind, flags, &ifinfo(0, 0, 0, 0)).attr_text(IFLA_ALT_IFNAME, name)
-        }
+        LinkId::Index(index) => by(index),
+        LinkId::Name(name) => by(0).attr_text(IFLA_IFNAME, name),
+        LinkId::AltName(name) => by(0).attr_text(IFLA_ALT_IFNAME, name),
     }
 }
 
-/// A request that looks up a link.
+/// A request that finds a link.
 pub fn get(id: LinkId<'_>) -> Message {
     link_request(RTM_GETLINK, 0, id).attr_u32(IFLA_EXT_MASK, SKIP_STATS).one_answer()
 }
@@ -237,103 +181,12 @@ pub fn remove_alt_name(id: LinkId<'_>, name: &str) -> Message {
     link_request(RTM_DELLINKPROP, 0, id).nest(IFLA_PROP_LIST, |list| list.attr_text(IFLA_ALT_IFNAME, name))
 }
 
-/// A link to make.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NewLink<'a> {
-    /// Its kind, such as `veth` or `bridge`.
-    pub kind: &'a str,
-    /// Its name; empty for the kernel's choice.
-    pub name: &'a str,
-    /// Its hardware address; `None` for the kernel's choice.
-    pub mac: Option<Mac>,
-    /// Its MTU in bytes; 0 for the kernel's default.
-    pub mtu: u32,
-    /// Its flags (`IFF_*`).
-    pub flags: u32,
-    /// Its index; 0 for the kernel's choice.
-    pub index: u32,
-    /// The index of the link that it is made on, in the namespace of the socket.
-    pub parent: Option<u32>,
-    /// The attributes of its kind.
-    pub data: LinkData,
-    /// The index of its master, such as the bridge that has this link as a port.
-    pub master: Option<u32>,
-    /// The namespace to make it in; `None` for the namespace of the socket.
-    pub netns: Option<BorrowedFd<'a>>,
-}
-
-impl NewLink<'_> {
-    /// A request that makes the link; `EEXIST` if the namespace has a link of this name.
-    pub fn request(&self) -> Message {
-        self.request_with(|info| self.data.encode(info))
-    }
-
-    /// `data` adds the attributes of the kind (`IFLA_INFO_DATA`).
-    pub(super) fn request_with(&self, data: impl FnOnce(Message) -> Message) -> Message {
-        let header = ifinfo(0, self.index, self.flags, self.flags);
-        let message = self.attributes(Message::new(RTM_NEWLINK, F_CREATE | F_EXCL, &header));
-        message.nest(IFLA_LINKINFO, |info| data(info.attr_text(IFLA_INFO_KIND, self.kind)))
-    }
-
-    fn attributes(&self, mut message: Message) -> Message {
-        if !self.name.is_empty() {
-            message = message.attr_text(IFLA_IFNAME, self.name);
-        }
-        if let Some(mac) = self.mac {
-            message = message.attr(IFLA_ADDRESS, &mac.0);
-        }
-        if self.mtu != 0 {
-            message = message.attr_u32(IFLA_MTU, self.mtu);
-        }
-        if let Some(parent) = self.parent {
-            message = message.attr_u32(IFLA_LINK, parent);
-        }
-        if let Some(master) = self.master {
-            message = message.attr_u32(IFLA_MASTER, master);
-        }
-        if let Some(netns) = self.netns {
-            message = message.attr_u32(IFLA_NET_NS_FD, netns::number(netns));
-        }
-        message
-    }
-}
-
-/// A request that makes a veth pair. `EEXIST` if either name is taken.
-///
-/// Each end gets one queue for each direction. Without a number, Linux 5.17 and later allocate one for each possible
-/// CPU, and then disable all but one, which takes two RCU grace periods.
-pub fn new_veth(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
-    let one_queue =
-        |message: Message| message.attr_u32(IFLA_NUM_TX_QUEUES, 1).attr_u32(IFLA_NUM_RX_QUEUES, 1);
-    let peer = |data| peer_info(data, VETH_INFO_PEER, peer, one_queue);
-    one_queue(end.request_with(|info| info.nest(IFLA_INFO_DATA, peer)))
-}
-
-/// A request that makes a netkit pair with MAC addresses. `end` must be in the namespace of the socket. `EEXIST` if
-/// either name is taken, `EOPNOTSUPP` if the kernel has no netkit.
-pub fn new_netkit(end: &NewLink<'_>, peer: &NewLink<'_>) -> Message {
-    let peer = |data| peer_info(data, IFLA_NETKIT_PEER_INFO, peer, |peer| peer);
-    end.request_with(|info| {
-        info.nest(IFLA_INFO_DATA, |data| peer(data).attr_u32(IFLA_NETKIT_MODE, NETKIT_L2))
-    })
-}
-
-/// Describes the other end of a pair. `more` adds further attributes of it.
-fn peer_info(data: Message, kind: u16, peer: &NewLink<'_>, more: impl Fn(Message) -> Message) -> Message {
-    let header = ifinfo(0, 0, peer.flags, peer.flags);
-    data.nest_behind(kind, &header, |message| more(peer.attributes(message)))
-}
-
 /// The link in the answer to [`get`]. `None` if it does not exist.
 pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
-    match answer {
-        Ok(bodies) => Ok(bodies.first().map(|body| parse(body))),
-        Err(error) if error.errno == Errno::ENODEV => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(ignoring(answer, &[Errno::ENODEV])?.first().map(|body| parse(body)))
 }
 
-pub(super) fn parse(body: &[u8]) -> Link {
+fn parse(body: &[u8]) -> Link {
     let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
     for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
         match kind {
@@ -367,7 +220,38 @@ pub(super) fn parse(body: &[u8]) -> Link {
     link
 }
 
+/// A request for all links of the namespace, or only for those of one kind.
+pub fn list(kind: Option<&str>) -> Message {
+    kind.iter()
+        .fold(list_all(), |all, kind| all.nest(IFLA_LINKINFO, |info| info.attr_text(IFLA_INFO_KIND, kind)))
+}
+
+/// A request for the ports of a VRF or a bridge.
+pub fn list_ports(index: u32) -> Message {
+    list_all().attr_u32(IFLA_MASTER, index)
+}
+
+fn list_all() -> Message {
+    Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
+}
+
 impl Socket {
+    /// All links of the namespace, or only those of one kind.
+    pub fn links(&mut self, kind: Option<&str>) -> Result<Vec<Link>, Error> {
+        let bodies = self.request(list(kind))?;
+        let links = bodies.iter().map(|body| parse(body));
+        // Kernels before 4.6 ignore the kind and dump all links.
+        Ok(links.filter(|link| kind.is_none_or(|kind| link.kind == kind)).collect())
+    }
+
+    /// The ports of the VRF or bridge with this index.
+    pub fn ports(&mut self, index: u32) -> Result<Vec<Link>, Error> {
+        let bodies = self.request(list_ports(index))?;
+        let links = bodies.iter().map(|body| parse(body));
+        // Kernels before 4.6 ignore the master and dump all links.
+        Ok(links.filter(|link| link.master == Some(index)).collect())
+    }
+
     /// All links of the namespace with their counters, by one dump.
     pub fn links_with_counters(&mut self) -> Result<Vec<(Link, Option<Counters>)>, Error> {
         let bodies = self.request(Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)))?;
@@ -375,16 +259,16 @@ impl Socket {
         Ok(bodies.iter().map(|body| (parse(body), counters(body))).collect())
     }
 
-    /// Looks up a link. `None` if it does not exist.
+    /// Finds a link. `None` if it does not exist.
     pub fn link(&mut self, id: LinkId<'_>) -> Result<Option<Link>, Error> {
         read(self.request(get(id)))
     }
+
     /// Deletes a link; false if it does not exist.
     pub fn delete_link(&mut self, id: LinkId<'_>) -> Result<bool, Error> {
         match self.request(delete(id)) {
-            Ok(_) => Ok(true),
             Err(error) if error.errno == Errno::ENODEV => Ok(false),
-            Err(error) => Err(error),
+            answer => answer.map(|_| true),
         }
     }
 }

@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use super::link::IFLA_INFO_DATA;
+use nix::libc::IFLA_INFO_DATA;
+
 use super::message::{Message, find_attr, u16_at, u32_at};
 
 /// The modes of a macvlan by the names that `ip` uses.
@@ -68,20 +69,19 @@ pub enum LinkData {
 impl LinkData {
     /// Adds the attributes to `IFLA_LINKINFO`.
     pub(super) fn encode(self, info: Message) -> Message {
-        let u16 = |kind, value: u16| move |data: Message| data.attr(kind, &value.to_ne_bytes());
         match self {
             LinkData::None | LinkData::Tap { .. } => info,
             LinkData::Macvlan { mode, broadcast_queue } => info.nest(IFLA_INFO_DATA, |data| {
-                let data = data.attr_u32(IFLA_MACVLAN_MODE, mode);
-                if broadcast_queue == 0 {
-                    return data;
-                }
-                data.attr_u32(IFLA_MACVLAN_BC_QUEUE_LEN, broadcast_queue)
+                let queue = (broadcast_queue != 0).then(|| broadcast_queue.to_ne_bytes());
+                data.attr_u32(IFLA_MACVLAN_MODE, mode).attr_if(IFLA_MACVLAN_BC_QUEUE_LEN, queue)
             }),
             LinkData::Ipvlan { mode, flags } => info.nest(IFLA_INFO_DATA, |data| {
-                u16(IFLA_IPVLAN_FLAGS, flags)(u16(IFLA_IPVLAN_MODE, mode)(data))
+                let data = data.attr(IFLA_IPVLAN_MODE, &mode.to_ne_bytes());
+                data.attr(IFLA_IPVLAN_FLAGS, &flags.to_ne_bytes())
             }),
-            LinkData::Vlan { id } => info.nest(IFLA_INFO_DATA, u16(IFLA_VLAN_ID, id)),
+            LinkData::Vlan { id } => {
+                info.nest(IFLA_INFO_DATA, |data| data.attr(IFLA_VLAN_ID, &id.to_ne_bytes()))
+            }
         }
     }
 

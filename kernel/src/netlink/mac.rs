@@ -48,23 +48,19 @@ impl FromStr for Mac {
     /// separated by dots.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = || format!("address {text}: invalid MAC address");
-        let groups: Vec<&str> = text.split('.').collect();
-        if groups.len() == 3 && groups.iter().all(|group| group.len() == 4 && group.is_ascii()) {
-            let pairs: Vec<&str> = groups.iter().flat_map(|group| [&group[..2], &group[2..]]).collect();
-            return pairs.join(":").parse().map_err(|_| bad());
-        }
-        let separator = if text.contains('-') { '-' } else { ':' };
-        let mut bytes = [0; 6];
-        let mut parts = text.split(separator);
-        for byte in &mut bytes {
-            let part =
-                parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or_else(bad)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
-        }
-        if parts.next().is_some() {
+        let (separator, width) = match () {
+            () if text.contains('.') => ('.', 4),
+            () if text.contains('-') => ('-', 2),
+            () => (':', 2),
+        };
+        let groups: Vec<&str> = text.split(separator).collect();
+        let is_group = |group: &&str| group.len() == width && group.bytes().all(|b| b.is_ascii_hexdigit());
+        if groups.len() * width != 12 || !groups.iter().all(is_group) {
             return Err(bad());
         }
-        Ok(Mac(bytes))
+        let number = u64::from_str_radix(&groups.concat(), 16).map_err(|_| bad())?;
+        let [_, _, mac @ ..] = number.to_be_bytes();
+        Ok(Mac(mac))
     }
 }
 

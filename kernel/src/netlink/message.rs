@@ -33,6 +33,13 @@ pub const F_CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`: add the object after the existing ones.
 pub const F_APPEND: u16 = 0x800;
 
+/// `NLM_F_CAPPED`: the error contains only the header of the failed request.
+const F_CAPPED: u16 = 0x100;
+/// `NLM_F_ACK_TLVS`: attributes follow, see [`ATTR_MSG`].
+const F_ACK_TLVS: u16 = 0x200;
+/// `NLMSGERR_ATTR_MSG`: the kernel's explanation.
+const ATTR_MSG: u16 = 1;
+
 const fn align(len: usize) -> usize {
     (len + 3) & !3
 }
@@ -44,7 +51,8 @@ const fn align(len: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Message {
     bytes: Vec<u8>,
-    has_one_answer: bool,
+    /// See [`Message::one_answer`].
+    pub(super) has_one_answer: bool,
     /// Type and length of the first attribute that is too long.
     too_long: Option<(u16, usize)>,
 }
@@ -79,6 +87,15 @@ impl Message {
         self.bytes.extend_from_slice(value);
         self.bytes.resize(align(self.bytes.len()), 0);
         self
+    }
+
+    /// Adds an attribute if there is a value.
+    #[must_use]
+    pub fn attr_if(self, kind: u16, value: Option<impl AsRef<[u8]>>) -> Self {
+        match value {
+            Some(value) => self.attr(kind, value.as_ref()),
+            None => self,
+        }
     }
 
     /// Adds the attributes in `bytes`, such as those of a message of the kernel, except those of the types `without`.
@@ -137,11 +154,6 @@ impl Message {
         filled
     }
 
-    /// Whether the kernel sends exactly one message if the request succeeds, see [`Message::one_answer`].
-    pub(super) fn has_one_answer(&self) -> bool {
-        self.has_one_answer
-    }
-
     /// Whether the request is a dump.
     pub(super) fn is_dump(&self) -> bool {
         u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) & F_DUMP == F_DUMP
@@ -182,15 +194,20 @@ pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 }
 
 /// A message from the kernel.
-pub(crate) struct Received<'a> {
-    pub(crate) kind: u16,
-    pub(crate) flags: u16,
-    pub(crate) sequence: u32,
-    pub(crate) body: &'a [u8],
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// `NLMSG_*`, or the type of the object.
+    pub kind: u16,
+    /// `NLM_F_*`.
+    pub flags: u16,
+    /// The number of the request that it answers.
+    pub sequence: u32,
+    /// What follows the header.
+    pub body: &'a [u8],
 }
 
 /// The messages of one datagram.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32_at(bytes, 0)).ok()?;
         let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
@@ -224,6 +241,22 @@ pub fn find_attr(bytes: &[u8], kind: u16) -> Option<&[u8]> {
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+/// The error in the body of an `NLMSG_ERROR` or `NLMSG_DONE`. `None` if errno is 0.
+pub fn failure(flags: u16, body: &[u8]) -> Option<Error> {
+    let errno = i32::from_ne_bytes(u32_at(body, 0).to_ne_bytes());
+    if errno == 0 {
+        return None;
+    }
+    let mut explanation = String::new();
+    if flags & F_ACK_TLVS != 0 {
+        // After errno the body has the failed request: its header if capped, otherwise all of it.
+        let request = if flags & F_CAPPED != 0 { HEADER } else { u32_at(body, 4) as usize };
+        let tlvs = body.get(4 + request..).unwrap_or_default();
+        explanation = find_attr(tlvs, ATTR_MSG).map(text).unwrap_or_default();
+    }
+    Some(Error::new(Errno::from_raw(errno.wrapping_neg()), explanation))
 }
 
 #[cfg(test)]

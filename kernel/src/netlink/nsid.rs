@@ -6,13 +6,13 @@
 
 use std::os::fd::BorrowedFd;
 
+use nix::libc::{RTM_GETNSID, RTM_NEWNSID};
+
 use super::error::Error;
 use super::message::{Message, find_attr};
 use super::socket::Answer;
 use crate::netns;
 
-const RTM_NEWNSID: u16 = 88;
-const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 const NETNSA_TARGET_NSID: u16 = 4;
@@ -20,7 +20,7 @@ const NETNSA_TARGET_NSID: u16 = 4;
 /// Length of `struct rtgenmsg`, padded.
 const RTGEN: usize = 4;
 
-/// A request for the ID of `netns` in the socket's namespace. The kernel assigns it when a link is looked up
+/// A request for the ID of `netns` in the socket's namespace. The kernel assigns it when it reports a link
 /// whose peer is in `netns`.
 pub fn get(netns: BorrowedFd<'_>) -> Message {
     Message::new(RTM_GETNSID, 0, &[0; RTGEN]).attr_u32(NETNSA_FD, netns::number(netns)).one_answer()

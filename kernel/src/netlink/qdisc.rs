@@ -5,17 +5,13 @@
 //! linux/pkt_sched.h, net/sched/sch_tbf.c; tc-tbf(8).
 
 use nix::errno::Errno;
+use nix::libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 
 use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_ECHO, F_EXCL, F_REPLACE, Message, find_attr, text, u32_at, u64_at};
-use super::socket::{Answer, Socket};
-use super::tc::{TCA_KIND, TCA_OPTIONS, TcMessage, tcmsg};
+use super::socket::{Answer, Socket, ignoring};
+use super::tc::{HANDLE, attributes, tcmsg};
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
-
-const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 /// Offset of `drops` in `struct gnet_stats_queue`.
@@ -88,8 +84,7 @@ pub struct Listed {
 
 impl Listed {
     fn parse(body: &[u8]) -> Listed {
-        let message = TcMessage::read(body);
-        let stats = find_attr(message.attrs, TCA_STATS2).unwrap_or_default();
+        let stats = find_attr(attributes(body), TCA_STATS2).unwrap_or_default();
         Listed {
             link: u32_at(body, 4),
             parent: u32_at(body, 12),
@@ -139,19 +134,14 @@ fn set_tbf(link: u32, flags: u16, tbf: &Tbf) -> Message {
     parms[PARMS_RATE..PARMS_RATE + 4].copy_from_slice(&low.to_ne_bytes());
     parms[PARMS_LIMIT..PARMS_LIMIT + 4].copy_from_slice(&tbf.limit.to_ne_bytes());
     parms[PARMS_BUFFER..PARMS_BUFFER + 4].copy_from_slice(&tbf.buffer.to_ne_bytes());
-    Message::new(RTM_NEWQDISC, flags, &tcmsg(link, FIRST, ROOT, 0)).attr_text(TCA_KIND, "tbf").nest(
-        TCA_OPTIONS,
-        |options| {
-            let mut options = options.attr(TCA_TBF_PARMS, &parms);
-            if let Some(burst) = tbf.burst {
-                options = options.attr_u32(TCA_TBF_BURST, burst);
-            }
-            if tbf.rate > u64::from(u32::MAX) {
-                options = options.attr(TCA_TBF_RATE64, &tbf.rate.to_ne_bytes());
-            }
-            options
-        },
-    )
+    let rate64 = (tbf.rate > u64::from(u32::MAX)).then(|| tbf.rate.to_ne_bytes());
+    let message = Message::new(RTM_NEWQDISC, flags, &tcmsg(link, FIRST, ROOT, 0)).attr_text(TCA_KIND, "tbf");
+    message.nest(TCA_OPTIONS, |options| {
+        options
+            .attr(TCA_TBF_PARMS, &parms)
+            .attr_if(TCA_TBF_BURST, tbf.burst.map(u32::to_ne_bytes))
+            .attr_if(TCA_TBF_RATE64, rate64)
+    })
 }
 
 /// A request that makes the ingress qdisc of a link. `EEXIST` if the link has an ingress or clsact qdisc.
@@ -162,7 +152,7 @@ pub fn create_ingress(link: u32) -> Message {
 }
 
 /// A request for a root qdisc of this kind with an invalid filter block. Since Linux 4.17 it fails before the
-/// kernel makes a qdisc; [`is_unknown_kind`] of the answer tells whether the kernel supports the kind.
+/// kernel makes a qdisc; [`is_unknown_kind`] of the answer says whether the kernel supports the kind.
 pub fn probe(link: u32, kind: &str) -> Message {
     Message::new(RTM_NEWQDISC, F_CREATE | F_EXCL, &tcmsg(link, 0, ROOT, 0))
         .attr_text(TCA_KIND, kind)
@@ -180,17 +170,12 @@ pub fn is_unknown_kind(answer: &Answer) -> bool {
 /// # Errors
 /// Any other error of the kernel, for example `ENODEV` if the link does not exist.
 pub fn read(answer: Answer) -> Result<Option<Qdisc>, Error> {
-    match answer {
-        Ok(bodies) => Ok(bodies.first().map(|body| parse(body))),
-        Err(error) if error.errno == Errno::ENOENT => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(ignoring(answer, &[Errno::ENOENT])?.first().map(|body| parse(body)))
 }
 
 fn parse(body: &[u8]) -> Qdisc {
-    let message = TcMessage::read(body);
-    let kind = find_attr(message.attrs, TCA_KIND).map(text).unwrap_or_default();
-    let options = find_attr(message.attrs, TCA_OPTIONS).filter(|_| kind == "tbf");
+    let kind = find_attr(attributes(body), TCA_KIND).map(text).unwrap_or_default();
+    let options = find_attr(attributes(body), TCA_OPTIONS).filter(|_| kind == "tbf");
     let tbf = options.and_then(|options| {
         let parms = find_attr(options, TCA_TBF_PARMS)?;
         let rate64 = find_attr(options, TCA_TBF_RATE64).map(|rate| u64_at(rate, 0));
@@ -201,7 +186,7 @@ fn parse(body: &[u8]) -> Qdisc {
             burst: None,
         })
     });
-    Qdisc { kind, handle: message.handle, tbf }
+    Qdisc { kind, handle: u32_at(body, HANDLE), tbf }
 }
 
 #[cfg(test)]

@@ -6,37 +6,27 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
+use nix::libc::{
+    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC,
+    RTA_PRIORITY, RTA_TABLE, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST, RTPROT_BOOT,
+};
 
 use super::error::Error;
-use super::message::{F_CREATE, F_DUMP, Message, attrs, u16_at, u32_at};
-use super::socket::{Answer, Socket};
-use crate::ip::{IpFamily, from_octets, octets};
+use super::message::{F_CREATE, F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
+use super::socket::{Answer, Socket, ignoring};
+use crate::ip::{IpFamily, octets};
 
-pub(super) const RTM_NEWROUTE: u16 = 24;
-pub(super) const RTM_DELROUTE: u16 = 25;
-pub(super) const RTM_GETROUTE: u16 = 26;
+pub(super) const RTA_VIA: u16 = 18;
 
 /// Length of `struct rtmsg`.
 pub(super) const RTMSG: usize = 12;
 /// Length of `struct rtnexthop`.
 pub(super) const RTNEXTHOP: usize = 8;
 
-pub(super) const RTA_DST: u16 = 1;
-pub(super) const RTA_OIF: u16 = 4;
-pub(super) const RTA_GATEWAY: u16 = 5;
-pub(super) const RTA_PRIORITY: u16 = 6;
-pub(super) const RTA_PREFSRC: u16 = 7;
-const RTA_METRICS: u16 = 8;
-pub(super) const RTA_MULTIPATH: u16 = 9;
-pub(super) const RTA_TABLE: u16 = 15;
-pub(super) const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 
-const RT_TABLE_UNSPEC: u8 = 0;
-const RT_TABLE_MAIN: u8 = 254;
-const RTPROT_BOOT: u8 = 3;
-pub(super) const RTN_UNICAST: u8 = 1;
 pub(super) const RTNH_F_ONLINK: u32 = 4;
 
 /// The main routing table.
@@ -88,29 +78,19 @@ fn request(kind: u16, flags: u16, oif: u32, route: &Route) -> Message {
     header[6] = route.scope.and_then(|scope| u8::try_from(scope).ok()).unwrap_or_default();
     header[7] = RTN_UNICAST;
     header[8..12].copy_from_slice(&(if route.onlink { RTNH_F_ONLINK } else { 0 }).to_ne_bytes());
-    let mut message = Message::new(kind, flags, &header)
+    let number = |number: u32| (number != 0).then(|| number.to_ne_bytes());
+    let message = Message::new(kind, flags, &header)
         .attr(RTA_DST, &octets(route.dst.network()))
         .attr_u32(RTA_OIF, oif)
-        .attr_u32(RTA_TABLE, table);
-    if let Some(gw) = route.gw {
-        message = message.attr(RTA_GATEWAY, &octets(gw));
-    }
-    if let Some(src) = route.src {
-        message = message.attr(RTA_PREFSRC, &octets(src));
-    }
-    if route.priority != 0 {
-        message = message.attr_u32(RTA_PRIORITY, route.priority);
-    }
+        .attr_u32(RTA_TABLE, table)
+        .attr_if(RTA_GATEWAY, route.gw.map(octets))
+        .attr_if(RTA_PREFSRC, route.src.map(octets))
+        .attr_if(RTA_PRIORITY, number(route.priority));
     if (route.mtu, route.advmss) == (0, 0) {
         return message;
     }
-    message.nest(RTA_METRICS, |mut metrics| {
-        for (kind, value) in [(RTAX_MTU, route.mtu), (RTAX_ADVMSS, route.advmss)] {
-            if value != 0 {
-                metrics = metrics.attr_u32(kind, value);
-            }
-        }
-        metrics
+    message.nest(RTA_METRICS, |metrics| {
+        metrics.attr_if(RTAX_MTU, number(route.mtu)).attr_if(RTAX_ADVMSS, number(route.advmss))
     })
 }
 
@@ -120,12 +100,10 @@ const FIB_MATCH: u32 = 0x2000;
 /// `RTM_F_LOOKUP_TABLE`: return the number of the table that has the route, not always that of the main table. IPv6
 /// always does, and refuses the flag.
 const LOOKUP_TABLE: u32 = 0x1000;
-/// `RTN_LOCAL`
-const RTN_LOCAL: u8 = 2;
 
-/// The result of a route lookup for one address.
+/// The route to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouteLookup {
+pub struct FoundRoute {
     /// The address is a local address of this namespace.
     pub local: bool,
     /// The index of the output link.
@@ -136,8 +114,8 @@ pub struct RouteLookup {
     pub prefix: u8,
 }
 
-/// A request that looks up the route to an address.
-pub fn lookup(ip: IpAddr) -> Message {
+/// A request that finds the route to an address.
+pub fn find(ip: IpAddr) -> Message {
     let mut header = [0; RTMSG];
     header[0] = IpFamily::of(ip).number();
     header[1] = IpFamily::of(ip).bits();
@@ -155,33 +133,25 @@ pub fn list(family: IpFamily, table: u32) -> Message {
 }
 
 impl Socket {
-    /// Looks up the route to an address. `None` if the address is unreachable.
-    pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<RouteLookup>, Error> {
-        read(self.request(lookup(ip)))
+    /// Finds the route to an address. `None` if the address is unreachable.
+    pub fn route_to(&mut self, ip: IpAddr) -> Result<Option<FoundRoute>, Error> {
+        read(self.request(find(ip)))
     }
 }
 
-/// The route in the answer to [`lookup`]. `None` if the address is unreachable.
-pub fn read(answer: Answer) -> Result<Option<RouteLookup>, Error> {
-    match answer {
-        Ok(bodies) => Ok(bodies.first().and_then(|body| parse_lookup(body))),
-        Err(error) if is_unreachable(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
+/// The route in the answer to [`find`]. `None` if the address is unreachable.
+pub fn read(answer: Answer) -> Result<Option<FoundRoute>, Error> {
+    use Errno::{EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH};
+    let bodies = ignoring(answer, &[ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL])?;
+    Ok(bodies.first().and_then(|body| parse_found(body)))
 }
 
-fn is_unreachable(error: &Error) -> bool {
-    use nix::errno::Errno;
-    matches!(error.errno, Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL)
-}
-
-fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
+fn parse_found(body: &[u8]) -> Option<FoundRoute> {
     let header = body.get(..RTMSG)?;
-    let attributes = || attrs(&body[RTMSG..]);
-    Some(RouteLookup {
+    Some(FoundRoute {
         local: header[7] == RTN_LOCAL,
-        oif: attributes().find(|(kind, _)| *kind == RTA_OIF).map(|(_, value)| u32_at(value, 0)),
-        routed: attributes().any(|(kind, _)| matches!(kind, RTA_GATEWAY | RTA_VIA | RTA_MULTIPATH)),
+        oif: find_attr(&body[RTMSG..], RTA_OIF).map(|value| u32_at(value, 0)),
+        routed: attrs(&body[RTMSG..]).any(|(kind, _)| matches!(kind, RTA_GATEWAY | RTA_VIA | RTA_MULTIPATH)),
         prefix: header[1],
     })
 }
@@ -194,16 +164,11 @@ pub(super) fn unspecified(family: IpFamily) -> IpAddr {
     }
 }
 
-/// The gateways in a list of `struct rtnexthop`, each followed by its attributes.
-pub(super) fn next_hops(mut bytes: &[u8]) -> Vec<IpAddr> {
-    let mut gws = Vec::new();
-    while let Some(hop) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP) {
-        gws.extend(
-            attrs(&hop[RTNEXTHOP..])
-                .filter(|(kind, _)| *kind == RTA_GATEWAY)
-                .filter_map(|(_, gw)| from_octets(gw)),
-        );
-        bytes = bytes.get((hop.len() + 3) & !3..).unwrap_or_default();
-    }
-    gws
+/// Each `struct rtnexthop` of a list, with the attributes behind it.
+pub(super) fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let hop = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|hop| hop.len() >= RTNEXTHOP)?;
+        bytes = bytes.get(hop.len().next_multiple_of(4)..).unwrap_or_default();
+        Some(hop)
+    })
 }

@@ -6,15 +6,12 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use nix::libc::{RT_TABLE_UNSPEC, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
 
 use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, u32_at};
-use super::socket::{Answer, Socket};
+use super::socket::Socket;
 use crate::ip::{IpFamily, from_octets, octets};
-
-const RTM_NEWRULE: u16 = 32;
-const RTM_DELRULE: u16 = 33;
-const RTM_GETRULE: u16 = 34;
 
 /// Length of `struct fib_rule_hdr`.
 const RULE: usize = 12;
@@ -25,9 +22,8 @@ const FRA_TABLE: u16 = 15;
 /// Who made the rule, since Linux 4.17.
 const FRA_PROTOCOL: u16 = 21;
 
-/// `FR_ACT_TO_TBL`: look the route up in a table.
+/// `FR_ACT_TO_TBL`: find the route in a table.
 const TO_TABLE: u8 = 1;
-const RT_TABLE_UNSPEC: u8 = 0;
 
 /// A rule that sends the packets from one address, or from everywhere, to a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +57,11 @@ impl Rule {
         header[2] = self.src.map_or(0, |src| src.prefix());
         header[4] = u8::try_from(self.table).unwrap_or(RT_TABLE_UNSPEC);
         header[7] = TO_TABLE;
-        let mut message = Message::new(kind, flags, &header).attr_u32(FRA_TABLE, self.table);
-        if let Some(src) = self.src {
-            message = message.attr(FRA_SRC, &octets(src.network()));
-        }
-        if let Some(priority) = self.priority {
-            message = message.attr_u32(FRA_PRIORITY, priority);
-        }
-        if self.protocol == 0 { message } else { message.attr(FRA_PROTOCOL, &[self.protocol]) }
+        Message::new(kind, flags, &header)
+            .attr_u32(FRA_TABLE, self.table)
+            .attr_if(FRA_SRC, self.src.map(|src| octets(src.network())))
+            .attr_if(FRA_PRIORITY, self.priority.map(u32::to_ne_bytes))
+            .attr_if(FRA_PROTOCOL, (self.protocol != 0).then_some([self.protocol]))
     }
 }
 
@@ -105,20 +98,15 @@ pub fn list() -> Message {
     Message::new(RTM_GETRULE, F_DUMP, &[0; RULE])
 }
 
-/// The rules in the answer to [`list`]: those that look into a table for all packets or by source address alone are
-/// complete, of others (`iif`, `fwmark`) only these attributes are.
-pub fn read(answer: Answer) -> Result<Vec<Rule>, Error> {
-    Ok(answer?.iter().filter_map(|body| parse(body)).collect())
-}
-
 impl Socket {
-    /// The rules of both families.
+    /// The rules of both families, see [`parse`].
     pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
-        read(self.request(list()))
+        Ok(self.request(list())?.iter().filter_map(|body| parse(body)).collect())
     }
 }
 
-/// The rule in the kernel's description, as [`read`] returns it. `None` if it is not one of a rule.
+/// The rule in the kernel's description; `None` if it is not one of a rule. It is complete if it chooses a table for all packets
+/// or by source address alone. Of rules with `iif` or `fwmark` only these attributes are read.
 pub fn parse(body: &[u8]) -> Option<Rule> {
     let header = body.get(..RULE)?;
     // The dump also has the rules of multicast routing.

@@ -5,8 +5,8 @@
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
+use std::io;
 use std::time::Duration;
-use std::{io, mem};
 
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
@@ -15,9 +15,9 @@ use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
 use nix::sys::time::TimeVal;
 
-use super::error::{self, Error};
-use super::message::{F_ACK, Message, messages};
-use crate::observer;
+use super::error::Error;
+use super::message::{F_ACK, Message, failure, messages};
+use crate::observer::{self, Running};
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -48,6 +48,14 @@ pub fn may_be_done(answer: &Answer) -> bool {
     answer.as_ref().map_or_else(Error::is_answer_lost, |_| true)
 }
 
+/// The answer; without bodies if it is one of these errors, because the object does not exist.
+pub(super) fn ignoring(answer: Answer, absent: &[Errno]) -> Answer {
+    match answer {
+        Err(error) if absent.contains(&error.errno) => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
 /// A netlink socket. It permanently belongs to the network namespace in which it was opened.
 pub struct Socket {
     socket: netlink_sys::Socket,
@@ -55,13 +63,17 @@ pub struct Socket {
     buffer: Vec<u8>,
     /// The protocol, `NETLINK_*`.
     protocol: isize,
+    /// The protocol's name, for [`observer`].
+    name: &'static str,
     has_whole_dumps: bool,
+    /// Behind `socket`, because fields are dropped in their order: measures how long the kernel takes to close it.
+    closing: Option<Running<'static>>,
 }
 
 impl Socket {
     /// A socket for links, addresses, routes and qdiscs.
     pub fn route() -> Result<Self, Error> {
-        let socket = Socket::open(NETLINK_ROUTE)?;
+        let socket = Socket::open(NETLINK_ROUTE, "rtnetlink")?;
         // Lets the kernel filter dumps by index, since Linux 4.20.
         let _ = socket.socket.set_netlink_get_strict_chk(true);
         Ok(socket)
@@ -69,15 +81,15 @@ impl Socket {
 
     /// A socket for nf_tables and connection tracking.
     pub fn netfilter() -> Result<Self, Error> {
-        Socket::open(NETLINK_NETFILTER)
+        Socket::open(NETLINK_NETFILTER, "nfnetlink")
     }
 
     /// A socket for the families of generic netlink.
     pub(super) fn generic() -> Result<Self, Error> {
-        Socket::open(NETLINK_GENERIC)
+        Socket::open(NETLINK_GENERIC, "genetlink")
     }
 
-    fn open(protocol: isize) -> Result<Self, Error> {
+    fn open(protocol: isize, name: &'static str) -> Result<Self, Error> {
         let socket = netlink_sys::Socket::new(protocol)?;
         // Also binds the socket. From here on only the kernel can send to it.
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -89,7 +101,9 @@ impl Socket {
             sequence: 0,
             buffer: Vec::with_capacity(DATAGRAM),
             protocol,
+            name,
             has_whole_dumps: false,
+            closing: None,
         })
     }
 
@@ -133,14 +147,11 @@ impl Socket {
 
     /// As [`Socket::requests`]. Also returns whether objects changed during the dump.
     fn requests_once(&mut self, messages: Vec<Message>) -> (Vec<Answer>, bool) {
-        let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
-        let Some(last) = messages.last() else { return (answers, false) };
-        let (end, has_one_answer) = (messages.len() - 1, last.has_one_answer());
+        let Some(last) = messages.last() else { return (Vec::new(), false) };
+        let (end, has_one_answer) = (messages.len() - 1, last.has_one_answer);
         let acknowledged = (!has_one_answer && !last.is_dump()).then_some(end);
         let is_end = |index, is_final| index == end && (is_final || has_one_answer);
-        let outcome = self
-            .encode(messages, acknowledged)
-            .and_then(|(datagram, first)| self.exchange(&datagram, first, &mut answers, &is_end));
+        let (mut answers, outcome) = self.exchange(messages, acknowledged, &is_end);
         if let Err(error) = &outcome {
             // An error that has come is the answer to its own request.
             for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
@@ -156,14 +167,26 @@ impl Socket {
         std::array::from_fn(|_| answers.next().unwrap_or(Err(Error::from(Errno::EPROTO))))
     }
 
-    /// Encodes requests for one datagram, and returns it with the sequence number of the first. The one with index
-    /// `acknowledged` asks for an acknowledgement.
-    fn encode(
+    /// Sends requests in one datagram. The one with index `acknowledged` asks for an acknowledgement. Receives until `is_end`
+    /// returns true for the index of an answered request and whether the answer is an error, an acknowledgement or the end of
+    /// a dump. Returns the bodies and the kernel's errors, and whether objects changed during a dump or why that is unknown.
+    fn exchange(
         &mut self,
         messages: Vec<Message>,
         acknowledged: Option<usize>,
-    ) -> Result<(Vec<u8>, u32), Error> {
+        is_end: &dyn Fn(usize, bool) -> bool,
+    ) -> (Vec<Answer>, Result<bool, Error>) {
+        let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
         let first = self.sequence.wrapping_add(1);
+        let outcome = self.encode(messages, acknowledged).and_then(|datagram| {
+            let name = self.name;
+            observer::step(name, || self.send_and_receive(&datagram, first, &mut answers, is_end))
+                .inspect_err(|error| observer::netlink_error(name, error))
+        });
+        (answers, outcome)
+    }
+
+    fn encode(&mut self, messages: Vec<Message>, acknowledged: Option<usize>) -> Result<Vec<u8>, Error> {
         let mut datagram = Vec::new();
         for (index, message) in messages.into_iter().enumerate() {
             self.sequence = self.sequence.wrapping_add(1);
@@ -175,25 +198,7 @@ impl Socket {
                 datagram.append(&mut bytes);
             }
         }
-        Ok((datagram, first))
-    }
-
-    /// Sends a datagram of requests with sequence numbers from `first` on. Receives until `is_end` returns true for
-    /// the index of an answered request and whether the answer is an error, an acknowledgement or the end of a dump.
-    /// Returns whether objects changed during a dump.
-    ///
-    /// # Errors
-    /// Those of the system calls. The kernel's errors go into `answers`, as the bodies do.
-    fn exchange(
-        &mut self,
-        datagram: &[u8],
-        first: u32,
-        answers: &mut [Answer],
-        is_end: &dyn Fn(usize, bool) -> bool,
-    ) -> Result<bool, Error> {
-        let protocol = name(self.protocol);
-        observer::step(protocol, || self.send_and_receive(datagram, first, answers, is_end))
-            .inspect_err(|error| observer::netlink_error(protocol, error))
+        Ok(datagram)
     }
 
     fn send_and_receive(
@@ -208,7 +213,7 @@ impl Socket {
         while !is_complete {
             if let Err(error) = self.receive() {
                 self.drain();
-                return Err(error.with_lost_answer());
+                return Err(Error { is_answer_lost: true, ..error });
             }
             for received in messages(&self.buffer) {
                 // Answers to earlier requests have other numbers.
@@ -217,12 +222,12 @@ impl Socket {
                 is_interrupted |= received.flags & F_DUMP_INTERRUPTED != 0;
                 let is_final = matches!(received.kind, ERROR | DONE);
                 if is_final {
-                    if let Some(error) = error::read(received.flags, received.body) {
+                    if let Some(error) = failure(received.flags, received.body) {
                         // Netfilter answers only the first request of a process without CAP_NET_ADMIN.
                         if self.protocol == NETLINK_NETFILTER && error.errno == Errno::EPERM {
                             return Err(error);
                         }
-                        observer::netlink_error(name(self.protocol), &error);
+                        observer::netlink_error(self.name, &error);
                         *answer = Err(error);
                     }
                 } else if let Ok(bodies) = answer {
@@ -252,10 +257,8 @@ impl Socket {
         let of_batch = |error| BatchError { request: None, error };
         let last = requests.len();
         let messages: Vec<Message> = [begin].into_iter().chain(requests).chain([end]).collect();
-        let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
-        let is_end = |index, _| index == 0 || index >= last;
-        let (datagram, first) = self.encode(messages, Some(last)).map_err(of_batch)?;
-        self.exchange(&datagram, first, &mut answers, &is_end).map_err(of_batch)?;
+        let (answers, outcome) = self.exchange(messages, Some(last), &|index, _| index == 0 || index >= last);
+        outcome.map_err(of_batch)?;
         for (index, answer) in answers.into_iter().enumerate() {
             if let Err(error) = answer {
                 let is_request = (1..=last).contains(&index);
@@ -265,21 +268,16 @@ impl Socket {
         Ok(())
     }
 
-    /// Enlarges the send buffer for a datagram of `len` bytes if necessary. If that fails, sending fails with
-    /// `EMSGSIZE`.
-    fn make_room(&self, len: usize) {
-        if len > DEFAULT_SEND_LIMIT {
-            let _ = setsockopt(&self.socket, SndBufForce, &(len * 2));
-        }
-    }
-
     fn send(&self, datagram: &[u8]) -> Result<(), Error> {
-        self.make_room(datagram.len());
+        if datagram.len() > DEFAULT_SEND_LIMIT {
+            // Without it sending fails with `EMSGSIZE`.
+            let _ = setsockopt(&self.socket, SndBufForce, &(datagram.len() * 2));
+        }
         loop {
             match self.socket.send(datagram, 0) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::from(error).unsent()),
+                Err(error) => return Err(Error { is_unsent: true, ..Error::from(error) }),
             }
         }
     }
@@ -320,14 +318,10 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Measures how long the kernel makes the process wait for deleted nf_tables objects. The socket cannot be moved out
-    /// of a borrowed value, so another one takes its place.
+    /// The kernel may make the process wait for deleted nf_tables objects.
     fn drop(&mut self) {
-        if self.protocol == NETLINK_NETFILTER
-            && observer::is_on()
-            && let Ok(other) = netlink_sys::Socket::new(self.protocol)
-        {
-            observer::step("close nfnetlink", || drop(mem::replace(&mut self.socket, other)));
+        if self.protocol == NETLINK_NETFILTER {
+            self.closing = observer::start("close nfnetlink");
         }
     }
 }
@@ -348,22 +342,13 @@ fn repeated(mut again: impl FnMut() -> (Answer, bool), must_be_whole: bool) -> A
     answer
 }
 
-/// The name of a protocol, for [`observer`].
-fn name(protocol: isize) -> &'static str {
-    match protocol {
-        NETLINK_ROUTE => "rtnetlink",
-        NETLINK_NETFILTER => "nfnetlink",
-        _ => "genetlink",
-    }
-}
-
 /// The error of a rejected batch.
 #[derive(Clone, Debug)]
-pub struct BatchError {
+pub(crate) struct BatchError {
     /// The index of the rejected request. `None` if the kernel rejected the whole batch.
-    pub request: Option<usize>,
+    pub(crate) request: Option<usize>,
     /// Its error.
-    pub error: Error,
+    pub(crate) error: Error,
 }
 
 #[cfg(test)]

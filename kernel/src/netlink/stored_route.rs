@@ -8,18 +8,17 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
+use nix::libc::{
+    RTA_CACHEINFO, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE,
+    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST,
+};
 
 use super::error::Error;
-use super::message::{F_APPEND, F_CREATE, F_DUMP, HEADER, Message, attrs, u16_at, u32_at};
-use super::route::{
-    self, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA,
-    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTMSG, RTN_UNICAST, RTNEXTHOP, RTNH_F_ONLINK, next_hops,
-    unspecified,
-};
-use super::socket::{Answer, Socket};
+use super::message::{F_APPEND, F_CREATE, F_DUMP, HEADER, Message, attrs, find_attr, u32_at};
+use super::route::{self, RTA_VIA, RTMSG, RTNEXTHOP, RTNH_F_ONLINK, next_hops, unspecified};
+use super::socket::{Answer, Socket, ignoring};
 use crate::ip::{IpFamily, from_octets};
 
-const RTA_CACHEINFO: u16 = 12;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 /// A next hop object (`ip nexthop`). The kernel also lists its next hops.
@@ -92,8 +91,9 @@ impl StoredRoute {
                 RTA_TABLE => route.table = u32_at(value, 0),
                 RTA_NH_ID => route.has_object = true,
                 RTA_MULTIPATH => {
-                    route.gws.extend(next_hops(value));
-                    for_each_hop(&mut value.to_vec(), |hop| route.links.push(u32_at(hop, 4)));
+                    let gateway = |hop: &[u8]| from_octets(find_attr(&hop[RTNEXTHOP..], RTA_GATEWAY)?);
+                    route.gws.extend(next_hops(value).filter_map(gateway));
+                    route.links.extend(next_hops(value).map(|hop| u32_at(hop, 4)));
                 }
                 _ => {}
             }
@@ -131,14 +131,8 @@ impl StoredRoute {
             if kind != RTA_MULTIPATH {
                 return part.attr(kind, value);
             }
-            let mut own = Vec::new();
-            let keep = |hop: &mut [u8]| {
-                if u32_at(hop, 4) == link {
-                    own.extend_from_slice(hop);
-                }
-            };
-            for_each_hop(&mut value.to_vec(), keep);
-            part.attr(kind, &own)
+            let own: Vec<_> = next_hops(value).filter(|hop| u32_at(hop, 4) == link).collect();
+            part.attr(kind, &own.concat())
         });
         StoredRoute::parse(part.finish(0, 0).ok()?.get(HEADER..)?)
     }
@@ -177,32 +171,22 @@ impl StoredRoute {
             RTA_NH_ID => by_object,
             kind => !by_object || !NEXT_HOP.contains(&kind),
         });
-        kept.fold(message, |message, (kind, value)| {
-            let mut value = value.to_vec();
-            match (kind, link.map(u32::to_ne_bytes)) {
-                (RTA_OIF, Some(link)) => value = link.to_vec(),
-                (RTA_MULTIPATH, link) => for_each_hop(&mut value, |hop| {
+        kept.fold(message, |message, (kind, value)| match (kind, link.map(u32::to_ne_bytes)) {
+            (RTA_OIF, Some(link)) => message.attr(kind, &link),
+            (RTA_MULTIPATH, link) => {
+                let moved = |hop: &[u8]| {
+                    let mut hop = hop.to_vec();
+                    hop.resize(hop.len().next_multiple_of(4), 0);
                     hop[2] &= RTNH_F_ONLINK.to_le_bytes()[0];
                     if let Some(link) = link {
                         hop[4..8].copy_from_slice(&link);
                     }
-                }),
-                _ => {}
+                    hop
+                };
+                message.attr(kind, &next_hops(value).flat_map(moved).collect::<Vec<_>>())
             }
-            message.attr(kind, &value)
+            _ => message.attr(kind, value),
         })
-    }
-}
-
-/// Calls `work` for each `struct rtnexthop`, including the attributes behind it.
-fn for_each_hop(mut bytes: &mut [u8], mut work: impl FnMut(&mut [u8])) {
-    loop {
-        let len = usize::from(u16_at(bytes, 0));
-        if len < RTNEXTHOP || len > bytes.len() {
-            return;
-        }
-        work(&mut bytes[..len]);
-        bytes = bytes.get_mut((len + 3) & !3..).unwrap_or_default();
     }
 }
 
@@ -211,11 +195,7 @@ fn for_each_hop(mut bytes: &mut [u8], mut work: impl FnMut(&mut [u8])) {
 pub fn list(family: IpFamily, link: Option<u32>) -> Message {
     let mut header = [0; RTMSG];
     header[0] = family.number();
-    let message = Message::new(RTM_GETROUTE, F_DUMP, &header);
-    match link {
-        Some(link) => message.attr_u32(RTA_OIF, link),
-        None => message,
-    }
+    Message::new(RTM_GETROUTE, F_DUMP, &header).attr_if(RTA_OIF, link.map(u32::to_ne_bytes))
 }
 
 /// The routes in the answer to [`list`], without those of the route cache.
@@ -229,10 +209,7 @@ impl Socket {
     /// kernels before 4.20 dump all routes of the family.
     pub fn routes(&mut self, family: IpFamily, table: u32) -> Result<Vec<StoredRoute>, Error> {
         // The kernel returns ENOENT if the table has never had a route.
-        let mut routes = match self.request(route::list(family, table)) {
-            Err(error) if error.errno == Errno::ENOENT => Vec::new(),
-            answer => read(answer)?,
-        };
+        let mut routes = read(ignoring(self.request(route::list(family, table)), &[Errno::ENOENT]))?;
         routes.retain(|route| route.table == table);
         Ok(routes)
     }
@@ -258,11 +235,9 @@ impl Socket {
     fn list_routes(&mut self, link: Option<u32>) -> Result<Vec<StoredRoute>, Error> {
         let mut routes = Vec::new();
         for family in IpFamily::ALL {
-            match self.request(list(family, link)) {
-                // A kernel without IPv6.
-                Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {}
-                answer => routes.extend(read(answer)?),
-            }
+            let answer = self.request(list(family, link));
+            // A kernel without IPv6.
+            routes.extend(read(ignoring(answer, &[Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT]))?);
         }
         Ok(routes)
     }

@@ -3,14 +3,13 @@
 //! # References
 //! linux/rtnetlink.h, linux/pkt_sched.h; tc(8).
 
-use super::message::u32_at;
-
 /// Length of `struct tcmsg`.
 pub(super) const TCMSG: usize = 20;
-/// `TCA_KIND`
-pub(super) const TCA_KIND: u16 = 1;
-/// `TCA_OPTIONS`
-pub(super) const TCA_OPTIONS: u16 = 2;
+
+/// The offset of the handle.
+pub(super) const HANDLE: usize = 8;
+/// The offset of `tcm_info`.
+pub(super) const INFO: usize = 16;
 
 /// Encodes `struct tcmsg`. `info` is preference and protocol of a filter; 0 for a qdisc.
 pub(super) fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMSG] {
@@ -22,19 +21,7 @@ pub(super) fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMS
     header
 }
 
-/// A decoded qdisc or filter message: header fields and attributes.
-pub(super) struct TcMessage<'a> {
-    pub(super) handle: u32,
-    pub(super) info: u32,
-    pub(super) attrs: &'a [u8],
-}
-
-impl<'a> TcMessage<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Self {
-        TcMessage {
-            handle: u32_at(body, 8),
-            info: u32_at(body, 16),
-            attrs: body.get(TCMSG..).unwrap_or_default(),
-        }
-    }
+/// The attributes of a qdisc or filter message.
+pub(super) fn attributes(body: &[u8]) -> &[u8] {
+    body.get(TCMSG..).unwrap_or_default()
 }

@@ -5,7 +5,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::link::{IFLA_IFNAME, IFLA_NET_NS_FD, RTM_NEWLINK, ifinfo};
+use nix::libc::{IFLA_IFNAME, IFLA_NET_NS_FD};
+
+use super::ifinfo::{RTM_NEWLINK, ifinfo};
 use super::message::Message;
 use crate::netns;
 

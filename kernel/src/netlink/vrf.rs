@@ -3,18 +3,15 @@
 //! # References
 //! linux/if_link.h: `IFLA_VRF_*`, `IFLA_VRF_PORT_*`; Documentation/networking/vrf.rst.
 
-use super::error::Error;
-use super::link::{
-    self, IFF_UP, IFLA_EXT_MASK, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_MASTER, Link,
-    NewLink, RTM_GETLINK, SKIP_STATS, ifinfo,
-};
-use super::message::{F_DUMP, Message, find_attr, text, u32_at};
-use super::socket::Socket;
+use nix::libc::{IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND};
+
+use super::ifinfo::IFF_UP;
+use super::message::{Message, find_attr, text, u32_at};
+use super::new_link::NewLink;
 
 /// The link kind of a VRF.
 pub const KIND: &str = "vrf";
 
-const IFLA_INFO_SLAVE_KIND: u16 = 4;
 /// The table of a VRF.
 const IFLA_VRF_TABLE: u16 = 1;
 /// The table of the VRF to which a port belongs.
@@ -36,22 +33,6 @@ pub(super) fn table(info: &[u8]) -> Option<u32> {
         _ => None,
     };
     data.map(|table| u32_at(table, 0))
-}
-
-/// A request for the ports of a VRF or a bridge.
-pub fn list_ports(index: u32) -> Message {
-    let all = Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS);
-    all.attr_u32(IFLA_MASTER, index)
-}
-
-impl Socket {
-    /// The ports of the VRF or bridge with this index.
-    pub fn ports(&mut self, index: u32) -> Result<Vec<Link>, Error> {
-        let bodies = self.request(list_ports(index))?;
-        let links = bodies.iter().map(|body| link::parse(body));
-        // Kernels before 4.6 ignore the master and dump all links.
-        Ok(links.filter(|link| link.master == Some(index)).collect())
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::expr::Expr;
 use super::generation::Generation;
-use super::{ChainType, Error, Hook, HookPoint, Policy, SUBSYSTEM, Table, header, kind, userdata};
+use super::{ChainType, Error, Hook, SUBSYSTEM, Table, header, kind, userdata};
 use crate::netlink::message::{F_APPEND, F_CREATE};
 use crate::netlink::{Message, Socket};
 
@@ -57,19 +57,14 @@ pub(super) const RULE_USERDATA: u16 = 7;
 /// `NFTA_LIST_ELEM`.
 pub(super) const LIST_ELEMENT: u16 = 1;
 
-struct Request {
-    message: Message,
-    /// The text for errors, such as `add chain inet t c`.
-    description: String,
-}
-
 /// A list of requests. The kernel applies all of them in order, or none.
 ///
 /// The kernel answers every request, and the receive buffer of the socket holds some 250 answers. So a batch
 /// should have at most [`Batch::ROOM`] requests.
 #[derive(Default)]
 pub struct Batch {
-    requests: Vec<Request>,
+    /// The requests, each behind its text for errors, such as `add chain inet t c`.
+    requests: Vec<(String, Message)>,
 }
 
 impl Batch {
@@ -92,16 +87,14 @@ impl Batch {
     }
 
     pub(super) fn push(&mut self, description: String, message: Message) -> &mut Self {
-        self.requests.push(Request { message, description });
+        self.requests.push((description, message));
         self
     }
 
     /// Adds a table. An existing table stays unchanged.
     pub fn add_table(&mut self, table: Table<'_>, comment: Option<&str>) -> &mut Self {
-        let mut message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
-        if let Some(comment) = comment {
-            message = message.attr(TABLE_USERDATA, &userdata::encode(comment));
-        }
+        let message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
+        let message = message.attr_if(TABLE_USERDATA, comment.map(userdata::encode));
         self.push(format!("add table {table}"), message)
     }
 
@@ -115,18 +108,15 @@ impl Batch {
         comment: Option<&str>,
     ) -> &mut Self {
         let mut message = chain_request(NEW_CHAIN, F_CREATE, table, chain);
-        if let Some(hook) = hook {
-            message = message
-                .nest(CHAIN_HOOK, |m| {
-                    m.attr_be32(HOOK_POINT, hook.point.number())
-                        .attr(HOOK_PRIORITY, &hook.priority.to_be_bytes())
-                })
-                .attr_be32(CHAIN_POLICY, hook.policy.number())
-                .attr_text(CHAIN_TYPE, hook.chain_type.name());
+        if let Some(Hook { chain_type, point, priority, policy }) = hook {
+            let kind = if chain_type == ChainType::Nat { "nat" } else { "filter" };
+            let place = |m: Message| {
+                m.attr_be32(HOOK_POINT, point as u32).attr(HOOK_PRIORITY, &priority.to_be_bytes())
+            };
+            message = message.nest(CHAIN_HOOK, place).attr_be32(CHAIN_POLICY, policy as u32);
+            message = message.attr_text(CHAIN_TYPE, kind);
         }
-        if let Some(comment) = comment {
-            message = message.attr(CHAIN_USERDATA, &userdata::encode(comment));
-        }
+        message = message.attr_if(CHAIN_USERDATA, comment.map(userdata::encode));
         self.push(format!("add chain {table} {chain}"), message)
     }
 
@@ -138,10 +128,8 @@ impl Batch {
         exprs: &[Expr],
         comment: Option<&str>,
     ) -> &mut Self {
-        let mut message = new_rule(F_CREATE | F_APPEND, table, chain, exprs);
-        if let Some(comment) = comment {
-            message = message.attr(RULE_USERDATA, &userdata::encode(comment));
-        }
+        let message = new_rule(F_CREATE | F_APPEND, table, chain, exprs);
+        let message = message.attr_if(RULE_USERDATA, comment.map(userdata::encode));
         self.push(format!("add rule to {table} {chain}"), message)
     }
 
@@ -153,12 +141,9 @@ impl Batch {
         exprs: &[Expr],
         behind: Option<u64>,
     ) -> &mut Self {
-        let message = match behind {
-            Some(handle) => {
-                new_rule(F_CREATE | F_APPEND, table, chain, exprs).attr(RULE_POSITION, &handle.to_be_bytes())
-            }
-            None => new_rule(F_CREATE, table, chain, exprs),
-        };
+        let flags = if behind.is_some() { F_CREATE | F_APPEND } else { F_CREATE };
+        let message = new_rule(flags, table, chain, exprs);
+        let message = message.attr_if(RULE_POSITION, behind.map(u64::to_be_bytes));
         self.push(format!("insert rule into {table} {chain}"), message)
     }
 
@@ -204,13 +189,10 @@ impl Batch {
         if self.is_empty() {
             return Ok(());
         }
-        let (descriptions, messages): (Vec<_>, Vec<_>) =
-            self.requests.into_iter().map(|request| (request.description, request.message)).unzip();
+        let (descriptions, messages): (Vec<_>, Vec<_>) = self.requests.into_iter().unzip();
         let marker = |message| Message::new(message, 0, &header(0, SUBSYSTEM));
-        let begin = match generation {
-            Some(Generation(id)) => marker(BEGIN).attr_be32(BATCH_GENERATION, id),
-            None => marker(BEGIN),
-        };
+        let generation = generation.map(|Generation(id)| id.to_be_bytes());
+        let begin = marker(BEGIN).attr_if(BATCH_GENERATION, generation);
         socket.batch(begin, messages, marker(END)).map_err(|rejected| {
             let description = rejected.request.and_then(|index| descriptions.into_iter().nth(index));
             let request = description.unwrap_or_else(|| "commit nf_tables batch".to_owned());
@@ -235,36 +217,4 @@ fn new_rule(flags: u16, table: Table<'_>, chain: &str, exprs: &[Expr]) -> Messag
 
 pub(super) fn rule_request(message: u16, flags: u16, table: Table<'_>, chain: &str) -> Message {
     request(message, flags, table).attr_text(RULE_TABLE, table.name).attr_text(RULE_CHAIN, chain)
-}
-
-impl ChainType {
-    const fn name(self) -> &'static str {
-        match self {
-            ChainType::Filter => "filter",
-            ChainType::Nat => "nat",
-        }
-    }
-}
-
-impl HookPoint {
-    /// `enum nf_inet_hooks`.
-    pub(super) const fn number(self) -> u32 {
-        match self {
-            HookPoint::Prerouting => 0,
-            HookPoint::Input => 1,
-            HookPoint::Forward => 2,
-            HookPoint::Output => 3,
-            HookPoint::Postrouting => 4,
-        }
-    }
-}
-
-impl Policy {
-    /// `NF_DROP`, `NF_ACCEPT`.
-    const fn number(self) -> u32 {
-        match self {
-            Policy::Drop => 0,
-            Policy::Accept => 1,
-        }
-    }
 }

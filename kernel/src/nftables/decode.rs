@@ -30,11 +30,6 @@ impl Data<'_> {
     }
 }
 
-/// The element of `all` whose number is `wanted`.
-fn one_of<T: Copy>(all: &[T], number: impl Fn(T) -> u32, wanted: u32) -> Option<T> {
-    all.iter().copied().find(|candidate| number(*candidate) == wanted)
-}
-
 const META_KEYS: [MetaKey; 5] =
     [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark];
 const BASES: [PayloadBase; 3] = [PayloadBase::Link, PayloadBase::Network, PayloadBase::Transport];
@@ -45,22 +40,23 @@ impl RawExpr {
     /// Decodes the expression. `None` if [`Expr`] does not model it. `encode.rs` names the attribute numbers.
     pub fn decode(&self) -> Option<Expr> {
         let data = Data(&self.data);
-        let meta_key = |kind| one_of(&META_KEYS, MetaKey::number, data.number(kind)?);
+        let is = |kind, number| data.number(kind) == Some(number);
+        let meta_key = || META_KEYS.into_iter().find(|key| is(2, *key as u32));
         match self.name.as_str() {
             "meta" => match data.register(3) {
-                Some(from) => Some(Expr::SetMeta { key: meta_key(2)?, from }),
-                None => Some(Expr::Meta { key: meta_key(2)?, to: data.register(1)? }),
+                Some(from) => Some(Expr::SetMeta { key: meta_key()?, from }),
+                None => Some(Expr::Meta { key: meta_key()?, to: data.register(1)? }),
             },
             // NFTA_CT_DIRECTION selects the value of one direction, which Expr does not model.
             "ct" if data.number(3).is_none() => Some(Expr::Ct {
-                key: one_of(&CT_KEYS, CtKey::number, data.number(2)?)?,
+                key: CT_KEYS.into_iter().find(|key| is(2, *key as u32))?,
                 to: data.register(1)?,
             }),
-            "fib" if data.number(2)? == FIB_RESULT_TYPE => {
+            "fib" if is(2, FIB_RESULT_TYPE) => {
                 Some(Expr::FibType { flags: data.number(3)?, to: data.register(1)? })
             }
             "payload" => Some(Expr::Payload {
-                base: one_of(&BASES, PayloadBase::number, data.number(2)?)?,
+                base: BASES.into_iter().find(|base| is(2, *base as u32))?,
                 offset: data.number(3)?,
                 len: data.number(4)?,
                 to: data.register(1)?,
@@ -70,7 +66,7 @@ impl RawExpr {
             }
             "cmp" => Some(Expr::Cmp {
                 register: data.register(1)?,
-                op: one_of(&OPS, CmpOp::number, data.number(2)?)?,
+                op: OPS.into_iter().find(|op| is(2, *op as u32))?,
                 value: data.value(3)?,
             }),
             "immediate" => match data.value(IMMEDIATE_DATA) {
@@ -80,14 +76,13 @@ impl RawExpr {
             "lookup" => {
                 let (set, from) = (data.text(1)?, data.register(2)?);
                 match (data.number(5).unwrap_or_default(), data.register(3)) {
-                    (0, Some(Register::VERDICT)) => Some(Expr::VerdictMap { map: set, from }),
                     (0, to) => Some(Expr::Lookup { set, from, to }),
                     (LOOKUP_INVERTED, None) => Some(Expr::NotIn { set, from }),
                     _ => None,
                 }
             }
-            "nat" if data.number(1)? == 1 => Some(Expr::Dnat {
-                family: if data.number(2)? == 10 { IpFamily::V6 } else { IpFamily::V4 },
+            "nat" if is(1, 1) => Some(Expr::Dnat {
+                family: if is(2, 10) { IpFamily::V6 } else { IpFamily::V4 },
                 address: data.register(3)?,
                 port: data.register(5)?,
             }),
@@ -148,7 +143,7 @@ mod tests {
             Expr::Lookup { set: "s".to_owned(), from: r, to: Some(r) },
             Expr::NotIn { set: "s".to_owned(), from: r },
             Expr::Ct { key: CtKey::State, to: r },
-            Expr::VerdictMap { map: "v".to_owned(), from: r },
+            Expr::Lookup { set: "v".to_owned(), from: r, to: Some(Register::VERDICT) },
             Expr::Dnat { family: IpFamily::V6, address: r, port: Register::word(4) },
             Expr::Masquerade { flags: 16 },
             xt::destination_is_local(),

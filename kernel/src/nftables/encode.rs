@@ -1,6 +1,6 @@
 //! Encodes expressions as netlink attributes.
 
-use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
+use super::expr::{Expr, Register, Verdict, Xt};
 use crate::netlink::Message;
 
 /// `NFTA_EXPR_NAME`.
@@ -34,7 +34,7 @@ impl Expr {
             Expr::Bitwise { .. } => "bitwise",
             Expr::Cmp { .. } => "cmp",
             Expr::Verdict(_) | Expr::Immediate { .. } => "immediate",
-            Expr::Lookup { .. } | Expr::NotIn { .. } | Expr::VerdictMap { .. } => "lookup",
+            Expr::Lookup { .. } | Expr::NotIn { .. } => "lookup",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
             Expr::Xt(Xt { is_target: false, .. }) => "match",
@@ -50,15 +50,15 @@ impl Expr {
     fn encode_data(&self, data: Message) -> Message {
         match self {
             // NFTA_META_DREG, _KEY
-            Expr::Meta { key, to } => data.attr_be32(1, to.0).attr_be32(2, key.number()),
+            Expr::Meta { key, to } => data.attr_be32(1, to.0).attr_be32(2, *key as u32),
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN
             Expr::Payload { base, offset, len, to } => {
-                data.attr_be32(1, to.0).attr_be32(2, base.number()).attr_be32(3, *offset).attr_be32(4, *len)
+                data.attr_be32(1, to.0).attr_be32(2, *base as u32).attr_be32(3, *offset).attr_be32(4, *len)
             }
             // NFTA_META_SREG, _KEY
-            Expr::SetMeta { key, from } => data.attr_be32(2, key.number()).attr_be32(3, from.0),
+            Expr::SetMeta { key, from } => data.attr_be32(2, *key as u32).attr_be32(3, from.0),
             // NFTA_CT_DREG, _KEY
-            Expr::Ct { key, to } => data.attr_be32(1, to.0).attr_be32(2, key.number()),
+            Expr::Ct { key, to } => data.attr_be32(1, to.0).attr_be32(2, *key as u32),
             // NFTA_FIB_DREG, _RESULT (the address type), _FLAGS
             Expr::FibType { flags, to } => {
                 data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_TYPE).attr_be32(3, *flags)
@@ -78,15 +78,11 @@ impl Expr {
             }
             // NFTA_LOOKUP_SET, _SREG, _DREG
             Expr::Lookup { set, from, to } => {
-                let data = data.attr_text(1, set).attr_be32(2, from.0);
-                to.map_or_else(|| data.clone(), |to| data.clone().attr_be32(3, to.0))
+                data.attr_text(1, set).attr_be32(2, from.0).attr_if(3, to.map(|to| to.0.to_be_bytes()))
             }
             // NFTA_LOOKUP_FLAGS
             Expr::NotIn { set, from } => {
                 data.attr_text(1, set).attr_be32(2, from.0).attr_be32(5, LOOKUP_INVERTED)
-            }
-            Expr::VerdictMap { map, from } => {
-                data.attr_text(1, map).attr_be32(2, from.0).attr_be32(3, Register::VERDICT.0)
             }
             // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS
             Expr::Dnat { family, address, port } => data
@@ -97,7 +93,7 @@ impl Expr {
                 .attr_be32(7, PORT_GIVEN),
             // NFTA_CMP_SREG, _OP, _DATA
             Expr::Cmp { register, op, value } => {
-                data.attr_be32(1, register.0).attr_be32(2, op.number()).nest(3, |m| m.attr(DATA_VALUE, value))
+                data.attr_be32(1, register.0).attr_be32(2, *op as u32).nest(3, |m| m.attr(DATA_VALUE, value))
             }
             // NFTA_IMMEDIATE_DREG, _DATA
             Expr::Verdict(verdict) => data
@@ -108,51 +104,6 @@ impl Expr {
             Expr::Masquerade { flags } => data.attr_be32(1, *flags),
             // NFTA_MATCH_NAME, _REV, _INFO; NFTA_TARGET_* have the same numbers
             Expr::Xt(xt) => data.attr_text(1, &xt.name).attr_be32(2, xt.revision).attr(3, &xt.info),
-        }
-    }
-}
-
-impl MetaKey {
-    /// `enum nft_meta_keys`.
-    pub(super) const fn number(self) -> u32 {
-        match self {
-            MetaKey::Mark => 3,
-            MetaKey::IifName => 6,
-            MetaKey::OifName => 7,
-            MetaKey::NfProto => 15,
-            MetaKey::L4Proto => 16,
-        }
-    }
-}
-
-impl CtKey {
-    /// `enum nft_ct_keys`.
-    pub(super) const fn number(self) -> u32 {
-        match self {
-            CtKey::State => 0,
-            CtKey::Direction => 1,
-            CtKey::Status => 2,
-        }
-    }
-}
-
-impl PayloadBase {
-    /// `enum nft_payload_bases`.
-    pub(super) const fn number(self) -> u32 {
-        match self {
-            PayloadBase::Link => 0,
-            PayloadBase::Network => 1,
-            PayloadBase::Transport => 2,
-        }
-    }
-}
-
-impl CmpOp {
-    /// `enum nft_cmp_ops`.
-    pub(super) const fn number(self) -> u32 {
-        match self {
-            CmpOp::Eq => 0,
-            CmpOp::Neq => 1,
         }
     }
 }
@@ -175,6 +126,7 @@ impl Verdict {
 mod tests {
     use super::*;
     use crate::netlink::message::{F_ACK, find_attr};
+    use crate::nftables::{CmpOp, PayloadBase};
 
     /// The bytes of `NFTA_EXPR_DATA`.
     fn data(expr: &Expr) -> Vec<u8> {

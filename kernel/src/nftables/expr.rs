@@ -11,7 +11,7 @@ pub struct Register(pub u32);
 
 impl Register {
     /// `NFT_REG_VERDICT`: the register for verdicts.
-    pub(super) const VERDICT: Register = Register(0);
+    pub const VERDICT: Register = Register(0);
     /// `NFT_REG_1`: the first register of 16 bytes. `nft` uses it wherever one register is enough.
     pub const R1: Register = Register(1);
 
@@ -23,30 +23,30 @@ impl Register {
     }
 }
 
-/// The metadata that a `meta` expression loads or sets.
+/// The metadata that a `meta` expression loads or sets (`enum nft_meta_keys`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaKey {
     /// The family of the packet, 1 byte: 2 for IPv4, 10 for IPv6.
-    NfProto,
+    NfProto = 15,
     /// The transport protocol number, 1 byte.
-    L4Proto,
+    L4Proto = 16,
     /// The name of the input interface, 16 bytes.
-    IifName,
+    IifName = 6,
     /// The name of the output interface, 16 bytes.
-    OifName,
+    OifName = 7,
     /// The packet mark, 4 bytes in host byte order.
-    Mark,
+    Mark = 3,
 }
 
-/// The conntrack data that a `ct` expression loads.
+/// The conntrack data that a `ct` expression loads (`enum nft_ct_keys`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CtKey {
     /// The direction, 1 byte: 0 for a packet in the original direction, 1 for a reply.
-    Direction,
+    Direction = 1,
     /// `IPS_*`, 4 bytes in host byte order.
-    Status,
+    Status = 2,
     /// `NF_CT_STATE_BIT`, 4 bytes in host byte order.
-    State,
+    State = 0,
 }
 
 /// The states `established` and `related`.
@@ -56,31 +56,31 @@ pub const STATE_NEW: u32 = 8;
 
 /// `IPS_DST_NAT`: the connection's destination was translated.
 pub const STATUS_DNAT: u32 = 1 << 5;
-/// `NFTA_FIB_F_DADDR`: look up the destination address.
+/// `NFTA_FIB_F_DADDR`: find the type of the destination address.
 pub const FIB_DADDR: u32 = 1 << 1;
 /// `RTN_LOCAL`: a local address of this namespace.
 pub const LOCAL: u32 = 2;
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`: `fully-random`.
 pub const FULLY_RANDOM: u32 = 1 << 4;
 
-/// The header from whose start a `payload` expression counts its offset.
+/// The header from whose start a `payload` expression counts its offset (`enum nft_payload_bases`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadBase {
     /// The Ethernet header.
-    Link,
+    Link = 0,
     /// The IP header.
-    Network,
+    Network = 1,
     /// The TCP, UDP or SCTP header.
-    Transport,
+    Transport = 2,
 }
 
-/// The operator of a `cmp` expression.
+/// The operator of a `cmp` expression (`enum nft_cmp_ops`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmpOp {
     /// Equal.
-    Eq,
+    Eq = 0,
     /// Not equal.
-    Neq,
+    Neq = 1,
 }
 
 /// A verdict on a packet.
@@ -148,7 +148,7 @@ pub enum Expr {
     },
     /// Loads the type of an address from the routing tables (`RTN_*`, 4 bytes in host byte order).
     FibType {
-        /// `NFTA_FIB_F_*`: which address to look up, and restrictions of the lookup.
+        /// `NFTA_FIB_F_*`: which address, and restrictions.
         flags: u32,
         /// Destination register.
         to: Register,
@@ -169,26 +169,19 @@ pub enum Expr {
         /// The constant.
         value: Vec<u8>,
     },
-    /// Looks up a key in a set or map. Ends the rule if the key does not exist.
+    /// Finds a key in a set or map. Ends the rule if the key does not exist.
     Lookup {
         /// The name of the set or map.
         set: String,
         /// The first register of the key.
         from: Register,
-        /// Destination register for the value of a map; `None` for a set.
+        /// Destination register for the value of a map, [`Register::VERDICT`] to apply it; `None` for a set.
         to: Option<Register>,
     },
-    /// Looks up a key in a set. Ends the rule if the key exists.
+    /// Ends the rule if a key exists in a set.
     NotIn {
         /// The name of the set.
         set: String,
-        /// The first register of the key.
-        from: Register,
-    },
-    /// Looks up a key in a map of verdicts and applies the verdict. Ends the rule if the key does not exist.
-    VerdictMap {
-        /// The name of the map.
-        map: String,
         /// The first register of the key.
         from: Register,
     },

@@ -112,7 +112,7 @@ pub fn source_mac(mac: Mac) -> [Expr; 2] {
     ]
 }
 
-/// Loads the source or destination address, to look it up in a set.
+/// Loads the source or destination address, to find it in a set.
 pub fn read_address(end: End, family: IpFamily) -> Expr {
     let (offset, len) = end.position(family);
     Expr::Payload { base: PayloadBase::Network, offset, len, to: Register::R1 }
@@ -128,49 +128,42 @@ pub fn destination_is_local() -> [Expr; 2] {
 
 /// `meta mark & BIT == BIT`: the bit of the packet's mark is set.
 pub fn mark_bit_is_set(bit: u8) -> [Expr; 3] {
-    let mark = (1_u32 << bit).to_ne_bytes().to_vec();
-    [
-        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
-        Expr::Bitwise { register: Register::R1, mask: mark.clone(), xor: vec![0; 4] },
-        Expr::Cmp { register: Register::R1, op: CmpOp::Eq, value: mark },
-    ]
+    let mark = 1 << bit;
+    let [mask, cmp] = masked(mark, CmpOp::Eq, mark);
+    [Expr::Meta { key: MetaKey::Mark, to: Register::R1 }, mask, cmp]
+}
+
+/// Compares the bits of `mask` in a loaded number of 4 bytes.
+fn masked(mask: u32, op: CmpOp, value: u32) -> [Expr; 2] {
+    [change(mask, 0), Expr::Cmp { register: Register::R1, op, value: value.to_ne_bytes().to_vec() }]
+}
+
+/// Changes a loaded number of 4 bytes.
+fn change(mask: u32, xor: u32) -> Expr {
+    let bytes = |number: u32| number.to_ne_bytes().to_vec();
+    Expr::Bitwise { register: Register::R1, mask: bytes(mask), xor: bytes(xor) }
+}
+
+/// `meta mark set meta mark & MASK ^ XOR`.
+fn change_mark(mask: u32, xor: u32) -> [Expr; 3] {
+    let (key, register) = (MetaKey::Mark, Register::R1);
+    [Expr::Meta { key, to: register }, change(mask, xor), Expr::SetMeta { key, from: register }]
 }
 
 /// `meta mark set meta mark | BIT`: sets the bit of the packet's mark.
 pub fn set_mark_bit(bit: u8) -> [Expr; 3] {
-    let mark = 1_u32 << bit;
-    [
-        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
-        Expr::Bitwise {
-            register: Register::R1,
-            mask: (!mark).to_ne_bytes().to_vec(),
-            xor: mark.to_ne_bytes().to_vec(),
-        },
-        Expr::SetMeta { key: MetaKey::Mark, from: Register::R1 },
-    ]
-}
-
-/// `ct state` or `ct status` with one of the bits (`any`) or with none of them.
-pub fn ct_bits(key: CtKey, bits: u32, any: bool) -> [Expr; 3] {
-    let word = |number: u32| number.to_ne_bytes().to_vec();
-    [
-        Expr::Ct { key, to: Register::R1 },
-        Expr::Bitwise { register: Register::R1, mask: word(bits), xor: word(0) },
-        Expr::Cmp { register: Register::R1, op: if any { CmpOp::Neq } else { CmpOp::Eq }, value: word(0) },
-    ]
+    change_mark(!(1 << bit), 1 << bit)
 }
 
 /// `meta mark set meta mark ^ BIT`: inverts the bit of the packet's mark.
 pub fn invert_mark_bit(bit: u8) -> [Expr; 3] {
-    [
-        Expr::Meta { key: MetaKey::Mark, to: Register::R1 },
-        Expr::Bitwise {
-            register: Register::R1,
-            mask: vec![0xff; 4],
-            xor: (1_u32 << bit).to_ne_bytes().to_vec(),
-        },
-        Expr::SetMeta { key: MetaKey::Mark, from: Register::R1 },
-    ]
+    change_mark(u32::MAX, 1 << bit)
+}
+
+/// `ct state` or `ct status` with one of the bits (`any`), or without all of them.
+pub fn ct_bits(key: CtKey, bits: u32, any: bool) -> [Expr; 3] {
+    let [mask, cmp] = masked(bits, if any { CmpOp::Neq } else { CmpOp::Eq }, 0);
+    [Expr::Ct { key, to: Register::R1 }, mask, cmp]
 }
 
 #[cfg(test)]

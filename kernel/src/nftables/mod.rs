@@ -22,16 +22,18 @@
 
 mod batch;
 mod decode;
+mod delete_rules;
 mod encode;
 mod expr;
 mod generation;
 pub mod matches;
-pub(crate) mod read;
-pub(crate) mod set;
+mod read;
+mod set;
 mod userdata;
 pub mod xt;
 
 pub use batch::Batch;
+pub use delete_rules::delete_rules;
 pub use expr::{
     CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATE_KNOWN,
     STATE_NEW, STATUS_DNAT, Verdict, Xt,
@@ -70,17 +72,17 @@ const fn request_header() -> [u8; 4] {
     header(0, 0)
 }
 
-/// The family of a table: which packets it sees.
+/// The family of a table: which packets it sees. Its numbers are `NFPROTO_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 and IPv6 (`NFPROTO_INET`).
-    Inet,
+    Inet = 1,
     /// IPv4.
-    Ip,
+    Ip = 2,
     /// IPv6.
-    Ip6,
+    Ip6 = 10,
     /// Frames that a bridge forwards.
-    Bridge,
+    Bridge = 7,
 }
 
 impl Family {
@@ -89,16 +91,6 @@ impl Family {
         match family {
             IpFamily::V4 => Family::Ip,
             IpFamily::V6 => Family::Ip6,
-        }
-    }
-
-    /// `NFPROTO_*`, for `struct nfgenmsg`.
-    const fn number(self) -> u8 {
-        match self {
-            Family::Inet => 1,
-            Family::Ip => 2,
-            Family::Bridge => 7,
-            Family::Ip6 => 10,
         }
     }
 }
@@ -130,7 +122,7 @@ impl<'a> Table<'a> {
     }
 
     const fn header(&self) -> [u8; 4] {
-        header(self.family.number(), 0)
+        header(self.family as u8, 0)
     }
 }
 
@@ -149,28 +141,26 @@ pub enum ChainType {
     Nat,
 }
 
-/// The netfilter hook to which a base chain is attached.
+/// The netfilter hook to which a base chain is attached (`enum nf_inet_hooks`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookPoint {
     /// All received packets, before routing.
-    Prerouting,
-    /// Packets to this host.
-    Input,
+    Prerouting = 0,
     /// Packets that this host forwards.
-    Forward,
+    Forward = 2,
     /// Packets from this host.
-    Output,
+    Output = 3,
     /// All sent packets, after routing.
-    Postrouting,
+    Postrouting = 4,
 }
 
-/// The verdict for packets that reach the end of a base chain.
+/// The verdict for packets that reach the end of a base chain (`NF_DROP`, `NF_ACCEPT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Drop the packet.
-    Drop,
+    Drop = 0,
     /// Accept the packet.
-    Accept,
+    Accept = 1,
 }
 
 /// The properties of a base chain: a chain that the kernel calls from a netfilter hook.

@@ -9,7 +9,7 @@ use super::batch::{
     RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, TABLE_NAME, chain_request, request,
     rule_request,
 };
-use super::encode::{DATA, DATA_VALUE, DATA_VERDICT, IMMEDIATE_DATA, NAME, VERDICT_CHAIN};
+use super::encode::{DATA, NAME};
 use super::matches::End;
 use super::{
     CmpOp, Error, Expr, Family, Hook, HookPoint, PayloadBase, Policy, Table, Verdict, generation, kind,
@@ -18,7 +18,7 @@ use super::{
 use crate::ip::{IpFamily, from_octets};
 use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
-use crate::netlink::{Message, Socket};
+use crate::netlink::{Answer, Message, Socket};
 
 const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
@@ -41,6 +41,20 @@ pub struct Chain {
     pub base: Option<Base>,
 }
 
+impl Chain {
+    /// The chain in the body of an answer.
+    pub fn parse(body: &[u8]) -> Chain {
+        let attributes = body.get(HEADER..).unwrap_or_default();
+        let base = find_attr(attributes, CHAIN_HOOK).map(|hook| Base {
+            point: find_attr(hook, HOOK_POINT).map_or(0, be32),
+            priority: find_attr(hook, HOOK_PRIORITY).map_or(0, be32).cast_signed(),
+            // NF_DROP
+            drops: find_attr(attributes, CHAIN_POLICY).map(be32) == Some(0),
+        });
+        Chain { uses: find_attr(attributes, CHAIN_USE).map_or(0, be32), base }
+    }
+}
+
 /// What an existing base chain has in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
@@ -55,7 +69,7 @@ pub struct Base {
 impl Base {
     /// Whether the chain is on this hook.
     pub fn is_on(&self, point: HookPoint) -> bool {
-        self.point == point.number()
+        self.point == point as u32
     }
 
     /// Whether hook, priority and policy are these.
@@ -85,7 +99,7 @@ pub struct Rule {
     pub expressions: Vec<RawExpr>,
 }
 
-/// Checks that the kernel supports nf_tables for the family: looks up a table that cannot exist and expects
+/// Checks that the kernel supports nf_tables for the family: asks for a table that cannot exist and expects
 /// `ENOENT`.
 ///
 /// # Errors
@@ -110,37 +124,53 @@ pub(super) fn absent(socket: &mut Socket, error: &netlink::Error) -> bool {
     }
 }
 
-/// Looks up several chains in one round trip. The result has one entry for each of `wanted`: `None` if the
+/// The bodies of an answer; none if the object does not exist. `what` is the text for errors.
+pub(super) fn found(
+    socket: &mut Socket,
+    answer: Answer,
+    what: impl FnOnce() -> String,
+) -> Result<Vec<Vec<u8>>, Error> {
+    match answer {
+        Err(error) if absent(socket, &error) => Ok(Vec::new()),
+        answer => answer.map_err(|source| Error { request: what(), source }),
+    }
+}
+
+/// As [`found`], for the answer to a dump.
+pub(super) fn dump(
+    socket: &mut Socket,
+    request: Message,
+    what: impl FnOnce() -> String,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let answer = socket.request(request);
+    found(socket, answer, what)
+}
+
+/// The text of an attribute in the body of an answer; empty if it has none.
+pub(super) fn name(body: &[u8], kind: u16) -> String {
+    body.get(HEADER..).and_then(|attributes| find_attr(attributes, kind)).map(text).unwrap_or_default()
+}
+
+/// Finds several chains in one round trip. The result has one entry for each of `wanted`: `None` if the
 /// chain does not exist.
 pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<Option<Chain>>, Error> {
     let requests: Vec<Message> =
         wanted.iter().map(|(table, chain)| chain_request(GET_CHAIN, 0, *table, chain).one_answer()).collect();
     let answers = socket.requests(requests).into_iter().zip(wanted);
-    answers
-        .map(|(answer, (table, chain))| match answer {
-            Ok(bodies) => Ok(bodies.first().map(|body| read_chain(body))),
-            Err(error) if absent(socket, &error) => Ok(None),
-            Err(source) => Err(Error { request: format!("get chain {table} {chain}"), source }),
-        })
-        .collect()
+    let read = |(answer, (table, chain)): (Answer, &(Table<'_>, &str))| {
+        let bodies = found(socket, answer, || format!("get chain {table} {chain}"))?;
+        Ok(bodies.first().map(|body| Chain::parse(body)))
+    };
+    answers.map(read).collect()
 }
 
 /// All chains of a table with their names; empty if the table does not exist. Slow if other tables have many
 /// chains, because the kernel iterates over all chains of the family.
 pub fn all_chains(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Chain)>, Error> {
-    let request = Message::new(kind(GET_CHAIN), F_DUMP, &table.header()).attr_text(CHAIN_TABLE, table.name);
-    let bodies = match socket.request(request) {
-        Ok(bodies) => bodies,
-        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
-        Err(source) => return Err(Error { request: format!("list chains of {table}"), source }),
-    };
-    let of_table = bodies.iter().filter(|body| {
-        let name = body.get(HEADER..).and_then(|attributes| find_attr(attributes, CHAIN_TABLE));
-        name.is_some_and(|name| text(name) == table.name)
-    });
-    let named = of_table
-        .filter_map(|body| Some((text(find_attr(body.get(HEADER..)?, CHAIN_NAME)?), read_chain(body))));
-    Ok(named.collect())
+    let request = request(GET_CHAIN, F_DUMP, table).attr_text(CHAIN_TABLE, table.name);
+    let mut bodies = dump(socket, request, || format!("list chains of {table}"))?;
+    bodies.retain(|body| name(body, CHAIN_TABLE) == table.name);
+    Ok(bodies.iter().map(|body| (name(body, CHAIN_NAME), Chain::parse(body))).collect())
 }
 
 /// A base chain with its place.
@@ -156,87 +186,35 @@ pub struct BaseChain {
 
 /// The base chains of all tables for IP packets; empty if the kernel has no nf_tables. Slow if the tables have many chains.
 pub fn base_chains(socket: &mut Socket) -> Result<Vec<BaseChain>, Error> {
-    let bodies = match socket.request(Message::new(kind(GET_CHAIN), F_DUMP, &super::request_header())) {
-        Ok(bodies) => bodies,
-        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
-        Err(source) => return Err(Error { request: "list chains".to_owned(), source }),
-    };
+    let request = Message::new(kind(GET_CHAIN), F_DUMP, &super::request_header());
     let read = |body: &Vec<u8>| {
         let families = [Family::Inet, Family::Ip, Family::Ip6];
-        let family = families.into_iter().find(|family| Some(&family.number()) == body.first())?;
-        let attributes = body.get(HEADER..)?;
-        let name = |kind| find_attr(attributes, kind).map(text).unwrap_or_default();
-        let base = read_chain(body).base?;
-        Some(BaseChain { table: (family, name(CHAIN_TABLE)), name: name(CHAIN_NAME), base })
+        let family = families.into_iter().find(|family| Some(&(*family as u8)) == body.first())?;
+        let base = Chain::parse(body).base?;
+        Some(BaseChain { table: (family, name(body, CHAIN_TABLE)), name: name(body, CHAIN_NAME), base })
     };
-    Ok(bodies.iter().filter_map(read).collect())
-}
-
-pub(crate) fn read_chain(body: &[u8]) -> Chain {
-    let attributes = body.get(HEADER..).unwrap_or_default();
-    let base = find_attr(attributes, CHAIN_HOOK).map(|hook| Base {
-        point: find_attr(hook, HOOK_POINT).map_or(0, be32),
-        priority: find_attr(hook, HOOK_PRIORITY).map_or(0, be32).cast_signed(),
-        // NF_DROP
-        drops: find_attr(attributes, CHAIN_POLICY).map(be32) == Some(0),
-    });
-    Chain { uses: find_attr(attributes, CHAIN_USE).map_or(0, be32), base }
+    Ok(dump(socket, request, || "list chains".to_owned())?.iter().filter_map(read).collect())
 }
 
 /// The rules of a chain in their order; empty if the chain does not exist.
 pub fn rules(socket: &mut Socket, table: Table<'_>, chain: &str) -> Result<Vec<Rule>, Error> {
     let request = rule_request(GET_RULE, F_DUMP, table, chain);
-    read_rules(socket, request, table, Some(chain), |_, rule| rule)
+    let bodies = dump(socket, request, || format!("list rules of {table} {chain}"))?;
+    let of_chain = |(of, rule)| (of == chain).then_some(rule);
+    Ok(read_rules(&bodies, table).filter_map(of_chain).collect())
 }
 
 /// All rules of a table, each with the name of its chain; those of one chain are in their order. Empty if the table
 /// does not exist.
 pub fn all_rules(socket: &mut Socket, table: Table<'_>) -> Result<Vec<(String, Rule)>, Error> {
     let request = request(GET_RULE, F_DUMP, table).attr_text(RULE_TABLE, table.name);
-    read_rules(socket, request, table, None, |chain, rule| (chain, rule))
+    Ok(read_rules(&dump(socket, request, || format!("list rules of {table}"))?, table).collect())
 }
 
-/// Lists the rules of a table, or only of one of its chains, with `make` from the chain's name and the rule.
-fn read_rules<T>(
-    socket: &mut Socket,
-    request: Message,
-    table: Table<'_>,
-    chain: Option<&str>,
-    make: impl Fn(String, Rule) -> T,
-) -> Result<Vec<T>, Error> {
-    let bodies = match socket.request(request) {
-        Ok(bodies) => bodies,
-        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
-        Err(source) => {
-            let of = chain.map_or(String::new(), |chain| format!(" {chain}"));
-            return Err(Error { request: format!("list rules of {table}{of}"), source });
-        }
-    };
-    let read = |body: &Vec<u8>| {
-        let attributes = body.get(HEADER..)?;
-        let name = |kind| find_attr(attributes, kind).map(text).unwrap_or_default();
-        let of = name(RULE_CHAIN);
-        // Some kernels do not filter the dump and return the rules of all tables.
-        let is_wanted = name(RULE_TABLE) == table.name && chain.is_none_or(|chain| chain == of);
-        is_wanted.then(|| make(of, read_rule(attributes)))
-    };
-    Ok(bodies.iter().filter_map(read).collect())
-}
-
-pub(crate) fn read_rule(attributes: &[u8]) -> Rule {
-    let mut rule = Rule::default();
-    for (kind, value) in attrs(attributes) {
-        match kind {
-            RULE_HANDLE => rule.handle = value.try_into().map_or(0, u64::from_be_bytes),
-            RULE_USERDATA => rule.comment = userdata::decode(value),
-            RULE_EXPRESSIONS => {
-                let elements = attrs(value).filter(|(kind, _)| *kind == LIST_ELEMENT);
-                rule.expressions = elements.map(|(_, element)| read_expr(element)).collect();
-            }
-            _ => {}
-        }
-    }
-    rule
+/// The rules of this table with their chains. Some kernels do not filter a dump and return the rules of all tables.
+fn read_rules(bodies: &[Vec<u8>], table: Table<'_>) -> impl Iterator<Item = (String, Rule)> {
+    let of_table = bodies.iter().filter(move |body| name(body, RULE_TABLE) == table.name);
+    of_table.map(|body| (name(body, RULE_CHAIN), Rule::parse(body)))
 }
 
 fn read_expr(element: &[u8]) -> RawExpr {
@@ -247,13 +225,30 @@ fn read_expr(element: &[u8]) -> RawExpr {
 }
 
 impl RawExpr {
-    /// The name of the iptables match (`-m NAME`), if the expression carries one.
-    fn match_name(&self) -> Option<String> {
-        (self.name == "match").then(|| find_attr(&self.data, MATCH_NAME).map(text))?
+    /// Whether the expression carries this extension of iptables: a `match` (`-m NAME`) or a `target` (`-j NAME`).
+    fn carries(&self, kind: &str, name: &str) -> bool {
+        self.name == kind && find_attr(&self.data, MATCH_NAME).is_some_and(|found| text(found) == name)
     }
 }
 
 impl Rule {
+    /// The rule in the body of an answer.
+    pub fn parse(body: &[u8]) -> Rule {
+        let mut rule = Rule::default();
+        for (kind, value) in attrs(body.get(HEADER..).unwrap_or_default()) {
+            match kind {
+                RULE_HANDLE => rule.handle = value.try_into().map_or(0, u64::from_be_bytes),
+                RULE_USERDATA => rule.comment = userdata::decode(value),
+                RULE_EXPRESSIONS => {
+                    let elements = attrs(value).filter(|(kind, _)| *kind == LIST_ELEMENT);
+                    rule.expressions = elements.map(|(_, element)| read_expr(element)).collect();
+                }
+                _ => {}
+            }
+        }
+        rule
+    }
+
     /// The decoded expressions. `None` if the rule contains an expression that [`Expr`] does not model.
     pub fn decode(&self) -> Option<Vec<Expr>> {
         self.expressions.iter().map(RawExpr::decode).collect()
@@ -261,9 +256,8 @@ impl Rule {
 
     /// As [`Rule::decode`], without what does not change the rule's effect: counters, and comments of iptables.
     pub fn effect(&self) -> Option<Vec<Expr>> {
-        let is_comment = |expr: &RawExpr| expr.match_name().is_some_and(|name| name == "comment");
-        let effective = self.expressions.iter().filter(|expr| expr.name != "counter" && !is_comment(expr));
-        effective.map(RawExpr::decode).collect()
+        let has_effect = |expr: &&RawExpr| expr.name != "counter" && !expr.carries("match", "comment");
+        self.expressions.iter().filter(has_effect).map(RawExpr::decode).collect()
     }
 
     /// Whether the rule has an expression with this name.
@@ -271,19 +265,26 @@ impl Rule {
         self.expressions.iter().any(|expr| expr.name == name)
     }
 
+    /// The verdicts in the rule: usually one, or none.
+    fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+        let verdicts = self.expressions.iter().filter(|expr| expr.name == "immediate");
+        verdicts.filter_map(|expr| match expr.decode()? {
+            Expr::Verdict(verdict) => Some(verdict),
+            _ => None,
+        })
+    }
+
     /// The chain to which the rule jumps (or goes).
     pub fn jump_target(&self) -> Option<String> {
-        let target = |expr: &RawExpr| {
-            let data = find_attr(&expr.data, IMMEDIATE_DATA)?;
-            find_attr(find_attr(data, DATA_VERDICT)?, VERDICT_CHAIN).map(text)
-        };
-        self.expressions.iter().filter(|expr| expr.name == "immediate").find_map(target)
+        self.verdicts().find_map(|verdict| match verdict {
+            Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
+            _ => None,
+        })
     }
 
     /// The text of `-m comment` in a rule of iptables-nft, which stores it as a `match` expression.
     pub fn compat_comment(&self) -> Option<String> {
-        let is_comment = |expr: &&RawExpr| expr.match_name().is_some_and(|name| name == "comment");
-        let expr = self.expressions.iter().find(is_comment)?;
+        let expr = self.expressions.iter().find(|expr| expr.carries("match", "comment"))?;
         find_attr(&expr.data, MATCH_INFO).map(text)
     }
 
@@ -294,58 +295,44 @@ impl Rule {
 
     /// The source or destination address that the rule matches. `None` if it does not match exactly one.
     pub fn address(&self, end: End) -> Option<IpAddr> {
-        self.expressions.windows(2).find_map(|pair| match pair {
-            [load, cmp] if load.name == "payload" && cmp.name == "cmp" => {
-                address_of(end, &load.data, &cmp.data)
+        self.expressions.windows(2).find_map(|pair| {
+            let [load, cmp] = pair else { return None };
+            if load.name != "payload" || cmp.name != "cmp" {
+                return None;
             }
-            _ => None,
+            match (load.decode()?, cmp.decode()?) {
+                (
+                    Expr::Payload { base: PayloadBase::Network, offset, len, .. },
+                    Expr::Cmp { op: CmpOp::Eq, value, .. },
+                ) => {
+                    let address = from_octets(&value)?;
+                    (end.position(IpFamily::of(address)) == (offset, len)).then_some(address)
+                }
+                _ => None,
+            }
         })
     }
 
     /// Whether the rule accepts packets.
     pub fn accepts(&self) -> bool {
-        let accept = Some(Expr::Verdict(Verdict::Accept));
-        self.expressions.iter().any(|expr| expr.name == "immediate" && expr.decode() == accept)
+        self.verdicts().any(|verdict| verdict == Verdict::Accept)
     }
 
     /// Whether the rule drops or rejects every packet: it has no condition.
     pub fn drops_everything(&self) -> bool {
-        let drops = |expr: &RawExpr| match expr.name.as_str() {
-            "immediate" => expr.decode() == Some(Expr::Verdict(Verdict::Drop)),
-            "reject" => true,
-            "target" => find_attr(&expr.data, MATCH_NAME).is_some_and(|name| text(name) == "REJECT"),
-            _ => false,
-        };
         let has_condition = self.expressions.iter().any(|expr| match expr.name.as_str() {
             "counter" | "immediate" | "reject" | "target" => false,
-            "match" => find_attr(&expr.data, MATCH_NAME).is_none_or(|name| text(name) != "comment"),
-            _ => true,
+            _ => !expr.carries("match", "comment"),
         });
-        !has_condition && self.expressions.iter().any(drops)
+        let drops = || self.verdicts().any(|verdict| verdict == Verdict::Drop);
+        let rejects = |expr: &RawExpr| expr.name == "reject" || expr.carries("target", "REJECT");
+        !has_condition && (drops() || self.expressions.iter().any(rejects))
     }
 
     /// Whether the rule has this match of iptables (`-m NAME`).
     pub fn has_match(&self, name: &str) -> bool {
-        let is_it =
-            |expr: &RawExpr| find_attr(&expr.data, MATCH_NAME).is_some_and(|found| text(found) == name);
-        self.expressions.iter().any(|expr| expr.name == "match" && is_it(expr))
+        self.expressions.iter().any(|expr| expr.carries("match", name))
     }
-}
-
-/// The address in a `payload` expression that loads the source or destination address, followed by a `cmp`
-/// expression for equality.
-fn address_of(end: End, load: &[u8], cmp: &[u8]) -> Option<IpAddr> {
-    let number = |data, kind| find_attr(data, kind).map(be32);
-    // NFTA_CMP_OP, _DATA
-    if number(cmp, 2)? != CmpOp::Eq.number() {
-        return None;
-    }
-    let value = find_attr(find_attr(cmp, 3)?, DATA_VALUE)?;
-    // NFTA_PAYLOAD_BASE, _OFFSET, _LEN
-    let loaded = (number(load, 2)?, (number(load, 3)?, number(load, 4)?));
-    let address = from_octets(value)?;
-    let position = end.position(IpFamily::of(address));
-    (loaded == (PayloadBase::Network.number(), position)).then_some(address)
 }
 
 fn be32(value: &[u8]) -> u32 {

@@ -5,10 +5,10 @@ use nix::errno::Errno;
 use super::batch::{Batch, LIST_ELEMENT, request};
 use super::encode::{DATA_VALUE, DATA_VERDICT};
 use super::expr::Verdict;
-use super::read::{HEADER, absent};
+use super::read::{HEADER, absent, dump, name};
 use super::{Error, Table, decode, userdata};
-use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr, text};
-use crate::netlink::{Message, Socket};
+use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr};
+use crate::netlink::{Answer, Message, Socket};
 
 const NEW_SET: u16 = 9;
 const GET_SET: u16 = 10;
@@ -40,39 +40,33 @@ const ELEMENT_USERDATA: u16 = 6;
 /// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes.
 const PER_REQUEST: usize = 150;
 
-/// The type of one part of a key or value.
+/// The type of one part of a key or value, with its number in `nft`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
     /// An IPv4 address.
-    Ipv4Addr,
+    Ipv4Addr = 7,
     /// An IPv6 address.
-    Ipv6Addr,
+    Ipv6Addr = 8,
     /// A transport protocol.
-    Proto,
+    Proto = 12,
     /// A port.
-    Service,
+    Service = 13,
     /// An interface name.
-    IfName,
+    IfName = 41,
 }
 
 impl DataType {
-    /// The type's number in `nft`, and its length in bytes in a concatenation.
-    const fn layout(self) -> (u32, u32) {
+    /// The length in bytes in a concatenation.
+    const fn len(self) -> u32 {
         match self {
-            DataType::Ipv4Addr => (7, 4),
-            DataType::Ipv6Addr => (8, 16),
-            DataType::Proto => (12, 4),
-            DataType::Service => (13, 4),
-            DataType::IfName => (41, 16),
+            DataType::Ipv6Addr | DataType::IfName => 16,
+            DataType::Ipv4Addr | DataType::Proto | DataType::Service => 4,
         }
     }
 
     /// The type number of a concatenation (6 bits for each part) and its length in bytes.
     fn concatenation(parts: &[DataType]) -> (u32, u32) {
-        parts
-            .iter()
-            .map(|part| part.layout())
-            .fold((0, 0), |(number, len), (part, bytes)| (number << 6 | part, len + bytes))
+        parts.iter().fold((0, 0), |(number, len), part| (number << 6 | *part as u32, len + part.len()))
     }
 }
 
@@ -118,6 +112,30 @@ impl Element {
         Element { key, ..Element::default() }
     }
 
+    /// The elements in the body of an answer.
+    pub fn parse_list(body: &[u8]) -> Vec<Element> {
+        let list = body.get(HEADER..).and_then(|attributes| find_attr(attributes, LIST_ELEMENTS));
+        attrs(list.unwrap_or_default())
+            .filter(|(kind, _)| *kind == LIST_ELEMENT)
+            .map(|(_, element)| Element::parse(element))
+            .collect()
+    }
+
+    fn parse(attributes: &[u8]) -> Element {
+        let user = find_attr(attributes, ELEMENT_USERDATA).unwrap_or_default();
+        let value = find_attr(attributes, ELEMENT_DATA).and_then(|data| match find_attr(data, DATA_VALUE) {
+            Some(bytes) => Some(Value::Bytes(bytes.to_vec())),
+            None => decode::decode_verdict(data).map(Value::Verdict),
+        });
+        let key = find_attr(attributes, ELEMENT_KEY).and_then(|key| find_attr(key, DATA_VALUE));
+        Element {
+            key: key.unwrap_or_default().to_vec(),
+            value,
+            comment: userdata::decode(user),
+            metadata: userdata::decode_owner_metadata(user),
+        }
+    }
+
     fn encode_key(&self, message: Message) -> Message {
         message.nest(ELEMENT_KEY, |key| key.attr(DATA_VALUE, &self.key))
     }
@@ -135,7 +153,7 @@ impl Element {
         if let Some(metadata) = &self.metadata {
             user.extend(userdata::encode_owner_metadata(metadata));
         }
-        if user.is_empty() { message } else { message.attr(ELEMENT_USERDATA, &user) }
+        message.attr_if(ELEMENT_USERDATA, (!user.is_empty()).then_some(user))
     }
 }
 
@@ -219,76 +237,35 @@ fn list_request(
 /// The names of all sets and maps of a table; empty if the table does not exist.
 pub fn sets(socket: &mut Socket, table: Table<'_>) -> Result<Vec<String>, Error> {
     let request = request(GET_SET, F_DUMP, table).attr_text(SET_TABLE, table.name);
-    let bodies = match socket.request(request) {
-        Ok(bodies) => bodies,
-        Err(error) if absent(socket, &error) => return Ok(Vec::new()),
-        Err(source) => return Err(Error { request: format!("list sets of {table}"), source }),
-    };
-    let attributes = bodies.iter().filter_map(|body| body.get(HEADER..));
-    let of_table =
-        attributes.filter(|set| find_attr(set, SET_TABLE).is_some_and(|name| text(name) == table.name));
-    Ok(of_table.filter_map(|set| find_attr(set, SET_NAME).map(text)).collect())
+    let mut bodies = dump(socket, request, || format!("list sets of {table}"))?;
+    bodies.retain(|body| name(body, SET_TABLE) == table.name);
+    Ok(bodies.iter().map(|body| name(body, SET_NAME)).collect())
 }
 
 /// All elements of a set or map; empty if it does not exist.
 pub fn elements(socket: &mut Socket, table: Table<'_>, set: &str) -> Result<Vec<Element>, Error> {
     let request =
         request(GET_ELEMENT, F_DUMP, table).attr_text(LIST_TABLE, table.name).attr_text(LIST_SET, set);
-    match socket.request(request) {
-        Ok(bodies) => Ok(bodies.iter().flat_map(|body| read_list(body)).collect()),
-        Err(error) if absent(socket, &error) => Ok(Vec::new()),
-        Err(source) => Err(Error { request: format!("list elements of {table} {set}"), source }),
-    }
+    let bodies = dump(socket, request, || format!("list elements of {table} {set}"))?;
+    Ok(bodies.iter().flat_map(|body| Element::parse_list(body)).collect())
 }
 
-/// Looks up single elements, each given by its set and key, with one round trip per 128 elements. The result
+/// Finds single elements, each given by its set and key, with one round trip per 128 elements. The result
 /// has one entry for each of `wanted`: `None` if the element, its set or the table does not exist.
 pub fn find_elements(
     socket: &mut Socket,
     table: Table<'_>,
     wanted: &[(&str, &[u8])],
 ) -> Result<Vec<Option<Element>>, Error> {
-    let mut found = Vec::with_capacity(wanted.len());
-    for part in wanted.chunks(Batch::ROOM) {
-        let requests = part
-            .iter()
-            .map(|(set, key)| {
-                let element = [Element::new(key.to_vec())];
-                list_request(GET_ELEMENT, 0, table, set, &element, Element::encode_key).one_answer()
-            })
-            .collect();
-        for (answer, (set, _)) in socket.requests(requests).into_iter().zip(part) {
-            found.push(match answer {
-                Ok(bodies) => bodies.first().and_then(|body| read_list(body).pop()),
-                Err(error) if absent(socket, &error) || error.errno == Errno::ENOTDIR => None,
-                Err(source) => {
-                    return Err(Error { request: format!("get element of {table} {set}"), source });
-                }
-            });
-        }
-    }
-    Ok(found)
-}
-
-pub(crate) fn read_list(body: &[u8]) -> Vec<Element> {
-    let list = body.get(HEADER..).and_then(|attributes| find_attr(attributes, LIST_ELEMENTS));
-    attrs(list.unwrap_or_default())
-        .filter(|(kind, _)| *kind == LIST_ELEMENT)
-        .map(|(_, element)| read_element(element))
-        .collect()
-}
-
-fn read_element(attributes: &[u8]) -> Element {
-    let user = find_attr(attributes, ELEMENT_USERDATA).unwrap_or_default();
-    let value = find_attr(attributes, ELEMENT_DATA).and_then(|data| match find_attr(data, DATA_VALUE) {
-        Some(bytes) => Some(Value::Bytes(bytes.to_vec())),
-        None => decode::decode_verdict(data).map(Value::Verdict),
-    });
-    let key = find_attr(attributes, ELEMENT_KEY).and_then(|key| find_attr(key, DATA_VALUE));
-    Element {
-        key: key.unwrap_or_default().to_vec(),
-        value,
-        comment: userdata::decode(user),
-        metadata: userdata::decode_owner_metadata(user),
-    }
+    let request = |(set, key): &(&str, &[u8])| {
+        let element = [Element::new(key.to_vec())];
+        list_request(GET_ELEMENT, 0, table, set, &element, Element::encode_key).one_answer()
+    };
+    let answers = socket.requests(wanted.iter().map(request).collect()).into_iter().zip(wanted);
+    let read = |(answer, (set, _)): (Answer, &(&str, &[u8]))| match answer {
+        Ok(bodies) => Ok(bodies.first().and_then(|body| Element::parse_list(body).pop())),
+        Err(error) if absent(socket, &error) || error.errno == Errno::ENOTDIR => Ok(None),
+        Err(source) => Err(Error { request: format!("get element of {table} {set}"), source }),
+    };
+    answers.map(read).collect()
 }

@@ -1,6 +1,8 @@
 //! Userdata of nf_tables objects: comments and owner metadata. The kernel stores opaque bytes. `nft` stores a
 //! list of entries with type (1 byte), length (1 byte) and value there, and so do we.
 
+use crate::netlink::message::text;
+
 /// The maximum length of a comment in bytes: `nft`'s limit for all objects.
 pub const COMMENT_MAX: usize = 128;
 
@@ -16,19 +18,23 @@ pub fn cut_comment(comment: &str) -> &str {
     &comment[..end]
 }
 
-/// Encodes the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), which `nft` needs to print them.
-pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
-    [&[0, 4], order.to_ne_bytes().as_slice()].concat()
-}
-
 /// The entry type of owner metadata. `nft` does not define this type and ignores it.
 const OWNER_METADATA: u8 = 0xf0;
 
-/// Encodes owner metadata, truncated to 255 bytes.
+/// An entry, whose value is truncated to 255 bytes.
+fn entry(kind: u8, value: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(value.len()).unwrap_or(u8::MAX);
+    [&[kind, len], &value[..usize::from(len)]].concat()
+}
+
+/// Encodes the byte order of a set's keys (`NFTNL_UDATA_SET_KEYBYTEORDER`), which `nft` needs to print them.
+pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
+    entry(0, &order.to_ne_bytes())
+}
+
+/// Encodes owner metadata.
 pub(super) fn encode_owner_metadata(metadata: &[u8]) -> Vec<u8> {
-    let metadata = &metadata[..metadata.len().min(usize::from(u8::MAX))];
-    let len = u8::try_from(metadata.len()).unwrap_or(u8::MAX);
-    [&[OWNER_METADATA, len], metadata].concat()
+    entry(OWNER_METADATA, metadata)
 }
 
 /// The owner metadata in userdata.
@@ -38,19 +44,12 @@ pub(super) fn decode_owner_metadata(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Encodes a comment, truncated by [`cut_comment`], with the terminating zero that `nft` expects.
 pub(super) fn encode(comment: &str) -> Vec<u8> {
-    let text = cut_comment(comment).as_bytes();
-    // At most 129, so it fits into one byte.
-    let len = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
-    let mut bytes = Vec::with_capacity(text.len() + 3);
-    bytes.extend_from_slice(&[COMMENT, len]);
-    bytes.extend_from_slice(text);
-    bytes.push(0);
-    bytes
+    entry(COMMENT, &[cut_comment(comment).as_bytes(), &[0]].concat())
 }
 
 /// The comment in userdata.
 pub(super) fn decode(bytes: &[u8]) -> Option<String> {
-    find(bytes, COMMENT).map(crate::netlink::message::text)
+    find(bytes, COMMENT).map(text)
 }
 
 fn find(mut bytes: &[u8], wanted: u8) -> Option<&[u8]> {

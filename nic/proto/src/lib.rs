@@ -1,7 +1,7 @@
 //! The messages and services between the kubelet and a device plugin, as clients and servers.
 //!
 //! The `.proto` files beside this crate name the fields in snake_case; only packages, services, methods and field numbers
-//! are on the wire. The kubelet's definitions of releases 1.20 to 1.37 agree with them.
+//! are on the wire. The kubelet's definitions of releases 1.26 to 1.37 agree with them.
 
 /// The device plugin API: `Registration`, which the kubelet serves, and `DevicePlugin`, which the plugin serves.
 #[allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all)]
@@ -14,12 +14,6 @@ pub mod v1beta1 {
     pub const HEALTHY: &str = "Healthy";
     /// The usual text for a device that the kubelet may not give away.
     pub const UNHEALTHY: &str = "Unhealthy";
-}
-
-/// The kubelet's plugin watcher: the other way to register.
-#[allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all)]
-pub mod pluginregistration {
-    tonic::include_proto!("pluginregistration");
 }
 
 /// The kubelet's list of pods and their devices.

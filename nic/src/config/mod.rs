@@ -2,129 +2,73 @@
 //!
 //! The layout and the selectors are those of the SR-IOV network device plugin where the meaning is the same.
 
-mod names;
 mod resource;
 mod selector;
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use names::{env_name, socket_name};
-pub use resource::{Health, Pool, Resource, Source, Template, token};
+pub use resource::{Health, Pool, Resource, Template, token};
 pub use selector::Selector;
 
-/// The fault of a configuration, and its place.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Invalid(String);
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Invalid {}
+use crate::health::{Delays, Millis};
 
 /// The whole configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    expecting = "a mapping with the key resourceList"
+)]
 pub struct Config {
-    /// How long a link may have no carrier before its device is unhealthy, in milliseconds.
-    pub unhealthy_after: u64,
-    /// How long a link must have a carrier before its device is healthy again, in milliseconds.
-    pub healthy_after: u64,
+    resource_prefix: String,
+    unhealthy_after_ms: Millis,
+    healthy_after_ms: Millis,
     /// The resources, in the order in which they choose devices.
+    #[serde(rename = "resourceList")]
     pub resources: Vec<Resource>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with the key resourceList")]
-struct File {
-    #[serde(default = "prefix")]
-    resource_prefix: String,
-    #[serde(default = "unhealthy_after")]
-    unhealthy_after_ms: u64,
-    #[serde(default = "healthy_after")]
-    healthy_after_ms: u64,
-    resource_list: Vec<Value>,
-}
-
-fn prefix() -> String {
-    "ferrule.dev".to_owned()
-}
-
-fn unhealthy_after() -> u64 {
-    1_000
-}
-
-fn healthy_after() -> u64 {
-    3_000
-}
-
-impl Config {
-    /// Reads a configuration. JSON is YAML too.
-    pub fn parse(text: &str) -> Result<Config, Invalid> {
-        let invalid = |error: &dyn fmt::Display| Invalid(error.to_string());
-        let file: Value = yaml_serde::from_str(text).map_err(|error| invalid(&error))?;
-        let file: File = decode(file)?;
-        let mut resources: Vec<Resource> = Vec::new();
-        for (position, entry) in file.resource_list.into_iter().enumerate() {
-            let place = entry["resourceName"].as_str().map_or(String::new(), |name| format!(" ({name})"));
-            let place = format!("resourceList[{position}]{place}");
-            let resource = resource::parse(entry, &file.resource_prefix)
-                .map_err(|error| Invalid(format!("{place}: {}", error.0)))?;
-            if resources.iter().any(|other| other.name == resource.name) {
-                return Err(Invalid(format!("{place}: the resource {} is there twice", resource.name)));
-            }
-            let is_pool = |resource: &Resource| matches!(resource.source, Source::Pool(_));
-            let same = |other: &&Resource| is_pool(other) && other.short_name() == resource.short_name();
-            if let Some(other) = resources.iter().find(same).filter(|_| is_pool(&resource)) {
-                return Err(Invalid(format!(
-                    "{place}: its tokens would have the IDs of those of {}",
-                    other.name
-                )));
-            }
-            if let Some(text) = shadowed(&resources, &resource) {
-                return Err(Invalid(format!("{place}: {text}")));
-            }
-            resources.push(resource);
-        }
-        if resources.is_empty() {
-            return Err(Invalid("resourceList is empty".to_owned()));
-        }
-        let (unhealthy_after, healthy_after) = (file.unhealthy_after_ms, file.healthy_after_ms);
-        Ok(Config { unhealthy_after, healthy_after, resources })
+impl Default for Config {
+    fn default() -> Config {
+        let resource_prefix = "ferrule.dev".to_owned();
+        Config { resource_prefix, unhealthy_after_ms: 1_000, healthy_after_ms: 3_000, resources: Vec::new() }
     }
 }
 
-/// Decodes a value. An error names the key.
-fn decode<T: DeserializeOwned>(value: Value) -> Result<T, Invalid> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let text = error.inner().to_string();
-        match error.path().to_string() {
-            path if path == "." || text.contains(&format!("`{path}`")) => Invalid(text),
-            path => Invalid(format!("{path}: {text}")),
-        }
-    })
-}
+impl Config {
+    /// How long a link must have lost its carrier before its device is unhealthy, and how long it must have it again.
+    pub fn delays(&self) -> Delays {
+        [self.unhealthy_after_ms, self.healthy_after_ms]
+    }
 
-/// Why a selector of the resource can never get a device.
-fn shadowed(earlier: &[Resource], resource: &Resource) -> Option<String> {
-    let Source::Selectors(selectors) = &resource.source else { return None };
-    let selectors = selectors.iter().enumerate();
-    selectors.flat_map(|later| earlier.iter().map(move |first| (later, first))).find_map(
-        |((position, selector), first)| {
-            let Source::Selectors(all) = &first.source else { return None };
-            all.iter().any(|other| other.covers(selector)).then(|| {
-                format!(
-                    "selectors overlap: selectors[{position}] gets no device, because {} takes all of them",
-                    first.name
-                )
-            })
-        },
-    )
+    /// Reads a configuration. JSON is YAML too.
+    ///
+    /// # Errors
+    /// The first wrong value, with its place.
+    pub fn parse(text: &str) -> Result<Config, String> {
+        let mut file: Value = yaml_serde::from_str(text).map_err(|error| error.to_string())?;
+        // One selector may stand for a list of one.
+        for entry in file.get_mut("resourceList").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(one @ Value::Object(_)) = entry.get_mut("selectors") {
+                *one = Value::Array(vec![one.take()]);
+            }
+        }
+        let mut config: Config = serde_path_to_error::deserialize(file).map_err(|error| error.to_string())?;
+        if config.resources.is_empty() {
+            return Err("resourceList is empty".to_owned());
+        }
+        for position in 0..config.resources.len() {
+            let (earlier, rest) = config.resources.split_at_mut(position);
+            let resource = &mut rest[0];
+            let place = format!("resourceList[{position}] ({})", resource.name);
+            let checked =
+                resource.check(&config.resource_prefix).and_then(|()| resource.check_against(earlier));
+            checked.map_err(|why| format!("{place}: {why}"))?;
+        }
+        Ok(config)
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +76,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        Config::parse(text).unwrap_err().to_string()
+        Config::parse(text).unwrap_err()
     }
 
     #[test]
@@ -170,16 +114,22 @@ resourceList:
             (String::new(), "invalid type: null, expected a mapping with the key resourceList"),
             ("{".to_owned(), "line 2 column 1"),
             ("resources: []".to_owned(), "unknown field `resources`"),
-            (one("selector: {}"), "resourceList[0] (a): unknown field `selector`"),
-            (one("selectors: {vendor: [x]}"), "resourceList[0] (a): selectors[0]: unknown field `vendor`"),
+            (one("selector: {}"), "resourceList[0].selector: unknown field `selector`"),
+            (one("selectors: {vendor: [x]}"), "resourceList[0].selectors[0].vendor: unknown field `vendor`"),
             (
                 one("selectors: {vendors: [8086]}"),
-                "(a): selectors[0]: vendors[0]: invalid type: integer `8086`",
+                "[0].selectors[0].vendors[0]: invalid type: integer `8086`",
             ),
-            (one("selectors: {}, preStartRequired: 1"), "(a): preStartRequired: invalid type: integer `1`"),
-            (one("selectors: {ddpProfiles: [x]}"), "ddpProfiles is not supported"),
+            (
+                one("selectors: {}, preStartRequired: 1"),
+                "resourceList[0].preStartRequired: invalid type: integer `1`",
+            ),
+            (one("selectors: {ddpProfiles: [x]}"), "unknown field `ddpProfiles`"),
             (one("selectors: {}, deviceType: accelerator"), "unknown variant `accelerator`"),
-            (one("selectors: {}, pool: {template: veth, count: 1}"), "both selectors and a pool"),
+            (
+                one("selectors: {}, pool: {template: veth, count: 1}"),
+                "resourceList[0] (a): it has both selectors and a pool",
+            ),
             (one("health: carrier"), "neither selectors nor a pool"),
             (one("pool: {template: macvlan, count: 1}"), "the pool has no master"),
             (one("pool: {template: veth, count: 0}"), "pool.count is 0"),
@@ -199,34 +149,12 @@ resourceList:
     }
 
     #[test]
-    fn overlapping_selectors() {
-        let two = |first: &str, second: &str| {
-            format!(
-                "resourceList: [{{resourceName: a, selectors: {first}}}, {{resourceName: b, selectors: {second}}}]"
-            )
-        };
-        for (first, second) in [
-            ("{}", "{drivers: [x]}"),
-            ("{vendors: ['8086', '15b3']}", "{vendors: ['15B3'], drivers: [x]}"),
-            ("{ifNames: ['eth*']}", "{ifNames: [eth1, eth2]}"),
-            ("{pfNames: [p0]}", "{pfNames: ['p0#1']}"),
-            ("{pfNames: ['p0#0-7']}", "{pfNames: ['p0#2-3']}"),
-        ] {
-            let error = refused(&two(first, second));
-            assert!(
-                error.contains("selectors overlap: selectors[0] gets no device, because ferrule.dev/a"),
-                "{error}"
-            );
-        }
-        for (first, second) in [
-            ("{drivers: [x]}", "{}"),
-            ("{vendors: ['8086']}", "{vendors: ['8086', '15b3']}"),
-            ("{ifNames: ['eth?']}", "{ifNames: ['eth*']}"),
-            ("{ifNames: [eth1]}", "{ifNames: ['eth*']}"),
-            ("{pfNames: ['p0#0-3']}", "{pfNames: ['p0#2-7']}"),
-        ] {
-            Config::parse(&two(first, second)).unwrap();
-        }
-        assert!(refused(&two("{}", "{}").replace("resourceName: b", "resourceName: a")).contains("twice"));
+    fn each_name_once() {
+        let two = "resourceList: [{resourceName: a, selectors: {}}, {resourceName: b, selectors: {}}]";
+        assert_eq!(Config::parse(two).unwrap().resources.len(), 2);
+        assert!(refused(&two.replace("resourceName: b", "resourceName: a")).contains("twice"));
+        let pools = "resourceList: [{resourceName: a, pool: {template: veth, count: 1}},
+            {resourceName: a, resourcePrefix: b, pool: {template: veth, count: 1}}]";
+        assert!(refused(pools).contains("its tokens would have the IDs of those of ferrule.dev/a"));
     }
 }

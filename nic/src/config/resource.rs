@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ferrule_kubelet::name;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::{Invalid, Selector, decode, names, selector};
+use super::Selector;
+use crate::device::Device;
 
 /// The most tokens of one pool: the kubelet takes at most 4 MiB in one list of devices.
 const MAX_TOKENS: u32 = 10_000;
@@ -18,13 +19,24 @@ pub fn token(resource: &str, number: u32) -> String {
 }
 
 /// One extended resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    expecting = "a mapping with the key resourceName"
+)]
 pub struct Resource {
-    /// Its name for pods, such as `ferrule.dev/nic`.
+    /// Its name for pods, such as `ferrule.dev/nic`. The file has it without the prefix.
+    #[serde(rename = "resourceName")]
     pub name: String,
-    /// Where its devices come from.
-    pub source: Source,
-    /// Whether the NUMA node of a device stays untold.
+    resource_prefix: Option<String>,
+    /// Which devices of the node it has: those that match one of the selectors. Empty if there is a pool.
+    pub selectors: Vec<Selector>,
+    /// Tokens for links that the CNI plugin makes.
+    pub pool: Option<Pool>,
+    device_type: DeviceType,
+    /// Whether the kubelet does not learn the NUMA node of a device.
     pub exclude_topology: bool,
     /// What makes a device healthy.
     pub health: Health,
@@ -36,15 +48,6 @@ pub struct Resource {
     pub allow_addresses: bool,
     /// More data for the container's environment: device ID, or `*` for all, then key and value.
     pub additional_info: BTreeMap<String, BTreeMap<String, String>>,
-}
-
-/// Where the devices of a resource come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Devices of the node that match one of the selectors.
-    Selectors(Vec<Selector>),
-    /// Tokens for links that the CNI plugin makes.
-    Pool(Pool),
 }
 
 /// Tokens for links that the CNI plugin makes on one parent.
@@ -83,30 +86,7 @@ pub enum Health {
     PfCarrier,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a mapping with the key resourceName")]
-struct Entry {
-    resource_name: String,
-    resource_prefix: Option<String>,
-    #[serde(default)]
-    device_type: DeviceType,
-    #[serde(default)]
-    exclude_topology: bool,
-    #[serde(default)]
-    health: Health,
-    #[serde(default)]
-    preferred_allocation: bool,
-    #[serde(default)]
-    pre_start_required: bool,
-    #[serde(default)]
-    allow_addresses: bool,
-    #[serde(default)]
-    additional_info: BTreeMap<String, BTreeMap<String, String>>,
-    selectors: Option<Value>,
-    pool: Option<Pool>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum DeviceType {
     #[default]
@@ -114,63 +94,72 @@ enum DeviceType {
     AuxNetDevice,
 }
 
-/// Reads one element of `resourceList`.
-pub(super) fn parse(entry: Value, prefix: &str) -> Result<Resource, Invalid> {
-    let entry: Entry = decode(entry)?;
-    let name = names::resource(entry.resource_prefix.as_deref().unwrap_or(prefix), &entry.resource_name)
-        .map_err(Invalid)?;
-    let source = match (entry.selectors, entry.pool) {
-        (Some(selectors), None) => Source::Selectors(selector::parse(selectors, entry.device_type.is_aux())?),
-        (None, Some(pool)) => Source::Pool(pool.checked(&entry.resource_name).map_err(Invalid)?),
-        (None, None) => return Err(Invalid("it has neither selectors nor a pool".to_owned())),
-        (Some(_), Some(_)) => return Err(Invalid("it has both selectors and a pool".to_owned())),
-    };
-    Ok(Resource {
-        name,
-        source,
-        exclude_topology: entry.exclude_topology,
-        health: entry.health,
-        preferred_allocation: entry.preferred_allocation,
-        pre_start_required: entry.pre_start_required,
-        allow_addresses: entry.allow_addresses,
-        additional_info: entry.additional_info,
-    })
-}
-
 impl Resource {
+    /// Puts the prefix before the name, and checks the values of the file. The error names the wrong value.
+    pub(super) fn check(&mut self, prefix: &str) -> Result<(), String> {
+        let prefix = self.resource_prefix.as_deref().unwrap_or(prefix);
+        self.name = format!("{prefix}/{}", self.name);
+        name::check(&self.name)
+            .map_err(|why| format!("the kubelet refuses the resource name {:?}: {why}", self.name))?;
+        self.selectors.iter().try_for_each(Selector::check)?;
+        match &self.pool {
+            None if self.selectors.is_empty() => Err("it has neither selectors nor a pool".to_owned()),
+            Some(_) if !self.selectors.is_empty() => Err("it has both selectors and a pool".to_owned()),
+            None => Ok(()),
+            Some(pool) => pool.check(self.short_name()),
+        }
+    }
+
+    /// Checks that no earlier resource has its name, or its tokens' IDs.
+    pub(super) fn check_against(&self, earlier: &[Resource]) -> Result<(), String> {
+        for other in earlier.iter().filter(|other| other.short_name() == self.short_name()) {
+            if other.name == self.name {
+                return Err(format!("the resource {} is there twice", self.name));
+            }
+            if self.pool.is_some() && other.pool.is_some() {
+                return Err(format!("its tokens would have the IDs of those of {}", other.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it takes the device.
+    pub fn selects(&self, device: &Device) -> bool {
+        let is_auxiliary = device.bus.as_ref().is_some_and(|bus| bus.auxiliary);
+        is_auxiliary == (self.device_type == DeviceType::AuxNetDevice)
+            && self.selectors.iter().any(|selector| selector.matches(device))
+    }
+
     /// The name without its prefix.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// Whether containers get the device nodes of vhost-net and tun.
-    pub fn needs_vhost_net(&self) -> bool {
-        matches!(&self.source, Source::Selectors(all) if all.iter().any(|selector| selector.need_vhost_net))
+    /// The file name of its socket.
+    pub fn socket_name(&self) -> String {
+        format!("{}.sock", self.name.replace('/', "_"))
     }
-}
 
-impl DeviceType {
-    fn is_aux(self) -> bool {
-        matches!(self, DeviceType::AuxNetDevice)
+    /// Its short name as part of an environment variable: upper case, and each character that a shell does not accept becomes `_`.
+    pub fn env_name(&self) -> String {
+        self.short_name().to_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
     }
 }
 
 impl Pool {
-    fn checked(self, resource: &str) -> Result<Pool, String> {
+    fn check(&self, resource: &str) -> Result<(), String> {
         if self.count == 0 || self.count > MAX_TOKENS {
             return Err(format!("pool.count is {}, not 1 to {MAX_TOKENS}", self.count));
         }
         if token(resource, self.count - 1).len() > MAX_ID {
-            return Err(format!(
-                "the IDs of its tokens, such as {:?}, have more than {MAX_ID} bytes",
-                token(resource, 0)
-            ));
+            let first = token(resource, 0);
+            return Err(format!("the IDs of its tokens, such as {first:?}, have more than {MAX_ID} bytes"));
         }
-        match (self.template, &self.master) {
+        match (self.template, self.master.as_deref()) {
             (Template::Veth, Some(master)) => Err(format!("a veth pool has no master, not {master:?}")),
-            (Template::Veth, None) => Ok(self),
-            (_, Some(master)) if !master.is_empty() => Ok(self),
-            _ => Err("the pool has no master".to_owned()),
+            (Template::Veth, None) => Ok(()),
+            (_, None | Some("")) => Err("the pool has no master".to_owned()),
+            _ => Ok(()),
         }
     }
 }

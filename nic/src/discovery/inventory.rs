@@ -21,10 +21,15 @@ pub enum Change {
     NamespaceGone(i32),
     /// The device with this ID has left its bus or its driver.
     Unplugged(String),
-    /// A link has a new global address.
-    Address(u32, IpAddr),
-    /// A link has lost a global address.
-    NoAddress(u32, IpAddr),
+    /// A link has got a global address, or has lost it.
+    Address {
+        /// The link's index.
+        index: u32,
+        /// The address.
+        address: IpAddr,
+        /// Whether the link has it now.
+        is_there: bool,
+    },
 }
 
 /// All known devices.
@@ -51,29 +56,20 @@ impl Inventory {
         self.devices.values()
     }
 
+    /// The devices by ID, to observe them.
+    pub fn devices_mut(&mut self) -> impl Iterator<Item = &mut Device> {
+        self.devices.values_mut()
+    }
+
     /// The device whose link has this index on the node.
     pub fn by_index(&self, index: u32) -> Option<&Device> {
         self.devices.get(self.ids.get(&index)?)
     }
 
-    /// Takes in what the bus says now about a known device.
-    pub fn refresh(&mut self, id: &str, bus: Bus) {
-        if let Some(device) = self.devices.get_mut(id) {
-            device.bus = Some(bus);
-        }
-    }
-
-    /// Marks a device as gone that was taken for one in a pod.
-    pub fn lost(&mut self, id: &str) {
-        if let Some(device) = self.devices.get_mut(id) {
-            device.place = Place::Gone;
-        }
-    }
-
     /// Adds a device whose link is in a pod since before this process started.
     pub fn hidden(&mut self, id: String, bus: Bus) {
         let place = Place::Pod { namespace: None, index: None };
-        let known = self.devices.entry(id.clone()).or_insert(Device { id, bus: None, link: None, place });
+        let known = self.devices.entry(id.clone()).or_insert(Device { id, place, ..Device::default() });
         known.bus = Some(bus);
         if known.place == Place::Gone {
             known.place = place;
@@ -107,13 +103,13 @@ impl Inventory {
                 let device = self.devices.get_mut(&id).filter(|device| device.place != Place::Host);
                 device.into_iter().for_each(|device| device.place = Place::Gone);
             }
-            Change::Address(index, address) => {
-                self.addresses.entry(index).or_default().insert(address);
-                self.readdress(index);
-            }
-            Change::NoAddress(index, address) => {
-                self.addresses.entry(index).or_default().remove(&address);
-                self.readdress(index);
+            Change::Address { index, address, is_there } => {
+                let addresses = self.addresses.entry(index).or_default();
+                let _ = if is_there { addresses.insert(address) } else { addresses.remove(&address) };
+                let device = self.ids.get(&index).and_then(|id| self.devices.get_mut(id));
+                if let Some(link) = device.and_then(|device| device.link.as_mut()) {
+                    link.addresses = addresses.iter().copied().collect();
+                }
             }
         }
     }
@@ -123,12 +119,13 @@ impl Inventory {
         self.devices.retain(|_, device| device.place == Place::Host || keep(device));
     }
 
-    /// Prepares for a new list of all links and addresses, which takes the place of the known ones. Returns the changes that the
-    /// list does not tell: links that have left, and this process has not seen it.
-    pub fn relist(&mut self, present: &BTreeSet<u32>) -> Vec<Change> {
+    /// Prepares for a new list of all links and addresses, which takes the place of the known ones: links that are not `present`
+    /// have left, and this process has not seen it.
+    pub fn relist(&mut self, present: &BTreeSet<u32>) {
         self.addresses.clear();
-        let left = self.ids.keys().filter(|index| !present.contains(index));
-        left.map(|index| Change::Left { index: *index, to: None }).collect()
+        for (_, id) in self.ids.extract_if(|index, _| !present.contains(index)) {
+            self.devices.entry(id).and_modify(|device| device.place = Place::Gone);
+        }
     }
 
     fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
@@ -147,7 +144,7 @@ impl Inventory {
             return;
         }
         self.ids.insert(link.index, id.clone());
-        self.devices.insert(id.clone(), Device { id, bus, link: Some(link), place: Place::Host });
+        self.devices.insert(id.clone(), Device { id, bus, link: Some(link), ..Device::default() });
     }
 
     /// The ID of a virtual link: that of the device which left under this name or this alternative name, or which is in a
@@ -162,14 +159,6 @@ impl Inventory {
         };
         let returned = away().find(has_name).or_else(|| away().find(is_same));
         returned.map_or(&link.name, |device| &device.id).clone()
-    }
-
-    fn readdress(&mut self, index: u32) {
-        let addresses = self.addresses.get(&index).into_iter().flatten().copied().collect();
-        let device = self.ids.get(&index).and_then(|id| self.devices.get_mut(id));
-        if let Some(link) = device.and_then(|device| device.link.as_mut()) {
-            link.addresses = addresses;
-        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The kernel's links and addresses: a list of all at the start, then each change.
 
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
@@ -18,7 +18,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use rtnetlink::sys::AsyncSocket as _;
 use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::Change;
@@ -36,28 +36,19 @@ const REST: Duration = Duration::from_secs(1);
 /// A subscription to links, addresses, namespaces and buses. Ends with this value.
 pub struct Watch {
     handle: Handle,
-    messages: Messages,
+    messages: BoxStream<'static, NetlinkMessage<RouteNetlinkMessage>>,
     uevents: Uevents,
-    connection: JoinHandle<()>,
+    /// Ends with this value.
+    _connection: JoinSet<()>,
 }
-
-type Messages = std::pin::Pin<Box<dyn Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + Send>>;
 
 /// What the subscription says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// This has changed.
     Change(Change),
-    /// The kernel has thrown messages about links away: only a new subscription and a new list tell the truth.
-    LinksLost,
-    /// The kernel has thrown messages about buses away. Those about links are complete.
-    BusesLost,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
+    /// The kernel has thrown messages away: only a new subscription and a new list tell the truth.
+    Lost,
 }
 
 impl Watch {
@@ -71,8 +62,9 @@ impl Watch {
         if setsockopt(socket, RcvBufForce, &BUFFER).is_err() {
             socket.set_rx_buf_sz(BUFFER)?;
         }
-        let messages = Box::pin(messages.map(|(message, _)| message));
-        Ok(Watch { handle, messages, uevents: Uevents::open()?, connection: tokio::spawn(connection) })
+        let messages = messages.map(|(message, _)| message).boxed();
+        let connection = JoinSet::from_iter([connection]);
+        Ok(Watch { handle, messages, uevents: Uevents::open()?, _connection: connection })
     }
 
     /// All links and global addresses, as changes. What changes meanwhile comes from [`Watch::next`] too.
@@ -91,10 +83,12 @@ impl Watch {
         loop {
             let message = tokio::select! {
                 message = self.messages.next() => message?,
-                left = self.uevents.next() => return Some(left.map_or(Event::BusesLost, |id| Event::Change(Change::Unplugged(id)))),
+                left = self.uevents.next() => {
+                    return Some(left.map_or(Event::Lost, |id| Event::Change(Change::Unplugged(id))));
+                }
             };
             match message.payload {
-                NetlinkPayload::Overrun(_) => return Some(Event::LinksLost),
+                NetlinkPayload::Overrun(_) => return Some(Event::Lost),
                 NetlinkPayload::InnerMessage(message) => {
                     if let Some(change) = change(&message) {
                         return Some(Event::Change(change));
@@ -105,7 +99,7 @@ impl Watch {
         }
     }
 
-    /// The changes that the kernel has not thrown away, after [`Event::LinksLost`]: they may tell where a link went. A new list
+    /// The changes that the kernel has not thrown away, after [`Event::Lost`]: they may tell where a link went. A new list
     /// must follow, because they are older than the loss.
     pub async fn rest(mut self) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -113,10 +107,9 @@ impl Watch {
         while Instant::now() < end
             && let Ok(Some(event)) = timeout(IDLE, self.next()).await
         {
-            changes.extend(match event {
-                Event::Change(change) => Some(change),
-                Event::LinksLost | Event::BusesLost => None,
-            });
+            if let Event::Change(change) = event {
+                changes.push(change);
+            }
         }
         changes
     }
@@ -150,12 +143,8 @@ fn change(message: &RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(message) => link(message).map(Change::Link),
         RouteNetlinkMessage::DelLink(message) => left(message),
-        RouteNetlinkMessage::NewAddress(message) => {
-            address(message).map(|(index, address)| Change::Address(index, address))
-        }
-        RouteNetlinkMessage::DelAddress(message) => {
-            address(message).map(|(index, address)| Change::NoAddress(index, address))
-        }
+        RouteNetlinkMessage::NewAddress(message) => address(message, true),
+        RouteNetlinkMessage::DelAddress(message) => address(message, false),
         RouteNetlinkMessage::DelNsId(message) => {
             message.attributes.iter().find_map(|attribute| match attribute {
                 NsidAttribute::Id(id) => Some(Change::NamespaceGone(*id)),
@@ -216,28 +205,27 @@ fn left(message: &LinkMessage) -> Option<Change> {
     if message.header.interface_family != AddressFamily::Unspec {
         return None;
     }
-    let (mut namespace, mut new_index) = (None, None);
+    let (mut to, mut new_index) = (None, None);
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::NewNetnsId(id) => namespace = Some(*id),
+            LinkAttribute::NewNetnsId(id) => to = Some(*id),
             LinkAttribute::NewIfIndex(index) => new_index = Some(*index),
             _ => {}
         }
     }
-    Some(Change::Left { index: message.header.index, to: namespace.map(|namespace| (namespace, new_index)) })
+    Some(Change::Left { index: message.header.index, to: to.map(|namespace| (namespace, new_index)) })
 }
 
-/// A global address and its link's index.
-fn address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
-    if message.header.scope != AddressScope::Universe {
-        return None;
-    }
-    let address = |own: bool| {
+/// A global address that a link has got, or has lost.
+fn address(message: &AddressMessage, is_there: bool) -> Option<Change> {
+    let find = |own: bool| {
         message.attributes.iter().find_map(|attribute| match attribute {
             AddressAttribute::Local(address) if own => Some(*address),
             AddressAttribute::Address(address) if !own => Some(*address),
             _ => None,
         })
     };
-    Some((message.header.index, address(true).or(address(false))?))
+    let is_global = message.header.scope == AddressScope::Universe;
+    let address = find(true).or_else(|| find(false)).filter(|_| is_global)?;
+    Some(Change::Address { index: message.header.index, address, is_there })
 }

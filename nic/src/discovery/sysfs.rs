@@ -9,14 +9,9 @@ use crate::device::Bus;
 
 /// The tree at `/sys`, or a test's.
 #[derive(Clone, Debug)]
-pub struct Sysfs(PathBuf);
+pub struct Sysfs(pub PathBuf);
 
 impl Sysfs {
-    /// The tree at this path.
-    pub fn new(root: impl Into<PathBuf>) -> Sysfs {
-        Sysfs(root.into())
-    }
-
     /// The ID and the bus of the device that this link belongs to; `None` for virtual links.
     pub fn of_link(&self, name: &str) -> Option<(String, Bus)> {
         let device = fs::canonicalize(self.0.join("class/net").join(name).join("device")).ok()?;
@@ -30,15 +25,12 @@ impl Sysfs {
     }
 
     fn of_device(&self, device: &Path) -> Option<(String, Bus)> {
-        let id = device.file_name()?.to_str()?.to_owned();
+        let id = name(device)?;
         match link_name(device, "subsystem")?.as_str() {
             "pci" => Some((id, pci(device))),
             "auxiliary" => {
-                let parent = device.parent()?;
-                let bus = pci(parent);
                 let driver = link_name(device, "driver");
-                let pci_address = parent.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-                Some((id, Bus { auxiliary: true, pci_address, driver, functions: 0, ..bus }))
+                Some((id, Bus { auxiliary: true, driver, functions: 0, ..pci(device.parent()?) }))
             }
             // A virtio device is known by the PCI device that it sits on.
             "virtio" => self.of_device(device.parent()?),
@@ -67,7 +59,7 @@ impl Sysfs {
 }
 
 fn pci(device: &Path) -> Bus {
-    let address = device.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let address = name(device);
     let pf = fs::canonicalize(device.join("physfn")).ok();
     let parent = pf.as_deref().unwrap_or(device);
     let code = |file: &str| text(device, file).map(|text| text.trim_start_matches("0x").to_owned());
@@ -78,7 +70,7 @@ fn pci(device: &Path) -> Bus {
         driver: link_name(device, "driver"),
         acpi_index: text(device, "acpi_index").and_then(|text| text.parse().ok()),
         numa: text(device, "numa_node").and_then(|text| text.parse().ok()).filter(|node| *node >= 0),
-        pf_address: parent.file_name().and_then(|name| name.to_str()).map(str::to_owned),
+        pf_address: name(parent),
         pf_name: link_below(parent),
         function: pf.as_deref().and_then(|pf| function(pf, address.as_deref()?)),
         functions: text(device, "sriov_numvfs").and_then(|text| text.parse().ok()).unwrap_or(0),
@@ -90,13 +82,16 @@ fn pci(device: &Path) -> Bus {
 fn function(pf: &Path, address: &str) -> Option<u32> {
     fs::read_dir(pf).ok()?.flatten().find_map(|entry| {
         let number = entry.file_name().to_str()?.strip_prefix("virtfn")?.parse().ok()?;
-        let target = fs::read_link(entry.path()).ok()?;
-        (target.file_name()?.to_str()? == address).then_some(number)
+        (name(&fs::read_link(entry.path()).ok()?)? == address).then_some(number)
     })
 }
 
 fn link_name(device: &Path, link: &str) -> Option<String> {
-    fs::read_link(device.join(link)).ok()?.file_name()?.to_str().map(str::to_owned)
+    name(&fs::read_link(device.join(link)).ok()?)
+}
+
+fn name(path: &Path) -> Option<String> {
+    path.file_name()?.to_str().map(str::to_owned)
 }
 
 fn text(device: &Path, file: &str) -> Option<String> {
@@ -154,7 +149,7 @@ mod tests {
     #[test]
     fn virtual_functions() {
         let root = tree();
-        let sysfs = Sysfs::new(root.path());
+        let sysfs = Sysfs(root.path().into());
         let (id, bus) = sysfs.of_link("v0").unwrap();
         assert_eq!(id, "0000:03:00.1");
         assert_eq!(
@@ -178,7 +173,7 @@ mod tests {
         symlink(at("bus/virtio"), at(virtio).join("subsystem")).unwrap();
         symlink(at(virtio), at(virtio).join("net/ens5/device")).unwrap();
         symlink(at(virtio).join("net/ens5"), at("class/net/ens5")).unwrap();
-        let sysfs = Sysfs::new(root.path());
+        let sysfs = Sysfs(root.path().into());
         assert_eq!(sysfs.of_link("ens5").unwrap().0, "0000:03:00.2");
         assert!(sysfs.without_link().is_empty());
     }

@@ -6,9 +6,11 @@ mod owners;
 mod server;
 mod service;
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
+use tonic::transport::{Channel, Endpoint};
 
 pub use folder::watch_folder;
 pub use keep::keep_registered;
@@ -17,15 +19,6 @@ pub use owners::{Owners, name_pods, owners};
 use crate::config::Resource;
 use crate::plan::Offer;
 
-/// How a resource reaches the kubelet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The plugin calls Register on `kubelet.sock` in the device plugin folder.
-    Kubelet,
-    /// The kubelet finds the socket in `plugins_registry`.
-    Watcher,
-}
-
 /// One resource, and what its services need.
 #[derive(Debug)]
 pub struct Served {
@@ -33,10 +26,17 @@ pub struct Served {
     pub resource: Resource,
     /// Its devices.
     pub offers: watch::Receiver<Vec<Offer>>,
-    /// The folder of its socket.
+    /// The kubelet's folder of device plugins, for its socket.
     pub folder: PathBuf,
-    /// How it registers.
-    pub way: Way,
     /// Hears of each Allocate.
     pub allocated: watch::Sender<u64>,
+}
+
+/// Connects to a socket of the kubelet. The error is the last cause: those above it only repeat it.
+async fn connect(socket: &Path) -> Result<Channel, String> {
+    fn cause(error: &dyn Error) -> String {
+        error.source().map_or_else(|| error.to_string(), cause)
+    }
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
+    endpoint.map_err(|error| cause(&error))?.connect().await.map_err(|error| cause(&error))
 }

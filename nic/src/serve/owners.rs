@@ -8,7 +8,8 @@ use ferrule_nic_proto::podresources::ListPodResourcesRequest;
 use ferrule_nic_proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tonic::transport::Endpoint;
+
+use super::connect;
 
 /// The most bytes of the list: Multus reads as many.
 const MOST: usize = 16 << 20;
@@ -23,10 +24,8 @@ pub type Owners = BTreeMap<(String, String), String>;
 /// Which pod has which device of these resources.
 pub async fn owners(socket: &Path, resources: &[String]) -> Result<Owners, String> {
     let call = async {
-        let endpoint =
-            Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(|e| e.to_string())?;
-        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
-        let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(MOST);
+        let client = PodResourcesListerClient::new(connect(socket).await?);
+        let mut client = client.max_decoding_message_size(MOST);
         let list = client.list(ListPodResourcesRequest {}).await;
         list.map_err(|status| status.message().to_owned())
     };
@@ -35,11 +34,10 @@ pub async fn owners(socket: &Path, resources: &[String]) -> Result<Owners, Strin
     for pod in list.pod_resources {
         for container in pod.containers {
             let owner = format!("pod {}/{}, container {}", pod.namespace, pod.name, container.name);
-            let ours =
-                container.devices.into_iter().filter(|devices| resources.contains(&devices.resource_name));
-            for devices in ours {
-                let key = |id| (devices.resource_name.clone(), id);
-                owners.extend(devices.device_ids.into_iter().map(|id| (key(id), owner.clone())));
+            for devices in container.devices {
+                let ids =
+                    devices.device_ids.into_iter().filter(|_| resources.contains(&devices.resource_name));
+                owners.extend(ids.map(|id| ((devices.resource_name.clone(), id), owner.clone())));
             }
         }
     }
@@ -54,10 +52,8 @@ pub async fn name_pods(socket: PathBuf, resources: Vec<String>, mut allocated: w
         allocated.mark_unchanged();
         match owners(&socket, &resources).await {
             Ok(owners) => {
-                for ((resource, id), owner) in &owners {
-                    if known.get(&(resource.clone(), id.clone())) != Some(owner) {
-                        log!("{resource}: device {id}: {owner}");
-                    }
+                for (key, owner) in owners.iter().filter(|(key, owner)| known.get(*key) != Some(*owner)) {
+                    log!("{}: device {}: {owner}", key.0, key.1);
                 }
                 known = owners;
             }

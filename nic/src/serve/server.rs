@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrule_nic_proto::pluginregistration::registration_server::RegistrationServer;
 use ferrule_nic_proto::v1beta1::device_plugin_server::DevicePluginServer;
 use futures_util::stream;
 use tokio::net::UnixListener;
@@ -16,9 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::transport::Server as Grpc;
 
+use super::Served;
 use super::service::{Service, Streams};
-use super::{Served, Way};
-use crate::authority::Filter;
 
 /// How long open calls may take at the end.
 const END: Duration = Duration::from_secs(1);
@@ -38,7 +36,7 @@ pub(super) struct Server {
     path: PathBuf,
     bound: Option<Identity>,
     stop: watch::Sender<bool>,
-    streams: watch::Sender<Streams>,
+    pub(super) streams: watch::Sender<Streams>,
     task: JoinHandle<()>,
 }
 
@@ -51,15 +49,11 @@ impl Server {
         }
         let listener = UnixListener::bind(path)?;
         let (stop, stopped) = watch::channel(false);
-        let streams = watch::Sender::new(Streams::default());
+        let streams = watch::Sender::new(None);
         let service = Service { served, streams: streams.clone(), stop: stopped.clone() };
-        let mut server = Grpc::builder().add_service(DevicePluginServer::new(service.clone()));
-        if service.served.way == Way::Watcher {
-            server = server.add_service(RegistrationServer::new(service));
-        }
+        let server = Grpc::builder().add_service(DevicePluginServer::new(service));
         let connections = stream::unfold(listener, |listener| async move {
-            let connection = listener.accept().await.map(|(stream, _)| Filter::new(stream));
-            Some((connection, listener))
+            Some((listener.accept().await.map(|(stream, _)| stream), listener))
         });
         let mut end = stopped;
         let task = tokio::spawn(async move {
@@ -74,11 +68,6 @@ impl Server {
     /// Whether the socket is still there.
     pub(super) fn is_there(&self) -> bool {
         identity(&self.path) == self.bound
-    }
-
-    /// The ListAndWatch streams.
-    pub(super) fn streams(&self) -> watch::Receiver<Streams> {
-        self.streams.subscribe()
     }
 
     /// Ends the streams, then the server.

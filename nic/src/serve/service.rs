@@ -3,17 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ferrule_nic_proto::pluginregistration::registration_server::Registration;
-use ferrule_nic_proto::pluginregistration::{
-    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
-};
 use ferrule_nic_proto::v1beta1::device_plugin_server::DevicePlugin;
 use ferrule_nic_proto::v1beta1::{
-    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device, DevicePluginOptions,
-    Empty, HEALTHY, ListAndWatchResponse, NumaNode, PreStartContainerRequest, PreStartContainerResponse,
-    PreferredAllocationRequest, PreferredAllocationResponse, TopologyInfo, UNHEALTHY, VERSION,
+    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, HEALTHY, ListAndWatchResponse,
+    NumaNode, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse, TopologyInfo, UNHEALTHY,
 };
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -21,16 +17,10 @@ use super::Served;
 use crate::answer::answer;
 use crate::config::Resource;
 use crate::plan::Offer;
-use crate::preferred;
+use crate::preferred::choose;
 
-/// How many ListAndWatch streams there are, and have been.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Streams {
-    pub(super) opened: u64,
-    pub(super) open: u64,
-    /// What the plugin watcher says about the registration.
-    pub(super) refused: bool,
-}
+/// How many ListAndWatch streams are open; `None` before the first one.
+pub(super) type Streams = Option<u64>;
 
 /// The services, until `stop` is true.
 #[derive(Clone, Debug)]
@@ -48,33 +38,17 @@ pub(super) fn options(resource: &Resource) -> DevicePluginOptions {
     }
 }
 
-/// One ListAndWatch stream. Counts itself while it is open.
-struct Listing {
-    offers: watch::Receiver<Vec<Offer>>,
-    stop: watch::Receiver<bool>,
-    streams: watch::Sender<Streams>,
-}
+/// Counts a ListAndWatch stream while it is open.
+struct Open(watch::Sender<Streams>);
 
-impl Drop for Listing {
+impl Drop for Open {
     fn drop(&mut self) {
-        self.streams.send_modify(|streams| streams.open -= 1);
-    }
-}
-
-impl Listing {
-    async fn next(mut self) -> Option<(Result<ListAndWatchResponse, Status>, Listing)> {
-        tokio::select! {
-            biased;
-            _ = self.stop.wait_for(|stop| *stop) => return None,
-            changed = self.offers.changed() => changed.ok()?,
-        }
-        let devices: Vec<Device> = self.offers.borrow_and_update().iter().map(device).collect();
-        Some((Ok(ListAndWatchResponse { devices }), self))
+        self.0.send_modify(|open| *open = open.map(|count| count - 1));
     }
 }
 
 fn device(offer: &Offer) -> Device {
-    let health = if offer.fault.is_none() { HEALTHY } else { UNHEALTHY };
+    let health = if offer.problem.is_none() { HEALTHY } else { UNHEALTHY };
     let topology = offer.numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] });
     Device { id: offer.id.clone(), health: health.to_owned(), topology }
 }
@@ -94,15 +68,18 @@ impl DevicePlugin for Service {
         let mut offers = self.served.offers.clone();
         // The first list goes out at once.
         offers.mark_changed();
-        let healthy = offers.borrow().iter().filter(|offer| offer.fault.is_none()).count();
+        let healthy = offers.borrow().iter().filter(|offer| offer.problem.is_none()).count();
         let count = offers.borrow().len();
         log!("{}: the kubelet reads the list: {count} devices, {healthy} healthy", self.served.resource.name);
-        self.streams.send_modify(|streams| {
-            streams.opened += 1;
-            streams.open += 1;
+        self.streams.send_modify(|open| *open = Some(open.unwrap_or(0) + 1));
+        let lists = stream::unfold((offers, Open(self.streams.clone())), |(mut offers, open)| async move {
+            offers.changed().await.ok()?;
+            let devices = offers.borrow_and_update().iter().map(device).collect();
+            Some((Ok(ListAndWatchResponse { devices }), (offers, open)))
         });
-        let listing = Listing { offers, stop: self.stop.clone(), streams: self.streams.clone() };
-        Ok(Response::new(Box::pin(stream::unfold(listing, Listing::next))))
+        let mut stop = self.stop.clone();
+        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+        Ok(Response::new(Box::pin(lists.take_until(Box::pin(stopped)))))
     }
 
     async fn get_preferred_allocation(
@@ -110,17 +87,8 @@ impl DevicePlugin for Service {
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
         let offers = self.served.offers.borrow();
-        let choose = |request: ferrule_nic_proto::v1beta1::ContainerPreferredAllocationRequest| {
-            let size = usize::try_from(request.allocation_size).unwrap_or(0);
-            let device_ids = preferred::choose(
-                &offers,
-                &request.available_device_ids,
-                &request.must_include_device_ids,
-                size,
-            );
-            ContainerPreferredAllocationResponse { device_ids }
-        };
-        let container_responses = request.into_inner().container_requests.into_iter().map(choose).collect();
+        let requests = request.into_inner().container_requests;
+        let container_responses = requests.iter().map(|request| choose(&offers, request)).collect();
         Ok(Response::new(PreferredAllocationResponse { container_responses }))
     }
 
@@ -152,32 +120,5 @@ impl DevicePlugin for Service {
             .map_err(Status::failed_precondition)?;
         log!("{}: device {}: a container starts", self.served.resource.name, ids.join(","));
         Ok(Response::new(PreStartContainerResponse {}))
-    }
-}
-
-#[tonic::async_trait]
-impl Registration for Service {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(PluginInfo {
-            r#type: "DevicePlugin".to_owned(),
-            name: self.served.resource.name.clone(),
-            endpoint: String::new(),
-            supported_versions: vec![VERSION.to_owned()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        request: Request<RegistrationStatus>,
-    ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let status = request.into_inner();
-        let name = &self.served.resource.name;
-        if status.plugin_registered {
-            log!("{name}: registered by the plugin watcher");
-        } else {
-            log!("{name}: the plugin watcher refuses it: {}", status.error);
-        }
-        self.streams.send_modify(|streams| streams.refused = !status.plugin_registered);
-        Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

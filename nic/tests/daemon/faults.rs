@@ -10,10 +10,6 @@ fn one_error_each() {
     for (config, part) in [
         ("resourceList: [{resourceName: nic, selector: {}}]", "unknown field `selector`"),
         (
-            "resourceList: [{resourceName: a, selectors: {}}, {resourceName: b, selectors: {kinds: [veth]}}]",
-            "selectors overlap",
-        ),
-        (
             "resourceList: [{resourceName: a, resourcePrefix: kubernetes.io, selectors: {}}]",
             "the kubelet refuses",
         ),

@@ -10,16 +10,8 @@ use crate::lab::{Lab, NIC};
 
 #[test]
 fn each_kind_of_restart() {
-    thread::scope(|scope| {
-        for knobs in [Knobs::new(), Knobs::old()] {
-            scope.spawn(|| restarts(knobs));
-        }
-    });
-}
-
-fn restarts(knobs: Knobs) {
     let lab = Lab::new();
-    let mut kubelet = lab.kubelet(knobs);
+    let mut kubelet = lab.kubelet(Knobs::new());
     let _daemon = lab.daemon("");
     lab.allocatable(&kubelet, 2);
     for restart in ["slow", "quick", "twice", "wipe", "folder", "late wipe"] {
@@ -58,11 +50,9 @@ fn restarts(knobs: Knobs) {
 fn a_slow_or_broken_register() {
     let delay = Duration::from_secs(1);
     thread::scope(|scope| {
-        for (knobs, fails) in [
-            (Knobs { delay, ..Knobs::new() }, false),
-            (Knobs { delay, ..Knobs::old() }, false),
-            (Knobs { hang_ups: 2, ..Knobs::new() }, true),
-        ] {
+        for (knobs, fails) in
+            [(Knobs { delay, ..Knobs::new() }, false), (Knobs { hang_ups: 2, ..Knobs::new() }, true)]
+        {
             scope.spawn(move || {
                 let lab = Lab::new();
                 let kubelet = lab.kubelet(knobs);

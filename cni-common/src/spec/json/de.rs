@@ -1,6 +1,6 @@
 //! The serde deserializer over a [`Json`] tree.
 //!
-//! Each method calls only the `visit_*` method that its hint names, and one non-generic function creates the
+//! Each method calls only the `visit_*` method that belongs to its type, and one non-generic function creates the
 //! error for every type mismatch. Both keep the plugins small: unused `visit_*` methods are not compiled in,
 //! and type checks are not repeated for each visitor.
 
@@ -68,12 +68,14 @@ impl<'de> Value<'_, 'de> {
     }
 }
 
-macro_rules! integers {
+macro_rules! numbers {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
             match self.or_zero(&ZERO) {
                 Node::Unsigned(value) => visitor.visit_u64(*value),
                 Node::Negative(value) => visitor.visit_i64(*value),
+                // The visitor of an integer refuses it.
+                Node::Float(value) => visitor.visit_f64(*value),
                 _ => Err(self.mismatch(&visitor)),
             }
         }
@@ -92,12 +94,12 @@ macro_rules! strings {
 impl<'de> Deserializer<'de> for Value<'_, 'de> {
     type Error = JsonError;
 
-    integers! {
+    numbers! {
         deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
     }
     strings! { deserialize_str deserialize_string deserialize_char deserialize_identifier }
-    serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct }
+    serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct tuple tuple_struct }
 
     /// The unchanged value. Go's rules do not apply here.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
@@ -120,19 +122,6 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         }
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        self.deserialize_f64(visitor)
-    }
-
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        match self.or_zero(&ZERO) {
-            Node::Unsigned(value) => visitor.visit_u64(*value),
-            Node::Negative(value) => visitor.visit_i64(*value),
-            Node::Float(value) => visitor.visit_f64(*value),
-            _ => Err(self.mismatch(&visitor)),
-        }
-    }
-
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
         if self.json.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
@@ -146,19 +135,6 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, JsonError> {
-        visitor.visit_seq(self.array()?)
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, JsonError> {
-        visitor.visit_seq(self.array()?)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, JsonError> {
         visitor.visit_seq(self.array()?)
     }
 

@@ -56,14 +56,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-
     fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
         Ok(Node::Bool(value))
     }

@@ -1,5 +1,5 @@
 //! The cases of the comparison. A new plugin needs a function for its configuration and an entry in [`all`] or, if one
-//! configuration is enough, in [`folder::all`].
+//! configuration is enough, in `folder.rs`.
 
 use std::path::Path;
 use std::slice;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use cni_lab::{Node, Place as _};
 use serde_json::{Value, json};
 
-use crate::folder;
 use crate::side::Side;
 
 /// Includes VERSION, which does nothing else than start the program.
@@ -48,6 +47,10 @@ pub(crate) struct Case {
     pub(crate) reservations: u32,
     /// How many host ports of other containers portmap already has.
     pub(crate) host_ports: u16,
+    /// How many host ports the pod wants.
+    pub(crate) own_ports: u16,
+    /// How many links of other pods the node already has.
+    pub(crate) links: u16,
     /// Whether the pod's `lo` is up, as after ADD of the loopback plugin.
     pub(crate) lo_is_up: bool,
     /// How long the pods live before each DEL. An ADD leaves work to the kernel (RCU callbacks), and DEL would
@@ -68,6 +71,8 @@ impl Case {
             verbs: VERBS,
             reservations: 0,
             host_ports: 0,
+            own_ports: 1,
+            links: 0,
             lo_is_up: true,
             life: Duration::ZERO,
             beside_kernel: false,
@@ -112,6 +117,42 @@ pub(crate) const fn unmeasured(program: &'static str, config: fn(&Side) -> Value
 /// expects an IPv6 chain that its ADD has not made.
 const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
 
+/// The chain for many pods: without CHECK, and without pauses.
+pub(crate) fn burst(sides: &[Side]) -> Case {
+    Case { delegates: &["host-local"], ..Case::new("burst", chain(sides)) }
+}
+
+/// Pods with this many host ports, beside other pods with host ports.
+pub(crate) fn ports() -> Vec<Case> {
+    let counts = [0, 10_000].into_iter().flat_map(|others| [1, 32, 206, 1_000].map(|own| (others, own)));
+    let case = |(host_ports, own_ports)| Case {
+        verbs: WITHOUT_CHECK,
+        host_ports,
+        own_ports,
+        ..Case::with_addresses(
+            format!("bridge + portmap, {own_ports} host ports beside {host_ports}"),
+            vec![measured("bridge", bridge), PORTMAP],
+        )
+    };
+    counts.map(case).collect()
+}
+
+/// The chain on a node with the state of more and more pods.
+pub(crate) fn growth(sides: &[Side]) -> Vec<Case> {
+    let case = |pods: u16| Case {
+        reservations: pods.into(),
+        host_ports: pods,
+        links: pods,
+        ..Case::with_addresses(format!("chain, the state of {pods} pods"), chain(sides))
+    };
+    [10, 1_000, 10_000].map(case).into()
+}
+
+/// The chain alone.
+pub(crate) fn one_chain(sides: &[Side]) -> Case {
+    Case::with_addresses("chain", chain(sides))
+}
+
 /// All cases.
 pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
     let mut cases = vec![Case {
@@ -152,7 +193,7 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
             "bandwidth",
             vec![unmeasured("bridge", masquerading_bridge), measured("bandwidth", bandwidth)],
         ),
-        Case::with_addresses("chain", chain(sides)),
+        one_chain(sides),
     ]);
     // The name lists the plugins, which depend on what all sides have.
     if let Some(chain) = cases.last_mut() {
@@ -162,7 +203,6 @@ pub(crate) fn all(sides: &[Side]) -> Vec<Case> {
         });
         chain.name = format!("chain: {}", programs.copied().collect::<Vec<_>>().join(", "));
     }
-    cases.extend(folder::all());
     cases
 }
 

@@ -17,12 +17,21 @@ pub(crate) struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    pub(crate) fn new(case: &'a Case, side: &'a Side, attachment: Attachment) -> anyhow::Result<Chain<'a>> {
+    /// `number` counts the pods of the side from 0; each has other host ports.
+    pub(crate) fn new(
+        case: &'a Case,
+        side: &'a Side,
+        attachment: Attachment,
+        number: u16,
+    ) -> anyhow::Result<Chain<'a>> {
         let plugins: Vec<_> = case.steps.iter().map(|step| (step.config)(side)).collect();
         // The reference in Debian supports versions up to 1.0.0.
         let list = json!({"name": side.network(), "cniVersion": "1.0.0", "plugins": plugins});
+        let first = side.host_port() + number * case.own_ports;
+        let ports = (first..first + case.own_ports)
+            .map(|port| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"}));
         let attachment = attachment
-            .with_capability("portMappings", json!([{"hostPort": side.host_port(), "containerPort": 80, "protocol": "tcp"}]))
+            .with_capability("portMappings", ports.collect::<Vec<_>>())
             .with_capability(
                 "bandwidth",
                 json!({"ingressRate": 100_000_000, "ingressBurst": 10_000_000, "egressRate": 100_000_000, "egressBurst": 10_000_000}),
@@ -73,8 +82,7 @@ impl<'a> Chain<'a> {
     }
 
     fn prepare(&self, verb: &str, index: usize) -> anyhow::Result<Exec> {
-        let exec =
-            Exec::new(self.side.dir.join(self.steps[index].program), verb).attachment(&self.attachment);
+        let exec = self.side.program(self.steps[index].program, verb).attachment(&self.attachment);
         if verb == "VERSION" {
             return Ok(exec.stdin(json!({"cniVersion": "1.0.0"}).to_string()));
         }

@@ -6,6 +6,7 @@
 //! Run it as root with `cargo bench -p ferrule-e2e`; options go behind `--`. Times are only reported: the
 //! exit status shows whether a plugin failed, not whether it was slow.
 
+mod burst;
 mod cases;
 mod chain;
 mod empty;
@@ -17,23 +18,45 @@ mod report;
 mod runner;
 mod side;
 mod stats;
+mod table;
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use cni_lab::{bin_dir, go_bin_dir};
 
+use burst::Setting;
+use cases::Case;
 use empty::Empty;
 use report::Report;
 use runner::Runner;
 use side::Side;
 
-/// Compare two folders of CNI plugins, verb by verb.
+/// What to measure.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Chapter {
+    /// Each plugin and the chain, verb by verb
+    Verbs,
+    /// Many pods at once
+    Burst,
+    /// One pod with many host ports, beside many others
+    Ports,
+    /// The chain with the reference's GOMAXPROCS at 1, 2 and 64, as on machines with so many cores
+    Threads,
+    /// The chain beside the state of many pods
+    Growth,
+}
+
+/// Compare two folders of CNI plugins.
 #[derive(Parser)]
 #[command(name = "cargo bench -p ferrule-e2e --")]
 struct Cli {
+    /// What to measure
+    #[arg(default_value = "verbs")]
+    chapters: Vec<Chapter>,
     /// Folder with Ferrule's plugins [default: $FERRULE_BIN_DIR, else the output of ./build.sh]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
@@ -43,7 +66,7 @@ struct Cli {
     /// Folder with an older build of Ferrule's plugins, to measure what a change has brought
     #[arg(long, value_name = "DIR")]
     baseline: Option<PathBuf>,
-    /// Measured calls of each verb, on each side
+    /// Measured calls of each verb, on each side; for bursts: rounds
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
     /// Only cases whose names contain this text
@@ -64,25 +87,71 @@ impl Cli {
             |dir: &PathBuf| dir.canonicalize().with_context(|| format!("find the folder {}", dir.display()));
         let ours = self.bin_dir.as_ref().map_or_else(bin_dir, given)?;
         let reference = self.reference_dir.as_ref().map_or_else(go_bin_dir, given)?;
-        let mut sides = vec![Side::new("ours", 1, true, ours), Side::new("them", 2, false, reference)];
+        let mut sides = vec![Side::ferrule("ours", "ours", 1, ours), Side::reference(2, reference)];
         if let Some(baseline) = &self.baseline {
-            sides.push(Side::new("then", 3, true, given(baseline)?));
+            sides.push(Side::ferrule("then", "before", 3, given(baseline)?));
         }
         Ok(sides)
     }
 }
 
-/// Runs the cases one after the other; returns `false` if one failed.
-fn run(cli: &Cli) -> anyhow::Result<bool> {
+/// The reference's side three times, with other numbers of threads.
+fn with_threads(sides: &[Side]) -> Vec<Side> {
+    let [ours, reference, ..] = sides else { return Vec::new() };
+    let with = |(name, number, threads)| Side {
+        name,
+        label: format!("Go, GOMAXPROCS={threads}"),
+        number,
+        go_threads: Some(threads),
+        ..reference.clone()
+    };
+    iter::once(ours.clone()).chain([("thm1", 2, 1), ("thm2", 3, 2), ("th64", 4, 64)].map(with)).collect()
+}
+
+/// Measures the bursts; returns `false` if a call failed.
+fn bursts(cli: &Cli) -> anyhow::Result<bool> {
     let sides = cli.sides()?;
+    let case = cases::burst(&sides);
+    let mut table = burst::table();
+    let mut errors = Vec::new();
+    for (pods, at_once, alive) in [(300, 300, 0), (64, 16, 0), (64, 16, 100), (64, 16, 1_000)] {
+        let setting = Setting { pods, at_once, alive };
+        eprintln!("{pods} pods, {at_once} at once, beside {alive} ...");
+        let figures = burst::measure(&case, &sides, setting, cli.iterations)?;
+        burst::add_rows(&mut table, setting, &sides, &figures);
+        errors.extend(figures.into_iter().flatten().filter_map(|figures| figures.error));
+    }
+    println!("{}; {} rounds, in turns; medians\n\n{}", case.name, cli.iterations, table.render(cli.markdown));
+    errors.iter().for_each(|error| println!("FAILED: {error}"));
+    Ok(errors.is_empty())
+}
+
+/// Measures the chapters one after the other; returns `false` if a call failed.
+fn run(cli: &Cli) -> anyhow::Result<bool> {
+    let mut succeeded = true;
+    for chapter in &cli.chapters {
+        let sides = cli.sides()?;
+        succeeded &= match chapter {
+            Chapter::Verbs => compare(cli, &sides, cases::all(&sides).into_iter().chain(folder::all()))?,
+            Chapter::Burst => bursts(cli)?,
+            Chapter::Ports => compare(cli, &sides, cases::ports().into_iter())?,
+            Chapter::Threads => compare(cli, &with_threads(&sides), iter::once(cases::one_chain(&sides)))?,
+            Chapter::Growth => compare(cli, &sides, cases::growth(&sides).into_iter())?,
+        };
+    }
+    Ok(succeeded)
+}
+
+/// Runs the cases one after the other; returns `false` if one failed.
+fn compare(cli: &Cli, sides: &[Side], cases: impl Iterator<Item = Case>) -> anyhow::Result<bool> {
     let mut report = Report::default();
     let empty = Empty::compile();
     if let Err(error) = &empty {
         report.note(format!("left out: the empty program: {error:#}"));
     }
-    let runner = Runner { sides: &sides, empty: empty.as_ref().ok(), iterations: cli.iterations };
-    for case in cases::all(&sides).into_iter().filter(|case| case.name.contains(&cli.filter)) {
-        if let Some(missing) = case.missing(&sides)? {
+    let runner = Runner { sides, empty: empty.as_ref().ok(), iterations: cli.iterations };
+    for case in cases.filter(|case| case.name.contains(&cli.filter)) {
+        if let Some(missing) = case.missing(sides)? {
             report.note(format!("left out: {}: {missing}", case.name));
             continue;
         }
@@ -92,7 +161,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             Err(error) => report.failure(format!("FAILED: {}: {error:#}", case.name)),
         }
     }
-    print!("{}", report.render(&sides, cli.iterations, cli.markdown));
+    print!("{}", report.render(sides, cli.iterations, cli.markdown));
     Ok(!report.has_failures())
 }
 

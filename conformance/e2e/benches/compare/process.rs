@@ -29,7 +29,7 @@ pub(crate) fn measure(exec: &Exec) -> anyhow::Result<(Output, Cost)> {
 }
 
 /// CPU time and page faults.
-fn of_children() -> anyhow::Result<(Duration, u64)> {
+pub(crate) fn of_children() -> anyhow::Result<(Duration, u64)> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
     let spent: TimeVal = usage.user_time() + usage.system_time();
     let spent = Duration::from_micros(u64::try_from(spent.num_microseconds())?);

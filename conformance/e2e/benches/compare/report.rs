@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use crate::runner::{Figures, Outcome, Row};
 use crate::side::Side;
 use crate::stats::{Series, geometric_mean};
+use crate::table::Table;
 
 /// Ours is the first side.
 const OURS: usize = 0;
 const REFERENCE: usize = 1;
-const BASELINE: usize = 2;
 
 const COLUMNS: usize = 15;
 /// The number of text columns, which come before the columns of numbers.
@@ -68,31 +68,31 @@ impl Report {
 
     /// The whole report.
     pub(crate) fn render(&self, sides: &[Side], iterations: u32, markdown: bool) -> String {
-        let names = ["ours", "Go", "before"];
         let folders: Vec<String> =
-            sides.iter().zip(names).map(|(side, name)| format!("{name}: {}", side.dir.display())).collect();
+            sides.iter().map(|side| format!("{}: {}", side.label, side.dir.display())).collect();
         let mut text = format!("{}; {iterations} calls each, in turns; medians\n\n", folders.join(", "));
-        for (other, name) in names.iter().enumerate().take(sides.len()).skip(REFERENCE) {
-            let table = self.table(other, name);
-            text += &if markdown { as_markdown(&table) } else { as_text(&table) };
+        for (other, side) in sides.iter().enumerate().skip(REFERENCE) {
+            let table = self.table(other, &side.label);
+            text += &table.render(markdown);
             text.push('\n');
         }
-        let changes = (sides.len() > BASELINE).then(|| self.ratios("before", BASELINE)).flatten();
-        let lines = self.summary().into_iter().chain(changes);
+        let others = sides.iter().enumerate().skip(REFERENCE + 1);
+        let others = others.filter_map(|(other, side)| self.ratios(&side.label, other));
+        let lines = self.summary().into_iter().chain(others);
         for line in lines.chain(self.notes.clone()).chain(self.failures.clone()) {
             let _ = writeln!(text, "{}{line}", if markdown { "- " } else { "" });
         }
         text
     }
 
-    fn table(&self, other: usize, name: &str) -> Vec<Cells> {
-        let mut table = vec![head(name)];
+    fn table(&self, other: usize, name: &str) -> Table {
+        let mut table = Table::new(WORDS, head(name));
         for outcome in &self.outcomes {
             for row in &outcome.rows {
                 table.push(cells(&outcome.case, row, other));
-                table.extend(empty_cells(&row.empty));
+                empty_cells(&row.empty).into_iter().for_each(|cells| table.push(cells));
             }
-            table.extend(kernel_cells(&outcome.kernel));
+            kernel_cells(&outcome.kernel).into_iter().for_each(|cells| table.push(cells));
         }
         table
     }
@@ -234,33 +234,4 @@ fn times(ratio: Option<f64>) -> String {
     ratio
         .map(|ratio| if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.1}") })
         .unwrap_or_default()
-}
-
-fn as_text(table: &[Cells]) -> String {
-    let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-    let mut text = String::new();
-    for row in table {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match column {
-                0 => write!(text, "{cell:width$}"),
-                _ if column < WORDS => write!(text, "  {cell:width$}"),
-                _ => write!(text, "  {cell:>width$}"),
-            };
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-fn as_markdown(table: &[Cells]) -> String {
-    let mut text = String::new();
-    for (position, row) in table.iter().enumerate() {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-        if position == 0 {
-            text += &format!("|{}{}\n", "---|".repeat(WORDS), "---:|".repeat(COLUMNS - WORDS));
-        }
-    }
-    text
 }

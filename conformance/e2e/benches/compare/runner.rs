@@ -62,6 +62,7 @@ pub(crate) struct Outcome {
 impl Runner<'_> {
     pub(crate) fn run(&self, case: &Case) -> anyhow::Result<Outcome> {
         let node = Node::new()?;
+        add_links(&node, case.links)?;
         let mut attachments = Vec::new();
         for side in self.sides {
             node.sh(&(case.setup)(side)).with_context(|| format!("prepare the node for {}", side.name))?;
@@ -78,7 +79,7 @@ impl Runner<'_> {
             for (side, attachment) in self.sides.iter().zip(attachments) {
                 reserve(side, case.reservations)?;
                 self.map(side, case.host_ports)?;
-                chains.push(Chain::new(case, side, attachment)?);
+                chains.push(Chain::new(case, side, attachment, 0)?);
             }
             let links = bare.as_ref().map(Links::new).transpose()?;
             self.measure(case, &mut chains, links)
@@ -99,7 +100,7 @@ impl Runner<'_> {
                 "cniVersion": "1.0.0", "name": side.network(), "type": "portmap", "backend": backend,
                 "runtimeConfig": {"portMappings": ports.collect::<Vec<_>>()},
                 "prevResult": {"cniVersion": "1.0.0",
-                    "ips": [{"address": format!("{}.200.{container}/16", side.net16())}]}});
+                    "ips": [{"address": format!("{}.{}.{}/16", side.net16(), 200 + container / 250, container % 250)}]}});
             let attachment = Attachment::new(format!("other{container}"), "/proc/1/ns/net", "eth0");
             let exec = Exec::new(ours.dir.join("portmap"), "ADD").attachment(&attachment);
             let output = exec.stdin(config.to_string()).run()?;
@@ -172,6 +173,22 @@ impl Figures {
         self.cpu.push(costs.iter().map(|cost| cost.cpu).sum());
         self.faults.push(costs.iter().map(|cost| cost.faults).sum());
     }
+}
+
+/// Makes this many links, as other pods would have: veth pairs that are up, 1,000 on a bridge.
+fn add_links(node: &Node, count: u16) -> anyhow::Result<()> {
+    let mut batch = String::new();
+    for number in 0..count {
+        let bridge = number / 1_000;
+        if number % 1_000 == 0 {
+            batch += &format!("link add others{bridge} type bridge\nlink set others{bridge} up\n");
+        }
+        batch += &format!(
+            "link add other{number} up master others{bridge} type veth peer name peer{number}\nlink set peer{number} up\n"
+        );
+    }
+    node.write_file("/run/links", &batch)?;
+    node.sh("ip -batch /run/links").map(drop).context("make the links of other pods")
 }
 
 /// Fills host-local's store with this many reservations, so that the next free address follows them.

@@ -2,22 +2,42 @@
 
 use std::path::PathBuf;
 
+use cni_runner::Exec;
+
 /// A plugin folder and its names on the node. The names of all sides have the same length, so that all get
 /// configurations of the same size.
+#[derive(Clone)]
 pub(crate) struct Side {
     /// A name of four letters.
     pub(crate) name: &'static str,
-    /// From 1 to 3.
+    /// What the report calls it.
+    pub(crate) label: String,
+    /// From 1 to 4.
     pub(crate) number: u8,
     /// Whether the plugins are Ferrule's and not the reference's.
     pub(crate) is_ferrule: bool,
     /// The folder of the plugins.
     pub(crate) dir: PathBuf,
+    /// The value of GOMAXPROCS for its plugins, if it is set: how many threads Go's scheduler uses.
+    pub(crate) go_threads: Option<u16>,
 }
 
 impl Side {
-    pub(crate) fn new(name: &'static str, number: u8, is_ferrule: bool, dir: PathBuf) -> Side {
-        Side { name, number, is_ferrule, dir }
+    pub(crate) fn ferrule(name: &'static str, label: &str, number: u8, dir: PathBuf) -> Side {
+        Side { name, label: label.to_owned(), number, is_ferrule: true, dir, go_threads: None }
+    }
+
+    pub(crate) fn reference(number: u8, dir: PathBuf) -> Side {
+        Side { name: "them", label: "Go".to_owned(), number, is_ferrule: false, dir, go_threads: None }
+    }
+
+    /// A program of this side.
+    pub(crate) fn program(&self, program: &str, verb: &str) -> Exec {
+        let exec = Exec::new(self.dir.join(program), verb);
+        match self.go_threads {
+            Some(threads) => exec.env("GOMAXPROCS", threads.to_string()),
+            None => exec,
+        }
     }
 
     /// The name of the network and of the pod; also the container ID.
@@ -44,7 +64,8 @@ impl Side {
         format!("/var/lib/cni/{}", self.name)
     }
 
+    /// The first host port of the measured pods; each side has 4,000 of them.
     pub(crate) fn host_port(&self) -> u16 {
-        8080 + u16::from(self.number)
+        44_000 + 4_000 * u16::from(self.number)
     }
 }

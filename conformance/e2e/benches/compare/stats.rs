@@ -21,7 +21,8 @@ impl Series {
         self.percentile(95)
     }
 
-    fn percentile(&self, percent: usize) -> Option<f64> {
+    /// In milliseconds; 0 is the smallest value, 100 the largest. `None` without values.
+    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
         percentile(&self.0, percent).map(|taken| taken.as_secs_f64() * 1e3)
     }
 }
@@ -46,7 +47,7 @@ fn percentile<T: Ord + Copy>(values: &[T], percent: usize) -> Option<T> {
     let mut sorted = values.to_vec();
     sorted.sort();
     let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.checked_sub(1)?).copied()
+    sorted.get(rank.saturating_sub(1)).copied()
 }
 
 /// The geometric mean, which suits ratios; `None` without values.

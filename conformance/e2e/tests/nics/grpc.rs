@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cni_lab::{Containerd, Node, Place as _, bin_dir};
-use ferrule_kernel::grpc;
+use ferrule_kubelet::grpc;
 
 use crate::lab;
 

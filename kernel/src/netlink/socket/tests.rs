@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use cni_lab::testing::isolated;
 
-use super::super::ifb;
+use super::super::link;
 use super::*;
 
 #[test]
@@ -37,7 +37,7 @@ fn a_missing_answer_is_an_error() {
 fn a_dump_that_is_not_received_keeps_others_out_until_it_is_drained() {
     isolated(|| {
         let mut socket = Socket::route().unwrap();
-        let list = ifb::list(None);
+        let list = link::list(None);
         socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();
         assert_eq!(socket.request(list.clone()).unwrap_err().errno, Errno::EBUSY);
         socket.send(&list.clone().finish(100, 0).unwrap()).unwrap();

@@ -6,6 +6,10 @@ fn link(index: u32, name: &str) -> Change {
     Change::Link(Link { index, name: name.to_owned(), ..Link::default() })
 }
 
+fn address(index: u32, address: IpAddr, is_there: bool) -> Change {
+    Change::Address { index, address, is_there }
+}
+
 fn place(inventory: &Inventory, id: &str) -> Option<Place> {
     inventory.devices().find(|device| device.id == id).map(|device| device.place)
 }
@@ -91,7 +95,7 @@ fn a_namespace_takes_its_virtual_links_with_it() {
 
 #[test]
 fn devices_of_a_former_process() {
-    let away = Device { id: "eth1".into(), bus: None, link: Some(Link::default()), place: IN_POD };
+    let away = Device { id: "eth1".into(), link: Some(Link::default()), place: IN_POD, ..Device::default() };
     let here = Device { id: "eth2".into(), place: Place::Host, ..away.clone() };
     let mut inventory = Inventory::new([away, here]);
     inventory.hidden("0000:03:00.1".into(), Bus::default());
@@ -106,11 +110,11 @@ fn lost_messages() {
     let mut inventory = Inventory::default();
     let [old, kept, new]: [IpAddr; 3] =
         ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|address| address.parse().unwrap());
-    for change in [link(3, "eth1"), link(4, "eth2"), Change::Address(4, old), Change::Address(4, kept)] {
+    for change in [link(3, "eth1"), link(4, "eth2"), address(4, old, true), address(4, kept, true)] {
         inventory.apply(change, |_| None);
     }
-    let mut changes = inventory.relist(&BTreeSet::from([4]));
-    changes.extend([link(4, "eth2"), Change::Address(4, kept), Change::Address(4, new)]);
+    inventory.relist(&BTreeSet::from([4]));
+    let changes = [link(4, "eth2"), address(4, kept, true), address(4, new, true)];
     changes.into_iter().for_each(|change| inventory.apply(change, |_| None));
     assert_eq!(
         (place(&inventory, "eth1"), place(&inventory, "eth2")),
@@ -123,12 +127,12 @@ fn lost_messages() {
 #[test]
 fn addresses_in_any_order() {
     let mut inventory = Inventory::default();
-    let address: IpAddr = "10.0.0.1".parse().unwrap();
-    inventory.apply(Change::Address(3, address), |_| None);
+    let one: IpAddr = "10.0.0.1".parse().unwrap();
+    inventory.apply(address(3, one, true), |_| None);
     inventory.apply(link(3, "eth1"), |_| None);
     let count =
         |inventory: &Inventory| inventory.devices().next().unwrap().link.as_ref().unwrap().addresses.len();
     assert_eq!(count(&inventory), 1);
-    inventory.apply(Change::NoAddress(3, address), |_| None);
+    inventory.apply(address(3, one, false), |_| None);
     assert_eq!(count(&inventory), 0);
 }

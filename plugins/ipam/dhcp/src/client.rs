@@ -20,16 +20,14 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub enum Error {
     /// The socket does not exist, or no process listens.
     NoDaemon(CniError),
-    /// The connection failed, or the peer is not our daemon.
-    Broken(CniError),
-    /// The daemon refused.
-    Refused(CniError),
+    /// The connection failed, the peer is not our daemon, or the daemon refused.
+    Failed(CniError),
 }
 
 impl From<Error> for CniError {
     fn from(error: Error) -> CniError {
         match error {
-            Error::NoDaemon(error) | Error::Broken(error) | Error::Refused(error) => error,
+            Error::NoDaemon(error) | Error::Failed(error) => error,
         }
     }
 }
@@ -43,7 +41,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
         Operation::Ping => "DHCP.Ping",
     };
     let broken = |why: &dyn std::fmt::Display| {
-        Error::Broken(CniError::new(Code::Io, format!("error calling {call}: {}: {why}", socket.display())))
+        Error::Failed(CniError::new(Code::Io, format!("error calling {call}: {}: {why}", socket.display())))
     };
     let limit = LIMIT + Duration::from_millis(request.wait);
     let line = exchange(stream, request, limit).map_err(|error| match error.kind() {
@@ -60,7 +58,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
         .map_err(|error| broken(&format_args!("the peer is not ferrule-dhcp: {error}")))?;
     if let Some(failure) = answer.error {
         let msg = format!("error calling {call}: {}", failure.msg);
-        return Err(Error::Refused(CniError::new(Code::from(failure.code), msg)));
+        return Err(Error::Failed(CniError::new(Code::from(failure.code), msg)));
     }
     if answer.ferrule_dhcp != PROTOCOL {
         let theirs = answer.ferrule_dhcp;
@@ -79,14 +77,13 @@ fn dial(socket: &Path) -> Result<TimedStream, Error> {
             socket.display(),
             text_of(&error)
         );
-        let error_of = |code| CniError::new(code, msg);
         match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                Error::NoDaemon(error_of(Code::Internal).with_remedy(
+                Error::NoDaemon(CniError::internal(msg).with_remedy(
                     "start the daemon ferrule-dhcp, for example: systemctl enable --now cni-dhcp.socket",
                 ))
             }
-            _ => Error::Broken(error_of(Code::Io)),
+            _ => Error::Failed(CniError::new(Code::Io, msg)),
         }
     })
 }

@@ -45,8 +45,8 @@ pub struct Config {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire {
-    ipam: Option<Keys>,
+struct Wire<K> {
+    ipam: Option<K>,
 }
 
 #[derive(Default, Deserialize)]
@@ -80,8 +80,8 @@ impl Config {
     /// # Errors
     /// Code 6 for a value of the wrong type, 7 for a missing `ipam` section or an invalid option.
     pub fn load(conf: &NetConf, args: &str) -> Result<Self, CniError> {
-        let keys: Wire = conf.decode()?;
-        let keys = keys.ipam.ok_or_else(|| CniError::invalid_config("IPAM config missing 'ipam' key"))?;
+        let keys = conf.decode::<Wire<Keys>>()?.ipam;
+        let keys = keys.ok_or_else(|| CniError::invalid_config("IPAM config missing 'ipam' key"))?;
         let mut provide = Vec::new();
         for key in &keys.provide {
             let code = parse_option(&key.option)?;
@@ -100,10 +100,8 @@ impl Config {
                 provide.push((code, value.as_bytes().to_vec()));
             }
         }
-        let mut request = Vec::new();
-        for key in &keys.request {
-            request.push(parse_option(&key.option)?);
-        }
+        let request: Result<Vec<u8>, _> = keys.request.iter().map(|key| parse_option(&key.option)).collect();
+        let mut request = request?;
         if !keys.request.iter().any(|key| key.skip_default) {
             request.extend(DEFAULT_REQUEST);
         }
@@ -119,16 +117,12 @@ impl Config {
     /// The path of the daemon's socket, for verbs that need nothing else. A broken configuration does not stop them.
     pub fn socket(conf: &NetConf) -> PathBuf {
         #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Wire {
-            ipam: SocketKey,
-        }
-        #[derive(Default, Deserialize)]
         #[serde(default, rename_all = "camelCase")]
         struct SocketKey {
             daemon_socket_path: String,
         }
-        socket_or_default(conf.decode::<Wire>().unwrap_or_default().ipam.daemon_socket_path)
+        let keys = conf.decode::<Wire<SocketKey>>().ok().and_then(|keys| keys.ipam);
+        socket_or_default(keys.unwrap_or_default().daemon_socket_path)
     }
 }
 

@@ -5,15 +5,15 @@
 //! - [`config`] decodes and checks the keys.
 //! - [`wire`] is the protocol between the plugin and the daemon.
 //! - [`client`] asks the daemon.
-//! - [`survey`] lists and releases leases for the operator's tool.
+//! - [`list`] lists and releases leases for the operator's tool.
 //! - [`result`] makes the result of ADD from a lease, and compares a lease with `prevResult`.
 
 #![deny(missing_docs)]
 
 pub mod client;
 pub mod config;
+pub mod list;
 pub mod result;
-pub mod survey;
 pub mod wire;
 
 use std::os::unix::process::CommandExt as _;
@@ -30,79 +30,70 @@ use wire::{Key, Operation, Request};
 pub const DAEMON: &str = "ferrule-dhcp";
 
 /// The plugin.
-pub struct Dhcp;
+pub const PLUGIN: Plugin = Plugin { tool, check, gc, status, ..Plugin::new("dhcp", add, del) };
 
-impl Plugin for Dhcp {
-    fn name(&self) -> &'static str {
-        "dhcp"
+/// `dhcp daemon ..`, as the reference's daemon is started: becomes the daemon's program beside this one.
+fn tool(arguments: &[String]) -> Option<ExitCode> {
+    let [first, rest @ ..] = arguments else { return None };
+    if first != "daemon" {
+        return None;
     }
+    let daemon = std::env::current_exe().unwrap_or_default().with_file_name(DAEMON);
+    let error = Command::new(&daemon).args(rest).exec();
+    eprintln!("dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build", daemon.display());
+    Some(ExitCode::FAILURE)
+}
 
-    /// `dhcp daemon ..`, as the reference's daemon is started: becomes the daemon's program beside this one.
-    fn tool(&self, arguments: &[String]) -> Option<ExitCode> {
-        let [first, rest @ ..] = arguments else { return None };
-        if first != "daemon" {
-            return None;
-        }
-        let daemon = std::env::current_exe().unwrap_or_default().with_file_name(DAEMON);
-        let error = Command::new(&daemon).args(rest).exec();
-        eprintln!(
-            "dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build",
-            daemon.display()
-        );
-        Some(ExitCode::FAILURE)
-    }
+fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let config = Config::load(call.config, &call.env.args)?;
+    let mut request = request(Operation::Acquire, Attachment::from(call));
+    request.netns = absolute(call.sandbox.path())?;
+    request.options = config.options;
+    request.wait = client::ACQUIRE.as_millis().try_into().unwrap_or_default();
+    let lease = client::ask(&config.socket, &request)?;
+    result::result_of(&lease.unwrap_or_default(), config.priority)
+}
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let config = Config::load(call.config, &call.env.args)?;
-        let mut request = request(Operation::Acquire, Attachment::from(call));
-        request.netns = absolute(call.sandbox.path())?;
-        request.options = config.options;
-        request.wait = client::ACQUIRE.as_millis().try_into().unwrap_or_default();
-        let lease = client::ask(&config.socket, &request)?;
-        result::result_of(&lease.unwrap_or_default(), config.priority)
-    }
+/// Compares `prevResult` with the lease. Unlike the reference's CHECK it never asks the server for a lease.
+fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let config = Config::load(call.config, &call.env.args)?;
+    let mut request = request(Operation::Show, Attachment::from(call));
+    request.netns = absolute(call.sandbox.path())?;
+    let result = prev_result(call)?;
+    let lease = client::ask(&config.socket, &request)?;
+    result::compare(&lease.unwrap_or_default(), result, call.ifname)
+}
 
-    /// Compares `prevResult` with the lease. Unlike the reference's CHECK it never asks the server for a lease.
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        let config = Config::load(call.config, &call.env.args)?;
-        let mut request = request(Operation::Show, Attachment::from(call));
-        request.netns = absolute(call.sandbox.path())?;
-        let result = prev_result(call)?;
-        let lease = client::ask(&config.socket, &request)?;
-        result::compare(&lease.unwrap_or_default(), result, call.ifname)
+fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    let socket = Config::socket(call.config);
+    let request = request(Operation::Release, Attachment::from(call));
+    match client::ask(&socket, &request) {
+        Ok(_) => Ok(()),
+        Err(client::Error::NoDaemon(_)) => client::forget(&socket, &request),
+        Err(error) => Err(error.into()),
     }
+}
 
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        let socket = Config::socket(call.config);
-        let request = request(Operation::Release, Attachment::from(call));
-        match client::ask(&socket, &request) {
-            Ok(_) => Ok(()),
-            Err(client::Error::NoDaemon(_)) => client::forget(&socket, &request),
-            Err(error) => Err(error.into()),
-        }
+/// Releases the leases of attachments that are not valid. Without a daemon there is nothing to do: when it starts, it
+/// drops the leases whose namespace is gone.
+fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    let network = Attachment { network: call.config.name(), container_id: "", ifname: "" };
+    let mut request = request(Operation::Collect, network);
+    request.valid =
+        call.valid.iter().map(|valid| (valid.container_id.clone(), valid.ifname.clone())).collect();
+    match client::ask(&Config::socket(call.config), &request) {
+        Ok(_) | Err(client::Error::NoDaemon(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
+}
 
-    /// Releases the leases of attachments that are not valid. Without a daemon there is nothing to do: when it starts, it
-    /// drops the leases whose namespace is gone.
-    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        let network = Attachment { network: call.config.name(), container_id: "", ifname: "" };
-        let mut request = request(Operation::Collect, network);
-        request.valid =
-            call.valid.iter().map(|valid| (valid.container_id.clone(), valid.ifname.clone())).collect();
-        match client::ask(&Config::socket(call.config), &request) {
-            Ok(_) | Err(client::Error::NoDaemon(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Checks the configuration, and that the daemon answers.
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-        let config = Config::load(call.config, "").map_err(unavailable)?;
-        let network = Attachment { network: call.config.name(), container_id: "", ifname: "" };
-        let asked = client::ask(&config.socket, &request(Operation::Ping, network));
-        asked.map(drop).map_err(|error| unavailable(error.into()))
-    }
+/// Checks the configuration, and that the daemon answers.
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
+    let config = Config::load(call.config, "").map_err(unavailable)?;
+    let network = Attachment { network: call.config.name(), container_id: "", ifname: "" };
+    let asked = client::ask(&config.socket, &request(Operation::Ping, network));
+    asked.map(drop).map_err(|error| unavailable(error.into()))
 }
 
 fn request(operation: Operation, attachment: Attachment<'_>) -> Request {

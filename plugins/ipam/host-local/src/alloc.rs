@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, IpConfig};
 
 use super::config::{Config, with_prefix};
-use super::draft::PendingFile;
-use super::ledger::{Reservation, Reservations};
-use super::owner::{Holder, Owner};
+use super::owner::Owner;
+use super::pending::PendingFile;
+use super::reservations::{Reservation, Reservations};
 use super::set::RangeSet;
 use super::store::Store;
 
@@ -17,34 +18,28 @@ use super::store::Store;
 /// all addresses.
 const TRIES: usize = 8;
 
-/// Reserves an address of each set for `owner`. The store must be locked.
+/// Reserves an address of each set for the attachment. The store must be locked.
 ///
 /// # Errors
 /// The reference's texts. All addresses that this call reserved are released first.
 pub fn allocate(
-    store: &Store,
-    reservations: &mut Reservations<'_>,
-    owner: &Owner<'_>,
+    reservations: &mut Reservations,
+    attachment: &Attachment<'_>,
     config: &Config,
 ) -> Result<Vec<IpConfig>, CniError> {
-    let held = reservations.held_by(owner)?;
-    let mut attempt = Attempt { store, reservations, owner, held, made: Vec::new() };
-    let outcome = attempt.reserve_in_all_sets(config);
-    if outcome.is_err() {
-        attempt.undo();
-    }
-    outcome
+    let held = reservations.of(attachment)?;
+    let mut attempt = Attempt { reservations, attachment, held, reserved: Vec::new() };
+    attempt.reserve_in_all_sets(config).inspect_err(|_| attempt.undo())
 }
 
-struct Attempt<'a, 'b> {
-    store: &'a Store,
-    reservations: &'a mut Reservations<'b>,
-    owner: &'a Owner<'a>,
+struct Attempt<'a> {
+    reservations: &'a mut Reservations,
+    attachment: &'a Attachment<'a>,
     held: Vec<Reservation>,
-    made: Vec<IpAddr>,
+    reserved: Vec<IpAddr>,
 }
 
-impl Attempt<'_, '_> {
+impl Attempt<'_> {
     fn reserve_in_all_sets(&mut self, config: &Config) -> Result<Vec<IpConfig>, CniError> {
         let mut requested = config.requested.clone();
         let mut ips = Vec::with_capacity(config.sets.len());
@@ -56,8 +51,8 @@ impl Attempt<'_, '_> {
                 ..error
             })?;
             if let Some(range) = set.range_of(ip) {
-                let address = with_prefix(ip, range.subnet());
-                ips.push(IpConfig { address, gateway: Some(range.gateway()), interface: None });
+                let address = with_prefix(ip, range.subnet);
+                ips.push(IpConfig { address, gateway: Some(range.gateway), interface: None });
             }
         }
         if requested.is_empty() {
@@ -74,19 +69,19 @@ impl Attempt<'_, '_> {
         set: &RangeSet,
         wanted: Option<IpAddr>,
     ) -> Result<IpAddr, CniError> {
-        let is_gateway = |ip: IpAddr| set.range_of(ip).is_some_and(|range| range.gateway() == ip);
+        let is_gateway = |ip: IpAddr| set.range_of(ip).is_some_and(|range| range.gateway == ip);
         if let Some(ip) = wanted.filter(|ip| is_gateway(*ip)) {
             return Err(CniError::internal(format!("requested ip {ip} is subnet's gateway")));
         }
         let kept = self.release_own_of_earlier_boot(set)?.filter(|ip| !is_gateway(*ip));
-        let mut pending = self.store.pending_file(self.owner)?;
+        let mut pending = self.store().pending_file(self.attachment)?;
         let ip = match wanted.or(kept) {
             Some(ip) => self.reserve_requested(set, ip, &mut pending)?,
             None => self.reserve_next(i, set, &mut pending)?,
         };
-        self.made.push(ip);
-        self.reservations.added(ip, self.owner.holder());
-        self.store.set_last_reserved(i, ip)?;
+        self.reserved.push(ip);
+        self.reservations.added(ip, Owner::of(self.attachment));
+        self.store().set_last_reserved(i, ip)?;
         Ok(ip)
     }
 
@@ -98,23 +93,21 @@ impl Attempt<'_, '_> {
     /// start again.
     fn release_own_of_earlier_boot(&mut self, set: &RangeSet) -> Result<Option<IpAddr>, CniError> {
         let held: Vec<Reservation> = self.held.iter().filter(|(ip, _)| set.contains(*ip)).cloned().collect();
-        if let Some((ip, _)) = held.iter().find(|(ip, _)| !self.store.is_of_earlier_boot(*ip)) {
-            let id = self.owner.container_id;
+        if let Some((ip, _)) = held.iter().find(|(ip, _)| !self.store().is_of_earlier_boot(*ip)) {
+            let id = self.attachment.container_id;
             return Err(CniError::internal(format!(
                 "{ip} has been allocated to {id}, duplicate allocation is not allowed"
             )));
         }
         let first = held.first().map(|(ip, _)| *ip);
-        for (ip, holder) in held {
-            self.evict(ip, holder)?;
+        for (ip, owner) in held {
+            self.reservations.release(ip, owner)?;
         }
         Ok(first)
     }
 
-    fn evict(&mut self, ip: IpAddr, holder: Holder) -> Result<(), CniError> {
-        self.store.release(ip)?;
-        self.reservations.removed(ip, holder);
-        Ok(())
+    fn store(&self) -> &Store {
+        &self.reservations.store
     }
 
     fn reserve_requested(
@@ -123,7 +116,7 @@ impl Attempt<'_, '_> {
         ip: IpAddr,
         pending: &mut PendingFile,
     ) -> Result<IpAddr, CniError> {
-        if self.store.reserve(pending, ip)? || self.reclaim(&[ip], pending)?.is_some() {
+        if self.store().reserve(pending, ip)? || self.reclaim(&[ip], pending)?.is_some() {
             return Ok(ip);
         }
         Err(CniError::internal(format!("requested IP address {ip} is not available in range set {set}")))
@@ -135,16 +128,16 @@ impl Attempt<'_, '_> {
         set: &RangeSet,
         pending: &mut PendingFile,
     ) -> Result<IpAddr, CniError> {
-        let last = self.store.last_reserved(i);
+        let last = self.store().last_reserved(i);
         let mut candidates = set.candidates(last);
         for ip in candidates.by_ref().take(TRIES) {
-            if self.store.reserve(pending, ip)? {
+            if self.store().reserve(pending, ip)? {
                 return Ok(ip);
             }
         }
-        let taken: BTreeSet<IpAddr> = self.store.addresses()?.into_iter().collect();
+        let taken: BTreeSet<IpAddr> = self.store().addresses()?.into_iter().collect();
         for ip in candidates.filter(|ip| !taken.contains(ip)) {
-            if self.store.reserve(pending, ip)? {
+            if self.store().reserve(pending, ip)? {
                 return Ok(ip);
             }
         }
@@ -160,36 +153,35 @@ impl Attempt<'_, '_> {
     /// boot. A power failure leaves such files, but an administrator may have made one as a placeholder, so
     /// this is logged.
     fn reclaim(&mut self, taken: &[IpAddr], pending: &mut PendingFile) -> Result<Option<IpAddr>, CniError> {
-        let mut empty = None;
+        let mut found = None;
         for ip in taken {
-            match self.store.holder(*ip) {
-                Some(holder @ (Holder::Attachment { .. } | Holder::Container(_)))
-                    if self.store.is_of_earlier_boot(*ip) =>
-                {
-                    self.evict(*ip, holder)?;
-                    return Ok(self.store.reserve(pending, *ip)?.then_some(*ip));
+            let owner = match self.store().owner(*ip) {
+                None | Some(Owner::Foreign) => continue,
+                Some(Owner::Empty) if found.is_some() => continue,
+                Some(owner) => owner,
+            };
+            if self.store().is_of_earlier_boot(*ip) {
+                let is_certain = owner != Owner::Empty;
+                found = Some((*ip, owner));
+                if is_certain {
+                    break;
                 }
-                Some(Holder::Empty) if empty.is_none() && self.store.is_of_earlier_boot(*ip) => {
-                    empty = Some(*ip)
-                }
-                _ => {}
             }
         }
-        let Some(ip) = empty else { return Ok(None) };
-        eprintln!(
-            "host-local: the range set is full: reusing {ip}, whose file is empty and from an earlier boot"
-        );
-        self.evict(ip, Holder::Empty)?;
-        Ok(self.store.reserve(pending, ip)?.then_some(ip))
+        let Some((ip, owner)) = found else { return Ok(None) };
+        if owner == Owner::Empty {
+            eprintln!(
+                "host-local: the range set is full: reusing {ip}, whose file is empty and from an earlier boot"
+            );
+        }
+        self.reservations.release(ip, owner)?;
+        Ok(self.store().reserve(pending, ip)?.then_some(ip))
     }
 
     fn undo(&mut self) {
-        for ip in std::mem::take(&mut self.made) {
-            match self.store.release(ip) {
-                Ok(()) => self.reservations.removed(ip, self.owner.holder()),
-                Err(error) => {
-                    eprintln!("host-local: failed to release an address after a failed ADD: {error}")
-                }
+        for ip in std::mem::take(&mut self.reserved) {
+            if let Err(error) = self.reservations.release(ip, Owner::of(self.attachment)) {
+                eprintln!("host-local: failed to release an address after a failed ADD: {error}");
             }
         }
     }

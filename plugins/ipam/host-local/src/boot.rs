@@ -10,7 +10,6 @@
 //! minus a margin: in doubt a reservation belongs to this boot and stays.
 
 use std::fs::{self, File};
-use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
@@ -36,7 +35,7 @@ impl Boot {
     }
 
     /// Marks a new file with the boot ID, if the file system supports extended attributes.
-    pub fn mark(&self, file: impl AsFd) {
+    pub fn mark(&self, file: &File) {
         if !self.id.is_empty() {
             // Without the attribute, `is_after` uses the mtime.
             let _ = fsetxattr(file, ATTRIBUTE, &self.id, XattrFlags::empty());

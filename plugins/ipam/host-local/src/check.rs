@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError};
 
-use super::ledger::{Reservation, Reservations};
-use super::owner::{Holder, Owner};
+use super::owner::Owner;
+use super::reservations::{Reservation, Reservations};
 use super::set::RangeSet;
 use super::store::Store;
 
@@ -18,19 +19,18 @@ use super::store::Store;
 /// # Errors
 /// The attachment has no reservation, or an address of the result is not reserved.
 pub fn check(
-    store: &Store,
-    reservations: &mut Reservations<'_>,
-    owner: &Owner<'_>,
+    reservations: &mut Reservations,
+    attachment: &Attachment<'_>,
     sets: &[RangeSet],
     result: &AddResult,
 ) -> Result<(), CniError> {
-    let mut held = reservations.held_by(owner)?;
+    let mut held = reservations.of(attachment)?;
     if held.is_empty() {
         // Without the lock, this call may have read the index during a change. Read the store instead.
         reservations.all()?;
-        held = reservations.held_by(owner)?;
+        held = reservations.of(attachment)?;
     }
-    let id = owner.container_id;
+    let id = attachment.container_id;
     if held.is_empty() {
         return Err(CniError::internal(format!(
             "host-local: Failed to find address added by container {id}"
@@ -45,7 +45,7 @@ pub fn check(
             "host-local: prevResult has none of the addresses reserved for container {id}: {list}"
         )));
     }
-    match unreserved(store, owner, sets, &held, &ips) {
+    match unreserved(&reservations.store, id, sets, &held, &ips) {
         Some(ip) => {
             Err(CniError::internal(format!("host-local: address {ip} of container {id} is not reserved")))
         }
@@ -58,15 +58,13 @@ pub fn check(
 /// another interface of the container.
 fn unreserved(
     store: &Store,
-    owner: &Owner<'_>,
+    id: &str,
     sets: &[RangeSet],
     held: &[Reservation],
     ips: &[IpAddr],
 ) -> Option<IpAddr> {
-    let is_the_containers = |ip: IpAddr| match store.holder(ip) {
-        Some(Holder::Attachment { container_id, .. } | Holder::Container(container_id)) => {
-            container_id == owner.container_id
-        }
+    let is_the_containers = |ip: IpAddr| match store.owner(ip) {
+        Some(Owner::Attachment { container_id, .. } | Owner::Container(container_id)) => container_id == id,
         _ => false,
     };
     let sets_without_reservation = sets.iter().filter(|set| !held.iter().any(|(ip, _)| set.contains(*ip)));

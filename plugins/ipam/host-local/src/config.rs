@@ -68,13 +68,8 @@ impl Config {
 /// `dataDir` for DEL and GC, which must work with every configuration that ADD may have accepted. Without a
 /// readable `dataDir` this is the default, which ADD used too.
 pub fn data_dir_of(conf: &NetConf) -> PathBuf {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Conf {
-        ipam: Option<Json>,
-    }
-    let ipam = conf.decode::<Conf>().ok().and_then(|conf| conf.ipam);
-    let text = ipam.and_then(|ipam| ipam.get("dataDir")?.decode::<String>().ok());
+    let keys = conf.decode::<Json>().ok();
+    let text = keys.and_then(|keys| keys.get("ipam")?.get("dataDir")?.decode::<String>().ok());
     data_dir(text.unwrap_or_default())
 }
 

@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
-use super::store::address_of;
+use super::owner::address_of;
 
 /// The directory of all indexes in `dataDir`.
 const DIR: &str = ".ferrule";

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cni_common::plugin::run(&ferrule_host_local::HostLocal)
+    cni_common::plugin::run(&ferrule_host_local::PLUGIN)
 }

@@ -1,37 +1,23 @@
-//! The attachment that an address is reserved for, and the content of the address's file.
+//! The owner of an address: name and content of the address's file.
 
+use std::net::IpAddr;
+
+use cni_common::plugin::Attachment;
 use cni_common::spec::ident::{check_container_id, check_ifname};
 
-/// An attachment: a container and its interface.
-#[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
-    /// CNI_CONTAINERID.
-    pub container_id: &'a str,
-    /// CNI_IFNAME.
-    pub ifname: &'a str,
+/// The content of the attachment's files. The reference compares all of it, so it must not contain anything else.
+pub fn content(attachment: &Attachment<'_>) -> String {
+    format!("{}\r\n{}", attachment.container_id, attachment.ifname)
 }
 
-impl Owner<'_> {
-    /// The content of the attachment's files. The reference compares all of it, so it must not contain
-    /// anything else.
-    pub fn content(&self) -> String {
-        format!("{}\r\n{}", self.container_id, self.ifname)
-    }
-
-    /// The parsed content of the attachment's files.
-    pub fn holder(&self) -> Holder {
-        Holder::Attachment { container_id: self.container_id.to_owned(), ifname: self.ifname.to_owned() }
-    }
-
-    /// The parsed content of a file that a reference plugin before 0.7 wrote for the attachment's container.
-    pub fn legacy_holder(&self) -> Holder {
-        Holder::Container(self.container_id.to_owned())
-    }
+/// The address that a file is named after. Accepts only the canonical spelling, because plugins use no other.
+pub fn address_of(name: &str) -> Option<IpAddr> {
+    name.parse().ok().filter(|ip: &IpAddr| ip.to_string() == name)
 }
 
-/// The parsed content of an address's file.
+/// Whose an address is: the parsed content of its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum Owner {
     /// `<container ID>\r\n<ifname>`.
     Attachment {
         /// CNI_CONTAINERID.
@@ -48,30 +34,41 @@ pub enum Holder {
     Foreign,
 }
 
-impl Holder {
+impl Owner {
+    /// The attachment.
+    pub fn of(attachment: &Attachment<'_>) -> Owner {
+        let Attachment { container_id, ifname, .. } = *attachment;
+        Owner::Attachment { container_id: container_id.to_owned(), ifname: ifname.to_owned() }
+    }
+
+    /// What a reference plugin before 0.7 wrote for the attachment's container.
+    pub fn legacy(attachment: &Attachment<'_>) -> Owner {
+        Owner::Container(attachment.container_id.to_owned())
+    }
+
     /// Parses the content of a file. Ignores leading and trailing white space.
     pub fn parse(content: &[u8]) -> Self {
-        let Ok(text) = str::from_utf8(content) else { return Holder::Foreign };
+        let Ok(text) = str::from_utf8(content) else { return Owner::Foreign };
         let text = text.trim();
         if text.is_empty() {
-            return Holder::Empty;
+            return Owner::Empty;
         }
         match text.split_once("\r\n") {
             Some((id, ifname)) if check_container_id(id).is_ok() && check_ifname(ifname).is_ok() => {
-                Holder::Attachment { container_id: id.to_owned(), ifname: ifname.to_owned() }
+                Owner::Attachment { container_id: id.to_owned(), ifname: ifname.to_owned() }
             }
-            None if check_container_id(text).is_ok() => Holder::Container(text.to_owned()),
-            _ => Holder::Foreign,
+            None if check_container_id(text).is_ok() => Owner::Container(text.to_owned()),
+            _ => Owner::Foreign,
         }
     }
 
-    /// The holder's entry name in the index; `None` for placeholders. Neither a container ID nor an interface
+    /// The owner's entry name in the index; `None` for placeholders. Neither a container ID nor an interface
     /// name can contain a colon.
     pub fn key(&self) -> Option<String> {
         match self {
-            Holder::Attachment { container_id, ifname } => Some(format!("{container_id}:{ifname}")),
-            Holder::Container(container_id) => Some(container_id.clone()),
-            Holder::Empty | Holder::Foreign => None,
+            Owner::Attachment { container_id, ifname } => Some(format!("{container_id}:{ifname}")),
+            Owner::Container(container_id) => Some(container_id.clone()),
+            Owner::Empty | Owner::Foreign => None,
         }
     }
 }
@@ -82,27 +79,28 @@ mod tests {
 
     #[test]
     fn written_content_is_parsed() {
-        let owner = Owner { container_id: "abc.d", ifname: "eth0" };
-        assert_eq!(owner.content(), "abc.d\r\neth0");
-        assert_eq!(Holder::parse(owner.content().as_bytes()), owner.holder());
-        assert_eq!(owner.holder().key().unwrap(), "abc.d:eth0");
-        assert_eq!(Holder::parse(b" abc.d\r\neth0\n"), owner.holder());
-        assert_eq!(Holder::parse(b"abc.d\n"), owner.legacy_holder());
-        assert_eq!(owner.legacy_holder().key().unwrap(), "abc.d");
+        let one = Attachment { network: "net", container_id: "abc.d", ifname: "eth0" };
+        let (owner, legacy) = (Owner::of(&one), Owner::legacy(&one));
+        assert_eq!(content(&one), "abc.d\r\neth0");
+        assert_eq!(Owner::parse(content(&one).as_bytes()), owner);
+        assert_eq!(owner.key().unwrap(), "abc.d:eth0");
+        assert_eq!(Owner::parse(b" abc.d\r\neth0\n"), owner);
+        assert_eq!(Owner::parse(b"abc.d\n"), legacy);
+        assert_eq!(legacy.key().unwrap(), "abc.d");
     }
 
     #[test]
     fn placeholders_have_no_owner() {
         for empty in ["", " \n", "\r\n"] {
-            assert_eq!(Holder::parse(empty.as_bytes()), Holder::Empty);
+            assert_eq!(Owner::parse(empty.as_bytes()), Owner::Empty);
         }
         for foreign in ["a b", "a\r\n", "a\neth0", "a\r\neth0\r\nx", "-a", "a\r\ne:0", "a/../b"] {
-            let holder = Holder::parse(foreign.as_bytes());
+            let owner = Owner::parse(foreign.as_bytes());
             // White space after a container ID is ignored.
-            let expected = if foreign == "a\r\n" { Holder::Container("a".into()) } else { Holder::Foreign };
-            assert_eq!(holder, expected, "{foreign:?}");
+            let expected = if foreign == "a\r\n" { Owner::Container("a".into()) } else { Owner::Foreign };
+            assert_eq!(owner, expected, "{foreign:?}");
         }
-        assert_eq!(Holder::parse(b"\xff"), Holder::Foreign);
-        assert_eq!((Holder::Empty.key(), Holder::Foreign.key()), (None, None));
+        assert_eq!(Owner::parse(b"\xff"), Owner::Foreign);
+        assert_eq!((Owner::Empty.key(), Owner::Foreign.key()), (None, None));
     }
 }

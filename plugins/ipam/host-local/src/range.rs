@@ -30,10 +30,14 @@ pub enum SubnetSpec {
 /// A checked range. `start` and `end`, both inclusive, are in `subnet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    subnet: IpNetwork,
-    start: IpAddr,
-    end: IpAddr,
-    gateway: IpAddr,
+    /// The subnet.
+    pub subnet: IpNetwork,
+    /// The first address.
+    pub start: IpAddr,
+    /// The last address.
+    pub end: IpAddr,
+    /// The gateway. The result reports it, and it is never assigned.
+    pub gateway: IpAddr,
 }
 
 impl Range {
@@ -92,26 +96,6 @@ impl Range {
         Ok(Range { subnet, start, end, gateway })
     }
 
-    /// The subnet.
-    pub fn subnet(&self) -> IpNetwork {
-        self.subnet
-    }
-
-    /// The gateway. The result reports it, and it is never assigned.
-    pub fn gateway(&self) -> IpAddr {
-        self.gateway
-    }
-
-    /// The first address.
-    pub fn start(&self) -> IpAddr {
-        self.start
-    }
-
-    /// The last address.
-    pub fn end(&self) -> IpAddr {
-        self.end
-    }
-
     /// Whether this is an IPv4 range.
     pub fn is_ipv4(&self) -> bool {
         self.subnet.is_ipv4()
@@ -166,7 +150,7 @@ pub(super) mod tests {
     fn defaults() {
         let range = Range::new(&spec("10.1.2.0/24", "", "", "")).unwrap();
         assert_eq!(
-            (range.to_string().as_str(), range.gateway().to_string().as_str()),
+            (range.to_string().as_str(), range.gateway.to_string().as_str()),
             ("10.1.2.1-10.1.2.254", "10.1.2.1")
         );
         let range = Range::new(&spec("2001:db8::/64", "", "", "")).unwrap();
@@ -181,7 +165,7 @@ pub(super) mod tests {
     fn network_and_broadcast_addresses_can_be_explicit() {
         let range = Range::new(&spec("10.1.2.0/24", "10.1.2.0", "10.1.2.255", "192.0.2.1")).unwrap();
         assert_eq!(range.to_string(), "10.1.2.0-10.1.2.255");
-        assert_eq!(range.gateway().to_string(), "192.0.2.1");
+        assert_eq!(range.gateway.to_string(), "192.0.2.1");
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! DEL and GC: release addresses.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Failures, ValidAttachment};
 
-use super::ledger::{Reservation, Reservations};
-use super::owner::{Holder, Owner};
-use super::store::Store;
+use super::owner::Owner;
+use super::reservations::{Reservation, Reservations};
 
-/// Releases the addresses of `owner`. Like the reference, releases reservations without an interface name
+/// Releases the addresses of the attachment. Like the reference, releases reservations without an interface name
 /// only if no reservation has the interface's name.
 ///
 /// Without the lock, another process may have given an address to another container since the reservations were read, so each is read
@@ -18,70 +20,83 @@ use super::store::Store;
 /// # Errors
 /// All addresses that could not be released; every one is tried.
 pub fn release(
-    store: &Store,
-    reservations: &mut Reservations<'_>,
-    owner: &Owner<'_>,
+    reservations: &mut Reservations,
+    attachment: &Attachment<'_>,
     is_locked: bool,
 ) -> Result<(), CniError> {
-    let mut held = reservations.held_by(owner)?;
-    let exact = owner.holder();
-    if held.iter().any(|(_, holder)| *holder == exact) {
-        held.retain(|(_, holder)| *holder == exact);
+    let mut own = reservations.of(attachment)?;
+    let exact = Owner::of(attachment);
+    if own.iter().any(|(_, owner)| *owner == exact) {
+        own.retain(|(_, owner)| *owner == exact);
     }
-    remove(store, reservations, held, is_locked)
+    remove(reservations, own, is_locked)
 }
 
 /// Releases the addresses that belong to no attachment in `valid`. Placeholders stay. The store must be locked.
 ///
 /// # Errors
 /// All addresses that could not be released; every one is tried.
-pub fn collect(
-    store: &Store,
-    reservations: &mut Reservations<'_>,
-    valid: &[ValidAttachment],
-) -> Result<(), CniError> {
-    let alive = Alive::new(valid);
-    let stale: Vec<Reservation> =
-        reservations.all()?.iter().filter(|(_, holder)| !alive.may_hold(holder)).cloned().collect();
-    remove(store, reservations, stale, true)
+pub fn collect(reservations: &mut Reservations, valid: &[ValidAttachment]) -> Result<(), CniError> {
+    // Sorted: a node may have thousands of both attachments and reservations.
+    let alive = valid.iter().map(|one| (&*one.container_id, &*one.ifname)).collect();
+    let stale = reservations.all()?.iter().filter(|(_, owner)| !may_exist(owner, &alive)).cloned().collect();
+    remove(reservations, stale, true)
 }
 
-/// The attachments that still exist, sorted: a node may have thousands of both attachments and reservations.
-struct Alive<'a>(BTreeSet<(&'a str, &'a str)>);
-
-impl<'a> Alive<'a> {
-    fn new(valid: &'a [ValidAttachment]) -> Self {
-        Alive(valid.iter().map(|one| (&*one.container_id, &*one.ifname)).collect())
-    }
-
-    fn may_hold(&self, holder: &Holder) -> bool {
-        match holder {
-            Holder::Attachment { container_id, ifname } => self.0.contains(&(&**container_id, &**ifname)),
-            Holder::Container(container_id) => {
-                let mut from_container = self.0.range((&**container_id, "")..);
-                from_container.next().is_some_and(|(first, _)| first == container_id)
-            }
-            Holder::Empty | Holder::Foreign => true,
+/// Whether the owner is one of the attachments that still exist, or a placeholder.
+fn may_exist(owner: &Owner, alive: &BTreeSet<(&str, &str)>) -> bool {
+    match owner {
+        Owner::Attachment { container_id, ifname } => alive.contains(&(&**container_id, &**ifname)),
+        Owner::Container(container_id) => {
+            let mut from_container = alive.range((&**container_id, "")..);
+            from_container.next().is_some_and(|(first, _)| first == container_id)
         }
+        Owner::Empty | Owner::Foreign => true,
     }
 }
 
 fn remove(
-    store: &Store,
-    reservations: &mut Reservations<'_>,
+    reservations: &mut Reservations,
     released: Vec<Reservation>,
     is_locked: bool,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    for (ip, holder) in released {
-        if !is_locked && store.holder(ip).as_ref() != Some(&holder) {
-            continue;
-        }
-        if failures.keep(store.release(ip)).is_some() {
-            reservations.removed(ip, holder);
+    for (ip, owner) in released {
+        if is_locked || reservations.store.owner(ip).as_ref() == Some(&owner) {
+            failures.keep(reservations.release(ip, owner));
         }
     }
     failures.into_result()
+}
+
+/// Releases an address under the store's lock, if this owner still has it and `is_dead` says so. Returns whether it has. For the
+/// operator's tool.
+///
+/// # Errors
+/// Code 11 if another process keeps the lock; code 5 if the file cannot be removed.
+pub fn release_if(
+    data_dir: &Path,
+    network: &str,
+    ip: IpAddr,
+    owner: &Owner,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, CniError> {
+    let mut reservations = Reservations::new(data_dir, network);
+    if !reservations.store.exists() {
+        return Ok(false);
+    }
+    let _lock = reservations.store.lock()?;
+    if reservations.store.owner(ip).as_ref() != Some(owner) || !is_dead() {
+        return Ok(false);
+    }
+    if let Owner::Attachment { container_id, ifname } = owner {
+        reservations.of(&Attachment { network, container_id, ifname })?;
+    } else {
+        reservations.all()?;
+    }
+    reservations.release(ip, owner.clone())?;
+    reservations.finish(false);
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -89,29 +104,27 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::open;
 
     #[test]
     fn without_the_lock_an_address_stays_with_its_next_container() {
         let dir = tempfile::tempdir().unwrap();
-        let (store, index) = open(dir.path(), "net");
-        store.create().unwrap();
-        let owner = |container_id| Owner { container_id, ifname: "eth0" };
+        let mut reservations = Reservations::new(dir.path(), "net");
+        reservations.store.create().unwrap();
+        let one = Attachment { network: "net", container_id: "one", ifname: "eth0" };
         let content = |name: &str| fs::read_to_string(dir.path().join("net").join(name));
         for name in ["10.0.0.2", "10.0.0.3"] {
             fs::write(dir.path().join("net").join(name), "one\r\neth0").unwrap();
         }
-        let mut reservations = Reservations::new(&store, &index);
         reservations.all().unwrap();
         fs::write(dir.path().join("net/10.0.0.2"), "two\r\neth0").unwrap();
-        release(&store, &mut reservations, &owner("one"), false).unwrap();
+        release(&mut reservations, &one, false).unwrap();
         assert_eq!(content("10.0.0.2").unwrap(), "two\r\neth0");
         assert!(content("10.0.0.3").is_err());
     }
 
     #[test]
     fn reservations_without_a_valid_attachment_are_stale() {
-        let valid = [ValidAttachment { container_id: "a".into(), ifname: "eth0".into() }];
+        let alive = [("a", "eth0")].into();
         for (content, stale) in [
             ("a\r\neth0", false),
             ("a\r\neth1", true),
@@ -123,9 +136,41 @@ mod tests {
             ("aa", true),
             ("kept for the printer", false),
         ] {
-            let parsed = Holder::parse(content.as_bytes());
-            assert_eq!(Alive::new(&valid).may_hold(&parsed), !stale, "{content:?}");
-            assert_eq!(Alive::new(&[]).may_hold(&parsed), parsed.key().is_none(), "{content:?}");
+            let parsed = Owner::parse(content.as_bytes());
+            assert_eq!(may_exist(&parsed, &alive), !stale, "{content:?}");
+            assert_eq!(may_exist(&parsed, &BTreeSet::new()), parsed.key().is_none(), "{content:?}");
         }
+    }
+
+    #[test]
+    fn only_the_dead_owners_reservation_is_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = || Reservations::new(dir.path(), "net");
+        let mut reservations = new();
+        let store = &reservations.store;
+        store.create().unwrap();
+        let ips: [IpAddr; 2] = ["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()];
+        for (ip, container_id) in ips.into_iter().zip(["one", "two"]) {
+            let owner = Attachment { network: "net", container_id, ifname: "eth0" };
+            store.reserve(&mut store.pending_file(&owner).unwrap(), ip).unwrap();
+        }
+        reservations.all().unwrap();
+        reservations.finish(true);
+        fs::write(dir.path().join("net/10.0.0.9"), "").unwrap();
+
+        let mut found = new().store.list().unwrap();
+        found.sort_by_key(|reserved| reserved.ip);
+        assert_eq!(found.len(), 3);
+        assert!(!found[0].is_of_earlier_boot && found[2].owner == Owner::Empty && !found[2].is_marked);
+        let one = &found[0].owner;
+        assert!(!release_if(dir.path(), "net", ips[0], one, &mut || false).unwrap());
+        assert!(!release_if(dir.path(), "net", ips[1], one, &mut || true).unwrap());
+        assert!(release_if(dir.path(), "net", ips[0], one, &mut || true).unwrap());
+        assert!(!release_if(dir.path(), "net", ips[0], one, &mut || panic!("asked again")).unwrap());
+        assert_eq!(new().store.list().unwrap().len(), 2);
+        let owner = |container_id| Attachment { network: "net", container_id, ifname: "eth0" };
+        let held = |container_id| new().of(&owner(container_id)).unwrap().len();
+        assert_eq!((held("one"), held("two")), (0, 1));
+        assert!(Reservations::new(dir.path(), "none").store.list().unwrap().is_empty());
     }
 }

@@ -1,6 +1,27 @@
 //! Parses the file that `resolvConf` names, like the resolver.
 
-use cni_common::spec::Dns;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use cni_common::spec::{CniError, Code, Dns};
+
+/// Reads and parses the file.
+///
+/// # Errors
+/// Code 5 with the reference's text.
+pub fn read(path: &Path) -> Result<Dns, CniError> {
+    match fs::read(path) {
+        Ok(text) => Ok(parse(&String::from_utf8_lossy(&text))),
+        Err(error) => {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+                _ => error.to_string(),
+            };
+            Err(CniError::new(Code::Io, format!("open {}: {why}", path.display())))
+        }
+    }
+}
 
 /// Collects `nameserver`, `domain`, `search` and `options` lines. Ignores all other lines; a comment is a
 /// whole line. Several `search` and `options` lines add up; the last `domain` line counts.

@@ -1,6 +1,7 @@
 //! A range set: alternative ranges. An attachment gets one address from every set.
 
 use std::fmt;
+use std::iter;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -50,7 +51,7 @@ impl RangeSet {
 
     /// The subnets of the ranges.
     pub fn subnets(&self) -> impl Iterator<Item = IpNetwork> {
-        self.0.iter().map(Range::subnet)
+        self.0.iter().map(|range| range.subnet)
     }
 
     /// Whether the sets share an address.
@@ -63,13 +64,15 @@ impl RangeSet {
     ///
     /// Excludes the gateway of an address's own range, but not the gateways of other ranges: the reference
     /// assigns those, and its assignments must stay valid.
-    pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
+    pub fn candidates(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
         let after = last.and_then(|ip| {
             let index = self.0.iter().position(|range| range.contains(ip))?;
             Some(self.step(index, ip))
         });
-        let first = after.or_else(|| self.0.first().map(|range| (0, range.start())));
-        Candidates { set: self, first, next: first }
+        let first = after.or_else(|| self.0.first().map(|range| (0, range.start)));
+        let next = move |&(index, ip): &_| Some(self.step(index, ip)).filter(|next| Some(*next) != first);
+        let all = iter::successors(first, next);
+        all.filter(|(index, ip)| *ip != self.0[*index].gateway).map(|(_, ip)| ip)
     }
 
     /// The position after `ip` in range `index`; after the range's last address, the start of the next range.
@@ -78,7 +81,7 @@ impl RangeSet {
             Some(next) => (index, next),
             None => {
                 let index = (index + 1) % self.0.len();
-                (index, self.0[index].start())
+                (index, self.0[index].start)
             }
         }
     }
@@ -90,28 +93,6 @@ impl fmt::Display for RangeSet {
             write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
         }
         Ok(())
-    }
-}
-
-/// See [`RangeSet::candidates`].
-pub struct Candidates<'a> {
-    set: &'a RangeSet,
-    first: Option<(usize, IpAddr)>,
-    next: Option<(usize, IpAddr)>,
-}
-
-impl Iterator for Candidates<'_> {
-    type Item = IpAddr;
-
-    fn next(&mut self) -> Option<IpAddr> {
-        loop {
-            let (index, ip) = self.next?;
-            let following = self.set.step(index, ip);
-            self.next = (Some(following) != self.first).then_some(following);
-            if ip != self.set.0[index].gateway() {
-                return Some(ip);
-            }
-        }
     }
 }
 

@@ -12,7 +12,9 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code};
 use ferrule_kernel::lock::Lock;
 use ferrule_kit::lock;
@@ -20,9 +22,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::boot::{self, Boot};
-use super::draft::PendingFile;
-use super::owner::{Holder, Owner};
-use super::survey::Reserved;
+use super::owner::{Owner, address_of, content};
+use super::pending::PendingFile;
 
 /// The maximum file size that is read, in bytes. A container ID with an interface name is always shorter.
 const MAX_CONTENT: u64 = 8192;
@@ -32,6 +33,24 @@ const MAX_CONTENT: u64 = 8192;
 pub struct Store {
     dir: PathBuf,
     boot: OnceCell<Boot>,
+}
+
+/// A reserved address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The address.
+    pub ip: IpAddr,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Its file.
+    pub path: PathBuf,
+    /// When it was reserved, as far as the file system knows.
+    pub since: Option<SystemTime>,
+    /// Whether the file has the mark of this plugin. The reference makes no mark, nor does this plugin on a file system
+    /// without extended attributes.
+    pub is_marked: bool,
+    /// Whether it was reserved before the last boot: its container cannot be running.
+    pub is_of_earlier_boot: bool,
 }
 
 impl Store {
@@ -71,14 +90,14 @@ impl Store {
         self.boot.get_or_init(Boot::current)
     }
 
-    /// Writes the content of a reservation for `owner`; [`Store::reserve`] gives it its address.
+    /// Writes the content of a reservation of the attachment; [`Store::reserve`] gives it its address.
     ///
     /// # Errors
     /// Code 5.
-    pub fn pending_file(&self, owner: &Owner<'_>) -> Result<PendingFile, CniError> {
-        let pending = PendingFile::new(&self.dir, &owner.content())
+    pub fn pending_file(&self, attachment: &Attachment<'_>) -> Result<PendingFile, CniError> {
+        let pending = PendingFile::new(&self.dir, &content(attachment))
             .map_err(|error| failed("write a reservation in", &self.dir, &error))?;
-        self.boot().mark(&pending);
+        self.boot().mark(&pending.file);
         Ok(pending)
     }
 
@@ -100,10 +119,10 @@ impl Store {
         remove(&path).map_err(|error| failed("remove", &path, &error))
     }
 
-    /// The holder of `ip`; `None` if its file is missing or cannot be read. The reference ignores unreadable
+    /// The owner of `ip`; `None` if its file is missing or cannot be read. The reference ignores unreadable
     /// files too.
-    pub fn holder(&self, ip: IpAddr) -> Option<Holder> {
-        read(&self.path(ip)).ok().map(|(holder, _)| holder)
+    pub fn owner(&self, ip: IpAddr) -> Option<Owner> {
+        read(&self.path(ip)).ok().map(|(owner, _)| owner)
     }
 
     /// Whether `ip` was reserved before the last boot.
@@ -111,18 +130,19 @@ impl Store {
         read(&self.path(ip)).is_ok_and(|(_, file)| self.boot().is_after(&file))
     }
 
-    /// What the file of `ip` tells; `None` if it is missing or cannot be read.
-    pub fn reserved(&self, ip: IpAddr) -> Option<Reserved> {
-        let path = self.path(ip);
-        let (holder, file) = read(&path).ok()?;
-        Some(Reserved {
-            ip,
-            holder,
-            since: file.metadata().and_then(|meta| meta.modified()).ok(),
-            is_marked: boot::is_marked(&file),
-            is_of_earlier_boot: self.boot().is_after(&file),
-            path,
-        })
+    /// All reservations with what their files tell, for the operator's tool. A missing directory has none.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Reserved>, CniError> {
+        let reserved = |ip| {
+            let path = self.path(ip);
+            let (owner, file) = read(&path).ok()?;
+            let since = file.metadata().and_then(|meta| meta.modified()).ok();
+            let (is_marked, is_of_earlier_boot) = (boot::is_marked(&file), self.boot().is_after(&file));
+            Some(Reserved { ip, owner, since, is_marked, is_of_earlier_boot, path })
+        };
+        Ok(self.addresses()?.into_iter().filter_map(reserved).collect())
     }
 
     /// All addresses that have a file of any content. A missing directory has none.
@@ -130,17 +150,12 @@ impl Store {
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, CniError> {
-        let list = || -> io::Result<Vec<IpAddr>> {
-            let mut addresses = Vec::new();
-            for entry in fs::read_dir(&self.dir)? {
-                addresses.extend(entry?.file_name().to_str().and_then(address_of));
-            }
-            Ok(addresses)
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
         };
-        match list() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            outcome => outcome.map_err(|error| failed("read", &self.dir, &error)),
-        }
+        let entries = entries.map_err(|error| failed("read", &self.dir, &error))?;
+        Ok(entries.iter().filter_map(|entry| address_of(entry.file_name().to_str()?)).collect())
     }
 
     /// Reads all reservations. The flag is false if a file could not be read; the reference ignores such
@@ -148,12 +163,12 @@ impl Store {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
-    pub fn scan(&self) -> Result<(Vec<(IpAddr, Holder)>, bool), CniError> {
+    pub fn scan(&self) -> Result<(Vec<(IpAddr, Owner)>, bool), CniError> {
         let mut reservations = Vec::new();
         let mut is_complete = true;
         for ip in self.addresses()? {
             match read(&self.path(ip)) {
-                Ok((holder, _)) => reservations.push((ip, holder)),
+                Ok((owner, _)) => reservations.push((ip, owner)),
                 // Removed since, or not a regular file.
                 Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {}
                 Err(_) => is_complete = false,
@@ -208,19 +223,14 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// Opens and reads the file of an address. Reads regular files only: a FIFO would block, a symbolic link
 /// could lead outside the store.
-fn read(path: &Path) -> Result<(Holder, File), Errno> {
+fn read(path: &Path) -> Result<(Owner, File), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let mut content = Vec::with_capacity(128);
     match (&file).take(MAX_CONTENT).read_to_end(&mut content) {
-        Ok(_) => Ok((Holder::parse(&content), file)),
+        Ok(_) => Ok((Owner::parse(&content), file)),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
-}
-
-/// The address that a file is named after. Accepts only the canonical spelling, because plugins use no other.
-pub fn address_of(name: &str) -> Option<IpAddr> {
-    name.parse().ok().filter(|ip: &IpAddr| ip.to_string() == name)
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
@@ -233,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    const OWNER: Owner<'_> = Owner { container_id: "c1", ifname: "eth0" };
+    const OWNER: Attachment<'_> = Attachment { network: "net", container_id: "c1", ifname: "eth0" };
 
     #[test]
     fn reservation_equals_the_references() {
@@ -248,12 +258,12 @@ mod tests {
         let path = store.dir.join("2001:db8::2");
         assert_eq!(fs::read(&path).unwrap(), b"c1\r\neth0");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
-        assert_eq!(store.holder(ip), Some(OWNER.holder()));
+        assert_eq!(store.owner(ip), Some(Owner::of(&OWNER)));
         assert!(!store.is_of_earlier_boot(ip));
-        assert_eq!(store.scan().unwrap(), (vec![(ip, OWNER.holder())], true));
+        assert_eq!(store.scan().unwrap(), (vec![(ip, Owner::of(&OWNER))], true));
         store.release(ip).unwrap();
         store.release(ip).unwrap();
-        assert_eq!(store.holder(ip), None);
+        assert_eq!(store.owner(ip), None);
     }
 
     #[test]

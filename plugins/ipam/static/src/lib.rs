@@ -15,36 +15,30 @@ use ferrule_kit::check;
 use config::Config;
 
 /// The plugin.
-pub struct Static;
+pub const PLUGIN: Plugin = Plugin { check, status, ..Plugin::new("static", add, del) };
 
-impl Plugin for Static {
-    fn name(&self) -> &'static str {
-        "static"
-    }
+fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let Config { ips, routes, dns } = Config::load(call.config, call.version, &call.env.args)?;
+    Ok(AddResult { ips, routes, dns, ..AddResult::default() })
+}
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let Config { ips, routes, dns } = Config::load(call.config, call.version, &call.env.args)?;
-        Ok(AddResult { ips, routes, dns, ..AddResult::default() })
-    }
+/// Checks that the result has every configured address, with its prefix length and its gateway if it has
+/// one. The result may have other addresses too.
+fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let config = Config::load(call.config, call.version, &call.env.args)?;
+    let result = check::prev_result(call)?;
+    config.ips.iter().try_for_each(|ip| find(ip, &result.ips, call.ifname))
+}
 
-    /// Checks that the result has every configured address, with its prefix length and its gateway if it has
-    /// one. The result may have other addresses too.
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        let config = Config::load(call.config, call.version, &call.env.args)?;
-        let result = check::prev_result(call)?;
-        config.ips.iter().try_for_each(|ip| find(ip, &result.ips, call.ifname))
-    }
+fn del(_: &DelRequest<'_>) -> Result<(), CniError> {
+    Ok(())
+}
 
-    fn del(&self, _call: &DelRequest<'_>) -> Result<(), CniError> {
-        Ok(())
-    }
-
-    /// Checks the configuration. The addresses may all come from the runtime, so their absence is no error.
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        // STATUS has no CNI_ARGS, and only 1.1.0 and later have STATUS.
-        let checked = Config::load(call.config, SpecVersion::NEWEST, "");
-        checked.map(drop).map_err(|error| CniError { code: Code::NotAvailable, ..error })
-    }
+/// Checks the configuration. The addresses may all come from the runtime, so their absence is no error.
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    // STATUS has no CNI_ARGS, and only 1.1.0 and later have STATUS.
+    let checked = Config::load(call.config, SpecVersion::NEWEST, "");
+    checked.map(drop).map_err(|error| CniError { code: Code::NotAvailable, ..error })
 }
 
 /// Looks for the configured address in the result.

@@ -6,10 +6,12 @@
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
+use ferrule_kit::address_wait::{Dad, wait_for_groups};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::{Plan, interface};
-use ferrule_kit::steps::UndoStack;
-use ferrule_kit::{address_wait, dad, ipam, masquerade, socket, sysctl, veth};
+use ferrule_kit::steps::{UndoStack, report_undo};
+use ferrule_kit::{ipam, socket, sysctl, veth};
+use ferrule_masquerade as masquerade;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -20,7 +22,8 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
     let ipam = ipam::of_add(call)?;
     let mut container = Container::open(call.sandbox.netns()?, call.ifname)?;
-    (container.dad, container.keep_down) = (conf.dad, conf.container_down);
+    container.dad = if conf.dad { Dad::Wait } else { Dad::Off };
+    container.keep_down = conf.disable_container_interface;
     veth::check_name(&mut container, &Attachment::from(call))?;
     if ipam::needs_link(call.config) {
         return attach(call, &conf, &mut container, |connect| {
@@ -47,7 +50,7 @@ fn attach(
     let mut host = socket::route()?;
     let bridge = device::ensure(&mut host, conf)?;
     let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
-    let port = veth::create(&mut host, netns, &attachment, &conf.link, Some(bridge.index))?;
+    let port = veth::create(&mut host, veth::KIND, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
     // The new port may have changed it, and so may its removal.
@@ -69,7 +72,7 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
-    let (port, bridge, present) = device::settle(host, port, bridge, !conf.container_down)?;
+    let (port, bridge, present) = device::settle(host, port, bridge, !conf.disable_container_interface)?;
     port::check_isolation(&port, conf)?;
     let mut vlan_gateway = None;
     if conf.is_gateway && !addresses.is_empty() {
@@ -81,12 +84,9 @@ fn connect(
         }
         sysctl::ensure_forwarding(&addresses)?;
         let link = vlan_gateway.as_ref().unwrap_or(&bridge);
-        address_wait::wait(host, link.index, &gateways);
+        wait_for_groups(host, link.index, &gateways);
     }
-    address_wait::wait(&mut container.socket, end.index, &addresses);
-    if conf.dad {
-        dad::wait(&mut container.socket, &end, &addresses)?;
-    }
+    container.wait(&end, &addresses)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     let mut result = plan.result(call, &[&bridge, &port], &end);
     result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));
@@ -105,20 +105,16 @@ fn add_rules(
         return Ok(());
     }
     let mut socket = socket::netfilter()?;
-    let spoof = |socket: &mut Socket| match conf.mac_spoof_check {
-        true => mac_spoof::add(socket, attachment, &port.name, container.mac),
-        false => Ok(()),
+    let mut add = || {
+        if conf.mac_spoof_check {
+            mac_spoof::add(&mut socket, attachment, &port.name, container.mac)?;
+        }
+        let masquerade = |backend| masquerade::add(&mut socket, backend, attachment, addresses);
+        conf.ip_masq.map_or(Ok(()), masquerade)
     };
-    let masquerade = |socket: &mut Socket| match conf.ip_masq {
-        Some(backend) => masquerade::add(socket, backend, attachment, addresses),
-        None => Ok(()),
-    };
-    let added = spoof(&mut socket).and_then(|()| masquerade(&mut socket));
-    added.inspect_err(|_| {
-        if conf.mac_spoof_check
-            && let Err(error) = mac_spoof::delete(&mut socket, attachment)
-        {
-            eprintln!("failed to undo a failed ADD: {error}");
+    add().inspect_err(|_| {
+        if conf.mac_spoof_check {
+            report_undo(mac_spoof::delete(&mut socket, attachment));
         }
     })
 }

@@ -5,8 +5,8 @@
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{CniError, Context, Interface};
 use ferrule_kernel::netlink::{Link, LinkId, link};
-use ferrule_kit::{check, masquerade, socket, sysctl, veth};
-use ipnetwork::IpNetwork;
+use ferrule_kit::{check, socket, sysctl, veth};
+use ferrule_masquerade as masquerade;
 
 use crate::config::Conf;
 use crate::{device, mac_spoof, plan, port, vlan_gateway};
@@ -14,8 +14,8 @@ use crate::{device, mac_spoof, plan, port, vlan_gateway};
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, &call.env.args)?;
-    let check_container = if conf.container_down { check::container_in_any_state } else { check::container };
-    let (container, plan) = check_container(call, veth::KIND, &conf.link)?;
+    let (container, plan) =
+        check::container(call, Some(veth::KIND), &conf.link, !conf.disable_container_interface)?;
     let result = check::prev_result(call)?;
     let addresses = plan.addresses();
 
@@ -46,25 +46,12 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         }
         sysctl::check_forwarding(&addresses)?;
     }
-    check_rules(&conf, &Attachment::from(call), &addresses, port, &container)
-}
-
-fn check_rules(
-    conf: &Conf,
-    attachment: &Attachment<'_>,
-    addresses: &[IpNetwork],
-    port: &Link,
-    container: &Link,
-) -> Result<(), CniError> {
-    if conf.ip_masq.is_none() && !conf.mac_spoof_check {
-        return Ok(());
-    }
-    let mut socket = socket::netfilter()?;
+    let attachment = Attachment::from(call);
     if conf.mac_spoof_check {
-        mac_spoof::check(&mut socket, attachment, &port.name, container.mac)?;
+        mac_spoof::check(&mut socket::netfilter()?, &attachment, &port.name, container.mac)?;
     }
     if conf.ip_masq.is_some() {
-        masquerade::ensure(&mut socket, attachment, addresses)?;
+        masquerade::ensure(&mut socket::netfilter()?, &attachment, &addresses)?;
     }
     Ok(())
 }
@@ -80,7 +67,7 @@ fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Res
     check::ensure(bridge.kind == device::KIND, || format!("{name:?} is not a bridge"))?;
     check::mac("interface", bridge, reported)?;
     check::ensure(bridge.is_up(), || format!("bridge {name:?} is down"))?;
-    check::ensure(!conf.promiscuous || bridge.is_promiscuous(), || {
+    check::ensure(!conf.promisc_mode || bridge.is_promiscuous(), || {
         format!("Bridge interface {name} configured Promisc Mode true, but it is off")
     })?;
     conf.vlan.check_bridge(bridge)?;

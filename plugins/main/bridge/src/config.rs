@@ -3,17 +3,17 @@
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_kit::masquerade::Backend;
+use ferrule_masquerade::Backend;
 use serde::Deserialize;
 
-use crate::vlan::{Trunk, VlanConf};
-use crate::vlan_gateway;
+use crate::vlan::VlanConf;
 
 /// The bridge's name if the configuration has none.
 const DEFAULT_BRIDGE: &str = "cni0";
 
 /// A checked configuration.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// The bridge's name.
     pub bridge: String,
@@ -23,44 +23,29 @@ pub struct Conf {
     pub is_default_gateway: bool,
     /// Replace a bridge address whose subnet overlaps a gateway's subnet.
     pub force_address: bool,
-    /// Masquerade traffic that leaves the container's subnet, with this backend.
-    pub ip_masq: Option<Backend>,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
-    pub hairpin: bool,
+    pub hairpin_mode: bool,
     /// Duplicate address detection in the container.
+    #[serde(rename = "enabledad")]
     pub dad: bool,
     /// Leave the container's interface down.
-    pub container_down: bool,
+    pub disable_container_interface: bool,
     /// Drop frames from the container that do not have its MAC address.
+    #[serde(rename = "macspoofchk")]
     pub mac_spoof_check: bool,
     /// Isolation of the port: the bridge forwards no frame between two isolated ports.
     pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
-    pub promiscuous: bool,
+    pub promisc_mode: bool,
+    /// Masquerade traffic that leaves the container's subnet, with this backend.
+    #[serde(skip)]
+    pub ip_masq: Option<Backend>,
     /// The VLANs of the port.
+    #[serde(skip)]
     pub vlan: VlanConf,
     /// The keys that all interface plugins have. The MTU is that of the veth pair and of a new bridge.
+    #[serde(skip)]
     pub link: LinkConf,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Wire {
-    bridge: String,
-    is_gateway: bool,
-    is_default_gateway: bool,
-    force_address: bool,
-    ip_masq: bool,
-    ip_masq_backend: Option<String>,
-    hairpin_mode: bool,
-    promisc_mode: bool,
-    port_isolation: bool,
-    enabledad: bool,
-    macspoofchk: bool,
-    disable_container_interface: bool,
-    vlan: i64,
-    vlan_trunk: Trunk,
-    preserve_default_vlan: bool,
 }
 
 impl Conf {
@@ -71,42 +56,39 @@ impl Conf {
     /// - Code 6: the configuration cannot be decoded.
     /// - Code 7: a decoded value is invalid.
     pub fn read(config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
-        let wire: Wire = config.decode()?;
+        let mut conf: Conf = config.decode()?;
         let link: LinkKeys = config.decode()?;
-        let vlan = VlanConf::new(wire.vlan, wire.vlan_trunk, wire.preserve_default_vlan)?;
-        let invalid = CniError::invalid_config;
-        let bridge = if wire.bridge.is_empty() { DEFAULT_BRIDGE } else { &wire.bridge };
-        check_ifname(bridge)
-            .map_err(|error| invalid(format!("bridge: {}", error.msg)).with_details(bridge))?;
-        if wire.hairpin_mode && wire.promisc_mode {
-            return Err(invalid("cannot set hairpin mode and promiscuous mode at the same time".to_owned()));
+        conf.vlan = VlanConf::read(config)?;
+        if conf.bridge.is_empty() {
+            conf.bridge = DEFAULT_BRIDGE.to_owned();
         }
-        if wire.disable_container_interface && config.ipam_type()?.is_some() {
-            return Err(invalid("cannot use IPAM when DisableContainerInterface flag is set".to_owned()));
+        let check_name = |what: &str, name: &str| {
+            check_ifname(name).map_err(|error| {
+                CniError::invalid_config(format!("{what}: {}", error.msg)).with_details(name)
+            })
+        };
+        check_name("bridge", &conf.bridge)?;
+        if conf.hairpin_mode && conf.promisc_mode {
+            let msg = "cannot set hairpin mode and promiscuous mode at the same time";
+            return Err(CniError::invalid_config(msg));
         }
-        let is_gateway = wire.is_gateway || wire.is_default_gateway;
-        if is_gateway && vlan.vlan != 0 && config.ipam_type()?.is_some() {
-            let name = vlan_gateway::name(bridge, vlan.vlan);
-            check_ifname(&name).map_err(|error| {
-                invalid(format!("gateway of the VLAN: {}", error.msg)).with_details(&name)
-            })?;
+        let has_ipam = config.ipam_type()?.is_some();
+        if conf.disable_container_interface && has_ipam {
+            let msg = "cannot use IPAM when DisableContainerInterface flag is set";
+            return Err(CniError::invalid_config(msg));
         }
-        let backend = Backend::parse(wire.ip_masq_backend.as_deref().unwrap_or_default())?;
-        Ok(Conf {
-            bridge: bridge.to_owned(),
-            is_gateway,
-            is_default_gateway: wire.is_default_gateway,
-            force_address: wire.force_address,
-            ip_masq: wire.ip_masq.then_some(backend),
-            hairpin: wire.hairpin_mode,
-            dad: wire.enabledad,
-            container_down: wire.disable_container_interface,
-            mac_spoof_check: wire.macspoofchk,
-            port_isolation: wire.port_isolation,
-            promiscuous: wire.promisc_mode,
-            vlan,
-            link: link.check(cni_args)?,
-        })
+        conf.is_gateway |= conf.is_default_gateway;
+        if conf.is_gateway && conf.vlan.vlan != 0 && has_ipam {
+            check_name("gateway of the VLAN", &conf.vlan_gateway())?;
+        }
+        conf.ip_masq = Backend::read(config)?;
+        conf.link = link.check(cni_args, "")?;
+        Ok(conf)
+    }
+
+    /// The name of the link that has the gateway's addresses of the VLAN.
+    pub fn vlan_gateway(&self) -> String {
+        format!("{}.{}", self.bridge, self.vlan.vlan)
     }
 }
 

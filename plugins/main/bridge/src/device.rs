@@ -115,7 +115,7 @@ fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
 
 /// The flags that the bridge must have.
 fn flags(conf: &Conf) -> u32 {
-    IFF_UP | if conf.promiscuous { IFF_PROMISC } else { 0 }
+    IFF_UP | if conf.promisc_mode { IFF_PROMISC } else { 0 }
 }
 
 /// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
@@ -202,14 +202,14 @@ pub fn settle(
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
     loop {
-        let lookup = || format!("look up {:?} and {:?}", port.name, bridge.name);
+        let step = || format!("look up {:?} and {:?}", port.name, bridge.name);
         let [port_now, bridge_now] = [port, bridge].map(|link| link::get(LinkId::Index(link.index)));
         let requests = [port_now, bridge_now, addr::list(bridge.index)];
         let [port_now, bridge_now, addresses] = socket.request_each(requests);
         let (port_now, bridge_now) =
-            (link::read(port_now).context(lookup)?, link::read(bridge_now).context(lookup)?);
+            (link::read(port_now).context(step)?, link::read(bridge_now).context(step)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
-            return Err(CniError::internal(format!("{}: link disappeared during ADD", lookup())));
+            return Err(CniError::internal(format!("{}: link disappeared during ADD", step())));
         };
         if port_now.operstate == OPER_UP || !must_operate {
             let list = || format!("list the addresses of {:?}", bridge.name);

@@ -17,48 +17,35 @@ pub mod port;
 pub mod vlan;
 pub mod vlan_gateway;
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
-use cni_common::spec::{AddResult, CniError, Code};
-use ferrule_kit::{detach, ipam, masquerade, socket};
+use cni_common::plugin::{DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::spec::{CniError, Code};
+use ferrule_kit::{ipam, socket};
+use ferrule_masquerade::{self as masquerade, detach};
 
 use config::Conf;
 
 /// The plugin.
-pub struct Bridge;
+pub const PLUGIN: Plugin = Plugin { check: check::check, gc, status, ..Plugin::new("bridge", add::add, del) };
 
-impl Plugin for Bridge {
-    fn name(&self) -> &'static str {
-        "bridge"
-    }
+fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    detach::del(call, mac_spoof::delete)
+}
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        add::add(call)
-    }
+fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    detach::gc(call, |netfilter, network| {
+        mac_spoof::gc(netfilter, &mut socket::route()?, network, call.valid)
+    })
+}
 
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        check::check(call)
+/// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
+/// kernel filters VLANs if the configuration has some, that it can have the firewall rules, and that IPAM is ready.
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config, "")?;
+    let checked = socket::route().and_then(|mut socket| device::status(&mut socket, &conf));
+    checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
+    conf.ip_masq.map_or(Ok(()), masquerade::status)?;
+    if conf.mac_spoof_check {
+        mac_spoof::status()?;
     }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        detach::del(call, mac_spoof::delete)
-    }
-
-    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        detach::gc(call, |netfilter, network| {
-            mac_spoof::gc(netfilter, &mut socket::route()?, network, call.valid)
-        })
-    }
-
-    /// Checks that the configuration is valid, that no other kind of link has the bridge's name, that the
-    /// kernel filters VLANs if the configuration has some, that it can have the firewall rules, and that IPAM is ready.
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(call.config, "")?;
-        let checked = socket::route().and_then(|mut socket| device::status(&mut socket, &conf));
-        checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
-        conf.ip_masq.map_or(Ok(()), masquerade::status)?;
-        if conf.mac_spoof_check {
-            mac_spoof::status()?;
-        }
-        ipam::status(call)
-    }
+    ipam::status(call)
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cni_common::plugin::run(&ferrule_bridge::Bridge)
+    cni_common::plugin::run(&ferrule_bridge::PLUGIN)
 }

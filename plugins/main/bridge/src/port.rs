@@ -11,7 +11,7 @@ use crate::config::Conf;
 /// The requests that set up a new port, whose settings are all off.
 pub fn setup(conf: &Conf, bridge: &Link, port: &Link) -> Vec<Step> {
     let on = |is_on: bool| is_on.then_some(true);
-    let settings = PortSettings { hairpin: on(conf.hairpin), isolated: on(conf.port_isolation) };
+    let settings = PortSettings { hairpin: on(conf.hairpin_mode), isolated: on(conf.port_isolation) };
     let mut steps = conf.vlan.steps(bridge, port);
     if settings != PortSettings::default() {
         let step = format!("set hairpin mode and isolation of {:?}", port.name);
@@ -39,7 +39,7 @@ pub fn check_vlans(socket: &mut Socket, bridge: &Link, port: &Link, conf: &Conf)
 
 /// Compares the port's settings with the configuration. The chained plugin `firewall` may have isolated it too.
 pub fn check(port: &Link, conf: &Conf) -> Result<(), CniError> {
-    let (name, is, wanted) = (&port.name, port.port.hairpin.unwrap_or_default(), conf.hairpin);
+    let (name, is, wanted) = (&port.name, port.port.hairpin.unwrap_or_default(), conf.hairpin_mode);
     check::ensure(is == wanted, || {
         format!("bridge port {name:?} has hairpin mode {is}, configuration says {wanted}")
     })?;
@@ -55,7 +55,7 @@ mod tests {
         let port = Link { index: 3, name: "veth1".to_owned(), ..Link::default() };
         let requests = |conf: Conf| setup(&conf, &Link::default(), &port).len();
         assert_eq!(requests(Conf::default()), 0);
-        assert_eq!(requests(Conf { hairpin: true, port_isolation: true, ..Conf::default() }), 1);
+        assert_eq!(requests(Conf { hairpin_mode: true, port_isolation: true, ..Conf::default() }), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The VLANs of the container's port: `vlan`, `vlanTrunk` and `preserveDefaultVlan`. Nothing here touches the
 //! kernel.
 
-use cni_common::spec::{CniError, Code};
+use cni_common::spec::{CniError, Code, NetConf};
 use ferrule_kernel::netlink::Link;
 use ferrule_kernel::netlink::bridge::{self, PVID, UNTAGGED, Vlans};
 use ferrule_kit::check::ensure;
@@ -17,7 +17,7 @@ const DEFAULT_NATIVE: u16 = 1;
 /// An item of `vlanTrunk`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Item {
+struct Item {
     id: Option<i64>,
     #[serde(rename = "minID")]
     min_id: Option<i64>,
@@ -25,8 +25,14 @@ pub struct Item {
     max_id: Option<i64>,
 }
 
-/// `vlanTrunk`. An item may be `null`, which is an error of ours and not of the decoder.
-pub type Trunk = Option<Vec<Option<Item>>>;
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    vlan: i64,
+    /// An item may be `null`, which is an error of ours and not of the decoder.
+    vlan_trunk: Option<Vec<Option<Item>>>,
+    preserve_default_vlan: bool,
+}
 
 /// The checked keys.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,25 +56,18 @@ fn number(value: i64, name: &str) -> Result<u16, CniError> {
 impl Item {
     /// The ranges of the item: one of `id`, and one of `minID` and `maxID`.
     fn ranges(&self) -> Result<Vec<(u16, u16)>, CniError> {
-        let both = "minID and maxID should be configured simultaneously";
-        let mut ranges = Vec::new();
-        match (self.min_id, self.max_id) {
-            (Some(min), Some(max)) => {
-                let (min, max) = (number(min, "minID")?, number(max, "maxID")?);
-                if min > max {
-                    return Err(CniError::invalid_config("minID is greater than maxID in trunk parameter"));
-                }
-                ranges.push((min, max));
-            }
-            (None, Some(_)) => return Err(CniError::invalid_config(format!("{both}, minID is missing"))),
-            (Some(_), None) => return Err(CniError::invalid_config(format!("{both}, maxID is missing"))),
-            (None, None) => {}
+        let missing = |key| format!("minID and maxID should be configured simultaneously, {key} is missing");
+        let range = match (self.min_id, self.max_id) {
+            (Some(min), Some(max)) => Some((number(min, "minID")?, number(max, "maxID")?)),
+            (None, Some(_)) => return Err(CniError::invalid_config(missing("minID"))),
+            (Some(_), None) => return Err(CniError::invalid_config(missing("maxID"))),
+            (None, None) => None,
+        };
+        if range.is_some_and(|(min, max)| min > max) {
+            return Err(CniError::invalid_config("minID is greater than maxID in trunk parameter"));
         }
-        if let Some(id) = self.id {
-            let id = number(id, "id")?;
-            ranges.push((id, id));
-        }
-        Ok(ranges)
+        let id = self.id.map(|id| number(id, "id")).transpose()?;
+        Ok(range.into_iter().chain(id.map(|id| (id, id))).collect())
     }
 }
 
@@ -85,11 +84,16 @@ fn ranges(numbers: impl Iterator<Item = (u16, u16)>) -> Vec<Vlans> {
 }
 
 impl VlanConf {
-    /// Checks the values of `vlan`, `vlanTrunk` and `preserveDefaultVlan`.
+    /// Reads and checks `vlan`, `vlanTrunk` and `preserveDefaultVlan`.
     ///
     /// # Errors
-    /// Code 7 with the reference's texts.
-    pub fn new(vlan: i64, trunk: Trunk, keep_default: bool) -> Result<VlanConf, CniError> {
+    /// Code 6 if the configuration cannot be decoded, 7 with the reference's texts.
+    pub fn read(config: &NetConf) -> Result<VlanConf, CniError> {
+        VlanConf::new(config.decode()?)
+    }
+
+    fn new(keys: Keys) -> Result<VlanConf, CniError> {
+        let Keys { vlan, vlan_trunk: trunk, preserve_default_vlan: keep_default } = keys;
         let invalid = || format!("invalid VLAN ID {vlan} (must be between 0 and {LAST})");
         let number = u16::try_from(vlan).ok().filter(|number| *number <= LAST);
         let vlan = number.ok_or_else(|| CniError::invalid_config(invalid()))?;
@@ -221,17 +225,8 @@ mod tests {
         ranges.iter().map(|&(first, last, flags)| Vlans { first, last, flags }).collect()
     }
 
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Keys {
-        vlan: i64,
-        vlan_trunk: Trunk,
-        preserve_default_vlan: bool,
-    }
-
     fn read(keys: &str) -> Result<VlanConf, CniError> {
-        let keys: Keys = serde_json::from_str(keys).unwrap();
-        VlanConf::new(keys.vlan, keys.vlan_trunk, keys.preserve_default_vlan)
+        VlanConf::new(serde_json::from_str(keys).unwrap())
     }
 
     fn wanted(keys: &str) -> Vec<Vlans> {

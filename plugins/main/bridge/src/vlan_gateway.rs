@@ -18,34 +18,17 @@ use crate::config::Conf;
 use crate::device;
 use crate::vlan::VlanConf;
 
-/// The name of the host's end of the pair.
-pub fn name(bridge: &str, vlan: u16) -> String {
-    format!("{bridge}.{vlan}")
-}
-
-/// The gateway's link with these addresses. Makes the pair if it does not exist.
+/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed.
 ///
 /// # Errors
-/// A link of another kind has the name, or as [`device::ensure_gateways`].
+/// A link of another kind has the name, the kernel's error, or as [`device::ensure_gateways`].
 pub fn ensure(
     socket: &mut Socket,
     bridge: &Link,
     conf: &Conf,
     gateways: &[IpNetwork],
 ) -> Result<Link, CniError> {
-    let link = ensure_link(socket, bridge, conf)?;
-    let present =
-        socket.addresses(link.index).context(|| format!("list the addresses of {:?}", link.name))?;
-    device::ensure_gateways(socket, &link, &present, gateways, conf.force_address)?;
-    Ok(link)
-}
-
-/// The gateway's link. Makes the pair if it does not exist, and completes it if an earlier ADD was killed.
-///
-/// # Errors
-/// A link of another kind has the name, or the kernel's error.
-fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, CniError> {
-    let name = name(&bridge.name, conf.vlan.vlan);
+    let name = conf.vlan_gateway();
     let failed = || format!("failed to create vlan interface {name:?}");
     let gateway = match find(socket, &name)? {
         Some(gateway) => gateway,
@@ -66,6 +49,8 @@ fn ensure_link(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, 
     }
     steps.extend(VlanConf::only(conf.vlan.vlan).steps(bridge, &port));
     UndoStack::default().run(socket, steps)?;
+    let present = socket.addresses(gateway.index).context(|| format!("list the addresses of {name:?}"))?;
+    device::ensure_gateways(socket, &gateway, &present, gateways, conf.force_address)?;
     Ok(gateway)
 }
 
@@ -117,7 +102,7 @@ fn create(socket: &mut Socket, name: &str, conf: &Conf) -> Result<Link, CniError
 
 /// Checks that the gateway is up and its port is in the VLAN. Returns the gateway's link.
 pub fn check(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, CniError> {
-    let name = name(&bridge.name, conf.vlan.vlan);
+    let name = conf.vlan_gateway();
     let gateway = find(socket, &name)?;
     let gateway =
         gateway.ok_or_else(|| CniError::internal(format!("gateway {name:?} of the VLAN not found")))?;

@@ -13,8 +13,8 @@ use cni_common::spec::{CniError, ValidAttachment};
 use cni_lab::testing::isolated;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Rule, rules};
-use ferrule_kit::masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
-use ferrule_kit::masquerade::{self, Backend, check, delete, gc};
+use ferrule_masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
+use ferrule_masquerade::{self as masquerade, Backend, check, delete, gc};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, run, succeeds};

@@ -1,20 +1,18 @@
-//! ADD: find the device, addresses from IPAM, record, move, configure. A failed ADD gives the device back as it was.
+//! ADD: find the device, addresses from IPAM, state file, move, configure. A failed ADD gives the device back as it was.
 
 use cni_common::plugin::{AddRequest, Delegate};
 use cni_common::spec::{AddResult, CniError, Context as _};
-use ferrule_kernel::netlink::link::OPER_UP;
-use ferrule_kernel::netlink::{Link, LinkId, Socket, rule};
+use ferrule_kernel::netlink::{Link, Socket, rule};
 use ferrule_kit::container::Container;
-use ferrule_kit::dad::{self, Dad};
 use ferrule_kit::plan::Plan;
-use ferrule_kit::steps::{Step, run_all};
+use ferrule_kit::steps::{Step, report_undo, run_all};
 use ferrule_kit::sysfs::Key;
-use ferrule_kit::{address_wait, ipam, pod_resources, socket};
+use ferrule_kit::{ipam, socket};
 use nix::errno::Errno;
 
 use crate::config::{Conf, Selector};
 use crate::find::{self, Device};
-use crate::record::Record;
+use crate::state::State;
 use crate::transfer::OUR_RULES;
 use crate::{own_network, transfer};
 
@@ -27,14 +25,14 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let netns = call.sandbox.netns()?;
     let mut host = socket::route()?;
     if let Selector::Resource(resource) = &selector {
-        let Some(id) = resource.device(&call.env.args)? else { return Ok(pod_resources::skipped(call)) };
+        let Some(id) = resource.device(&call.env.args)? else { return Ok(ferrule_kubelet::skipped(call)) };
         selector = Selector::bus(id, Key::DeviceId)?;
     }
     match find::device(&mut host, &selector, call.container_id, is_given)? {
-        Device::Userspace { pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
-        Device::Link { link, pci_id } => {
+        Device { link: None, pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
+        Device { link: Some(link), pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;
-            container.dad = conf.dad != Dad::Off;
+            container.dad = conf.dad;
             if container.interface()?.is_some() {
                 let (ifname, name) = (call.ifname, &link.name);
                 // The reference's text.
@@ -93,81 +91,59 @@ impl Attach<'_, '_> {
         pci_id: String,
         with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
     ) -> Result<AddResult, CniError> {
-        let mut record = Record::take(self.call, self.host, link)?;
-        record.device_id.clone_from(&self.device_id);
+        let mut state = State::take(self.call, self.host, link)?;
+        state.device_id.clone_from(&self.device_id);
         if let Some(resource) = &self.conf.resource {
-            record.resource.clone_from(&resource.name);
-            let pod = pod_resources::Pod::of(&self.call.env.args);
-            record.pod = pod.ok().flatten().map_or_else(String::new, |pod| pod.to_string());
+            state.resource.clone_from(&resource.name);
+            let pod = ferrule_kubelet::Pod::of(&self.call.env.args);
+            state.pod = pod.ok().flatten().map_or_else(String::new, |pod| pod.to_string());
         }
         if self.conf.use_interface_network {
             let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
-            record.rules = own_network::rules(&record, rules);
+            state.rules = own_network::rules(&state, rules);
         }
-        let moved = record.save().and_then(|()| {
+        let moved = state.save().and_then(|()| {
             transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
         });
-        let attached = moved.and_then(|()| self.moved(&mut record)).and_then(|index| {
+        let attached = moved.and_then(|()| self.moved(&mut state)).and_then(|index| {
             with_plan(&mut |mut plan| {
                 if self.conf.use_interface_network {
-                    own_network::merge(&mut plan, &record);
+                    own_network::merge(&mut plan, &state);
                 }
-                let inside = self.configure(index, &plan, &record)?;
+                let inside = self.configure(index, &plan, &state)?;
                 Ok((plan, inside))
             })
         });
-        let (plan, inside) = attached.inspect_err(|_| self.undo(&record))?;
+        let (plan, inside) = attached.inspect_err(|_| self.undo(&state))?;
         Ok(result(self.call, plan, &inside, pci_id))
     }
 
     /// The device's index in the container. The kernel changes it if the container has another link with it.
-    fn moved(&mut self, record: &mut Record) -> Result<u32, CniError> {
-        let missing =
-            || CniError::internal(format!("interface {:?} disappeared from the container", self.call.ifname));
-        let moved = self.container.interface()?.ok_or_else(missing)?;
-        if moved.index != record.identity.index {
-            record.identity.index = moved.index;
-            record.save()?;
+    fn moved(&mut self, state: &mut State) -> Result<u32, CniError> {
+        let moved = self.container.created()?;
+        if moved.index != state.identity.index {
+            state.identity.index = moved.index;
+            state.save()?;
         }
         Ok(moved.index)
     }
 
-    fn configure(&mut self, index: u32, plan: &Plan, record: &Record) -> Result<Link, CniError> {
+    fn configure(&mut self, index: u32, plan: &Plan, state: &State) -> Result<Link, CniError> {
         let inside = self.container.configure(index, plan)?;
-        let addresses = plan.addresses();
         let socket = &mut self.container.socket;
         let add = |rule: &Vec<u8>| {
             Step::new("failed to add copied rule", rule::add_again(rule, OUR_RULES)).unless(&[Errno::EEXIST])
         };
-        run_all(socket, record.rules.iter().map(add).collect())?;
-        match self.conf.dad {
-            Dad::Off => address_wait::wait(socket, inside.index, &addresses),
-            Dad::NoWait => {}
-            Dad::Wait => wait_for_dad(socket, &inside, &addresses)?,
-        }
+        run_all(socket, state.rules.iter().map(add).collect())?;
+        self.container.wait(&inside, &plan.addresses())?;
         Ok(inside)
     }
 
-    fn undo(&mut self, record: &Record) {
-        let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), record);
-        let remove = |is_back| if is_back || record.is_virtual() { record.file().remove() } else { Ok(()) };
-        if let Err(error) = given_back.and_then(remove) {
-            eprintln!("failed to undo the ADD: {error}");
-        }
+    fn undo(&mut self, state: &State) {
+        let given_back = transfer::give_back(self.host, Some(&mut self.container.socket), state);
+        let remove = |is_back| if is_back || state.is_virtual() { state.file().remove() } else { Ok(()) };
+        report_undo(given_back.and_then(remove));
     }
-}
-
-/// Waits for duplicate address detection. The kernel does not begin with it before the device has a carrier, which may
-/// take longer than ADD waits, or need a cable.
-fn wait_for_dad(
-    socket: &mut Socket,
-    link: &Link,
-    addresses: &[ipnetwork::IpNetwork],
-) -> Result<(), CniError> {
-    dad::wait(socket, link, addresses).or_else(|error| match socket.link(LinkId::Index(link.index)) {
-        Ok(Some(now)) if now.operstate != OPER_UP => Ok(()),
-        _ => Err(error),
-    })
 }
 
 fn result(call: &AddRequest<'_>, plan: Plan, link: &Link, pci_id: String) -> AddResult {

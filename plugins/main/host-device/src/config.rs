@@ -1,11 +1,11 @@
 //! Decodes and checks the network configuration.
 
-use cni_common::spec::{CniError, NetConf};
+use cni_common::spec::{CniError, Json, NetConf};
 use ferrule_kernel::netlink::Mac;
+use ferrule_kit::address_wait::Dad;
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_kit::dad::Dad;
-use ferrule_kit::pod_resources::Resource;
 use ferrule_kit::sysfs::{Key, is_id};
+use ferrule_kubelet::Resource;
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -79,7 +79,7 @@ impl Conf {
             dad: Dad::parse(&wire.dad)?,
             selector: wire.selector()?.or_else(|| resource.clone().map(Selector::Resource)),
             resource,
-            link: link.check("")?,
+            link: link.check("", "")?,
         })
     }
 
@@ -140,12 +140,8 @@ impl Selector {
 
 /// The name in `device` for DEL, which reads a broken configuration too; empty if there is none.
 pub fn device_of(config: &NetConf) -> String {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Device {
-        device: String,
-    }
-    config.decode::<Device>().unwrap_or_default().device
+    let keys = config.decode::<Json>().ok();
+    keys.and_then(|keys| keys.get("device")?.decode().ok()).unwrap_or_default()
 }
 
 /// The ID on a bus for DEL, as [`device_of`].

@@ -11,7 +11,7 @@ use ferrule_kit::socket;
 use ferrule_kit::sysfs::{self, BusDevice, Key, SYS};
 
 use crate::config::{Conf, Selector};
-use crate::record::Record;
+use crate::state::State;
 use crate::transfer;
 
 /// How long ADD waits for the DEL of another container.
@@ -20,19 +20,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the configuration names.
 #[derive(Debug)]
-pub enum Device {
-    /// A link on the host.
-    Link {
-        /// The link.
-        link: Box<Link>,
-        /// Its PCI address; empty if it has none.
-        pci_id: String,
-    },
-    /// A PCI device that belongs to a program and has no link.
-    Userspace {
-        /// Its PCI address.
-        pci_id: String,
-    },
+pub struct Device {
+    /// Its link on the host. `None` for a PCI device that belongs to a program.
+    pub link: Option<Box<Link>>,
+    /// Its PCI address; empty if it has none.
+    pub pci_id: String,
 }
 
 /// Finds the device. Waits while DEL of another container restores it, and completes what a killed DEL has left. With
@@ -49,18 +41,18 @@ pub fn device(
 ) -> Result<Device, CniError> {
     let end = Instant::now() + RETURN;
     loop {
-        // Asked first: DEL removes the record after it has given the device back.
-        let is_elsewhere = is_given && Record::all().any(|record| is_of(&record, selector));
-        let found = look(host, selector);
+        // Asked first: DEL removes the state file after it has given the device back.
+        let is_elsewhere = is_given && State::list().any(|state| is_of(&state, selector));
+        let found = find_now(host, selector);
         let is_over = Instant::now() >= end;
         match &found {
-            // DEL resets the alias last, and then removes the record.
-            Ok(Device::Link { link, .. }) if link.alias == link.name => {
-                let is_it = |record: &Record| record.name == link.name && record.container_id != container_id;
-                let Some(record) = Record::all().find(is_it) else { return look(host, selector) };
-                if is_over || matches!(record.open_netns(), Presence::Gone) {
-                    give_back(host, &record)?;
-                    return look(host, selector);
+            // DEL resets the alias last, and then removes the state file.
+            Ok(Device { link: Some(link), .. }) if link.alias == link.name => {
+                let is_it = |state: &State| state.name == link.name && state.container_id != container_id;
+                let Some(state) = State::list().find(is_it) else { return find_now(host, selector) };
+                if is_over || matches!(state.open_netns(), Presence::Gone) {
+                    give_back(host, &state)?;
+                    return find_now(host, selector);
                 }
             }
             Err(_) if is_elsewhere && !is_over => {}
@@ -71,7 +63,7 @@ pub fn device(
 }
 
 /// The device as it is now. If it came back under another name because its container's namespace is gone, gives it back first.
-fn look(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
+fn find_now(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
     let mut pci_id = String::new();
     let named = match selector {
         Selector::Name(_) | Selector::Mac(_) => selector.clone(),
@@ -86,35 +78,35 @@ fn look(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> {
                 pci_id.clone_from(id);
             }
             if device.is_userspace() {
-                return Ok(Device::Userspace { pci_id });
+                return Ok(Device { link: None, pci_id });
             }
             Selector::Name(device.link()?)
         }
         // ADD replaces it by the device's ID.
         Selector::Resource(_) => return Err(missing(selector)),
     };
-    let link = look_up(host, &named)?;
+    let link = find_link(host, &named)?;
     if recover(host, selector, link.as_ref())? {
-        return look(host, selector);
+        return find_now(host, selector);
     }
     let link = link.ok_or_else(|| missing(selector))?;
     if link.parent_bus == "pci" {
         pci_id.clone_from(&link.parent);
     }
-    Ok(Device::Link { link: Box::new(link), pci_id })
+    Ok(Device { link: Some(Box::new(link)), pci_id })
 }
 
 /// The link whose name is the ID. The error is `unknown` if neither the host nor a container has such a link.
 fn named_device(host: &mut Socket, id: &str, unknown: CniError) -> Result<Device, CniError> {
     let named = Selector::Name(id.to_owned());
-    if look_up(host, &named)?.is_none() && !Record::all().any(|record| is_of(&record, &named)) {
+    if find_link(host, &named)?.is_none() && !State::list().any(|state| is_of(&state, &named)) {
         return Err(unknown);
     }
-    look(host, &named)
+    find_now(host, &named)
 }
 
 /// The link with this name or hardware address.
-fn look_up(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniError> {
+fn find_link(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniError> {
     let found = match selector {
         Selector::Name(name) => host.link(LinkId::Name(name)),
         Selector::Mac(mac) => host.links(None).map(|mut links| {
@@ -127,12 +119,12 @@ fn look_up(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, CniEr
     found.context(|| "failed to find host device")
 }
 
-/// Whether the record is of the selected device. A device at a path is found by its link.
-fn is_of(record: &Record, selector: &Selector) -> bool {
+/// Whether the state file is of the selected device. A device at a path is found by its link.
+fn is_of(state: &State, selector: &Selector) -> bool {
     match selector {
-        Selector::Name(name) => record.name == *name,
-        Selector::Mac(mac) => record.has_mac(*mac),
-        Selector::Bus { id, .. } => record.device_id == *id || record.name == *id,
+        Selector::Name(name) => state.name == *name,
+        Selector::Mac(mac) => state.has_mac(*mac),
+        Selector::Bus { id, .. } => state.device_id == *id || state.name == *id,
         Selector::KernelPath(_) | Selector::Resource(_) => false,
     }
 }
@@ -143,17 +135,17 @@ fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Resul
     if link.is_some_and(|link| link.alias.is_empty() || link.alias == link.name) {
         return Ok(false);
     }
-    let is_it = |record: &Record| link.map_or(is_of(record, selector), |link| link.alias == record.name);
-    let lost = |record: &Record| is_it(record) && matches!(record.open_netns(), Presence::Gone);
-    let Some(record) = Record::all().find(lost) else { return Ok(false) };
-    give_back(host, &record)
+    let is_it = |state: &State| link.map_or(is_of(state, selector), |link| link.alias == state.name);
+    let lost = |state: &State| is_it(state) && matches!(state.open_netns(), Presence::Gone);
+    let Some(state) = State::list().find(lost) else { return Ok(false) };
+    give_back(host, &state)
 }
 
 /// Completes a DEL. Returns whether the device is back.
-fn give_back(host: &mut Socket, record: &Record) -> Result<bool, CniError> {
-    let is_back = transfer::give_back(host, None, record)? || record.is_virtual();
+fn give_back(host: &mut Socket, state: &State) -> Result<bool, CniError> {
+    let is_back = transfer::give_back(host, None, state)? || state.is_virtual();
     if is_back {
-        record.file().remove()?;
+        state.file().remove()?;
     }
     Ok(is_back)
 }
@@ -165,8 +157,8 @@ fn missing(selector: &Selector) -> CniError {
         }
         _ => CniError::internal("failed to find host device: Link not found"),
     };
-    match Record::all().find(|record| is_of(record, selector)) {
-        Some(Record { name, container_id, network, ifname, .. }) => error.with_details(format!(
+    match State::list().find(|state| is_of(state, selector)) {
+        Some(State { name, container_id, network, ifname, .. }) => error.with_details(format!(
             "{name:?} is in container {container_id} (interface {ifname} on network {network})"
         )),
         None => error
@@ -189,8 +181,8 @@ pub fn status(config: &NetConf) -> Result<(), CniError> {
         // Each pod has its own.
         Selector::Resource(_) => Ok(()),
         Selector::Name(_) | Selector::Mac(_) => {
-            let is_here = look_up(&mut socket::route()?, &selector)?.is_some();
-            let exists = is_here || Record::all().any(|record| is_of(&record, &selector));
+            let is_here = find_link(&mut socket::route()?, &selector)?.is_some();
+            let exists = is_here || State::list().any(|state| is_of(&state, &selector));
             if exists { Ok(()) } else { Err(missing(&selector)) }
         }
     };

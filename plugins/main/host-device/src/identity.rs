@@ -115,7 +115,7 @@ pub struct Proof {
 
 /// The proof for a device that the reference has moved into the container, or a version without [`Identity`]. `None` for `lo`,
 /// and if both ends are in the container.
-pub fn unrecorded(link: &Link, other_end: OtherEnd) -> Option<Proof> {
+pub fn of_unknown(link: &Link, other_end: OtherEnd) -> Option<Proof> {
     let is_physical = !link.parent.is_empty() || link.kind.is_empty();
     let is_inside = link.peer.is_some() && link.peer_netns.is_none();
     let is_device = !is_loopback(link) && (is_physical || !is_inside);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn what_speaks_for_a_device_without_a_record() {
         let proof =
-            |link: Link, end| unrecorded(&link, end).map(|proof| (proof.is_physical, proof.is_at_node));
+            |link: Link, end| of_unknown(&link, end).map(|proof| (proof.is_physical, proof.is_at_node));
         let pair = |id| link("veth", |link| (link.peer, link.peer_netns) = (Some(3), id));
         assert_eq!(proof(link("", |_| ()), OtherEnd::Unknown), Some((true, false)));
         assert_eq!(proof(pair(Some(0)), OtherEnd::Node), Some((false, true)));

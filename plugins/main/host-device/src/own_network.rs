@@ -9,7 +9,7 @@ use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kit::plan::Plan;
 use ipnetwork::IpNetwork;
 
-use crate::record::Record;
+use crate::state::State;
 
 /// `RT_SCOPE_LINK` (linux/rtnetlink.h).
 const SCOPE_LINK: u32 = 253;
@@ -17,27 +17,27 @@ const SCOPE_LINK: u32 = 253;
 /// Adds the device's global addresses and its routes to the plan, behind those of IPAM. IPv6 addresses of router
 /// advertisements are left out, because the container gets advertisements of its own. IPv4 addresses of DHCP become
 /// permanent, as with the reference.
-pub fn merge(plan: &mut Plan, record: &Record) {
-    for address in addresses(record) {
+pub fn merge(plan: &mut Plan, state: &State) {
+    for address in addresses(state) {
         if !plan.ips.iter().any(|ip| ip.address == address) {
             plan.ips.push(IpConfig { address, gateway: None, interface: None });
         }
     }
-    plan.routes.extend(record.routes().filter_map(|route| of_result(&route)));
+    plan.routes.extend(state.routes().filter_map(|route| of_result(&route)));
 }
 
-fn addresses(record: &Record) -> impl Iterator<Item = IpNetwork> {
-    let meant = record.addresses.iter().filter_map(|one| addr::parse(one)).filter(|address| {
+fn addresses(state: &State) -> impl Iterator<Item = IpNetwork> {
+    let meant = state.addresses.iter().filter_map(|one| addr::parse(one)).filter(|address| {
         address.scope == 0 && (address.network.is_ipv4() || address.flags & PERMANENT != 0)
     });
     meant.map(|address| address.network)
 }
 
 /// Those of the host's rules that the container gets too.
-pub fn rules(record: &Record, of_host: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+pub fn rules(state: &State, of_host: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let is_meant = |rule: Rule| {
-        rule.src.is_some_and(|src| addresses(record).any(|address| src.contains(address.ip())))
-            && record.routes().any(|route| (route.family, route.table) == (rule.family, rule.table))
+        rule.src.is_some_and(|src| addresses(state).any(|address| src.contains(address.ip())))
+            && state.routes().any(|route| (route.family, route.table) == (rule.family, rule.table))
     };
     of_host.into_iter().filter(|one| rule::parse(one).is_some_and(is_meant)).collect()
 }
@@ -85,8 +85,8 @@ mod tests {
             [route("10.9.0.7/32", None), route("fe80::/64", None), route("0.0.0.0/0", Some("10.9.0.7"))];
         let ipam = IpConfig { address: "10.1.2.9/24".parse().unwrap(), gateway: None, interface: None };
         let mut plan = Plan { ips: vec![ipam], ..Plan::default() };
-        let record = Record { addresses: addresses.to_vec(), routes: routes.to_vec(), ..Record::default() };
-        merge(&mut plan, &record);
+        let state = State { addresses: addresses.to_vec(), routes: routes.to_vec(), ..State::default() };
+        merge(&mut plan, &state);
         let texts: Vec<String> = plan.addresses().iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.1.2.9/24", "10.9.0.1/24", "fd00::1/64"]);
         let texts: Vec<String> =

@@ -11,7 +11,7 @@ use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kit::{ipam, leftover, socket, state_file};
 
 use crate::config::{bus_id_of, device_of};
-use crate::record::{self, FOLDER, Record, is_fallback_name};
+use crate::state::{self, FOLDER, State, is_fallback_name};
 use crate::{search, transfer};
 
 /// How long the kernel may take to move a physical device to the host after its namespace is gone.
@@ -24,8 +24,8 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
 }
 
 fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let file = record::file(call.config.name(), call.container_id, call.ifname);
-    let saved = file.read()?.and_then(|bytes| Record::parse(&bytes));
+    let file = state::file(call.config.name(), call.container_id, call.ifname);
+    let saved = State::find(&file)?;
     let mut host = socket::route()?;
     let container = call.netns.present().map(socket::route_in).transpose()?;
     let mut container = container.map(Socket::with_whole_dumps);
@@ -33,19 +33,19 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     // another namespace.
     let end = Instant::now() + if matches!(call.netns, Presence::Gone) { RETURN } else { Duration::ZERO };
     let is_unknown = matches!(call.netns, Presence::Unknown(_));
-    let has_record = saved.is_some();
+    let has_file = saved.is_some();
     let known = match saved {
-        Some(record) => Some(record),
+        Some(state) => Some(state),
         None => of_the_reference(call, &mut host, container.as_mut())?,
     };
-    while let Some(record) = &known
-        && !transfer::give_back(&mut host, container.as_mut(), record)?
-        && (!record.is_virtual() || is_unknown)
-        && has_record
+    while let Some(state) = &known
+        && !transfer::give_back(&mut host, container.as_mut(), state)?
+        && (!state.is_virtual() || is_unknown)
+        && has_file
     {
         if Instant::now() >= end {
-            // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the record.
-            eprintln!("host-device: {:?} has not come back to the host yet", record.name);
+            // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the state file.
+            eprintln!("host-device: {:?} has not come back to the host yet", state.name);
             return Ok(());
         }
         thread::sleep(PAUSE);
@@ -61,22 +61,22 @@ fn take_addresses(call: &DelRequest<'_>, container: &mut Socket) -> Result<(), C
     if former.is_empty() {
         return Ok(());
     }
-    let held = leftover::held(&former, container.request(addr::list(0)))?;
-    if held.is_empty() { Ok(()) } else { leftover::remove(container, &former, held, |_| None) }
+    let listed = container.request(addr::list(0));
+    leftover::remove_addresses(container, &former, listed)
 }
 
-/// The device of an attachment without a record, which is the reference's: by the link's alias, in the container or, if
+/// The device of an attachment without a state file, which is the reference's: by the link's alias, in the container or, if
 /// the namespace is gone, on the host. A physical link of the container may have lost its alias, but not what the
 /// configuration or the result says of it.
 fn of_the_reference(
     call: &DelRequest<'_>,
     host: &mut Socket,
     container: Option<&mut Socket>,
-) -> Result<Option<Record>, CniError> {
-    let of = |name: &str, link: &Link| Record { ifname: call.ifname.to_owned(), ..Record::of(name, link) };
-    let look_up = || format!("look up {:?}", call.ifname);
+) -> Result<Option<State>, CniError> {
+    let of = |name: &str, link: &Link| State { ifname: call.ifname.to_owned(), ..State::of(name, link) };
+    let step = || format!("look up {:?}", call.ifname);
     let device = device_of(call.config);
-    let home = if device.is_empty() { None } else { host.link(LinkId::Name(&device)).context(look_up)? };
+    let home = if device.is_empty() { None } else { host.link(LinkId::Name(&device)).context(step)? };
     let is_named =
         |link: &Link| if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
     let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
@@ -88,7 +88,7 @@ fn of_the_reference(
             mac.is_some_and(|mac| mac == link.mac || mac == link.permanent_mac)
                 || !link.parent.is_empty() && link.parent == bus_id
         };
-        let found = search::without_record(container, |link, is_physical| {
+        let found = search::without_state(container, |link, is_physical| {
             // A virtual device whose name the host has is there already.
             let is_named = is_named(link) && (link.name == call.ifname || !device.is_empty());
             if is_physical { is_named || is_described(link) } else { is_named && home.is_none() }
@@ -99,7 +99,7 @@ fn of_the_reference(
         }
         // The container can take the alias away, or make it the name of a link of the host.
         let alias = LinkId::Name(&link.alias);
-        let is_free = !link.alias.is_empty() && host.link(alias).context(look_up)?.is_none();
+        let is_free = !link.alias.is_empty() && host.link(alias).context(step)?.is_none();
         let fallback = format!("dev{}", link.index);
         return Ok(Some(of(if is_free { &link.alias } else { &fallback }, &link)));
     }
@@ -110,9 +110,9 @@ fn of_the_reference(
         let is_renamed = link.name == call.ifname || is_fallback_name(&link.name);
         is_renamed && is_named(link) && link.alias != link.name && mac.is_none_or(|mac| link.mac == mac)
     };
-    let found = host.link(LinkId::Name(call.ifname)).context(look_up)?.filter(is_it);
+    let found = host.link(LinkId::Name(call.ifname)).context(step)?.filter(is_it);
     let found = match found {
-        None if home.is_none() => host.links(None).context(look_up)?.into_iter().find(is_it),
+        None if home.is_none() => host.links(None).context(step)?.into_iter().find(is_it),
         found => found,
     };
     Ok(found.map(|link| of(&link.alias, &link)))
@@ -123,41 +123,41 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let network = call.config.name();
     let is_valid =
-        |own: &str| call.valid.iter().any(|one| record::stem(&one.container_id, &one.ifname) == own);
+        |own: &str| call.valid.iter().any(|one| state::stem(&one.container_id, &one.ifname) == own);
     let give_back = |bytes: &[u8]| {
-        let Some(record) = Record::parse(bytes).filter(|record| record.network == network) else {
+        let Some(state) = State::parse(bytes).filter(|state| state.network == network) else {
             return Ok(false);
         };
-        give_back_of(&record)
+        give_back_of(&state)
     };
     failures.keep(state_file::collect(Path::new(FOLDER), network, is_valid, give_back));
     failures.keep(ipam::call(call.env, call.config, Verb::Gc));
     failures.into_result()
 }
 
-/// Returns whether the record can be removed: the device is back, or it has ended with the namespace.
-fn give_back_of(record: &Record) -> Result<bool, CniError> {
-    let netns = record.open_netns();
+/// Returns whether the state file can be removed: the device is back, or it has ended with the namespace.
+fn give_back_of(state: &State) -> Result<bool, CniError> {
+    let netns = state.open_netns();
     if let Presence::Unknown(error) = netns {
         return Err(error);
     }
     let mut container = netns.present().map(socket::route_in).transpose()?;
-    let is_back = transfer::give_back(&mut socket::route()?, container.as_mut(), record)?;
-    Ok(is_back || record.is_virtual())
+    let is_back = transfer::give_back(&mut socket::route()?, container.as_mut(), state)?;
+    Ok(is_back || state.is_virtual())
 }
 
-/// Gives the device back and removes the record, if that is still the same and `is_dead` says so. Returns whether it has.
+/// Gives the device back and removes the state file, if that is still the same and `is_dead` says so. Returns whether it has.
 ///
 /// # Errors
 /// The kernel's error, or a physical device has not come back to the host.
-pub fn give_back_if(record: &Record, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
-    let file = record.file();
-    let found = file.read()?.and_then(|bytes| Record::parse(&bytes));
-    if found.as_ref() != Some(record) || !is_dead() {
+pub fn give_back_if(state: &State, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
+    let file = state.file();
+    let found = State::find(&file)?;
+    if found.as_ref() != Some(state) || !is_dead() {
         return Ok(false);
     }
-    if !give_back_of(record)? {
-        return Err(CniError::internal(format!("{:?} has not come back to the host yet", record.name)));
+    if !give_back_of(state)? {
+        return Err(CniError::internal(format!("{:?} has not come back to the host yet", state.name)));
     }
     file.remove().map(|()| true)
 }

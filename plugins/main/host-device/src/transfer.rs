@@ -13,8 +13,8 @@ use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfe
 use ferrule_kit::netns;
 use nix::errno::Errno;
 
-use crate::record::{MODES, Record};
 use crate::search;
+use crate::state::{MODES, State};
 
 /// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
 pub const OUR_RULES: u8 = 69;
@@ -37,31 +37,27 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
 ///
 /// # Errors
 /// Another link of the host has the device's name: the device then stays in the container as it is.
-pub fn give_back(
-    host: &mut Socket,
-    container: Option<&mut Socket>,
-    record: &Record,
-) -> Result<bool, CniError> {
+pub fn give_back(host: &mut Socket, container: Option<&mut Socket>, state: &State) -> Result<bool, CniError> {
     let mut has_moved = false;
     if let Some(container) = container {
-        for link in search::in_container(container, record)? {
-            has_moved = take_out(host, container, &link, record)?;
+        for link in search::in_container(container, state)? {
+            has_moved = take_out(host, container, &link, state)?;
             if has_moved {
                 break;
             }
         }
         // Without the device a rule leads nowhere, so an error does no harm.
-        let rules = record.rules.iter().map(|rule| rule::delete_again(rule, OUR_RULES));
+        let rules = state.rules.iter().map(|rule| rule::delete_again(rule, OUR_RULES));
         container.requests(rules.collect());
     }
-    let name = &record.name;
+    let name = &state.name;
     let found = if has_moved {
         host.link(LinkId::Name(name)).context(|| format!("look up {name:?} on the host"))?
     } else {
-        search::on_host(host, record)?
+        search::on_host(host, state)?
     };
     let Some(mut link) = found else { return Ok(false) };
-    if !has_moved && link.name == *name && record.is_restored(&link) {
+    if !has_moved && link.name == *name && state.is_restored(&link) {
         return Ok(true);
     }
     if link.name != *name {
@@ -70,7 +66,7 @@ pub fn give_back(
         renamed.context(|| format!("failed to rename device {:?} to {name:?}", link.name))?;
         link.flags &= !IFF_UP;
     }
-    restore(host, &link, record)?;
+    restore(host, &link, state)?;
     Ok(true)
 }
 
@@ -86,13 +82,8 @@ fn made_on(links: &[Link], device: &Link) -> impl Iterator<Item = Message> {
 /// Moves the link to the host, without the alternative names and links that it has got in the container. Renames it first if the
 /// container has no other link of that name, so that programs of the host do not see it under its name in the container.
 /// Returns false for a link that cannot move: ADD has moved the device, so this is another one.
-fn take_out(
-    host: &mut Socket,
-    container: &mut Socket,
-    link: &Link,
-    record: &Record,
-) -> Result<bool, CniError> {
-    let (name, index) = (&record.name, link.index);
+fn take_out(host: &mut Socket, container: &mut Socket, link: &Link, state: &State) -> Result<bool, CniError> {
+    let (name, index) = (&state.name, link.index);
     let failed = || format!("failed to move {name:?} to hostNS");
     if host.link(LinkId::Name(name)).context(failed)?.is_some() {
         // The reference's text.
@@ -104,7 +95,7 @@ fn take_out(
     // The container may have removed the alias.
     requests.extend([transfer::set_alias(index, name), link::set_flags(index, 0, IFF_UP)]);
     // A link of the host may have such a name, and the link would not move.
-    let foreign = link.alt_names.iter().filter(|one| !record.alt_names.contains(one));
+    let foreign = link.alt_names.iter().filter(|one| !state.alt_names.contains(one));
     requests.extend(foreign.map(|one| link::remove_alt_name(LinkId::Index(index), one)));
     requests.extend([transfer::rename(index, name), transfer::move_to(index, own.as_fd(), name)]);
     let mut answers = container.requests(requests);
@@ -113,7 +104,7 @@ fn take_out(
         let up = link::set_flags(index, link.flags, IFF_UP);
         // Fails if the link has moved, or if the host's name was taken meanwhile.
         let _ = container.request_each([transfer::rename(index, &link.name), up]);
-        if error.errno == Errno::EINVAL && !record.identity.is_physical() {
+        if error.errno == Errno::EINVAL && !state.identity.is_physical() {
             return Ok(false);
         }
         return Err(error).context(failed);
@@ -123,32 +114,32 @@ fn take_out(
 
 /// Restores what the move has changed, the alias last: it tells that this is still to be done. What cannot be restored
 /// goes to standard error, because a runtime would repeat a failed DEL forever.
-fn restore(host: &mut Socket, link: &Link, record: &Record) -> Result<(), CniError> {
-    let (name, index) = (&record.name, link.index);
+fn restore(host: &mut Socket, link: &Link, state: &State) -> Result<(), CniError> {
+    let (name, index) = (&state.name, link.index);
     let mut steps: Vec<(&str, Message)> = Vec::new();
-    if let Ok(mac) = record.mac.parse()
+    if let Ok(mac) = state.mac.parse()
         && link.mac != mac
     {
         steps.push(("MAC address", link::set_mac(index, mac)));
     }
-    if record.mtu != 0 && record.mtu != link.mtu {
-        steps.push(("MTU", link::set_mtu(index, record.mtu)));
+    if state.mtu != 0 && state.mtu != link.mtu {
+        steps.push(("MTU", link::set_mtu(index, state.mtu)));
     }
-    if let Some(modes) = record.modes.filter(|modes| link.flags & MODES != *modes) {
+    if let Some(modes) = state.modes.filter(|modes| link.flags & MODES != *modes) {
         steps.push(("promiscuous mode", link::set_flags(index, modes, MODES)));
     }
-    if let Some(len) = record.tx_queue_len.filter(|len| link.tx_queue_len != *len) {
+    if let Some(len) = state.tx_queue_len.filter(|len| link.tx_queue_len != *len) {
         steps.push(("transmit queue", link::set_tx_queue_len(index, len)));
     }
-    if record.master != 0 {
-        steps.push(("master", link::set_master(index, record.master)));
+    if state.master != 0 {
+        steps.push(("master", link::set_master(index, state.master)));
     }
-    if record.up {
+    if state.up {
         steps.push(("state", link::set_flags(index, IFF_UP, IFF_UP)));
     }
-    steps.extend(record.addresses.iter().map(|one| ("address", addr::add_again(index, one))));
-    steps.extend(record.routes().map(|route| ("route", route.add_through(index))));
-    steps.push(("alias", transfer::set_alias(index, &record.alias)));
+    steps.extend(state.addresses.iter().map(|one| ("address", addr::add_again(index, one))));
+    steps.extend(state.routes().map(|route| ("route", route.add_through(index))));
+    steps.push(("alias", transfer::set_alias(index, &state.alias)));
     let (whats, requests): (Vec<&str>, Vec<Message>) = steps.into_iter().unzip();
     let mut answers = host.requests(requests);
     let alias = answers.pop();

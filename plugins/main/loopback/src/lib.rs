@@ -17,44 +17,37 @@ const NAME: &str = "lo";
 const INDEX: u32 = 1;
 
 /// The plugin.
-pub struct Loopback;
+pub const PLUGIN: Plugin = Plugin { check, ..Plugin::new("loopback", add, del) };
 
-impl Plugin for Loopback {
-    fn name(&self) -> &'static str {
-        "loopback"
+fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let mut socket = socket::route_in(call.sandbox.netns()?)?;
+    if let Some(result) = &call.prev_result {
+        set(&mut socket, true)?;
+        return Ok(result.clone());
     }
+    let [set, found] = socket.request_each([flags(true), addr::list(INDEX)]);
+    set.context(|| SET_UP)?;
+    Ok(describe(&addresses(found)?, call.sandbox.path()))
+}
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let mut socket = socket::route_in(call.sandbox.netns()?)?;
-        if let Some(result) = &call.prev_result {
-            set(&mut socket, true)?;
-            return Ok(result.clone());
-        }
-        let [set, found] = socket.request_each([flags(true), addr::list(INDEX)]);
-        set.context(|| SET_UP)?;
-        Ok(describe(&addresses(found)?, call.sandbox.path()))
-    }
+fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let result = check::prev_result(call)?;
+    let mut socket = socket::route_in(call.sandbox.netns()?)?;
+    let [lo, found] = socket.request_each([link::get(LinkId::Index(INDEX)), addr::list(INDEX)]);
+    let lo = link::read(lo).context(|| "look up lo")?;
+    check::ensure(lo.is_some_and(|lo| lo.is_up()), || "loopback interface is down".to_owned())?;
+    let present = addresses(found)?;
+    let mut expected = result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
+    expected.try_for_each(|ip| {
+        let is_present = present.iter().any(|address| address.network == ip.address);
+        check::ensure(is_present, || format!("loopback interface does not have address {}", ip.address))
+    })
+}
 
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        let result = check::prev_result(call)?;
-        let mut socket = socket::route_in(call.sandbox.netns()?)?;
-        let [lo, found] = socket.request_each([link::get(LinkId::Index(INDEX)), addr::list(INDEX)]);
-        let lo = link::read(lo).context(|| "look up lo")?;
-        check::ensure(lo.is_some_and(|lo| lo.is_up()), || "loopback interface is down".to_owned())?;
-        let present = addresses(found)?;
-        let mut expected =
-            result.ips.iter().filter(|ip| result.interface_of(ip).is_some_and(|i| i.name == NAME));
-        expected.try_for_each(|ip| {
-            let is_present = present.iter().any(|address| address.network == ip.address);
-            check::ensure(is_present, || format!("loopback interface does not have address {}", ip.address))
-        })
-    }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        match call.netns.present() {
-            Some(netns) => set(&mut socket::route_in(netns)?, false),
-            None => Ok(()),
-        }
+fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    match call.netns.present() {
+        Some(netns) => set(&mut socket::route_in(netns)?, false),
+        None => Ok(()),
     }
 }
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cni_common::plugin::run(&ferrule_loopback::Loopback)
+    cni_common::plugin::run(&ferrule_loopback::PLUGIN)
 }

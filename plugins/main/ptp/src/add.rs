@@ -5,10 +5,12 @@
 use cni_common::plugin::{AddRequest, Attachment, Delegate};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::{Link, LinkId, Socket, addr, link, route};
+use ferrule_kit::address_wait::wait_for_groups;
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::{Step, UndoStack};
-use ferrule_kit::{address_wait, ipam, masquerade, socket, sysctl, veth};
+use ferrule_kit::{ipam, socket, sysctl, veth};
+use ferrule_masquerade as masquerade;
 use nix::errno::Errno;
 
 use crate::config::Conf;
@@ -34,7 +36,7 @@ fn attach(
     sysctl::ensure_forwarding(&plan.addresses())?;
     let mut host = socket::route()?;
     let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
-    let end = veth::create_pair(&mut host, conf.kind, netns, &attachment, &conf.link, None)?;
+    let end = veth::create(&mut host, conf.kind, netns, &attachment, &conf.link, None)?;
     let mut undo = UndoStack::default();
     undo.push(format!("make {:?}", end.name), link::delete(LinkId::Index(end.index)));
     let connected = connect(call, conf, container, plan, &mut host, &end);
@@ -64,9 +66,9 @@ fn connect(
     }
     // Removing the link undoes all of these.
     UndoStack::default().run(host, steps)?;
-    address_wait::wait(host, end.index, &gateways);
+    wait_for_groups(host, end.index, &gateways);
     let addresses = plan.addresses();
-    address_wait::wait(&mut container.socket, inside.index, &addresses);
+    container.wait(&inside, &addresses)?;
     if let Some(backend) = conf.masquerade {
         masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
     }

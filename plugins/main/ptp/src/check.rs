@@ -2,7 +2,8 @@
 
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{CniError, Context as _};
-use ferrule_kit::{check, masquerade, socket, sysctl, veth};
+use ferrule_kit::{check, socket, sysctl, veth};
+use ferrule_masquerade as masquerade;
 
 use crate::config::Conf;
 use crate::plan;
@@ -10,7 +11,7 @@ use crate::plan;
 /// Compares the attachment with `prevResult` and the configuration.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
-    let (container, plan) = check::container(call, conf.kind, &conf.link)?;
+    let (container, plan) = check::container(call, Some(conf.kind), &conf.link, true)?;
     let mut host = socket::route()?;
     let missing = || CniError::internal(format!("interface {:?} has no other end on the host", call.ifname));
     let end = veth::host_end(&mut host, call.sandbox.netns()?, &container)?.ok_or_else(missing)?;

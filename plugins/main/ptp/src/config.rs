@@ -2,8 +2,8 @@
 
 use cni_common::spec::{CniError, Code, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_kit::masquerade::Backend;
 use ferrule_kit::veth;
+use ferrule_masquerade::Backend;
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -20,8 +20,6 @@ pub struct Conf {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
-    ip_masq: bool,
-    ip_masq_backend: String,
     link_type: String,
 }
 
@@ -48,8 +46,7 @@ impl Conf {
                 );
             }
         };
-        let backend = Backend::parse(&wire.ip_masq_backend)?;
-        Ok(Conf { masquerade: wire.ip_masq.then_some(backend), kind, link: link.check("")? })
+        Ok(Conf { masquerade: Backend::read(config)?, kind, link: link.check("", "")? })
     }
 }
 

@@ -11,40 +11,27 @@ pub mod check;
 pub mod config;
 pub mod plan;
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
-use cni_common::spec::{AddResult, CniError};
-use ferrule_kit::{detach, ipam, masquerade};
+use cni_common::plugin::{DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::spec::CniError;
+use ferrule_kit::ipam;
+use ferrule_masquerade::{self as masquerade, detach};
 
 use config::Conf;
 
 /// The plugin.
-pub struct Ptp;
+pub const PLUGIN: Plugin = Plugin { check: check::check, gc, status, ..Plugin::new("ptp", add::add, del) };
 
-impl Plugin for Ptp {
-    fn name(&self) -> &'static str {
-        "ptp"
-    }
+fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
+    detach::del(call, |_, _| Ok(()))
+}
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        add::add(call)
-    }
+fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
+    detach::gc(call, |_, _| Ok(()))
+}
 
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        check::check(call)
-    }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        detach::del(call, |_, _| Ok(()))
-    }
-
-    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        detach::gc(call, |_, _| Ok(()))
-    }
-
-    /// Checks that the configuration is valid, that the node can masquerade, and that IPAM is ready.
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(call.config)?;
-        conf.masquerade.map_or(Ok(()), masquerade::status)?;
-        ipam::status(call)
-    }
+/// Checks that the configuration is valid, that the node can masquerade, and that IPAM is ready.
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    conf.masquerade.map_or(Ok(()), masquerade::status)?;
+    ipam::status(call)
 }

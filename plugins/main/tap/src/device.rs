@@ -14,13 +14,13 @@ use crate::config::Conf;
 const MAKE: &str = "make-tap";
 
 /// Makes the device in the container.
-pub fn make(netns: &Netns, conf: &Conf) -> Result<(), CniError> {
+pub fn make(netns: &Netns, conf: &Conf, ifname: &str) -> Result<(), CniError> {
+    let Conf { owner, group, multi_queue, .. } = *conf;
+    let tap = Tap { name: ifname.to_owned(), owner, group, multi_queue };
     let failed = || "failed to create tap";
     enter(netns, || match conf.selinux_context.as_str() {
-        "" => conf.tap.make().context(failed),
-        label => {
-            make_labelled(&conf.tap, label).map_err(|why| CniError::internal(format!("{}: {why}", failed())))
-        }
+        "" => tap.make().context(failed),
+        label => make_labelled(&tap, label).map_err(|why| CniError::internal(format!("{}: {why}", failed()))),
     })
 }
 

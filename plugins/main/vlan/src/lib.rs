@@ -1,18 +1,19 @@
 //! The `vlan` CNI plugin: an 802.1Q VLAN of a link of the node, as an interface of the container.
 //!
-//! It is only its configuration: `ferrule-kit` has the rest, which all plugins of one link share.
+//! It is only its configuration: `ferrule-container-link` has the rest, which all plugins of one link share.
 
 #![deny(missing_docs)]
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
-use cni_common::spec::{AddResult, CniError, NetConf};
+use cni_common::plugin::Plugin;
+use cni_common::spec::{CniError, NetConf};
+use ferrule_container_link::{ContainerLink, ContainerPlugin, plugin};
 use ferrule_kernel::netlink::LinkData;
-use ferrule_kit::container_link::{self, Attaching, ContainerLink};
-use ferrule_kit::ipam;
 use serde::Deserialize;
 
 /// The plugin.
-pub struct Vlan;
+pub const PLUGIN: Plugin = plugin::<Vlan>("vlan");
+
+struct Vlan;
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,50 +22,24 @@ struct Wire {
     vlan_id: i64,
 }
 
-/// Reads the configuration. Like the reference, does not read CNI_ARGS, and takes a missing `vlanId` for 0.
-///
-/// # Errors
-/// Code 6 if the configuration cannot be decoded, 7 if a value is invalid.
-fn read(config: &NetConf) -> Result<ContainerLink, CniError> {
-    let wire: Wire = config.decode()?;
-    if wire.master.is_empty() {
-        let msg = "\"master\" field is required. It specifies the host interface name to create the VLAN for";
-        return Err(CniError::invalid_config(msg));
-    }
-    let id = u16::try_from(wire.vlan_id).ok().filter(|id| *id <= 4094);
-    let id = id.ok_or_else(|| {
-        let msg = format!("invalid VLAN ID {} (must be between 0 and 4094 inclusive)", wire.vlan_id);
-        CniError::invalid_config(msg)
-    })?;
-    let link = ContainerLink::read_child("vlan", config, "")?;
-    Ok(ContainerLink { data: LinkData::Vlan { id }, ..link })
-}
+impl ContainerPlugin for Vlan {
+    const KIND: &'static str = "vlan";
 
-impl Plugin for Vlan {
-    fn name(&self) -> &'static str {
-        "vlan"
-    }
-
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        let link = read(call.config)?;
-        let ipam = ipam::of_add(call)?;
-        Attaching::begin(call, &link)?.make(ipam.as_ref())
-    }
-
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        container_link::check(call, &read(call.config)?).map(drop)
-    }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        container_link::del(call, "vlan", || read(call.config).ok(), |_| Ok(()))
-    }
-
-    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        container_link::gc(call, |_| Ok(()))
-    }
-
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        container_link::status(call, &read(call.config)?)
+    /// Like the reference, does not read CNI_ARGS, and takes a missing `vlanId` for 0.
+    fn read(config: &NetConf, _: &str) -> Result<ContainerLink, CniError> {
+        let wire: Wire = config.decode()?;
+        if wire.master.is_empty() {
+            let msg =
+                "\"master\" field is required. It specifies the host interface name to create the VLAN for";
+            return Err(CniError::invalid_config(msg));
+        }
+        let id = u16::try_from(wire.vlan_id).ok().filter(|id| *id <= 4094);
+        let id = id.ok_or_else(|| {
+            let msg = format!("invalid VLAN ID {} (must be between 0 and 4094 inclusive)", wire.vlan_id);
+            CniError::invalid_config(msg)
+        })?;
+        let link = ContainerLink::read_child(Self::KIND, config, "")?;
+        Ok(ContainerLink { data: LinkData::Vlan { id }, ..link })
     }
 }
 
@@ -76,7 +51,7 @@ mod tests {
     fn the_id_is_checked() {
         let read = |keys: &str| {
             let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"vlan"{keys}}}"#);
-            read(&NetConf::parse(text.into_bytes()).unwrap())
+            Vlan::read(&NetConf::parse(text.into_bytes()).unwrap(), "")
         };
         for (keys, id) in
             [(r#","vlanId":4094"#, 4094), (r#","vlanId":0"#, 0), ("", 0), (r#","vlanId":null"#, 0)]

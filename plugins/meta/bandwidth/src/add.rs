@@ -35,7 +35,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let container = state::container(netns, call.ifname)?;
     let mut socket = socket::route()?;
     let filters = if conf.egress.is_some() { Filters::IfPresent } else { Filters::Omit };
-    let made = retry(
+    let created = retry(
         ATTEMPTS,
         |failed: &Failed| failed.is_race,
         || {
@@ -44,8 +44,8 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
             execute(&mut socket, &plan)
         },
     );
-    let made = made.map_err(|failed| failed.error)?;
-    result.interfaces.extend(made.map(|link| Interface {
+    let created = created.map_err(|failed| failed.error)?;
+    result.interfaces.extend(created.map(|link| Interface {
         name: link.name,
         mac: link.mac.to_string(),
         ..Interface::default()
@@ -67,7 +67,7 @@ pub fn execute(socket: &mut Socket, plan: &Plan) -> Result<Option<Link>, Failed>
     first.extend(prepare_ifb(egress));
     let ifb = link::read(Ok(done.run(socket, first)?));
     let disappeared = || CniError::internal(format!("ifb device {:?} disappeared", egress.name));
-    let ifb = ifb.context(|| "look up the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
+    let ifb = ifb.context(|| "find the ifb device").and_then(|ifb| ifb.ok_or_else(disappeared));
     let ifb = ifb.inspect_err(|_| done.undo(socket))?;
     done.run(socket, connect(plan.host, egress, ifb.index))?;
     Ok(Some(ifb))
@@ -84,14 +84,14 @@ fn shape_host(host: u32, root: &Root) -> Step {
     }
 }
 
-/// Creates the IFB, or sets up an existing one, and looks it up.
+/// Creates the IFB, or sets up an existing one, and finds it.
 fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
     let ifb = match egress.existing {
         Some(index) => Step::new("set up the ifb device", ifb::set_up(index, egress.mtu)),
         None => Step::new("adding link", ifb::create(&egress.name, egress.mtu)).undone_by(link::delete(name)),
     };
-    [ifb, Step::new("look up the ifb device", link::get(name))]
+    [ifb, Step::new("find the ifb device", link::get(name))]
 }
 
 /// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, sets the IFB up, then adds the filter. For a

@@ -43,7 +43,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let redirects = ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index));
     check::ensure(redirects, || format!("{name:?} has no filter that redirects to {:?}", ifb.name))?;
     let root = socket.request(qdisc::get(ifb.index, qdisc::ROOT));
-    let root = qdisc::read(root).context(|| format!("look up the qdisc of {:?}", ifb.name))?;
+    let root = qdisc::read(root).context(|| format!("read the qdisc of {:?}", ifb.name))?;
     compare(ifb, root.as_ref(), limit, &conf, sizes)
 }
 

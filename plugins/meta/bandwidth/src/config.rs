@@ -39,6 +39,7 @@ pub struct Conf {
     pub numbers: Numbers,
 }
 
+/// The keys that the top level and `runtimeConfig.bandwidth` have.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Limits {
@@ -51,10 +52,6 @@ struct Limits {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
-    ingress_rate: u64,
-    ingress_burst: u64,
-    egress_rate: u64,
-    egress_burst: u64,
     reference_numbers: bool,
     runtime_config: RuntimeConfig,
 }
@@ -73,14 +70,9 @@ impl Conf {
     /// Code 6 for a value that cannot be decoded, 7 for an invalid one. The texts are the reference's where
     /// it has one.
     pub fn read(config: &NetConf) -> Result<Self, CniError> {
-        let wire: Wire = config.decode()?;
+        let (wire, top): (Wire, Limits) = (config.decode()?, config.decode()?);
         let is_static = KEYS.iter().any(|key| config.has_key(key));
-        let limits = if is_static {
-            let Wire { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = wire;
-            Limits { ingress_rate, ingress_burst, egress_rate, egress_burst }
-        } else {
-            wire.runtime_config.bandwidth
-        };
+        let limits = if is_static { top } else { wire.runtime_config.bandwidth };
         let numbers = if wire.reference_numbers { Numbers::Reference } else { Numbers::Delivering };
         Ok(Conf {
             ingress: limit("ingress", limits.ingress_rate, limits.ingress_burst)?,

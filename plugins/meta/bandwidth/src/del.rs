@@ -15,7 +15,7 @@ use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, run_all};
 use nix::errno::Errno;
 
-use crate::owner::{self, Claim, QdiscOrigin};
+use crate::owner::{self, Claim};
 use crate::plan;
 use crate::state::{self, Filters, Host, Ifbs};
 
@@ -67,26 +67,22 @@ fn to_remove<'l>(
     ifbs: &'l Ifbs,
     failures: &mut Failures,
 ) -> Vec<&'l Link> {
-    let mut to_remove = Vec::new();
-    let is_ifb = |link: &&Link| link.kind == ifb::KIND;
-    to_remove
-        .extend(ifbs.own.as_ref().filter(is_ifb).filter(|link| owner::claim(owner, link) != Claim::Other));
-    to_remove.extend(ifbs.shared.as_ref().filter(is_ifb).filter(|link| match owner::claim(owner, link) {
-        Claim::Own(_) => true,
-        Claim::Other => false,
-        Claim::Unclaimed => {
-            host.is_some_and(|host| redirects_to(host, link.index))
-                || match netns {
-                    Presence::Present(netns) => {
-                        failures.keep(is_used_by_another(socket, netns, owner.ifname, link.index))
-                            == Some(false)
-                    }
-                    Presence::Gone => true,
-                    Presence::Unknown(_) => false,
+    let is_ours = |link: &&Link| link.kind == ifb::KIND && owner::claim(owner, link) != Claim::Other;
+    let mut is_unused = |link: &Link| {
+        host.is_some_and(|host| redirects_to(host, link.index))
+            || match netns {
+                Presence::Present(netns) => {
+                    let used = is_used_by_another(socket, netns, owner.ifname, link.index);
+                    failures.keep(used) == Some(false)
                 }
-        }
-    }));
-    to_remove
+                Presence::Gone => true,
+                Presence::Unknown(_) => false,
+            }
+    };
+    let own = ifbs.own.as_ref().filter(is_ours);
+    let shared = ifbs.shared.as_ref().filter(is_ours);
+    let shared = shared.filter(|link| !link.alias.is_empty() || is_unused(link));
+    own.into_iter().chain(shared).collect()
 }
 
 /// Whether another interface of the container has a filter that redirects to this IFB of the reference, which
@@ -99,16 +95,6 @@ fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32
         }
     }
     Ok(false)
-}
-
-/// Whether ADD created the ingress qdisc for this attachment, according to the IFB's alias or to a filter's
-/// preference.
-fn is_ingress_qdisc_ours(owner: &Attachment<'_>, to_remove: &[&Link], filters: &[&filter::Filter]) -> bool {
-    let has_first_preference = filters.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE);
-    has_first_preference
-        || to_remove.iter().any(|link| {
-            matches!(owner::claim(owner, link), Claim::Own(alias) if alias.origin == QdiscOrigin::Made)
-        })
 }
 
 fn remove(
@@ -128,7 +114,11 @@ fn remove(
                 .iter()
                 .filter(is_entry)
                 .partition(|filter| filter.redirect.is_some_and(is_ours));
-            let qdisc_is_ours = is_ingress_qdisc_ours(owner, to_remove, &ours);
+            // ADD created the qdisc, according to a filter's preference or to the IFB's alias.
+            let created =
+                |link: &&Link| matches!(owner::claim(owner, link), Claim::Own(alias) if alias.has_own_qdisc);
+            let qdisc_is_ours = ours.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE)
+                || to_remove.iter().any(created);
             for filter in ours {
                 let request = filter::delete(index, ingress_qdisc.parent(), filter.preference, filter.handle);
                 steps.push(removal(format!("remove the filter of {name:?}"), request));

@@ -1,7 +1,6 @@
 //! GC: removes the IFBs of attachments that are not valid. If DEL was lost, only they remain: all other
 //! objects belong to a link that the kernel deletes with the namespace.
 
-use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
@@ -23,12 +22,12 @@ const UNUSED_TIME: Duration = Duration::from_millis(100);
 /// Removes the network's IFBs that have no valid attachment.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let network = call.config.name();
-    let valid = Valid::new(network, call.valid);
+    let is_protected = protected(network, call.valid);
     let mut socket = socket::route()?;
     let links = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
     let ours = links.into_iter().filter(|link| is_ifb_name(&link.name));
     let (mut to_remove, without_alias): (Vec<Link>, Vec<Link>) =
-        ours.filter(|link| !valid.protects(link)).partition(|link| !link.alias.is_empty());
+        ours.filter(|link| !is_protected(link)).partition(|link| !link.alias.is_empty());
     to_remove.extend(unused(&mut socket, without_alias)?);
     run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
 }
@@ -43,7 +42,7 @@ pub fn remove_if(
     ifb: &Link,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("look up {:?}", ifb.name))?;
+    let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("find {:?}", ifb.name))?;
     let same = found.filter(|link| (&link.name, &link.alias) == (&ifb.name, &ifb.alias));
     let unused = match same {
         Some(link) if link.alias.is_empty() => unused(socket, vec![link])?,
@@ -56,40 +55,24 @@ pub fn remove_if(
     run_all(socket, unused.iter().map(remove_ifb).collect()).map(|()| true)
 }
 
-/// The IFBs of the valid attachments.
-struct Valid<'a> {
-    network: &'a str,
-    /// The keys of aliases.
-    keys: BTreeSet<String>,
-    /// The reference's names.
-    names: BTreeSet<String>,
-}
-
-impl<'a> Valid<'a> {
-    fn new(network: &'a str, valid: &[ValidAttachment]) -> Self {
-        let keys = Attachment::keys(network, valid, owner::key);
-        Valid { network, keys, names: Attachment::keys(network, valid, owner::shared_name) }
-    }
-
-    /// Whether an IFB belongs to a valid attachment, to another network or to another program.
-    fn protects(&self, link: &Link) -> bool {
-        match Alias::parse(&link.alias) {
-            Some(alias) => !alias.is_on(self.network) || self.keys.contains(&alias.key()),
-            None => !link.alias.is_empty() || self.names.contains(&link.name),
-        }
+/// Whether an IFB belongs to a valid attachment, to another network or to another program.
+fn protected<'a>(network: &'a str, valid: &[ValidAttachment]) -> impl Fn(&Link) -> bool + use<'a> {
+    let keys = Attachment::keys(network, valid, owner::key);
+    let names = Attachment::keys(network, valid, owner::shared_name);
+    move |link| match Alias::parse(&link.alias) {
+        Some(alias) => !alias.is_on(network) || keys.contains(&alias.key()),
+        None => !link.alias.is_empty() || names.contains(&link.name),
     }
 }
 
 /// The IFBs that no veth redirects to. An IFB without an alias names its network only as part of a hash, so
 /// GC looks for filters of any network that use it.
 fn unused(socket: &mut Socket, mut links: Vec<Link>) -> Result<Vec<Link>, CniError> {
-    for look in 0..2 {
+    for delay in [Duration::ZERO, UNUSED_TIME] {
         if links.is_empty() {
             break;
         }
-        if look > 0 {
-            thread::sleep(UNUSED_TIME);
-        }
+        thread::sleep(delay);
         let used = used(socket)?;
         links.retain(|link| !used.contains(&link.index));
     }
@@ -111,18 +94,17 @@ pub fn used(socket: &mut Socket) -> Result<Vec<u32>, CniError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::QdiscOrigin;
 
     #[test]
     fn only_invalid_attachments_of_this_network_are_removed() {
         let owner = |network, container_id| Attachment { network, container_id, ifname: "eth0" };
         let link = |name: String, alias: String| Link { name, alias, ..Link::default() };
         let with_alias = |owner: Attachment<'_>| {
-            link(owner::shared_name(&owner), owner::alias(&owner, 3, QdiscOrigin::Made).to_string())
+            link(owner::shared_name(&owner), owner::alias(&owner, 3, true).to_string())
         };
         let one = owner("pods", "one");
         let valid = [ValidAttachment { container_id: "one".to_owned(), ifname: "eth0".to_owned() }];
-        let protects = |link| Valid::new("pods", &valid).protects(&link);
+        let protects = |link| super::protected("pods", &valid)(&link);
         assert!(protects(with_alias(one)));
         assert!(!protects(with_alias(owner("pods", "two"))));
         assert!(!protects(with_alias(Attachment { ifname: "eth1", ..one })));

@@ -19,40 +19,20 @@ pub mod gc;
 pub mod state;
 pub mod status;
 
-use cni_common::plugin::{AddRequest, DelRequest, GcRequest, Plugin, StatusRequest};
-use cni_common::spec::{AddResult, CniError, SpecVersion};
+use cni_common::plugin::{Plugin, StatusRequest};
+use cni_common::spec::{CniError, SpecVersion};
 
 /// The plugin.
-pub struct Bandwidth;
-
-impl Plugin for Bandwidth {
-    fn name(&self) -> &'static str {
-        "bandwidth"
-    }
-
+pub const PLUGIN: Plugin = Plugin {
     // Versions before 0.3.0 have neither chains nor interfaces in results.
-    fn spec_versions(&self) -> &'static [SpecVersion] {
-        SpecVersion::CHAINED
-    }
+    spec_versions: SpecVersion::CHAINED,
+    check: check::check,
+    gc: gc::gc,
+    status,
+    ..Plugin::new("bandwidth", add::add, del::del)
+};
 
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        add::add(call)
-    }
-
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        check::check(call)
-    }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        del::del(call)
-    }
-
-    fn gc(&self, call: &GcRequest<'_>) -> Result<(), CniError> {
-        gc::gc(call)
-    }
-
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        config::Conf::read(call.config)?;
-        status::status()
-    }
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    config::Conf::read(call.config)?;
+    status::status()
 }

@@ -31,14 +31,9 @@ pub fn own_name(owner: &Attachment<'_>) -> String {
 }
 
 /// The alias of the attachment's IFB.
-pub fn alias(owner: &Attachment<'_>, veth: u32, origin: QdiscOrigin) -> Alias {
-    Alias {
-        network: text(owner.network),
-        container_id: text(owner.container_id),
-        ifname: owner.ifname.to_owned(),
-        veth,
-        origin,
-    }
+pub fn alias(owner: &Attachment<'_>, veth: u32, has_own_qdisc: bool) -> Alias {
+    let (network, container_id) = (text(owner.network), text(owner.container_id));
+    Alias { network, container_id, ifname: owner.ifname.to_owned(), veth, has_own_qdisc }
 }
 
 /// What tells the attachments of a network apart in an alias.
@@ -66,15 +61,6 @@ pub enum Claim {
     Other,
 }
 
-/// Where the ingress or clsact qdisc with our filter came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QdiscOrigin {
-    /// ADD created it.
-    Made,
-    /// It existed before ADD.
-    Found,
-}
-
 /// The alias of an IFB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
@@ -83,8 +69,8 @@ pub struct Alias {
     ifname: String,
     /// The index of the host's veth.
     pub veth: u32,
-    /// Where the ingress qdisc of that veth came from.
-    pub origin: QdiscOrigin,
+    /// Whether ADD created the ingress qdisc of that veth. Otherwise it existed before.
+    pub has_own_qdisc: bool,
 }
 
 impl Alias {
@@ -100,19 +86,15 @@ impl Alias {
             container_id: value("container")?,
             ifname: value("ifname")?,
             veth: value("veth")?.parse().ok()?,
-            origin: if value("hook")? == "made" { QdiscOrigin::Made } else { QdiscOrigin::Found },
+            has_own_qdisc: value("hook")? == "made",
         })
     }
 
     /// The attachment that the alias names. `None` if it has the hash of a long name.
     pub fn attachment(&self) -> Option<Attachment<'_>> {
-        let is_plain = |name: &&String| !name.starts_with('#');
-        let (network, container_id) = (&self.network, &self.container_id);
-        [network, container_id].iter().all(is_plain).then_some(Attachment {
-            network,
-            container_id,
-            ifname: &self.ifname,
-        })
+        let Alias { network, container_id, ifname, .. } = self;
+        let is_hashed = network.starts_with('#') || container_id.starts_with('#');
+        (!is_hashed).then_some(Attachment { network, container_id, ifname })
     }
 
     /// Whether the alias names this attachment.
@@ -133,12 +115,9 @@ impl Alias {
 
 impl fmt::Display for Alias {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Alias { network, container_id, ifname, veth, origin } = self;
-        let origin = if *origin == QdiscOrigin::Made { "made" } else { "found" };
-        write!(
-            f,
-            "{TAG} network={network} container={container_id} ifname={ifname} veth={veth} hook={origin}"
-        )
+        let Alias { network, container_id, ifname, veth, has_own_qdisc } = self;
+        let hook = if *has_own_qdisc { "made" } else { "found" };
+        write!(f, "{TAG} network={network} container={container_id} ifname={ifname} veth={veth} hook={hook}")
     }
 }
 
@@ -192,7 +171,7 @@ mod tests {
 
     #[test]
     fn alias_names_the_attachment() {
-        let alias = alias(&OWNER, 12, QdiscOrigin::Made);
+        let alias = alias(&OWNER, 12, true);
         let text = alias.to_string();
         assert_eq!(text, "bandwidth network=pods container=0123 ifname=eth0 veth=12 hook=made");
         assert_eq!(Alias::parse(&text), Some(alias.clone()));
@@ -213,7 +192,7 @@ mod tests {
     fn long_names_are_hashed() {
         let (network, container_id) = ("n".repeat(300), "c".repeat(300));
         let owner = Attachment { network: &network, container_id: &container_id, ifname: "0123456789abcde" };
-        let text = alias(&owner, u32::MAX, QdiscOrigin::Found).to_string();
+        let text = alias(&owner, u32::MAX, false).to_string();
         assert!(text.len() <= ifb::MAX_ALIAS, "{text}");
         assert!(matches!(claim(&owner, &link(&text)), Claim::Own(_)));
         let other = Attachment { network: &network[1..], ..owner };

@@ -120,28 +120,25 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
     let ingress_qdisc = host.ingress_qdisc.as_ref();
     let filters = ingress_qdisc.map(|qdisc| qdisc.filters.as_slice()).unwrap_or_default();
     let (name, ifb) = choose_ifb(owner, ifbs, filters)?;
-    let to = |filter: &&Filter| filter.redirect.is_some() && filter.redirect == ifb.map(|ifb| ifb.index);
+    let is_ours = |filter: &&Filter| filter.redirect.is_some() && filter.redirect == ifb.map(|ifb| ifb.index);
     let stale: Vec<(u16, u32)> = dangling(filters).map(|filter| (filter.preference, filter.handle)).collect();
-    let origin = match ifb.map(|ifb| owner::claim(owner, ifb)) {
-        Some(Claim::Own(alias)) if ingress_qdisc.is_some() => alias.origin,
-        _ if ingress_qdisc.is_none() => owner::QdiscOrigin::Made,
-        _ if filters.iter().any(|filter| {
-            filter.preference == FIRST_PREFERENCE && (to(&filter) || filter.redirect == Some(0))
-        }) =>
-        {
-            owner::QdiscOrigin::Made
-        }
-        _ => owner::QdiscOrigin::Found,
+    let is_first = |filter: &Filter| {
+        filter.preference == FIRST_PREFERENCE && (is_ours(&filter) || filter.redirect == Some(0))
     };
-    let preference = match filters.iter().find(to) {
-        Some(_) => None,
-        None => Some(filter_preference(ingress_qdisc, origin, &stale)?),
+    let has_own_qdisc = ingress_qdisc.is_none()
+        || match ifb.map(|ifb| owner::claim(owner, ifb)) {
+            Some(Claim::Own(alias)) => alias.has_own_qdisc,
+            _ => filters.iter().any(is_first),
+        };
+    let preference = match filters.iter().any(|filter| is_ours(&filter)) {
+        true => None,
+        false => Some(filter_preference(ingress_qdisc, has_own_qdisc, &stale)?),
     };
     Ok(Egress {
         name,
         existing: ifb.map(|ifb| ifb.index),
         mtu: host.link.mtu,
-        alias: owner::alias(owner, host.link.index, origin),
+        alias: owner::alias(owner, host.link.index, has_own_qdisc),
         former_alias: ifb.map(|ifb| ifb.alias.clone()).unwrap_or_default(),
         tbf,
         creates_ingress_qdisc: ingress_qdisc.is_none(),
@@ -170,15 +167,11 @@ fn choose_ifb<'l>(
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
     // Only this attachment uses this name, so an IFB without an alias is its own too.
     let is_own = |link: &&Link| owner::claim(owner, link) != Claim::Other;
-    let is_own_shared = |link: &&Link| match owner::claim(owner, link) {
-        Claim::Own(_) => true,
-        Claim::Unclaimed => redirects_to(link),
-        Claim::Other => false,
-    };
     if let Some(link) = ifbs.own.as_ref().filter(is_ifb).filter(is_own) {
         return Ok((owner::own_name(owner), Some(link)));
     }
-    if let Some(link) = ifbs.shared.as_ref().filter(is_ifb).filter(is_own_shared) {
+    let is_shared = |link: &&Link| is_own(link) && (!link.alias.is_empty() || redirects_to(link));
+    if let Some(link) = ifbs.shared.as_ref().filter(is_ifb).filter(is_shared) {
         return Ok((owner::shared_name(owner), Some(link)));
     }
     match (&ifbs.shared, &ifbs.own) {
@@ -196,23 +189,22 @@ fn choose_ifb<'l>(
 /// container.
 fn filter_preference(
     ingress_qdisc: Option<&IngressQdisc>,
-    origin: owner::QdiscOrigin,
+    has_own_qdisc: bool,
     stale: &[(u16, u32)],
 ) -> Result<u16, CniError> {
     let Some(ingress_qdisc) = ingress_qdisc else { return Ok(FIRST_PREFERENCE) };
     let others = ingress_qdisc.filters.iter().filter(|filter| {
         !filter.is_table && filter.handle != 0 && !stale.contains(&(filter.preference, filter.handle))
     });
-    match others.map(|filter| filter.preference).max() {
-        Some(last) => last.max(LATE_PREFERENCE).checked_add(1).ok_or_else(|| {
-            CniError::internal(format!(
-                "add filter: no preference is left after the last filter of the {} qdisc",
-                ingress_qdisc.kind
-            ))
-        }),
-        None if origin == owner::QdiscOrigin::Made => Ok(FIRST_PREFERENCE),
-        None => Ok(LATE_PREFERENCE),
-    }
+    let Some(last) = others.map(|filter| filter.preference).max() else {
+        return Ok(if has_own_qdisc { FIRST_PREFERENCE } else { LATE_PREFERENCE });
+    };
+    last.max(LATE_PREFERENCE).checked_add(1).ok_or_else(|| {
+        let kind = &ingress_qdisc.kind;
+        CniError::internal(format!(
+            "add filter: no preference is left after the last filter of the {kind} qdisc"
+        ))
+    })
 }
 
 /// The attachment's IFB, if it exists; for CHECK.
@@ -254,7 +246,7 @@ mod tests {
         let egress = plan(&bare, &Ifbs::default());
         assert_eq!((egress.name, egress.existing, egress.mtu), (owner::shared_name(&OWNER), None, 1500));
         assert_eq!((egress.creates_ingress_qdisc, egress.preference), (true, Some(1)));
-        assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::QdiscOrigin::Made));
+        assert_eq!(egress.alias, owner::alias(&OWNER, 7, true));
     }
 
     #[test]
@@ -271,7 +263,7 @@ mod tests {
                 (false, Some(expected)),
                 "{filters:?}"
             );
-            assert_eq!(egress.alias, owner::alias(&OWNER, 7, owner::QdiscOrigin::Found));
+            assert_eq!(egress.alias, owner::alias(&OWNER, 7, false));
         }
         let full = host("clsact", &[filter("bpf", 0xffff, None)]);
         assert!(
@@ -285,9 +277,8 @@ mod tests {
     #[test]
     fn own_ifb_is_known_by_its_alias_or_by_a_filter() {
         let (shared, own) = (owner::shared_name(&OWNER), owner::own_name(&OWNER));
-        let mine = owner::alias(&OWNER, 7, owner::QdiscOrigin::Made).to_string();
-        let other =
-            owner::alias(&Attachment { ifname: "net1", ..OWNER }, 8, owner::QdiscOrigin::Made).to_string();
+        let mine = owner::alias(&OWNER, 7, true).to_string();
+        let other = owner::alias(&Attachment { ifname: "net1", ..OWNER }, 8, true).to_string();
         let redirecting = host("ingress", &[filter("u32", 1, Some(9))]);
         let empty = host("ingress", &[]);
         let name = |host: &Host, alias: &str| {
@@ -305,10 +296,7 @@ mod tests {
     #[test]
     fn existing_filter_is_kept_and_a_stale_one_replaced() {
         let ifbs = Ifbs {
-            shared: ifb(
-                owner::shared_name(&OWNER),
-                owner::alias(&OWNER, 7, owner::QdiscOrigin::Made).to_string(),
-            ),
+            shared: ifb(owner::shared_name(&OWNER), owner::alias(&OWNER, 7, true).to_string()),
             own: None,
         };
         let redirecting = host("ingress", &[filter("u32", 1, Some(9))]);

@@ -55,7 +55,7 @@ pub struct Ifbs {
     pub own: Option<Link>,
 }
 
-/// Looks the container's link up in its namespace.
+/// Finds the container's link in its namespace.
 ///
 /// # Errors
 /// The reference's texts if the link does not exist or is not a veth, or the kernel's error.
@@ -96,7 +96,7 @@ pub fn read(
     filters: Filters,
 ) -> Result<(Host, Ifbs), CniError> {
     let index = container.peer.unwrap_or_default();
-    let lookup = || format!("look up the host's end of {:?}", container.name);
+    let find = || format!("find the host's end of {:?}", container.name);
     // Request the link before its namespace ID: reading the link makes the kernel assign the ID.
     let [link, root, ingress_qdisc] = host_requests(index);
     let [shared, own] = ifb_requests(owner);
@@ -109,8 +109,8 @@ pub fn read(
         std::array::from_fn(|_| answers.next().unwrap_or(Err(Errno::EPROTO.into())));
     let at_ingress = answers.next();
 
-    let number = nsid::read(nsid).context(|| "look up the number of the container's namespace")?;
-    let link = link::read(link).context(lookup)?.filter(|link| veth::is_host_end(link, container, number));
+    let number = nsid::read(nsid).context(|| "read the number of the container's namespace")?;
+    let link = link::read(link).context(find)?.filter(|link| veth::is_host_end(link, container, number));
     let link =
         link.ok_or_else(|| CniError::internal(format!("veth peer with index {index} is not in host ns")))?;
     let mut host = read_host(link, root, ingress_qdisc)?;
@@ -129,7 +129,7 @@ pub fn ifbs(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Ifbs, CniErro
 /// Reads the veth with this index on the host; `None` if there is no such veth.
 pub fn veth(socket: &mut Socket, index: u32) -> Result<Option<Host>, CniError> {
     let [link, root, ingress_qdisc] = socket.request_each(host_requests(index));
-    let link = link::read(link).context(|| format!("look up link {index}"))?;
+    let link = link::read(link).context(|| format!("find link {index}"))?;
     let Some(link) = link.filter(|link| link.kind == veth::KIND) else { return Ok(None) };
     let Some(mut host) = unless_gone(link, root, ingress_qdisc)? else { return Ok(None) };
     read_filters(socket, &mut host, None)?;
@@ -155,13 +155,13 @@ fn ifb_requests(owner: &Attachment<'_>) -> [Message; 2] {
 
 fn read_ifbs(owner: &Attachment<'_>, shared: Answer, own: Answer) -> Result<Ifbs, CniError> {
     Ok(Ifbs {
-        shared: link::read(shared).context(|| format!("look up {:?}", owner::shared_name(owner)))?,
-        own: link::read(own).context(|| format!("look up {:?}", owner::own_name(owner)))?,
+        shared: link::read(shared).context(|| format!("find {:?}", owner::shared_name(owner)))?,
+        own: link::read(own).context(|| format!("find {:?}", owner::own_name(owner)))?,
     })
 }
 
 fn read_host(link: Link, root: Answer, ingress_qdisc: Answer) -> Result<Host, CniError> {
-    let list = || format!("look up the qdiscs of {:?}", link.name);
+    let list = || format!("read the qdiscs of {:?}", link.name);
     let root = qdisc::read(root).context(list)?;
     let ingress_qdisc = qdisc::read(ingress_qdisc)
         .context(list)?

@@ -11,21 +11,11 @@ use ferrule_kit::{remedy, socket};
 /// The index of the loopback link, the same in every namespace.
 const LO: u32 = 1;
 
-/// The kinds of objects that ADD needs.
-pub const KINDS: Kinds<'static> = Kinds { link: "ifb", qdisc: "tbf", hook: "ingress", action: "mirred" };
-
-/// Kinds of objects, as the kernel names them.
-#[derive(Clone, Copy, Debug)]
-pub struct Kinds<'a> {
-    /// The link type.
-    pub link: &'a str,
-    /// The qdisc that shapes.
-    pub qdisc: &'a str,
-    /// The qdisc that holds the filter.
-    pub hook: &'a str,
-    /// The filter action.
-    pub action: &'a str,
-}
+/// The kinds of objects that ADD needs, as the kernel names them: the link, the qdisc that shapes, the qdisc that holds the filter,
+/// and the filter's action.
+pub const KINDS: [&str; 4] = ["ifb", "tbf", "ingress", "mirred"];
+/// The configuration options of these kinds.
+const OPTIONS: [&str; 4] = ["IFB", "NET_SCH_TBF", "NET_SCH_INGRESS", "NET_ACT_MIRRED"];
 
 /// Checks the kernel. Code 50 with everything that it lacks.
 pub fn status() -> Result<(), CniError> {
@@ -39,21 +29,18 @@ pub fn status() -> Result<(), CniError> {
     Err(CniError::new(Code::NotAvailable, msg).with_remedy(modules))
 }
 
-/// The kinds that the kernel lacks, each with its configuration option.
-pub fn missing(socket: &mut Socket, kinds: Kinds<'_>) -> Vec<String> {
-    let requests = [
-        ifb::probe(kinds.link),
-        qdisc::probe(LO, kinds.qdisc),
-        qdisc::probe(LO, kinds.hook),
-        filter::probe_action(kinds.action),
-    ];
-    let [link, shaper, hook, action] = socket.request_each(requests);
-    let results = [
-        (kinds.link, "IFB", ifb::is_unknown_kind(&link)),
-        (kinds.qdisc, "NET_SCH_TBF", qdisc::is_unknown_kind(&shaper)),
-        (kinds.hook, "NET_SCH_INGRESS", qdisc::is_unknown_kind(&hook)),
-        (kinds.action, "NET_ACT_MIRRED", qdisc::is_unknown_kind(&action)),
-    ];
-    let missing = results.into_iter().filter(|(_, _, is_missing)| *is_missing);
-    missing.map(|(kind, option, _)| format!("{kind} (CONFIG_{option})")).collect()
+/// Those of the four kinds that the kernel lacks, each with its configuration option.
+pub fn missing(socket: &mut Socket, kinds: [&str; 4]) -> Vec<String> {
+    let [link, shaper, hook, action] = kinds;
+    let answers = socket.request_each([
+        ifb::probe(link),
+        qdisc::probe(LO, shaper),
+        qdisc::probe(LO, hook),
+        filter::probe_action(action),
+    ]);
+    let is_missing =
+        [ifb::is_unknown_kind, qdisc::is_unknown_kind, qdisc::is_unknown_kind, qdisc::is_unknown_kind];
+    let lacks = kinds.iter().zip(OPTIONS).zip(answers.iter().zip(is_missing));
+    let missing = lacks.filter(|(_, (answer, is_missing))| is_missing(answer));
+    missing.map(|((kind, option), _)| format!("{kind} (CONFIG_{option})")).collect()
 }

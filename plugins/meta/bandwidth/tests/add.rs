@@ -10,7 +10,7 @@ use common::{
     qdiscs, shaped, snapshot,
 };
 use ferrule_bandwidth::add::execute;
-use ferrule_bandwidth::owner::{QdiscOrigin, alias, shared_name};
+use ferrule_bandwidth::owner::{alias, shared_name};
 use ferrule_bandwidth::plan::Egress;
 use ferrule_bandwidth::plan::Plan;
 use ferrule_bandwidth::plan::Root;
@@ -153,7 +153,7 @@ fn failure_at_any_step_leaves_nothing() {
         name: shared_name(&owner("one", "eth0")),
         existing: None,
         mtu: 1500,
-        alias: alias(&owner("one", "eth0"), found.index, QdiscOrigin::Made),
+        alias: alias(&owner("one", "eth0"), found.index, true),
         former_alias: String::new(),
         tbf,
         creates_ingress_qdisc: true,

@@ -2,7 +2,7 @@
 
 use cni_common::spec::CniError;
 
-use crate::config::{Backend, Conf};
+use crate::config::Backend;
 use crate::firewalld::Firewalld;
 use crate::iptables;
 use crate::nft::Node;
@@ -23,8 +23,8 @@ pub enum Chosen {
 ///
 /// # Errors
 /// The configured backend is firewalld, and there is no system bus.
-pub fn choose(conf: &Conf, node: &Node, plan: &Plan) -> Result<Chosen, CniError> {
-    let chosen = match conf.backend {
+pub fn choose(node: &Node, plan: &Plan) -> Result<Chosen, CniError> {
+    let chosen = match plan.conf.backend {
         Backend::Nftables => Chosen::Nftables,
         Backend::Iptables => Chosen::Iptables,
         Backend::Firewalld => Chosen::Firewalld(Firewalld::connect()?),

@@ -35,7 +35,7 @@ pub fn bridge(result: &AddResult, ifname: &str, policy: Policy) -> Result<Bridge
     let answers = socket.requests(names.iter().map(|name| link::get(LinkId::Name(name))).collect());
     let mut found = Vec::new();
     for (answer, name) in answers.into_iter().zip(&names) {
-        found.extend(link::read(answer).context(|| format!("look up link {name:?}"))?);
+        found.extend(link::read(answer).context(|| format!("find link {name:?}"))?);
     }
     let bridge = found.iter().find(|link| link.kind == "bridge").ok_or_else(missing)?.clone();
     found.retain(|link| link.master == Some(bridge.index));

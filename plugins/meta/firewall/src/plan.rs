@@ -20,30 +20,35 @@ pub struct Plan {
     pub addresses: Vec<IpAddr>,
     /// The names of the links on the host. One of them may be the bridge.
     pub host_links: Vec<String>,
-    /// The bridge and its policy; `None` for the policy `open`.
-    pub bridge: Option<(String, Policy)>,
-    /// The bit of the packet mark.
-    pub mark_bit: u8,
+    /// The bridge to which the policy applies; `None` for the policy `open`.
+    pub bridge: Option<String>,
+    /// The configuration.
+    pub conf: Conf,
 }
 
 impl Plan {
-    /// The plan for an attachment. `bridge` is the bridge to which the policy applies.
+    /// The plan for an attachment.
     pub fn new(
-        conf: &Conf,
+        conf: Conf,
         owner: &Attachment<'_>,
         result: &AddResult,
         addresses: Vec<IpAddr>,
         bridge: Option<String>,
     ) -> Self {
         let host_links = result.host_interfaces(owner.ifname);
-        Plan {
-            label: owner::label(owner),
-            network: owner.network.to_owned(),
-            addresses,
-            host_links: host_links.map(|interface| interface.name.clone()).collect(),
-            bridge: bridge.map(|bridge| (bridge, conf.policy)),
-            mark_bit: conf.mark_bit,
-        }
+        let host_links = host_links.map(|interface| interface.name.clone()).collect();
+        let (label, network) = (owner::label(owner), owner.network.to_owned());
+        Plan { label, network, addresses, host_links, bridge, conf }
+    }
+
+    /// The bridge and its policy, unless that is `open`.
+    pub fn policy(&self) -> Option<(&str, Policy)> {
+        self.bridge.as_deref().map(|bridge| (bridge, self.conf.policy))
+    }
+
+    /// The plan without a policy.
+    pub fn without_policy(&self) -> Self {
+        Plan { bridge: None, ..self.clone() }
     }
 
     /// The addresses of one family.

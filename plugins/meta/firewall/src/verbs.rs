@@ -7,6 +7,7 @@ use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
+use ferrule_kernel::sorted;
 use ferrule_kit::check::ensure;
 use ferrule_kit::owner;
 use ferrule_kit::remedy;
@@ -18,35 +19,29 @@ use crate::firewalld::Firewalld;
 use crate::links::{self, Bridge};
 use crate::nft::{self, By, Node, Owned};
 use crate::plan::{self, Plan};
-use crate::{gate, iptables};
+use crate::{forward_chain, iptables};
 
-/// What a call requests.
-struct Requested {
-    conf: Conf,
-    result: AddResult,
-    plan: Plan,
-    bridge: Option<Bridge>,
-}
+/// What a call requests: `prevResult`, and what its `addresses` need; `None` without any.
+type Requested<'a> = (&'a AddResult, Option<(Plan, Option<Bridge>)>);
 
-/// Reads the configuration and `prevResult`, whose `addresses` are looked at. Without one, returns `prevResult`.
-fn requested(
-    call: &AddRequest<'_>,
+fn requested<'a>(
+    call: &'a AddRequest<'_>,
     addresses: impl FnOnce(&AddResult) -> Vec<IpAddr>,
-) -> Result<Result<Requested, AddResult>, CniError> {
+) -> Result<Requested<'a>, CniError> {
     let conf = Conf::read(call.config)?;
     let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
-    let result = call.prev_result.clone().ok_or_else(missing)?;
-    let addresses = addresses(&result);
+    let result = call.prev_result.as_ref().ok_or_else(missing)?;
+    let addresses = addresses(result);
     if addresses.is_empty() {
-        return Ok(Err(result));
+        return Ok((result, None));
     }
     let bridge = match conf.policy {
         Policy::Open => None,
-        policy => Some(links::bridge(&result, call.ifname, policy)?),
+        policy => Some(links::bridge(result, call.ifname, policy)?),
     };
     let name = bridge.as_ref().map(|bridge| bridge.name.clone());
-    let plan = Plan::new(&conf, &Attachment::from(call), &result, addresses, name);
-    Ok(Ok(Requested { conf, result, plan, bridge }))
+    let plan = Plan::new(conf, &Attachment::from(call), result, addresses, name);
+    Ok((result, Some((plan, bridge))))
 }
 
 /// ADD: opens the firewall for the container, and applies the policy of its bridge. Returns `prevResult`.
@@ -54,39 +49,29 @@ fn requested(
 /// # Errors
 /// The first step that failed. The container then has no rules.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let requested = match requested(call, plan::addresses)? {
-        Ok(requested) => requested,
-        Err(result) => return Ok(result),
-    };
-    let Requested { conf, plan, bridge, .. } = &requested;
+    let (result, requested) = requested(call, plan::addresses)?;
+    let Some((plan, bridge)) = requested else { return Ok(result.clone()) };
     let mut socket = netfilter()?;
-    let node = nft::look(&mut socket, conf.mark_bit)?;
-    let mut chosen = choose(conf, &node, plan)?;
-    let added = open(&mut socket, &node, conf, plan, &mut chosen).and_then(|()| match bridge {
-        Some(bridge) if conf.policy == Policy::Isolated => bridge.isolate_port(),
+    let node = nft::node(&mut socket, plan.conf.mark_bit)?;
+    let mut chosen = choose(&node, &plan)?;
+    let added = open(&mut socket, &node, &plan, &mut chosen).and_then(|()| match bridge {
+        Some(bridge) if plan.conf.policy == Policy::Isolated => bridge.isolate_port(),
         _ => Ok(()),
     });
-    added.inspect_err(|_| undo(&mut socket, conf, plan))?;
-    Ok(requested.result)
+    added.inspect_err(|_| undo(&mut socket, &plan))?;
+    Ok(result.clone())
 }
 
 /// Records the owner first: a call that is killed after that leaves nothing that DEL or GC does not find.
-fn open(
-    socket: &mut Socket,
-    node: &Node,
-    conf: &Conf,
-    plan: &Plan,
-    chosen: &mut Chosen,
-) -> Result<(), CniError> {
+fn open(socket: &mut Socket, node: &Node, plan: &Plan, chosen: &mut Chosen) -> Result<(), CniError> {
     match chosen {
         Chosen::Nftables => {
             nft::add(socket, node, plan, &By::Nftables)?;
-            plan.families().try_for_each(|family| open_gate(socket, node, family, plan.mark_bit))
+            plan.families().try_for_each(|family| open_forward(socket, node, family, plan.conf.mark_bit))
         }
         Chosen::Iptables => {
             // The policy is iptables' business.
-            let without_policy = Plan { bridge: None, ..plan.clone() };
-            let recorded = nft::add(socket, node, &without_policy, &By::Iptables);
+            let recorded = nft::add(socket, node, &plan.without_policy(), &By::Iptables);
             if probe(socket, Family::Inet).is_ok() {
                 recorded?;
             } else {
@@ -94,32 +79,34 @@ fn open(
                     "this kernel has no nf_tables: the owner of the rules is not recorded, and host ports stay closed"
                 );
             }
-            iptables::add(conf, plan)
+            iptables::add(plan)
         }
         Chosen::Firewalld(firewalld) => {
-            nft::add(socket, node, plan, &By::Firewalld(conf.zone.clone()))?;
-            plan.addresses.iter().try_for_each(|address| firewalld.add(&conf.zone, *address))
+            let zone = &plan.conf.zone;
+            nft::add(socket, node, plan, &By::Firewalld(zone.clone()))?;
+            plan.addresses.iter().try_for_each(|address| firewalld.add(zone, *address))
         }
     }
 }
 
 /// Opens the chains `FORWARD` of both variants of iptables, if they exist and are not open yet.
-fn open_gate(socket: &mut Socket, node: &Node, family: IpFamily, bit: u8) -> Result<(), CniError> {
-    if node.needs_gate(family) {
-        gate::add(socket, family, bit)?;
+fn open_forward(socket: &mut Socket, node: &Node, family: IpFamily, bit: u8) -> Result<(), CniError> {
+    let present = node.iptables(family);
+    if present.has_forward && !(present.is_open && node.is_complete) {
+        forward_chain::add(socket, family, bit)?;
     }
-    if let Some(programs) = gate::legacy(family)
+    if let Some(programs) = forward_chain::legacy(family)
         && !(node.is_complete && nft::is_legacy_open(socket, family)?)
     {
-        gate::add_legacy(&programs, bit)?;
+        forward_chain::add_legacy(&programs, bit)?;
         nft::note_legacy(socket, family)?;
     }
     Ok(())
 }
 
-fn undo(socket: &mut Socket, conf: &Conf, plan: &Plan) {
-    let undone =
-        nft::owned(socket, &plan.addresses).and_then(|owned| close(socket, conf, owned, Some(&plan.label)));
+fn undo(socket: &mut Socket, plan: &Plan) {
+    let undone = nft::owned(socket, &plan.addresses);
+    let undone = undone.and_then(|owned| close(socket, &plan.conf, owned, Some(&plan.label)));
     if let Err(error) = undone {
         eprintln!("failed to undo the ADD: {error}");
     }
@@ -131,54 +118,46 @@ fn undo(socket: &mut Socket, conf: &Conf, plan: &Plan) {
 /// The first object that is missing or altered.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let own = |result: &AddResult| plan::own_addresses(result, call.ifname);
-    let Ok(Requested { conf, plan, bridge, .. }) = requested(call, own)? else { return Ok(()) };
+    let (_, Some((plan, bridge))) = requested(call, own)? else { return Ok(()) };
     let mut socket = netfilter()?;
-    let node = nft::look(&mut socket, conf.mark_bit)?;
+    let node = nft::node(&mut socket, plan.conf.mark_bit)?;
     let owned = nft::owned(&mut socket, &plan.addresses)?;
-    let by = opened_by(&mut socket, &node, &conf, &plan, &owned)?;
+    let by = opened_by(&mut socket, &node, &plan, &owned)?;
     // The reference's containers have rules, but neither an owner nor an isolated port.
     let is_ours = owned.iter().any(|owned| owned.labels().next().is_some());
+    // The policy of a bridge is iptables' business if that opens the addresses.
+    let in_table = if by == By::Iptables { plan.without_policy() } else { plan.clone() };
     match &by {
-        By::Nftables => {
-            nft::check(&mut socket, &plan, &owned, &by)?;
-            for family in plan.families() {
-                if node.has_forward(family) {
-                    gate::check(&mut socket, family, plan.mark_bit)?;
-                }
-                if let Some(programs) = gate::legacy(family) {
-                    gate::check_legacy(&programs, family, plan.mark_bit)?;
-                }
-            }
-        }
-        By::Iptables => {
-            iptables::check(&conf, &plan)?;
-            if is_ours {
-                nft::check(&mut socket, &Plan { bridge: None, ..plan.clone() }, &owned, &by)?;
-            }
-        }
+        By::Nftables => {}
+        By::Iptables => iptables::check(&plan)?,
         By::Firewalld(zone) => {
             let mut firewalld = Firewalld::connect()?;
             plan.addresses.iter().try_for_each(|address| firewalld.check(zone, *address))?;
-            if is_ours {
-                nft::check(&mut socket, &plan, &owned, &by)?;
-            }
         }
     }
-    let shared =
-        bridge.as_ref().filter(|_| is_ours && conf.policy == Policy::Isolated).and_then(Bridge::shared_port);
+    if is_ours || by == By::Nftables {
+        nft::check(&mut socket, &in_table, &owned, &by)?;
+    }
+    for family in plan.families().filter(|_| by == By::Nftables) {
+        if node.iptables(family).has_forward {
+            forward_chain::check(&mut socket, family, plan.conf.mark_bit)?;
+        }
+        if let Some(programs) = forward_chain::legacy(family) {
+            forward_chain::check_legacy(&programs, family, plan.conf.mark_bit)?;
+        }
+    }
+    let shared = bridge
+        .as_ref()
+        .filter(|_| is_ours && plan.conf.policy == Policy::Isolated)
+        .and_then(Bridge::shared_port);
     ensure(shared.is_none(), || {
         format!("port {:?} of the bridge is not isolated", shared.unwrap_or_default())
     })
 }
 
 /// What has opened the addresses: what the table says, else what the reference has left, else the configured backend.
-fn opened_by(
-    socket: &mut Socket,
-    node: &Node,
-    conf: &Conf,
-    plan: &Plan,
-    owned: &[Owned],
-) -> Result<By, CniError> {
+fn opened_by(socket: &mut Socket, node: &Node, plan: &Plan, owned: &[Owned]) -> Result<By, CniError> {
+    let conf = &plan.conf;
     let is_iptables = owned.iter().any(Owned::is_by_iptables);
     let zone = owned.iter().find_map(Owned::zone);
     let by = match (zone, conf.backend) {
@@ -207,18 +186,14 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let result = call.prev_result.as_ref();
     let addresses = result.map(plan::addresses).unwrap_or_default();
     let mut owned = nft::owned(&mut socket, &addresses)?;
-    let has_other_owner = |owned: &Owned| owned.is_foreign(&label);
-    let is_own = |owned: &Owned| owned.labels().any(|other| other == label);
-    if owned.is_empty() || !owned.iter().all(is_own) {
+    if owned.is_empty() || !owned.iter().all(|owned| owned.labels().any(|other| other == label)) {
         let listed = nft::list(&mut socket, |other| other == label)?;
-        let mut more: Vec<_> = listed.iter().map(|owned| owned.address).collect();
-        more.retain(|address| !addresses.contains(address));
-        more.sort();
-        more.dedup();
+        let more = sorted(listed.iter().map(|owned| owned.address));
+        let more: Vec<_> = more.into_iter().filter(|address| !addresses.contains(address)).collect();
         owned.extend(nft::owned(&mut socket, &more)?);
     }
     // A late DEL must not close the firewall for the container that has got the address since.
-    owned.retain(|owned| !has_other_owner(owned));
+    owned.retain(|owned| !owned.is_foreign(&label));
     close(&mut socket, &conf, owned, Some(&label))
 }
 
@@ -228,7 +203,7 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
         return Ok(());
     }
     let mut failures = Failures::default();
-    let node = failures.keep(nft::look(socket, conf.mark_bit)).unwrap_or_default();
+    let node = failures.keep(nft::node(socket, conf.mark_bit)).unwrap_or_default();
     let addresses: Vec<_> = owned.iter().map(|owned| owned.address).collect();
     // Only processes can read legacy tables, and only the reference has rules there for an address of our table.
     let is_pod = |owned: &Owned| label.is_some_and(|label| owned.is_pod_of(label));
@@ -242,12 +217,9 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
 /// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
 /// success.
 pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
-    let zone_of = |owned: &Owned| {
-        let unknown = || {
-            (conf.backend.may_be_firewalld() && owned.labels().next().is_none()).then(|| conf.zone.clone())
-        };
-        owned.zone().or_else(unknown)
-    };
+    let default = conf.backend.may_be_firewalld().then(|| conf.zone.clone());
+    let zone_of =
+        |owned: &Owned| owned.zone().or_else(|| default.clone().filter(|_| owned.labels().next().is_none()));
     let sources: Vec<_> = owned.iter().filter_map(|owned| Some((zone_of(owned)?, owned.address))).collect();
     if sources.is_empty() {
         return;

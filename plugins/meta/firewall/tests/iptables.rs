@@ -8,7 +8,7 @@ use cni_lab::Place as _;
 use cni_lab::testing::iptables::{VARIANTS, variant};
 use cni_lab::testing::{Origin, overlay};
 use cni_runner::{Attachment, ValidAttachment};
-use common::{World, network_of, plugins, saved, take_turns, without_gate};
+use common::{World, network_of, plugins, saved, take_turns, without_forward_chain};
 use serde_json::json;
 
 /// The filter tables after the same ADDs by the reference and by us.
@@ -41,7 +41,11 @@ fn rules_are_those_of_the_reference_byte_for_byte() {
             let (ours, theirs) = (state(Origin::Ours), state(Origin::Reference));
             assert!(theirs.contains("-s 10.1.0.2/32 -j ACCEPT"), "{theirs}");
             // The tool creates the other family's table when it lists it.
-            assert_eq!(without_gate(&ours), without_gate(&theirs), "{name} {admins:?} {policies:?}");
+            assert_eq!(
+                without_forward_chain(&ours),
+                without_forward_chain(&theirs),
+                "{name} {admins:?} {policies:?}"
+            );
             assert_eq!(ours.matches("FERRULE").count(), 3, "{ours}");
         }
     }
@@ -70,13 +74,13 @@ fn either_plugin_checks_and_removes_what_the_other_has_added() {
         ours.runtime().add(&network("iptables"), &attachment).unwrap();
         theirs.runtime().check(&network("iptables"), &attachment).unwrap();
         theirs.runtime().del(&network("iptables"), &attachment).unwrap();
-        assert_eq!(without_gate(&saved(&world, name)), before, "{name}");
+        assert_eq!(without_forward_chain(&saved(&world, name)), before, "{name}");
         // The reference does not know our table; GC cleans it.
         assert!(world.set("others4").contains("ours"));
         let newest = network_of("pods", "cni0", 0, "1.1.0", json!({"backend": "iptables"}));
         ours.runtime().gc(&newest, Some(&[ValidAttachment::new("first", "eth0")])).unwrap();
         assert_eq!(world.set("others4"), "");
-        assert_eq!(without_gate(&saved(&world, name)), before, "{name}");
+        assert_eq!(without_forward_chain(&saved(&world, name)), before, "{name}");
     }
 }
 

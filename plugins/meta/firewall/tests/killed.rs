@@ -89,7 +89,7 @@ fn killed_with_firewalld() {
     killed_with(&world, "firewalld", Path::new("/usr/sbin"), &rules, false);
 }
 
-/// The first ADD of a node, which makes the table and the gate.
+/// The first ADD of a node, which makes the table and the forward chain.
 #[test]
 fn killed_first_add_of_a_node() {
     let scene = || {

@@ -64,7 +64,7 @@ fn check_names_the_missing_object_and_the_next_add_repairs_it() {
 
 /// An administrator's first `iptables` rule makes the chain `FORWARD`, which drops nothing at first.
 #[test]
-fn a_chain_forward_that_is_newer_than_the_container_needs_a_gate_once_it_drops() {
+fn a_chain_forward_that_is_newer_than_the_container_needs_an_opening_once_it_drops() {
     let world = World::new();
     let added = world.add("one", &pods(json!({"backend": "nftables"})));
     for (change, is_open) in [
@@ -79,9 +79,9 @@ fn a_chain_forward_that_is_newer_than_the_container_needs_a_gate_once_it_drops()
     assert_eq!(added.check(), Ok(()));
 }
 
-/// The gate as the tools read it: `iptables` lists, saves and restores the table.
+/// The forward chain as the tools read it: `iptables` lists, saves and restores the table.
 #[test]
-fn iptables_understands_the_gate() {
+fn iptables_understands_the_forward_chain() {
     let world = World::new();
     world.node.sh("iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -s 10.9.9.9 -j ACCEPT").unwrap();
     let added = world.add("one", &pods(json!({"backend": "nftables"})));

@@ -4,10 +4,15 @@ use cni_common::spec::{CniError, Code, NetConf};
 use ferrule_kernel::ip::IpFamily;
 use serde::Deserialize;
 
-use crate::conditions::{self, Matches, Syntax};
+use crate::conditions::{self, Matches};
 use crate::mapping::{Mapping, WireMapping};
-use crate::mark::{self, Mark};
-use crate::services;
+use crate::mark::{self, bit_number};
+
+/// The default of `ipvsMarkBit`. Not used by Kubernetes (14, 15), the reference's portmap (13), Cilium (8 to
+/// 11), Calico (16 to 31) and the AWS plugin (7).
+pub const SERVICES_BIT: u8 = 12;
+/// The default if `markMasqBit` is [`SERVICES_BIT`].
+pub const SECOND_SERVICES_BIT: u8 = 11;
 
 /// The kernel interface that holds the host ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +31,18 @@ impl Backend {
         }
     }
 
-    const fn syntax(self) -> Syntax {
+    const fn other(self) -> Self {
         match self {
-            Backend::Nftables => Syntax::Nft,
-            Backend::Iptables => Syntax::Iptables,
+            Backend::Nftables => Backend::Iptables,
+            Backend::Iptables => Backend::Nftables,
         }
+    }
+
+    /// The backend with whose syntax conditions begin, which the reference decides by the first character of the first string:
+    /// arguments of `iptables`, or an expression of `nft`. `None` if that is empty or missing.
+    fn of_conditions(conditions: &[String]) -> Option<Self> {
+        let first = conditions.first()?.chars().next()?;
+        Some(if matches!(first, '-' | '!') { Backend::Iptables } else { Backend::Nftables })
     }
 }
 
@@ -43,10 +55,10 @@ pub struct Conf {
     pub snat: bool,
     /// `masqAll`: masquerade all connections to host ports.
     pub masq_all: bool,
-    /// The mark of packets to masquerade.
-    pub mark: Mark,
+    /// The bit of the mark of packets to masquerade.
+    pub mark_bit: u8,
     /// `ipvsMarkBit`: the bit of the packet mark with which iptables admits packets to host ports, see
-    /// [`services`].
+    /// [`services`](mod@crate::services).
     pub services_bit: u8,
     /// `markMasqBit`.
     pub masq_bit: Option<u8>,
@@ -54,6 +66,8 @@ pub struct Conf {
     pub external_chain: Option<String>,
     /// `conditionsV4` and `conditionsV6`.
     pub conditions: [Vec<String>; 2],
+    /// The same, decoded; for the nftables backend.
+    pub matches: [Matches; 2],
     /// `runtimeConfig.portMappings`.
     pub mappings: Vec<Mapping>,
 }
@@ -89,110 +103,87 @@ impl Conf {
     pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: WireConf = config.decode()?;
         let bad = |why: String| CniError::invalid_config(format!("failed to parse config: {why}"));
-        let mark = wire.mark().map_err(bad)?;
+        let mark_bit = wire.mark_bit().map_err(bad)?;
         let backend = wire.backend().map_err(bad)?;
         let check = |(index, mapping): (usize, &WireMapping)| mapping.check(index);
         let mappings = wire.runtime_config.port_mappings.iter().enumerate().map(check);
-        let conf = Conf {
+        let services_bit = wire.services_bit(mark_bit).map_err(bad)?;
+        let mappings = mappings.collect::<Result<_, _>>().map_err(bad)?;
+        let conditions = [wire.conditions_v4, wire.conditions_v6];
+        let matches = match backend {
+            Backend::Nftables => [
+                matches("conditionsV4", &conditions[0], IpFamily::V4).map_err(bad)?,
+                matches("conditionsV6", &conditions[1], IpFamily::V6).map_err(bad)?,
+            ],
+            Backend::Iptables => {
+                // They would break the lines for `iptables-restore`.
+                let is_bad = |word: &&String| word.contains(['\n', '\r', '\0']) || word.is_empty();
+                if let Some(word) = conditions.iter().flatten().find(is_bad) {
+                    return Err(bad(format!("invalid condition {word:?}")));
+                }
+                Default::default()
+            }
+        };
+        Ok(Conf {
             backend,
             snat: wire.snat.unwrap_or(true),
             masq_all: wire.masq_all,
-            masq_bit: wire.mark_masq_bit.and_then(|bit| u8::try_from(bit).ok()),
-            services_bit: wire.services_bit(&mark).map_err(bad)?,
-            mark,
+            masq_bit: wire.mark_masq_bit.and_then(bit_number),
+            services_bit,
+            mark_bit,
             external_chain: Some(wire.external_set_mark_chain).filter(|chain| !chain.is_empty()),
-            conditions: [wire.conditions_v4, wire.conditions_v6],
-            mappings: mappings.collect::<Result<_, _>>().map_err(bad)?,
-        };
-        match backend {
-            Backend::Nftables => {
-                IpFamily::ALL.into_iter().try_for_each(|family| conf.matches(family).map(drop))?;
-            }
-            Backend::Iptables => conf.check_iptables_conditions()?,
-        }
-        Ok(conf)
-    }
-
-    /// Parses the conditions of one family, which must be in nft syntax.
-    ///
-    /// # Errors
-    /// Code 7 with the word that is not supported.
-    pub fn matches(&self, family: IpFamily) -> Result<Matches, CniError> {
-        let conditions = &self.conditions[family as usize];
-        conditions::parse(conditions, family).map_err(|why| {
-            let key = match family {
-                IpFamily::V4 => "conditionsV4",
-                IpFamily::V6 => "conditionsV6",
-            };
-            CniError::invalid_config(format!(
-                "failed to parse config: {key} {:?}: {why}",
-                conditions.join(" ")
-            ))
+            conditions,
+            matches,
+            mappings,
         })
-    }
-
-    /// Refuses conditions that would break the lines for `iptables-restore`.
-    fn check_iptables_conditions(&self) -> Result<(), CniError> {
-        let is_bad = |word: &&String| word.contains(['\n', '\r', '\0']) || word.is_empty();
-        match self.conditions.iter().flatten().find(is_bad) {
-            None => Ok(()),
-            Some(word) => {
-                Err(CniError::invalid_config(format!("failed to parse config: invalid condition {word:?}")))
-            }
-        }
     }
 }
 
+/// Decodes the conditions of one family, which must be in nft syntax. The error names the word that is not supported.
+fn matches(key: &str, conditions: &[String], family: IpFamily) -> Result<Matches, String> {
+    let parsed = conditions::parse(conditions, family);
+    parsed.map_err(|why| format!("{key} {:?}: {why}", conditions.join(" ")))
+}
+
 impl WireConf {
-    fn mark(&self) -> Result<Mark, String> {
+    fn mark_bit(&self) -> Result<u8, String> {
         let external = Some(self.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty());
         match (self.mark_masq_bit, external) {
             (Some(_), Some(_)) => Err("Cannot specify externalSetMarkChain and markMasqBit".to_owned()),
-            (Some(bit), None) => u8::try_from(bit)
-                .ok()
-                .and_then(Mark::bit)
-                .ok_or_else(|| "MasqMarkBit must be between 0 and 31".to_owned()),
-            (None, Some(chain)) => Mark::chain(chain),
-            (None, None) => Ok(Mark::default()),
+            (Some(bit), None) => {
+                bit_number(bit).ok_or_else(|| "MasqMarkBit must be between 0 and 31".to_owned())
+            }
+            (None, Some(chain)) => mark::check_chain(chain).map(|()| mark::DEFAULT_BIT),
+            (None, None) => Ok(mark::DEFAULT_BIT),
         }
     }
 
-    fn services_bit(&self, mark: &Mark) -> Result<u8, String> {
-        let bit = self.ipvs_mark_bit.unwrap_or(services::DEFAULT_BIT.into());
-        let Some(bit) = u8::try_from(bit).ok().filter(|bit| *bit < 32) else {
-            return Err(format!("ipvsMarkBit must be between 0 and 31, not {bit}"));
-        };
-        match bit {
+    fn services_bit(&self, mark_bit: u8) -> Result<u8, String> {
+        let bit = self.ipvs_mark_bit.unwrap_or(SERVICES_BIT.into());
+        match bit_number(bit).ok_or_else(|| format!("ipvsMarkBit must be between 0 and 31, not {bit}"))? {
             mark::DEFAULT_BIT => Err(format!("ipvsMarkBit {bit} is the bit of Kubernetes' own mark")),
-            // The default must not make a configuration invalid that was valid before `ipvsMarkBit` existed.
-            bit if mark.value() == 1 << bit && self.ipvs_mark_bit.is_some() => {
-                Err(format!("ipvsMarkBit and markMasqBit are both {bit}"))
-            }
-            bit if mark.value() == 1 << bit => Ok(services::SECOND_BIT),
-            bit => Ok(bit),
+            bit if bit != mark_bit => Ok(bit),
+            // The default must not make a configuration of the reference invalid.
+            _ if self.ipvs_mark_bit.is_none() => Ok(SECOND_SERVICES_BIT),
+            bit => Err(format!("ipvsMarkBit and markMasqBit are both {bit}")),
         }
     }
 
     /// `backend` if set, else the backend that the syntax of the conditions requires, else nf_tables.
     fn backend(&self) -> Result<Backend, String> {
         let lists = [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)];
-        let syntaxes = lists.map(|(key, list)| (key, conditions::syntax(list)));
+        let syntaxes = lists.map(|(key, list)| (key, Backend::of_conditions(list)));
         let backend = match self.backend.as_str() {
             "nftables" => Backend::Nftables,
             "iptables" => Backend::Iptables,
-            "" if syntaxes.iter().any(|(_, syntax)| *syntax == Some(Syntax::Iptables)) => Backend::Iptables,
+            "" if syntaxes.iter().any(|(_, syntax)| *syntax == Some(Backend::Iptables)) => Backend::Iptables,
             "" => Backend::Nftables,
             other => return Err(format!("unrecognized backend {other:?}")),
         };
-        let (own, other) = match backend {
-            Backend::Nftables => (backend.syntax(), Backend::Iptables),
-            Backend::Iptables => (backend.syntax(), Backend::Nftables),
+        let is_foreign = |(key, syntax): &(&'static str, Option<Backend>)| {
+            syntax.is_some_and(|syntax| syntax != backend).then_some(*key)
         };
-        let mut foreign: Vec<&str> = syntaxes
-            .iter()
-            .filter(|(_, syntax)| syntax.is_some_and(|syntax| syntax != own))
-            .map(|(key, _)| *key)
-            .collect();
+        let mut foreign: Vec<&str> = syntaxes.iter().filter_map(is_foreign).collect();
         if foreign.is_empty() {
             return Ok(backend);
         }
@@ -203,7 +194,7 @@ impl WireConf {
         Err(format!(
             "{} backend was requested but configuration contains {}-specific options [{}]",
             backend.name(),
-            other.name(),
+            backend.other().name(),
             foreign.join(" ")
         ))
     }
@@ -248,7 +239,7 @@ mod tests {
     fn defaults() {
         let conf = read("").unwrap();
         assert_eq!((conf.backend, conf.snat, conf.masq_all), (Backend::Nftables, true, false));
-        assert_eq!((conf.mark.chain_name(), conf.mark.value()), ("KUBE-MARK-MASQ".to_owned(), 0x4000));
+        assert_eq!(conf.mark_bit, 14);
         assert!(conf.mappings.is_empty());
         assert_eq!((conf.services_bit, read(r#","ipvsMarkBit":3"#).unwrap().services_bit), (12, 3));
         assert_eq!(read(r#","markMasqBit":12"#).unwrap().services_bit, 11, "not the bit for masquerading");
@@ -276,6 +267,14 @@ mod tests {
             backend(r#","backend":"nftables","externalSetMarkChain":"KUBE-MARK-MASQ""#),
             Backend::Nftables
         );
+    }
+
+    #[test]
+    fn first_character_of_conditions_decides() {
+        let of = |first: &str| Backend::of_conditions(&[first.to_owned(), "-x".to_owned()]);
+        assert_eq!(["-d", "!"].map(of), [Some(Backend::Iptables); 2]);
+        assert_eq!((of("ip"), of("")), (Some(Backend::Nftables), None));
+        assert_eq!(Backend::of_conditions(&[]), None);
     }
 
     #[test]

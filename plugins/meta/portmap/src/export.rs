@@ -15,22 +15,25 @@
 //!
 //! `portmap hand-back` is the former name of the command, and is still accepted.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{self, Batch};
+use ferrule_kernel::retry::retry_step;
+use ferrule_kernel::sorted;
 use ferrule_kit::owner::{self, describe};
-use ferrule_kit::retry::retry;
 use ferrule_kit::socket::netfilter;
 use ipnetwork::IpNetwork;
 
-use crate::config::{Backend, Conf};
+use crate::config::{Backend, Conf, SERVICES_BIT};
 use crate::iptables;
-use crate::mapping::{HostIp, Mapping};
-use crate::mark::{Mark, Masquerade};
-use crate::nft::{ATTEMPTS, OwnedHostPorts, delete_owned, host_ports_by_owner};
+use crate::mapping::Mapping;
+use crate::mark::DEFAULT_BIT;
+use crate::nft::{ATTEMPTS, Exported, OwnerPorts, delete_owned, list_by_owner};
 use crate::plan::HostPort;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
 use crate::services;
@@ -82,17 +85,20 @@ fn parse(arguments: &[String]) -> Option<(Option<Backend>, bool)> {
 /// Exports the host ports. Returns whether all could be exported.
 fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
     let mut socket = netfilter()?;
-    let outcome = retry(ATTEMPTS, nftables::Error::is_outdated, || {
-        let (generation, all) = host_ports_by_owner(&mut socket)?;
-        let (exported, staying): (Vec<&OwnedHostPorts>, Vec<&OwnedHostPorts>) =
-            all.iter().partition(|owned| obstacle(owned, backend).is_none());
-        let mut batch = Batch::new();
+    let outcome: Result<_, CniError> = retry_step(ATTEMPTS, nftables::Error::is_outdated, || {
+        let (generation, all) = list_by_owner(&mut socket)?;
+        let is_empty = all.is_empty();
+        let (exported, staying): (Vec<OwnerPorts>, Vec<OwnerPorts>) =
+            all.into_iter().partition(|owner| obstacle(owner, backend).is_none());
         if !dry_run {
+            let mut batch = Batch::new();
             match backend {
                 Backend::Nftables => to_nftables(&mut socket, &mut batch, &exported)?,
                 Backend::Iptables => to_iptables(&mut socket, &exported)?,
             }
-            delete_owned(&mut batch, &exported, staying.is_empty() && !all.is_empty());
+            let labels: Vec<String> = exported.iter().map(|(label, _)| label.clone()).collect();
+            let host_ports: Vec<HostPort> = all_of(&exported).cloned().collect();
+            delete_owned(&mut batch, &labels, &host_ports, staying.is_empty() && !is_empty);
             let committed = match backend {
                 // The changes by `iptables-restore` have increased the generation.
                 Backend::Iptables => batch.commit(&mut socket),
@@ -103,46 +109,46 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
             }
             services::collect(&mut socket)?;
         }
-        for owned in &exported {
-            println!("{}: {} host ports", describe(&owned.label), owned.host_ports.len());
+        for (label, host_ports) in &exported {
+            println!("{}: {} host ports", describe(label), host_ports.len());
         }
-        for owned in &staying {
-            let why = obstacle(owned, backend).unwrap_or_default();
-            eprintln!("{}: {} host ports stay: {why}", describe(&owned.label), owned.host_ports.len());
+        for owner in &staying {
+            let why = obstacle(owner, backend).unwrap_or_default();
+            eprintln!("{}: {} host ports stay: {why}", describe(&owner.0), owner.1.len());
         }
         Ok(Ok(staying.is_empty()))
     });
     outcome?.context(|| "export host ports")
 }
 
+fn all_of(owners: &[OwnerPorts]) -> impl Iterator<Item = &HostPort> {
+    owners.iter().flat_map(|(_, host_ports)| host_ports).map(|exported| &exported.host_port)
+}
+
 /// Why an owner's host ports cannot be exported; `None` if they can.
-fn obstacle(owned: &OwnedHostPorts, backend: Backend) -> Option<&'static str> {
-    if owner::parse(&owned.label).is_none() {
+fn obstacle((label, host_ports): &OwnerPorts, backend: Backend) -> Option<&'static str> {
+    if owner::parse(label).is_none() {
         return Some("the owner label is truncated, so the container ID is unknown");
     }
-    let has_conditions = owned.host_ports.iter().any(|host_port| host_port.key.map_set.id.is_some());
+    let has_conditions = host_ports.iter().any(|exported| exported.host_port.key.map_set.id.is_some());
     (backend == Backend::Iptables && has_conditions).then_some("their conditions are in nft syntax")
 }
 
-fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&OwnedHostPorts]) -> Result<(), CniError> {
-    let host_ports = || owners.iter().flat_map(|owned| &owned.host_ports);
-    for family in IpFamily::ALL {
-        if !host_ports().any(|host_port| host_port.key.map_set.family == family) {
-            continue;
-        }
+fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[OwnerPorts]) -> Result<(), CniError> {
+    for family in sorted(all_of(owners).map(|host_port| host_port.key.map_set.family)) {
         let table = reference::create_missing(socket, batch, family)?;
-        for owned in owners {
-            let Some(owner) = owner::parse(&owned.label) else { continue };
-            let comment = Some(owner.container_id);
+        for (label, host_ports) in owners {
+            let comment = owner::parse(label).map(|owner| owner.container_id);
             let mut masqueraded = Vec::new();
-            for (host_port, conditions) in owned.host_ports.iter().zip(&owned.conditions) {
+            for Exported { host_port, conditions } in host_ports {
                 if host_port.key.map_set.family != family {
                     continue;
                 }
                 for alternative in conditions {
                     batch.add_rule(table, HOSTPORTS, &reference::rule(host_port, alternative), comment);
                 }
-                for rule in reference::masquerade_rules(host_port.target.ip(), &host_port.masquerade) {
+                let rules = |masquerade| reference::masquerade_rules(host_port.target.ip(), masquerade);
+                for rule in host_port.masquerade.iter().flat_map(rules) {
                     if !masqueraded.contains(&rule) {
                         batch.add_rule(table, MASQUERADING, &rule, comment);
                         masqueraded.push(rule);
@@ -156,30 +162,19 @@ fn to_nftables(socket: &mut Socket, batch: &mut Batch, owners: &[&OwnedHostPorts
 
 /// Adds the host ports of all interfaces of a container at once: the reference has one chain for a container
 /// on a network.
-fn to_iptables(socket: &mut Socket, owners: &[&OwnedHostPorts]) -> Result<(), CniError> {
-    let mut done: Vec<(&str, &str)> = Vec::new();
-    for owned in owners {
-        let Some(owner) = owner::parse(&owned.label) else { continue };
-        if done.contains(&(owner.network, owner.container_id)) {
-            continue;
+fn to_iptables(socket: &mut Socket, owners: &[OwnerPorts]) -> Result<(), CniError> {
+    let mut containers: BTreeMap<(&str, &str, IpFamily), Vec<&HostPort>> = BTreeMap::new();
+    for (label, host_ports) in owners {
+        let Some(owner) = owner::parse(label) else { continue };
+        for Exported { host_port, .. } in host_ports {
+            let key = (owner.network, owner.container_id, host_port.key.map_set.family);
+            containers.entry(key).or_default().push(host_port);
         }
-        done.push((owner.network, owner.container_id));
-        let of_container = owners.iter().filter(|other| {
-            owner::parse(&other.label).is_some_and(|other| {
-                (other.network, other.container_id) == (owner.network, owner.container_id)
-            })
-        });
-        let host_ports: Vec<&HostPort> = of_container.flat_map(|owned| &owned.host_ports).collect();
-        let mut addresses: Vec<IpNetwork> = Vec::new();
-        for host_port in &host_ports {
-            let address = address(host_port);
-            if !addresses.iter().any(|known| IpFamily::of(known.ip()) == IpFamily::of(address.ip())) {
-                addresses.push(address);
-            }
-        }
-        for address in addresses {
-            iptables::add(socket, &conf(&host_ports, IpFamily::of(address.ip())), &owner, &[address])?;
-        }
+    }
+    for ((network, container_id, _), host_ports) in containers {
+        let owner = Attachment { network, container_id, ifname: "" };
+        let Some(address) = host_ports.first().map(|host_port| address(host_port)) else { continue };
+        iptables::add(socket, &conf(&host_ports), &owner, &[address])?;
     }
     Ok(())
 }
@@ -187,32 +182,31 @@ fn to_iptables(socket: &mut Socket, owners: &[&OwnedHostPorts]) -> Result<(), Cn
 /// The container's address with the prefix length of its subnet, if only the subnet is masqueraded.
 fn address(host_port: &HostPort) -> IpNetwork {
     let ip = host_port.target.ip();
-    match &host_port.masquerade {
-        Masquerade::From(network, _) => IpNetwork::new(ip, network.prefix()).unwrap_or_else(|_| ip.into()),
-        _ => ip.into(),
-    }
+    let subnet = host_port.masquerade.as_ref().and_then(|masquerade| masquerade.from);
+    subnet.and_then(|subnet| IpNetwork::new(ip, subnet.prefix()).ok()).unwrap_or_else(|| ip.into())
 }
 
-/// A configuration of the iptables backend that results in these host ports, for one family.
-fn conf(host_ports: &[&HostPort], family: IpFamily) -> Conf {
-    let of_family = || host_ports.iter().filter(|host_port| host_port.key.map_set.family == family);
+/// A configuration of the iptables backend that results in these host ports of one family.
+fn conf(host_ports: &[&HostPort]) -> Conf {
     let mapping = |host_port: &&HostPort| Mapping {
         proto: host_port.key.proto,
-        host_ip: host_port.key.host_ip.map_or(HostIp::AnyOf(family), HostIp::One),
+        // All mappings are of the family, so no address stands for all of this family.
+        host_ip: host_port.key.host_ip,
         host_port: host_port.key.port,
         container_port: host_port.target.port(),
     };
-    let is_masqueraded = |host_port: &&HostPort| host_port.masquerade != Masquerade::Nothing;
+    let mut masquerades = host_ports.iter().filter_map(|host_port| host_port.masquerade.as_ref()).peekable();
     Conf {
         backend: Backend::Iptables,
-        snat: of_family().any(is_masqueraded),
-        masq_all: of_family().any(|host_port| matches!(host_port.masquerade, Masquerade::All(_))),
-        mark: Mark::default(),
-        services_bit: services::DEFAULT_BIT,
+        snat: masquerades.peek().is_some(),
+        masq_all: masquerades.any(|masquerade| masquerade.from.is_none()),
+        mark_bit: DEFAULT_BIT,
+        services_bit: SERVICES_BIT,
         masq_bit: None,
         external_chain: None,
-        conditions: [Vec::new(), Vec::new()],
-        mappings: of_family().map(mapping).collect(),
+        conditions: Default::default(),
+        matches: Default::default(),
+        mappings: host_ports.iter().map(mapping).collect(),
     }
 }
 

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cni_common::spec::CniError;
 use ferrule_kernel::conntrack::{self, DST_NAT, Filter, Flow};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 
+use crate::list::unmapped;
 use crate::mapping::Proto;
 use crate::plan::{HostPort, Key};
 
@@ -24,11 +24,6 @@ fn is_to_host_port(flow: &Flow, host_port: &HostPort) -> bool {
 
 fn leads_to_target(flow: &Flow, host_port: &HostPort) -> bool {
     (flow.reply.src, flow.reply.src_port) == (host_port.target.ip(), host_port.target.port())
-}
-
-/// Whether ADD of the host port made the flow stale: it is to the host port, but does not lead to the target.
-fn is_stale_after_add(flow: &Flow, host_port: &HostPort) -> bool {
-    is_to_host_port(flow, host_port) && !leads_to_target(flow, host_port)
 }
 
 /// Whether the removal of the host port made the flow stale: it is translated to the target.
@@ -70,7 +65,9 @@ pub fn delete_after_add(
         let mut stale = list(socket, filter);
         stale.retain(|flow| {
             let dst = flow.original.dst;
-            host_ports.iter().filter(|host_port| is_stale_after_add(flow, host_port)).any(|host_port| {
+            let is_changed =
+                |host_port: &&HostPort| is_to_host_port(flow, host_port) && !leads_to_target(flow, host_port);
+            host_ports.iter().filter(is_changed).any(|host_port| {
                 *decided.entry((&host_port.key, dst)).or_insert_with(|| {
                     host_port.key.host_ip.is_some()
                         || is_local(&mut route_socket, dst) && !has_own(socket, host_port, dst)
@@ -84,27 +81,23 @@ pub fn delete_after_add(
 /// Deletes the flows that the removal of these host ports made stale. The call has just removed them, so their addresses are
 /// still the container's: the runtime lets the main plugin free them after this one. Errors are logged to standard error.
 pub fn delete_after_removal(socket: &mut Socket, host_ports: &[HostPort]) {
-    for filter in filters(host_ports) {
-        let mut stale = list(socket, filter);
-        stale.retain(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
-        delete(socket, &stale);
-    }
+    let stale = stale_after_removal(socket, host_ports);
+    delete(socket, &stale);
+}
+
+fn stale_after_removal(socket: &mut Socket, host_ports: &[HostPort]) -> Vec<Flow> {
+    let listed = filters(host_ports).into_iter().flat_map(|filter| list(socket, filter));
+    listed.filter(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port))).collect()
 }
 
 /// Deletes the flows of host ports that the configuration names and that this DEL has not found. An earlier DEL may have been
 /// killed after it had removed them. But if it was complete, address and host port may be another container's by now, whose
-/// flows look the same: `unmapped` returns the host ports that no container has.
+/// flows look the same, so the flows of host ports that some container has stay.
 ///
-/// The flows are listed before that. So a flow that an ADD has made after the lookup is not among them, and the kernel
+/// The flows are listed before the host ports. So a flow that an ADD has made after that is not among them, and the kernel
 /// deletes a flow only by its own number.
-pub fn delete_left(
-    socket: &mut Socket,
-    host_ports: Vec<HostPort>,
-    unmapped: impl FnOnce(&mut Socket, Vec<HostPort>) -> Result<Vec<HostPort>, CniError>,
-) {
-    let mut stale: Vec<Flow> =
-        filters(&host_ports).into_iter().flat_map(|filter| list(socket, filter)).collect();
-    stale.retain(|flow| host_ports.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
+pub fn delete_left(socket: &mut Socket, host_ports: Vec<HostPort>) {
+    let mut stale = stale_after_removal(socket, &host_ports);
     if stale.is_empty() {
         return;
     }

@@ -20,7 +20,7 @@ fn setting(link: &str) -> String {
 /// such as the uplink, `route_localnet` would let other hosts reach 127.0.0.0/8.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses a lookup.
+/// Code 999 if the kernel refuses a request.
 pub fn container_link(
     result: &AddResult,
     ifname: &str,
@@ -29,8 +29,8 @@ pub fn container_link(
     let mut socket = socket::route()?;
     // Usually it is the first link on the host in the result, so that link is requested at once.
     let first = result.host_interfaces(ifname).next().map_or("lo", |interface| interface.name.as_str());
-    let [route, first] = socket.request_each([route::lookup(container), link::get(LinkId::Name(first))]);
-    let route = route::read(route).context(|| format!("look up the route to {container}"))?;
+    let [route, first] = socket.request_each([route::find(container), link::get(LinkId::Name(first))]);
+    let route = route::read(route).context(|| format!("find the route to {container}"))?;
     let Some(index) =
         route.filter(|route| !route.local && !route.routed && route.prefix > 0).and_then(|route| route.oif)
     else {
@@ -38,7 +38,7 @@ pub fn container_link(
     };
     let link = match link::read(first) {
         Ok(Some(link)) if link.index == index => Some(link),
-        _ => socket.link(LinkId::Index(index)).context(|| format!("look up link {index}"))?,
+        _ => socket.link(LinkId::Index(index)).context(|| format!("find link {index}"))?,
     };
     let named = |name: &str| result.host_interfaces(ifname).any(|interface| interface.name == name);
     Ok(link

@@ -1,7 +1,7 @@
 //! One port mapping: decoded from JSON, then checked.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use cni_common::spec::addr::parse_ip;
 use ferrule_kernel::conntrack;
@@ -57,40 +57,29 @@ impl fmt::Display for Proto {
     }
 }
 
-/// The host addresses that a mapping applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostIp {
-    /// All addresses of both families.
-    Any,
-    /// All IPv4 addresses (`0.0.0.0`) or all IPv6 addresses (`::`).
-    AnyOf(IpFamily),
-    /// One address.
-    One(IpAddr),
-}
-
-impl HostIp {
-    /// The host address to match in a family. Outer `None`: the mapping does not apply to the family. Inner
-    /// `None`: any address of the host.
-    pub fn in_family(self, family: IpFamily) -> Option<Option<IpAddr>> {
-        match self {
-            HostIp::Any => Some(None),
-            HostIp::AnyOf(all) => (all == family).then_some(None),
-            HostIp::One(ip) => (IpFamily::of(ip) == family).then_some(Some(ip)),
-        }
-    }
-}
-
 /// A checked mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The transport protocol.
     pub proto: Proto,
-    /// The host addresses.
-    pub host_ip: HostIp,
+    /// The host address; an unspecified one (`0.0.0.0` or `::`) stands for all addresses of its family, `None` for all
+    /// addresses of both families.
+    pub host_ip: Option<IpAddr>,
     /// The host port, not 0.
     pub host_port: u16,
     /// The container port, not 0.
     pub container_port: u16,
+}
+
+impl Mapping {
+    /// The host address to match in a family. Outer `None`: the mapping does not apply to the family. Inner
+    /// `None`: any address of the host.
+    pub fn host_ip_in(&self, family: IpFamily) -> Option<Option<IpAddr>> {
+        match self.host_ip {
+            Some(ip) if IpFamily::of(ip) != family => None,
+            ip => Some(ip.filter(|ip| !ip.is_unspecified())),
+        }
+    }
 }
 
 /// A mapping as the runtime sends it.
@@ -123,12 +112,8 @@ impl WireMapping {
         let proto = Proto::parse(&self.protocol)
             .ok_or_else(|| bad(format!("Invalid protocol: {:?} is not tcp, udp or sctp", self.protocol)))?;
         let host_ip = match self.host_ip.as_str() {
-            "" => HostIp::Any,
-            text => match parse_ip(text).map_err(|_| bad(format!("Invalid host IP: {text:?}")))? {
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED) => HostIp::AnyOf(IpFamily::V4),
-                IpAddr::V6(Ipv6Addr::UNSPECIFIED) => HostIp::AnyOf(IpFamily::V6),
-                ip => HostIp::One(ip),
-            },
+            "" => None,
+            text => Some(parse_ip(text).map_err(|_| bad(format!("Invalid host IP: {text:?}")))?),
         };
         Ok(Mapping { proto, host_ip, host_port, container_port })
     }
@@ -154,12 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn protocols_in_any_case_and_kinds_of_host_ip() {
+    fn protocols_in_any_case_and_host_ips() {
         let host_ip = |text: &str| wire(1, 65535, "tCP", text).check(0).unwrap().host_ip;
-        assert_eq!(host_ip(""), HostIp::Any);
-        assert_eq!(host_ip("0.0.0.0"), HostIp::AnyOf(IpFamily::V4));
-        assert_eq!(host_ip("::"), HostIp::AnyOf(IpFamily::V6));
-        assert_eq!(host_ip("::ffff:192.0.2.1"), HostIp::One("192.0.2.1".parse().unwrap()));
+        assert_eq!(host_ip(""), None);
+        assert_eq!(host_ip("::ffff:192.0.2.1"), "192.0.2.1".parse().ok());
         for proto in ["SCTP", "sctp", "Udp"] {
             assert!(wire(1, 1, proto, "").check(0).is_ok());
         }
@@ -188,10 +171,15 @@ mod tests {
 
     #[test]
     fn host_ip_in_each_family() {
-        assert_eq!(HostIp::Any.in_family(IpFamily::V6), Some(None));
-        assert_eq!(HostIp::AnyOf(IpFamily::V6).in_family(IpFamily::V4), None);
         let one: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(HostIp::One(one).in_family(IpFamily::V4), Some(Some(one)));
-        assert_eq!(HostIp::One(one).in_family(IpFamily::V6), None);
+        for (text, v4, v6) in [
+            ("", Some(None), Some(None)),
+            ("0.0.0.0", Some(None), None),
+            ("::", None, Some(None)),
+            ("192.0.2.1", Some(Some(one)), None),
+        ] {
+            let mapping = wire(1, 1, "tcp", text).check(0).unwrap();
+            assert_eq!(IpFamily::ALL.map(|family| mapping.host_ip_in(family)), [v4, v6], "{text}");
+        }
     }
 }

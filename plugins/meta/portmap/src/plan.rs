@@ -2,14 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use cni_common::plugin::Attachment;
+use cni_common::spec::AddResult;
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::sorted;
 use ipnetwork::IpNetwork;
 
-use crate::config::Conf;
+use crate::conditions::Matches;
+use crate::config::{Backend, Conf};
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
 use ferrule_kit::hash::sha512_hex;
+use ferrule_kit::owner;
 
 /// One family's four maps: the shared ones, or those of a network with conditions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,12 +23,28 @@ pub struct MapSet {
     pub id: Option<String>,
 }
 
-impl MapSet {
-    /// The map set for the host ports of a network in one family.
-    pub fn of(conf: &Conf, network: &str, family: IpFamily) -> Self {
-        let conditions = conf.conditions[family as usize].join(" ");
-        let id = (!conditions.trim().is_empty()).then(|| sha512_hex(&format!("{network} {conditions}"), 8));
-        MapSet { family, id }
+/// The conditions of one network in one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// The map set of the network.
+    pub map_set: MapSet,
+    /// Alternatives: a packet must match all expressions of at least one.
+    pub alternatives: Matches,
+    /// The network's name and the conditions as configured: the comment of the chain.
+    pub text: String,
+}
+
+impl Conditions {
+    /// The conditions in one family, in the syntax of `nft`. `None` without any.
+    fn of(conf: &Conf, network: &str, family: IpFamily) -> Option<Self> {
+        let text = conf.conditions[family as usize].join(" ");
+        let id = sha512_hex(&format!("{network} {text}"), 8);
+        (conf.backend == Backend::Nftables && !text.trim().is_empty()).then(|| Conditions {
+            map_set: MapSet { family, id: Some(id) },
+            alternatives: conf.matches[family as usize].clone(),
+            // A comment cannot contain quotes.
+            text: format!("{network}: {}", text.replace('"', "")),
+        })
     }
 }
 
@@ -60,8 +79,8 @@ pub struct HostPort {
     pub key: Key,
     /// The container's address and port.
     pub target: SocketAddr,
-    /// Which connections are masqueraded.
-    pub masquerade: Masquerade,
+    /// Which connections are masqueraded; `None` if none are.
+    pub masquerade: Option<Masquerade>,
 }
 
 fn network_of(address: IpNetwork) -> IpNetwork {
@@ -69,37 +88,57 @@ fn network_of(address: IpNetwork) -> IpNetwork {
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
 }
 
-/// All host ports that ADD creates for one attachment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+/// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length, see
+/// [`AddResult::ips_of`].
+pub fn addresses(result: &AddResult, ifname: &str) -> Vec<IpNetwork> {
+    let first = |family| {
+        result.ips_of(ifname).map(|ip| ip.address).find(|address| IpFamily::of(address.ip()) == family)
+    };
+    IpFamily::ALL.into_iter().filter_map(first).collect()
+}
+
+/// What ADD creates for one attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan<'a> {
+    /// The attachment.
+    pub owner: Attachment<'a>,
+    /// Its owner label.
+    pub label: String,
+    /// The container's addresses that the host ports lead to.
+    pub addresses: Vec<IpNetwork>,
     /// The host ports, with distinct keys.
     pub host_ports: Vec<HostPort>,
+    /// The conditions of the network in the families of the addresses.
+    pub conditions: Vec<Conditions>,
     /// Texts about ignored mappings, for standard error.
     pub warnings: Vec<String>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// Plans the mappings for the container's addresses. Of two mappings for the same packets the first wins,
     /// as in the reference.
-    pub fn new(conf: &Conf, network: &str, addresses: &[IpNetwork]) -> Self {
-        let mut plan = Plan::default();
-        for address in addresses {
+    pub fn new(conf: &Conf, owner: Attachment<'a>, addresses: Vec<IpNetwork>) -> Self {
+        let (label, host_ports, warnings) = (owner::label(&owner), Vec::new(), Vec::new());
+        let mut plan =
+            Plan { owner, label, addresses: Vec::new(), host_ports, conditions: Vec::new(), warnings };
+        for address in &addresses {
             let family = IpFamily::of(address.ip());
-            let map_set = MapSet::of(conf, network, family);
-            let masquerade = match (conf.snat, conf.masq_all) {
-                (false, _) => Masquerade::Nothing,
-                (true, true) => Masquerade::All(conf.mark.clone()),
-                (true, false) => Masquerade::From(network_of(*address), conf.mark.clone()),
-            };
+            let conditions = Conditions::of(conf, owner.network, family);
+            let map_set = conditions
+                .as_ref()
+                .map_or(MapSet { family, id: None }, |conditions| conditions.map_set.clone());
+            let from = (!conf.masq_all).then(|| network_of(*address));
+            let masquerade = conf.snat.then_some(Masquerade { bit: conf.mark_bit, from });
+            plan.conditions.extend(conditions);
             for mapping in &conf.mappings {
-                let Some(host_ip) = mapping.host_ip.in_family(family) else { continue };
+                let Some(host_ip) = mapping.host_ip_in(family) else { continue };
                 let key =
                     Key { map_set: map_set.clone(), host_ip, proto: mapping.proto, port: mapping.host_port };
                 let target = SocketAddr::new(address.ip(), mapping.container_port);
                 plan.add(HostPort { key, target, masquerade: masquerade.clone() });
             }
         }
-        plan
+        Plan { addresses, ..plan }
     }
 
     fn add(&mut self, host_port: HostPort) {
@@ -123,28 +162,18 @@ impl Plan {
     pub fn from_loopback(&self) -> Option<IpAddr> {
         let can = |host_port: &&HostPort| {
             let loopback = host_port.key.host_ip.is_none_or(|ip| ip.is_loopback());
-            host_port.target.is_ipv4() && loopback && host_port.masquerade != Masquerade::Nothing
+            host_port.target.is_ipv4() && loopback && host_port.masquerade.is_some()
         };
         self.host_ports.iter().find(can).map(|host_port| host_port.target.ip())
-    }
-
-    /// The map sets that the host ports use.
-    pub fn map_sets(&self) -> Vec<MapSet> {
-        sorted(self.host_ports.iter().map(|host_port| host_port.key.map_set.clone()))
-    }
-
-    /// The distinct kinds of masquerading of the host ports.
-    pub fn masquerades(&self) -> Vec<Masquerade> {
-        masquerades(&self.host_ports)
     }
 }
 
 /// The distinct kinds of masquerading of these host ports.
 pub fn masquerades(host_ports: &[HostPort]) -> Vec<Masquerade> {
     let mut all: Vec<Masquerade> = Vec::new();
-    for host_port in host_ports {
-        if host_port.masquerade != Masquerade::Nothing && !all.contains(&host_port.masquerade) {
-            all.push(host_port.masquerade.clone());
+    for masquerade in host_ports.iter().filter_map(|host_port| host_port.masquerade.as_ref()) {
+        if !all.contains(masquerade) {
+            all.push(masquerade.clone());
         }
     }
     all
@@ -152,23 +181,24 @@ pub fn masquerades(host_ports: &[HostPort]) -> Vec<Masquerade> {
 
 #[cfg(test)]
 mod tests {
-    use cni_common::spec::NetConf;
+    use cni_common::spec::{Interface, IpConfig, NetConf};
 
     use super::*;
 
-    fn plan(keys: &str, mappings: &str) -> Plan {
+    fn plan(keys: &str, mappings: &str) -> Plan<'static> {
         let text = format!(
             r#"{{"cniVersion":"1.0.0","name":"n","type":"portmap"{keys},"runtimeConfig":{{"portMappings":[{mappings}]}}}}"#
         );
         let conf = Conf::read(&NetConf::parse(text.into_bytes()).unwrap()).unwrap();
-        Plan::new(&conf, "n", &["10.0.0.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap()])
+        let owner = Attachment { network: "n", container_id: "one", ifname: "eth0" };
+        Plan::new(&conf, owner, vec!["10.0.0.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap()])
     }
 
     fn mapping(host_ip: &str, host: u16, container: u16) -> String {
         format!(r#"{{"hostIP":"{host_ip}","hostPort":{host},"containerPort":{container},"protocol":"tcp"}}"#)
     }
 
-    fn shown(plan: &Plan) -> Vec<String> {
+    fn shown(plan: &Plan<'_>) -> Vec<String> {
         plan.host_ports.iter().map(|host_port| format!("{} to {}", host_port.key, host_port.target)).collect()
     }
 
@@ -209,12 +239,53 @@ mod tests {
 
     #[test]
     fn conditions_have_their_own_map_set_in_their_family() {
-        let map_sets = plan(r#","conditionsV4":["ip saddr 10.0.0.1"]"#, &mapping("", 1, 1)).map_sets();
-        assert!(map_sets[0].family == IpFamily::V4 && map_sets[0].id.is_some());
-        assert_eq!(map_sets[1], MapSet { family: IpFamily::V6, id: None });
-        let masquerades = plan("", &mapping("", 1, 1)).masquerades();
-        assert_eq!(masquerades.len(), 2);
-        assert!(plan(r#","snat":false"#, &mapping("", 1, 1)).masquerades().is_empty());
-        assert_eq!(plan(r#","masqAll":true"#, &mapping("", 1, 1)).masquerades().len(), 1);
+        let with = plan(r#","conditionsV4":["ip saddr 10.0.0.1"]"#, &mapping("", 1, 1));
+        let [v4, v6] = [0, 1].map(|index| &with.host_ports[index].key.map_set);
+        assert!(v4.family == IpFamily::V4 && v4.id.is_some());
+        assert_eq!(*v6, MapSet { family: IpFamily::V6, id: None });
+        let conditions: Vec<_> =
+            with.conditions.iter().map(|one| (&one.map_set, one.text.as_str())).collect();
+        assert_eq!(conditions, [(v4, "n: ip saddr 10.0.0.1")]);
+        let masquerades = |keys| super::masquerades(&plan(keys, &mapping("", 1, 1)).host_ports).len();
+        let counts = ["", r#","snat":false"#, r#","masqAll":true"#].map(masquerades);
+        assert_eq!(counts, [2, 0, 1]);
+    }
+
+    fn ip(address: &str, interface: Option<i64>) -> IpConfig {
+        IpConfig { address: address.parse().unwrap(), gateway: None, interface }
+    }
+
+    #[test]
+    fn first_address_of_each_family_of_the_interface() {
+        let interface = |name: &str, sandbox: &str| Interface {
+            name: name.to_owned(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        };
+        let mut result = AddResult {
+            interfaces: vec![
+                interface("cni0", ""),
+                interface("eth0", "/run/netns/x"),
+                interface("eth1", "/x"),
+            ],
+            ips: vec![
+                ip("10.0.0.1/24", Some(0)),
+                ip("10.1.0.2/24", Some(2)),
+                ip("10.2.0.2/24", Some(1)),
+                ip("fd00::2/64", Some(9)),
+                ip("10.3.0.2/24", None),
+            ],
+            ..AddResult::default()
+        };
+        let picked = |result: &AddResult, ifname| -> Vec<String> {
+            addresses(result, ifname).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(picked(&result, "eth0"), ["10.2.0.2/24", "fd00::2/64"]);
+        assert_eq!(picked(&result, "eth1"), ["10.1.0.2/24", "fd00::2/64"]);
+        assert_eq!(picked(&result, "eth2"), ["10.3.0.2/24", "fd00::2/64"]);
+        result.ips[3].interface = Some(-1);
+        assert_eq!(picked(&result, "eth0")[1], "fd00::2/64");
+        result.ips.clear();
+        assert!(addresses(&result, "eth0").is_empty());
     }
 }

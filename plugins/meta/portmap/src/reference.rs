@@ -16,15 +16,17 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address, destination_is_local};
 use ferrule_kernel::nftables::{
     self, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy,
-    Register, Rule, Table, Verdict, all_chains, rules,
+    Register, Rule, Table, Verdict, all_chains, delete_rules, rules,
 };
 
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::sorted;
+use ferrule_kit::check::ensure;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
+use crate::nft::ATTEMPTS;
 use crate::plan::{HostPort, Key, MapSet, Plan};
 
 /// The table of a family.
@@ -44,8 +46,6 @@ const CHAINS: [&str; 3] = [HOSTPORTS, OLD_HOSTPORTS, MASQUERADING];
 
 /// The directory in which libcni keeps the results of attachments, in files `NETWORK-CONTAINER-INTERFACE`.
 const RESULTS: &str = "/var/lib/cni/results";
-/// The attempts to delete rules. One fails if any ruleset changes meanwhile.
-const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// The chains that tell whether the tables exist.
 pub fn chains() -> [(Table<'static>, String); 2] {
@@ -111,39 +111,19 @@ fn delete_where(
     is_wanted: impl Fn(&str) -> bool,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<HostPort>>, Error> {
-    let mut removed = None;
+    let mut deleted = Vec::new();
     for table in present(socket)? {
-        // Another process may delete one of the rules first, or make the table again, with other rules under these handles.
-        let mut delete_some = || {
-            let generation = nftables::generation(socket)?;
-            let mut batch = Batch::new();
-            let mut host_ports = Vec::new();
+        deleted.extend(delete_rules(socket, table, ATTEMPTS, |socket| {
+            let mut wanted = Vec::new();
             for chain in CHAINS {
-                let mut wanted = rules(socket, table, chain)?;
-                wanted.retain(|rule| rule.comment.as_deref().is_some_and(&is_wanted));
-                // Rules that do not fit into this batch are deleted in the next call.
-                for rule in wanted.iter().take(Batch::ROOM.saturating_sub(batch.len())) {
-                    batch.delete_rule(table, chain, rule.handle);
-                    host_ports.extend(decode_rule(rule));
-                }
+                let found = rules(socket, table, chain)?.into_iter();
+                let found = found.filter(|rule| rule.comment.as_deref().is_some_and(&is_wanted));
+                wanted.extend(found.map(|rule| (chain, rule)));
             }
-            if batch.is_empty() || !is_dead() {
-                return Ok((None, true));
-            }
-            let done = batch.len() < Batch::ROOM;
-            batch.commit_at(socket, generation).map(|()| (Some(host_ports), done))
-        };
-        loop {
-            let (host_ports, done) = retry(ATTEMPTS, Error::is_outdated, &mut delete_some)?;
-            if let Some(host_ports) = host_ports {
-                removed.get_or_insert_with(Vec::new).extend(host_ports);
-            }
-            if done {
-                break;
-            }
-        }
+            Ok(if wanted.is_empty() || is_dead() { wanted } else { Vec::new() })
+        })?);
     }
-    Ok(removed)
+    Ok((!deleted.is_empty()).then(|| deleted.iter().filter_map(decode_rule).collect()))
 }
 
 /// All containers that have rules, each rule with its host port, if it is one.
@@ -168,16 +148,7 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(String, Option<HostPort>)>, CniE
 /// # Errors
 /// Code 999 if the kernel refuses to list a chain.
 pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
-    let step = || "look up host ports of the reference plugin";
-    for table in present(socket).context(step)? {
-        for chain in [HOSTPORTS, OLD_HOSTPORTS] {
-            let found = rules(socket, table, chain).context(step)?;
-            if found.iter().any(|rule| rule.comment.as_deref() == Some(container_id)) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
+    Ok(list(socket)?.iter().any(|(container, _)| container == container_id))
 }
 
 /// Checks that the tables have a rule for each host port of the plan, the jumps to these rules, and a
@@ -185,81 +156,68 @@ pub fn has(socket: &mut Socket, container_id: &str) -> Result<bool, CniError> {
 ///
 /// # Errors
 /// Code 999 with the first missing rule.
-pub fn check(socket: &mut Socket, container_id: &str, conf: &Conf, plan: &Plan) -> Result<(), CniError> {
+pub fn check(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>) -> Result<(), CniError> {
+    let container_id = plan.owner.container_id;
     let step = || "check host ports of the reference plugin";
-    for family in IpFamily::ALL {
+    let found = list(socket)?;
+    let found: Vec<&HostPort> = found
+        .iter()
+        .filter(|(id, _)| id == container_id)
+        .filter_map(|(_, host_port)| host_port.as_ref())
+        .collect();
+    for wanted in &plan.host_ports {
+        let is_it = |found: &&HostPort| {
+            let (a, b) = (&found.key, &wanted.key);
+            (a.host_ip, a.proto, a.port, found.target) == (b.host_ip, b.proto, b.port, wanted.target)
+        };
+        ensure(found.iter().any(is_it), || {
+            format!("missing hostport rules in \"hostports\" chain: {} to {}", wanted.key, wanted.target)
+        })?;
+    }
+    for family in sorted(plan.host_ports.iter().map(|wanted| wanted.key.map_set.family)) {
         let table = table(family);
-        let wanted: Vec<&HostPort> =
-            plan.host_ports.iter().filter(|host_port| host_port.key.map_set.family == family).collect();
-        if wanted.is_empty() {
-            continue;
-        }
-        let own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
-        let mut found = rules(socket, table, HOSTPORTS).context(step)?;
-        found.extend(rules(socket, table, OLD_HOSTPORTS).context(step)?);
-        let found: Vec<HostPort> = found.iter().filter(|rule| own(rule)).filter_map(decode_rule).collect();
-        for wanted in &wanted {
-            let is_it = |found: &HostPort| {
-                let (a, b) = (&found.key, &wanted.key);
-                (a.host_ip, a.proto, a.port, found.target) == (b.host_ip, b.proto, b.port, wanted.target)
-            };
-            if !found.iter().any(is_it) {
-                let msg = format!(
-                    "missing hostport rules in \"hostports\" chain: {} to {}",
-                    wanted.key, wanted.target
-                );
-                return Err(CniError::internal(msg));
-            }
-        }
         for hook in ["prerouting", "output"] {
             let found = rules(socket, table, hook).context(step)?;
-            if !found.iter().any(|rule| rule.jump_target().is_some()) {
-                return Err(CniError::internal(format!(
-                    "chain {hook:?} of table {table} has no jump to the host ports"
-                )));
-            }
+            ensure(found.iter().any(|rule| rule.jump_target().is_some()), || {
+                format!("chain {hook:?} of table {table} has no jump to the host ports")
+            })?;
         }
-        if conf.snat && !rules(socket, table, MASQUERADING).context(step)?.iter().any(own) {
-            return Err(CniError::internal("missing hostport rules in \"masquerading\" chain"));
-        }
+        let masquerading = rules(socket, table, MASQUERADING).context(step)?;
+        let is_own = |rule: &Rule| rule.comment.as_deref() == Some(container_id);
+        ensure(!conf.snat || masquerading.iter().any(is_own), || {
+            "missing hostport rules in \"masquerading\" chain".to_owned()
+        })?;
     }
     Ok(())
 }
 
 /// Decodes the rule of a host port: `[ip daddr A] P dport N dnat to T:M`.
 pub fn decode_rule(rule: &Rule) -> Option<HostPort> {
-    let mut host_ip = None;
-    let mut proto = None;
-    let mut port = None;
-    let mut constants = Vec::new();
+    let (mut host_ip, mut proto, mut port, mut constants) = (None, None, None, Vec::new());
     let steps = rule.decode()?;
     for pair in steps.windows(2) {
-        let Expr::Cmp { op: CmpOp::Eq, value, .. } = &pair[1] else { continue };
-        match &pair[0] {
-            Expr::Meta { key: MetaKey::L4Proto, .. } => proto = Proto::from_number(*value.first()?),
-            Expr::Payload { base: PayloadBase::Transport, offset: 2, .. } => port = Some(u16_of(value)?),
-            Expr::Payload { base: PayloadBase::Network, offset: 16 | 24, .. } => {
-                host_ip = Some(from_octets(value)?)
+        match (&pair[0], &pair[1]) {
+            (Expr::Immediate { value, .. }, _) => constants.push(value),
+            (Expr::Meta { key: MetaKey::L4Proto, .. }, Expr::Cmp { op: CmpOp::Eq, value, .. }) => {
+                proto = Proto::from_number(*value.first()?);
+            }
+            (Expr::Payload { base, offset, .. }, Expr::Cmp { op: CmpOp::Eq, value, .. }) => {
+                match (base, offset) {
+                    (PayloadBase::Transport, 2) => port = Some(u16_of(value)?),
+                    (PayloadBase::Network, 16 | 24) => host_ip = Some(from_octets(value)?),
+                    _ => {}
+                }
             }
             _ => {}
-        }
-    }
-    for step in &steps {
-        if let Expr::Immediate { value, .. } = step {
-            constants.push(value);
         }
     }
     let (Some(Expr::Dnat { .. }), [address, to_port]) = (steps.last(), constants.as_slice()) else {
         return None;
     };
     let target = SocketAddr::new(from_octets(address)?, u16_of(to_port)?);
-    let key = Key {
-        map_set: MapSet { family: IpFamily::of(target.ip()), id: None },
-        host_ip,
-        proto: proto?,
-        port: port?,
-    };
-    Some(HostPort { key, target, masquerade: Masquerade::Nothing })
+    let map_set = MapSet { family: IpFamily::of(target.ip()), id: None };
+    let key = Key { map_set, host_ip, proto: proto?, port: port? };
+    Some(HostPort { key, target, masquerade: None })
 }
 
 /// The rule of a host port, as the reference has `nft` write it, preceded by `conditions`.
@@ -284,21 +242,18 @@ pub fn rule(host_port: &HostPort, conditions: &[Expr]) -> Vec<Expr> {
 
 /// The masquerading rules for a container's address.
 pub fn masquerade_rules(pod: IpAddr, masquerade: &Masquerade) -> Vec<Vec<Expr>> {
-    let any: IpNetwork = cni_common::spec::addr::default_route(pod);
-    let from = |source: IpNetwork| {
+    let sources: Vec<IpNetwork> = match masquerade.from {
+        None => vec![cni_common::spec::addr::default_route(pod)],
+        Some(_) if pod.is_ipv4() => vec![pod.into(), IpAddr::from([127, 0, 0, 1]).into()],
+        Some(_) => vec![pod.into()],
+    };
+    let rule = |source| {
         let mut steps = address(End::Source, CmpOp::Eq, source);
         steps.extend(address(End::Destination, CmpOp::Eq, pod.into()));
         steps.push(Expr::Masquerade { flags: 0 });
         steps
     };
-    match masquerade {
-        Masquerade::Nothing => Vec::new(),
-        Masquerade::All(_) => vec![from(any)],
-        Masquerade::From(..) if pod.is_ipv4() => {
-            vec![from(pod.into()), from(IpAddr::from([127, 0, 0, 1]).into())]
-        }
-        Masquerade::From(..) => vec![from(pod.into())],
-    }
+    sources.into_iter().map(rule).collect()
 }
 
 /// Adds the missing chains of a family's table, with their jumps, to the batch.
@@ -311,32 +266,28 @@ pub fn create_missing(
     family: IpFamily,
 ) -> Result<Table<'static>, CniError> {
     let table = table(family);
-    let present: Vec<String> = all_chains(socket, table)
-        .context(|| format!("list the chains of table {table}"))?
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    let is_missing = |name: &str| !present.iter().any(|present| present == name);
+    let present = all_chains(socket, table).context(|| format!("list the chains of table {table}"))?;
     let jump = |to: &str| Expr::Verdict(Verdict::Jump(to.to_owned()));
-    let hook =
-        |point, priority| Some(Hook { chain_type: ChainType::Nat, point, priority, policy: Policy::Accept });
+    let nat = |point, priority| {
+        let (chain_type, policy) = (ChainType::Nat, Policy::Accept);
+        Some(Hook { chain_type, point, priority, policy })
+    };
+    let local = || vec![[&destination_is_local()[..], &[jump(ALL)]].concat()];
     batch.add_table(table, Some("CNI portmap plugin"));
-    for name in [HOSTPORTS, OLD_HOSTPORTS, ALL].into_iter().filter(|name| is_missing(name)) {
-        batch.add_chain(table, name, None, None);
-        if name == ALL {
-            batch.add_rule(table, ALL, &[jump(OLD_HOSTPORTS)], None);
-            batch.add_rule(table, ALL, &[jump(HOSTPORTS)], None);
+    for (name, hook, rules) in [
+        (HOSTPORTS, None, Vec::new()),
+        (OLD_HOSTPORTS, None, Vec::new()),
+        (ALL, None, vec![vec![jump(OLD_HOSTPORTS)], vec![jump(HOSTPORTS)]]),
+        ("prerouting", nat(HookPoint::Prerouting, -100), local()),
+        ("output", nat(HookPoint::Output, -100), local()),
+        (MASQUERADING, nat(HookPoint::Postrouting, 100), Vec::new()),
+    ] {
+        if !present.iter().any(|(present, _)| present == name) {
+            batch.add_chain(table, name, hook, None);
+            for rule in rules {
+                batch.add_rule(table, name, &rule, None);
+            }
         }
-    }
-    let local = [&destination_is_local()[..], &[jump(ALL)]].concat();
-    for (name, point) in [("prerouting", HookPoint::Prerouting), ("output", HookPoint::Output)] {
-        if is_missing(name) {
-            batch.add_chain(table, name, hook(point, -100), None);
-            batch.add_rule(table, name, &local, None);
-        }
-    }
-    if is_missing(MASQUERADING) {
-        batch.add_chain(table, MASQUERADING, hook(HookPoint::Postrouting, 100), None);
     }
     Ok(table)
 }

@@ -11,35 +11,17 @@ pub mod config;
 pub mod plan;
 pub mod verbs;
 
-use cni_common::plugin::{AddRequest, DelRequest, Plugin, StatusRequest};
-use cni_common::spec::{AddResult, CniError, Code};
+use cni_common::plugin::{Plugin, StatusRequest};
+use cni_common::spec::{CniError, Code};
 
 use config::Conf;
 
-/// The plugin.
-pub struct Sbr;
+/// The plugin. All state is in the container's namespace and goes with it, so GC has nothing to remove.
+pub const PLUGIN: Plugin =
+    Plugin { check: verbs::check, status, ..Plugin::new("sbr", verbs::add, verbs::del) };
 
-/// All state is in the container's namespace and goes with it, so GC has nothing to remove.
-impl Plugin for Sbr {
-    fn name(&self) -> &'static str {
-        "sbr"
-    }
-
-    fn add(&self, call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-        verbs::add(call)
-    }
-
-    fn check(&self, call: &AddRequest<'_>) -> Result<(), CniError> {
-        verbs::check(call)
-    }
-
-    fn del(&self, call: &DelRequest<'_>) -> Result<(), CniError> {
-        verbs::del(call)
-    }
-
-    /// Checks the configuration.
-    fn status(&self, call: &StatusRequest<'_>) -> Result<(), CniError> {
-        let checked = Conf::read(call.config).map(drop);
-        checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })
-    }
+/// Checks the configuration.
+fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let checked = Conf::read(call.config).map(drop);
+    checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })
 }

@@ -108,24 +108,24 @@ pub struct Stale {
 /// of sbr, if no link has the address; and those of sbr for `former` addresses, also if a link of another name has it. The
 /// container may have renamed the interface.
 pub fn stale(rules: Vec<Rule>, addresses: &[(u32, Address)], link: Option<u32>, former: &[IpAddr]) -> Stale {
-    let held: BTreeSet<(IpAddr, u32)> =
+    let present: BTreeSet<(IpAddr, u32)> =
         addresses.iter().map(|(link, address)| (address.network.ip(), *link)).collect();
     let mut stale = Stale { links: link.into_iter().collect(), ..Stale::default() };
     for rule in rules {
         let Some(ip) = rule.src.map(|src| src.ip()).filter(|ip| rule.is_from(*ip)) else { continue };
         let is_former = former.contains(&ip);
-        let mut holders = held.range((ip, 0)..=(ip, u32::MAX)).map(|(_, link)| *link);
-        let is_stale = match (is_ours(&rule), link.is_some_and(|link| held.contains(&(ip, link)))) {
+        let mut links = present.range((ip, 0)..=(ip, u32::MAX)).map(|(_, link)| *link);
+        let is_stale = match (is_ours(&rule), link.is_some_and(|link| present.contains(&(ip, link)))) {
             (_, true) => true,
-            (true, false) => is_former || holders.next().is_none(),
-            (false, false) => is_former && holders.next().is_none(),
+            (true, false) => is_former || links.next().is_none(),
+            (false, false) => is_former && links.next().is_none(),
         };
         if !is_stale {
             continue;
         }
         if rule.protocol == OURS && !BUILT_IN.contains(&i64::from(rule.table)) {
             stale.tables.insert((rule.family, rule.table));
-            stale.links.extend(held.range((ip, 0)..=(ip, u32::MAX)).map(|(_, link)| *link));
+            stale.links.extend(present.range((ip, 0)..=(ip, u32::MAX)).map(|(_, link)| *link));
         }
         stale.rules.push(rule);
     }

@@ -228,7 +228,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
     let link = socket.link(LinkId::Name(call.ifname));
-    let link = link.context(|| format!("look up {:?} in the container", call.ifname))?;
+    let link = link.context(|| format!("find {:?} in the container", call.ifname))?;
     let addresses = socket.request(addr::list(0));
     let addresses = addr::read_all(addresses).context(|| "list the addresses of the container")?;
     let former: Vec<IpAddr> = call

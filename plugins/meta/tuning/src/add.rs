@@ -1,4 +1,4 @@
-//! ADD: sysctls, backup file, offload features, link attributes. Undoes them in reverse order if a step fails.
+//! ADD: sysctls, state file, offload features, link attributes. Undoes them in reverse order if a step fails.
 
 use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, Attachment};
@@ -8,10 +8,10 @@ use ferrule_kit::container::Container;
 use ferrule_kit::steps::UndoStack;
 use ferrule_kit::{check, socket, veth};
 
-use crate::attributes::Attributes;
-use crate::backup::{Backup, BackupFile};
+use crate::attributes::{Attributes, mtu_step};
 use crate::config::Conf;
 use crate::offload::Offload;
+use crate::state::{Former, State};
 use crate::{allowlist, sysctl};
 
 /// Sets the configured values. Without any key, returns the result unchanged.
@@ -33,15 +33,16 @@ fn tune(call: &AddRequest<'_>, netns: &Netns, conf: &Conf) -> Result<Option<Link
     let mut container = Container::open(netns, call.ifname)?;
     let missing = || CniError::internal(format!("failed to get {:?}: Link not found", call.ifname));
     let link = container.interface()?.ok_or_else(missing)?;
-    let mut host = match conf.link.mtu {
+    let mut host = match conf.link.mtu() {
         Some(_) => host_end(netns, &link)?,
         None => None,
     };
     let host_mtu = host.as_ref().map(|(_, end)| end.mtu);
-    let file = BackupFile::new(&conf.data_dir, &Attachment::from(call));
+    let file = State::new(&conf.data_dir, &Attachment::from(call));
     let mut offload = Offload::plan(netns, &link, &conf.offload)?;
     let switches = offload.as_ref().map(|offload| offload.former.clone()).unwrap_or_default();
-    let former = file.save(&Backup { link: conf.link.of(&link), host_mtu, offload: switches })?;
+    let values = Former { link: conf.link.of(&link), host_mtu, offload: switches, ..Former::default() };
+    let former = file.save(values)?;
     let switched = offload.as_mut().map_or(Ok(()), Offload::apply);
     let changed = switched.and_then(|()| {
         let changed = change(&mut container.socket, &link, host.as_mut(), &conf.link);
@@ -68,9 +69,8 @@ fn change(
 ) -> Result<(), CniError> {
     let mut undo = UndoStack::default();
     undo.run(container, wanted.steps(link))?;
-    let Some((socket, end)) = host else { return Ok(()) };
-    let mtu = Attributes { mtu: wanted.mtu, ..Attributes::default() };
-    let changed = UndoStack::default().run(socket, mtu.steps(end));
+    let (Some((socket, end)), Some(mtu)) = (host, wanted.mtu()) else { return Ok(()) };
+    let changed = UndoStack::default().run(socket, vec![mtu_step(end, mtu)]);
     changed.map(drop).map_err(CniError::from).inspect_err(|_| undo.undo(container))
 }
 
@@ -80,10 +80,10 @@ fn report(result: &mut AddResult, ifname: &str, link: &Attributes, host: Option<
         // Like the reference, does not look at the sandbox: not all plugins report it.
         let is_container = interface.name == ifname;
         let is_host = interface.sandbox.is_empty() && host.is_some_and(|host| host.name == interface.name);
-        if let (true, Some(mac)) = (is_container, link.mac) {
+        if let (true, Some(mac)) = (is_container, link.mac()) {
             interface.mac = mac.to_string();
         }
-        if let (true, Some(mtu)) = (is_container || is_host, link.mtu.filter(|_| interface.mtu != 0)) {
+        if let (true, Some(mtu)) = (is_container || is_host, link.mtu().filter(|_| interface.mtu != 0)) {
             interface.mtu = mtu;
         }
     }

@@ -1,81 +1,203 @@
-//! The attributes of the container's link: reading, changing and comparing them.
+//! The attributes of the container's link: one row of `ATTRIBUTES` for each says how to decode, read, change and compare it.
 
-use cni_common::spec::CniError;
+use std::fmt;
+
+use cni_common::spec::{CniError, Json};
 use ferrule_kernel::netlink::link::{self, IFF_ALLMULTI, IFF_PROMISC};
 use ferrule_kernel::netlink::{Link, Mac, Message};
 use ferrule_kit::check::ensure;
 use ferrule_kit::steps::Step;
+use serde::ser::{Serialize, Serializer};
 
-/// Attributes of a link. `None` leaves an attribute as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    /// The MAC address.
-    pub mac: Option<Mac>,
-    /// Promiscuous mode.
-    pub promiscuous: Option<bool>,
-    /// The MTU in bytes.
-    pub mtu: Option<u32>,
-    /// Whether the link receives all multicast packets.
-    pub all_multicast: Option<bool>,
-    /// The length of the transmit queue in packets.
-    pub tx_queue_len: Option<u32>,
+/// An attribute of a link.
+struct Attribute {
+    /// The key in the configuration and in the state file.
+    key: &'static str,
+    /// What a step sets.
+    what: &'static str,
+    /// The reference's text if the link has another value; `NAME` stands for the name of the link.
+    configured: &'static str,
+    /// The values, and how the kernel has them.
+    kind: Kind,
 }
 
+enum Kind {
+    Mac,
+    /// A flag of the link.
+    Flag(u32),
+    /// How to read a number, and how to change it.
+    Number(fn(&Link) -> u32, fn(u32, u32) -> Message),
+}
+
+const fn row(key: &'static str, what: &'static str, configured: &'static str, kind: Kind) -> Attribute {
+    Attribute { key, what, configured, kind }
+}
+
+/// All attributes, in the order of the state file and of ADD's steps.
+const ATTRIBUTES: [Attribute; 5] = [
+    row(MAC, "MAC address", "configured Ethernet of NAME", Kind::Mac),
+    row(PROMISC, "promiscuous mode", "link NAME configured promisc", Kind::Flag(IFF_PROMISC)),
+    row(MTU, "MTU", "configured MTU of NAME", Kind::Number(|link| link.mtu, link::set_mtu)),
+    row("allmulti", "all-multicast mode", "configured all-multicast mode of NAME", Kind::Flag(IFF_ALLMULTI)),
+    row(
+        "txQLen",
+        "transmit queue length",
+        "configured Transmit Queue Length of NAME",
+        Kind::Number(|link| link.tx_queue_len, link::set_tx_queue_len),
+    ),
+];
+const MAC: &str = "mac";
+const PROMISC: &str = "promisc";
+const MTU: &str = "mtu";
+
+/// Whether a key is that of an attribute.
+pub fn is_key(key: &str) -> bool {
+    ATTRIBUTES.iter().any(|attribute| attribute.key == key)
+}
+
+/// The value of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Mac(Mac),
+    Flag(bool),
+    /// A configuration may have a number that is not one of 32 bits.
+    Number(i64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Mac(mac) => mac.fmt(f),
+            Value::Flag(on) => on.fmt(f),
+            Value::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Mac(mac) => serializer.collect_str(mac),
+            Value::Flag(on) => serializer.serialize_bool(*on),
+            Value::Number(number) => serializer.serialize_i64(*number),
+        }
+    }
+}
+
+impl Attribute {
+    /// Decodes a value. `None` for an invalid MAC address.
+    fn decode(&self, value: &Json) -> Result<Option<Value>, String> {
+        let wrong = |error: &dyn fmt::Display| format!("{}: {error}", self.key);
+        Ok(match self.kind {
+            Kind::Mac => {
+                value.decode::<String>().map_err(|error| wrong(&error))?.parse().ok().map(Value::Mac)
+            }
+            Kind::Flag(_) => Some(Value::Flag(value.decode().map_err(|error| wrong(&error))?)),
+            Kind::Number(..) => Some(Value::Number(value.decode().map_err(|error| wrong(&error))?)),
+        })
+    }
+
+    fn of(&self, link: &Link) -> Value {
+        match self.kind {
+            Kind::Mac => Value::Mac(link.mac),
+            Kind::Flag(flag) => Value::Flag(link.flags & flag != 0),
+            Kind::Number(get, _) => Value::Number(get(link).into()),
+        }
+    }
+
+    /// The request that gives the link with this index the value. `None` for a number out of range.
+    fn set(&self, index: u32, value: Value) -> Option<Message> {
+        match (&self.kind, value) {
+            (Kind::Mac, Value::Mac(mac)) => Some(link::set_mac(index, mac)),
+            (Kind::Flag(flag), Value::Flag(on)) => {
+                Some(link::set_flags(index, if on { *flag } else { 0 }, *flag))
+            }
+            (Kind::Number(_, set), Value::Number(number)) => Some(set(index, u32::try_from(number).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Values of attributes, in the order of their rows. An attribute without one stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes([Option<Value>; ATTRIBUTES.len()]);
+
 impl Attributes {
+    /// Decodes the keys of an object.
+    ///
+    /// # Errors
+    /// The key with a value of the wrong type.
+    pub fn read(json: &Json) -> Result<Self, String> {
+        let mut attributes = Attributes::default();
+        for (attribute, value) in ATTRIBUTES.iter().zip(&mut attributes.0) {
+            if let Some(json) = json.get(attribute.key) {
+                *value = attribute.decode(json)?;
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// These attributes of a configuration with its MAC address. `mtu` 0 and `promisc` false leave the link as it is.
+    ///
+    /// # Errors
+    /// Code 7 for a number that is not one of 32 bits.
+    pub fn configured(self, mac: Option<Mac>) -> Result<Self, CniError> {
+        let mut attributes = Attributes::default();
+        for ((Attribute { key, .. }, value), to) in ATTRIBUTES.iter().zip(self.0).zip(&mut attributes.0) {
+            *to = match (*key, value) {
+                (MAC, _) => mac.map(Value::Mac),
+                (MTU, Some(Value::Number(0))) | (PROMISC, Some(Value::Flag(false))) => None,
+                (_, Some(Value::Number(number))) if u32::try_from(number).is_err() => {
+                    let why = format!("invalid {key} {number}: not a number of 32 bits");
+                    return Err(CniError::invalid_config(why));
+                }
+                _ => value,
+            };
+        }
+        Ok(attributes)
+    }
+
+    /// The MAC address.
+    pub fn mac(&self) -> Option<Mac> {
+        self.values().find_map(|(_, value)| if let Value::Mac(mac) = value { Some(mac) } else { None })
+    }
+
+    /// The MTU in bytes.
+    pub fn mtu(&self) -> Option<u32> {
+        self.values().find_map(|(attribute, value)| match value {
+            Value::Number(mtu) if attribute.key == MTU => u32::try_from(mtu).ok(),
+            _ => None,
+        })
+    }
+
     /// Whether no attribute changes.
     pub fn is_empty(&self) -> bool {
         *self == Attributes::default()
     }
 
+    fn values(&self) -> impl Iterator<Item = (&'static Attribute, Value)> {
+        const ROWS: &[Attribute] = &ATTRIBUTES;
+        ROWS.iter().zip(self.0).filter_map(|(attribute, value)| Some((attribute, value?)))
+    }
+
     /// The link's values of the attributes that `self` has.
     pub fn of(&self, link: &Link) -> Attributes {
-        Attributes {
-            mac: self.mac.and(Some(link.mac)),
-            promiscuous: self.promiscuous.and(Some(link.is_promiscuous())),
-            mtu: self.mtu.and(Some(link.mtu)),
-            all_multicast: self.all_multicast.and(Some(link.is_all_multicast())),
-            tx_queue_len: self.tx_queue_len.and(Some(link.tx_queue_len)),
-        }
+        Attributes(std::array::from_fn(|index| self.0[index].map(|_| ATTRIBUTES[index].of(link))))
     }
 
     /// These attributes, and those of `other` that are missing here.
     pub fn or(&self, other: &Attributes) -> Attributes {
-        Attributes {
-            mac: self.mac.or(other.mac),
-            promiscuous: self.promiscuous.or(other.promiscuous),
-            mtu: self.mtu.or(other.mtu),
-            all_multicast: self.all_multicast.or(other.all_multicast),
-            tx_queue_len: self.tx_queue_len.or(other.tx_queue_len),
-        }
+        Attributes(std::array::from_fn(|index| self.0[index].or(other.0[index])))
     }
 
     /// The steps that give the link these attributes. To undo one, it gets its present value.
     pub fn steps(&self, link: &Link) -> Vec<Step> {
-        let (index, name) = (link.index, &link.name);
-        let flag = |flag, on| link::set_flags(index, if on { flag } else { 0 }, flag);
-        let mut steps = Vec::new();
-        let mut step = |what: String, set: Message, undo: Message| {
-            steps.push(Step::new(format!("set the {what} of {name:?}"), set).undone_by(undo));
+        let step = |(attribute, value): (&Attribute, Value)| {
+            let set = attribute.set(link.index, value)?;
+            let step = Step::new(format!("set the {} {value} of {:?}", attribute.what, link.name), set);
+            Some(step.undone_by(attribute.set(link.index, attribute.of(link))?))
         };
-        if let Some(mac) = self.mac {
-            step(format!("MAC address {mac}"), link::set_mac(index, mac), link::set_mac(index, link.mac));
-        }
-        if let Some(on) = self.promiscuous {
-            let undo = flag(IFF_PROMISC, link.is_promiscuous());
-            step(format!("promiscuous mode ({on})"), flag(IFF_PROMISC, on), undo);
-        }
-        if let Some(mtu) = self.mtu {
-            step(format!("MTU {mtu}"), link::set_mtu(index, mtu), link::set_mtu(index, link.mtu));
-        }
-        if let Some(on) = self.all_multicast {
-            let undo = flag(IFF_ALLMULTI, link.is_all_multicast());
-            step(format!("all-multicast mode ({on})"), flag(IFF_ALLMULTI, on), undo);
-        }
-        if let Some(len) = self.tx_queue_len {
-            let undo = link::set_tx_queue_len(index, link.tx_queue_len);
-            step(format!("transmit queue length {len}"), link::set_tx_queue_len(index, len), undo);
-        }
-        steps
+        self.values().filter_map(step).collect()
     }
 
     /// Checks that the link has these attributes.
@@ -83,30 +205,26 @@ impl Attributes {
     /// # Errors
     /// The reference's text with the first attribute that has another value.
     pub fn check(&self, link: &Link) -> Result<(), CniError> {
-        let (is, name) = (self.of(link), &link.name);
-        if let (Some(wanted), Some(is)) = (self.mac, is.mac) {
-            ensure(is == wanted, || differs(&format!("Ethernet of {name}"), &wanted, &is))?;
-        }
-        if let (Some(wanted), Some(is)) = (self.promiscuous, is.promiscuous) {
+        self.values().try_for_each(|(attribute, wanted)| {
+            let is = attribute.of(link);
             ensure(is == wanted, || {
-                format!("Error: Tuning link {name} configured promisc is {wanted}, current value is {is}")
-            })?;
-        }
-        if let (Some(wanted), Some(is)) = (self.mtu, is.mtu) {
-            ensure(is == wanted, || differs(&format!("MTU of {name}"), &wanted, &is))?;
-        }
-        if let (Some(wanted), Some(is)) = (self.all_multicast, is.all_multicast) {
-            ensure(is == wanted, || differs(&format!("all-multicast mode of {name}"), &wanted, &is))?;
-        }
-        if let (Some(wanted), Some(is)) = (self.tx_queue_len, is.tx_queue_len) {
-            ensure(is == wanted, || differs(&format!("Transmit Queue Length of {name}"), &wanted, &is))?;
-        }
-        Ok(())
+                let configured = attribute.configured.replace("NAME", &link.name);
+                format!("Error: Tuning {configured} is {wanted}, current value is {is}")
+            })
+        })
     }
 }
 
-fn differs(what: &str, wanted: &dyn std::fmt::Display, is: &dyn std::fmt::Display) -> String {
-    format!("Error: Tuning configured {what} is {wanted}, current value is {is}")
+/// The step that gives a link this MTU in bytes.
+pub fn mtu_step(link: &Link, mtu: u32) -> Step {
+    let step = Step::new(format!("set the MTU {mtu} of {:?}", link.name), link::set_mtu(link.index, mtu));
+    step.undone_by(link::set_mtu(link.index, link.mtu))
+}
+
+impl Serialize for Attributes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.values().map(|(attribute, value)| (attribute.key, value)))
+    }
 }
 
 #[cfg(test)]
@@ -116,35 +234,21 @@ mod tests {
     #[test]
     fn check_has_the_references_texts() {
         let link = Link { name: "eth0".to_owned(), mtu: 1500, tx_queue_len: 77, ..Link::default() };
-        let wanted = |change: fn(&mut Attributes)| {
-            let mut wanted = Attributes::default();
-            change(&mut wanted);
-            wanted
-        };
-        let mac = "00:00:00:00:00:00";
-        let rows: [(Attributes, String); 5] = [
+        for (keys, text) in [
             (
-                wanted(|w| w.mac = Some(Mac([2, 0, 0, 0, 0, 10]))),
-                format!("Ethernet of eth0 is 02:00:00:00:00:0a, current value is {mac}"),
+                r#"{"mac":"02:00:00:00:00:0a"}"#,
+                "Ethernet of eth0 is 02:00:00:00:00:0a, current value is 00:00:00:00:00:00",
             ),
-            (
-                wanted(|w| w.promiscuous = Some(true)),
-                "link eth0 configured promisc is true, current value is false".to_owned(),
-            ),
-            (wanted(|w| w.mtu = Some(1400)), "MTU of eth0 is 1400, current value is 1500".to_owned()),
-            (
-                wanted(|w| w.all_multicast = Some(true)),
-                "all-multicast mode of eth0 is true, current value is false".to_owned(),
-            ),
-            (
-                wanted(|w| w.tx_queue_len = Some(5)),
-                "Transmit Queue Length of eth0 is 5, current value is 77".to_owned(),
-            ),
-        ];
-        for (wanted, text) in rows {
+            (r#"{"promisc":true}"#, "link eth0 configured promisc is true, current value is false"),
+            (r#"{"MTU":1400}"#, "MTU of eth0 is 1400, current value is 1500"),
+            (r#"{"allmulti":true}"#, "all-multicast mode of eth0 is true, current value is false"),
+            (r#"{"txQLen":5}"#, "Transmit Queue Length of eth0 is 5, current value is 77"),
+        ] {
+            let wanted = Attributes::read(&Json::parse(keys.as_bytes()).unwrap()).unwrap();
             let msg = wanted.check(&link).unwrap_err().msg;
-            assert!(msg.starts_with("Error: Tuning ") && msg.ends_with(&text), "{msg}");
+            assert!(msg.starts_with("Error: Tuning ") && msg.ends_with(text), "{msg}");
             wanted.of(&link).check(&link).unwrap();
+            assert_eq!(wanted.steps(&link).len(), 1);
         }
         Attributes::default().check(&link).unwrap();
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use cni_common::spec::args::bad_pair;
-use cni_common::spec::{CniArgs, CniError, Json, NetConf};
+use cni_common::spec::{CniArgs, CniError, Code, Json, NetConf};
 use ferrule_kernel::netlink::Mac;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
@@ -25,20 +25,16 @@ pub struct Conf {
     pub link: Attributes,
     /// The offload features that the configuration switches.
     pub offload: Switches,
-    /// The folder of the backup files.
+    /// The folder of the state files.
     pub data_dir: PathBuf,
 }
 
-/// The keys that the top level and `args.cni` have.
+/// The keys that the top level and `args.cni` have, beside those of [`Attributes`].
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Keys {
     sysctl: Pairs,
     mac: String,
-    mtu: Option<i64>,
-    promisc: Option<bool>,
-    allmulti: Option<bool>,
-    tx_q_len: Option<i64>,
     offload: Switches,
 }
 
@@ -78,18 +74,11 @@ impl Conf {
         let keys: Keys = config.decode()?;
         let Wire { data_dir, runtime_config, args: Args { cni } } = config.decode()?;
         let mac = mac(&keys.mac, cni_args, &runtime_config.mac, &cni.mac)?;
-        let mtu = number("mtu", cni.mtu.or(keys.mtu))?;
-        let link = Attributes {
-            mac,
-            promiscuous: cni.promisc.or(keys.promisc).filter(|on| *on),
-            mtu: mtu.filter(|mtu| *mtu != 0),
-            all_multicast: cni.allmulti.or(keys.allmulti),
-            tx_queue_len: number("txQLen", cni.tx_q_len.or(keys.tx_q_len))?,
-        };
+        let link = attributes(&config.decode()?).map_err(|why| CniError::new(Code::Decode, why))?;
         let sysctls = sysctl::merge(keys.sysctl.0, cni.sysctl.0, ifname)?;
         let mut offload = keys.offload;
         offload.extend(cni.offload);
-        Ok(Conf { sysctls, link, offload, data_dir: folder(data_dir) })
+        Ok(Conf { sysctls, link: link.configured(mac)?, offload, data_dir: folder(data_dir) })
     }
 }
 
@@ -103,6 +92,13 @@ pub fn data_dir_of(config: &NetConf) -> PathBuf {
     }
     let json = config.decode::<Folder>().ok().and_then(|conf| conf.data_dir);
     folder(json.and_then(|json| json.decode().ok()).unwrap_or_default())
+}
+
+/// The attributes of `args.cni`, and those of the top level that are missing there.
+fn attributes(json: &Json) -> Result<Attributes, String> {
+    let top = Attributes::read(json)?;
+    let cni = json.get("args").and_then(|args| args.get("cni")).map(Attributes::read).transpose()?;
+    Ok(cni.unwrap_or_default().or(&top))
 }
 
 fn folder(text: String) -> PathBuf {
@@ -121,14 +117,6 @@ fn mac(top: &str, cni_args: &str, runtime: &str, cni: &str) -> Result<Option<Mac
         2 => bad_pair(&format!("MAC={text}"), &why),
         _ => CniError::invalid_config(format!("invalid args {text} for MAC addr: {why}")),
     })
-}
-
-fn number(key: &str, value: Option<i64>) -> Result<Option<u32>, CniError> {
-    let convert = |value| {
-        let invalid = |_| CniError::invalid_config(format!("invalid {key} {value}: not a number of 32 bits"));
-        u32::try_from(value).map_err(invalid)
-    };
-    value.map(convert).transpose()
 }
 
 /// The pairs of an object of strings, in the order of the document and with duplicate keys.
@@ -161,8 +149,6 @@ impl<'de> Deserialize<'de> for Pairs {
 
 #[cfg(test)]
 mod tests {
-    use cni_common::spec::Code;
-
     use super::*;
 
     fn read(keys: &str, args: &str) -> Result<Conf, CniError> {
@@ -185,20 +171,13 @@ mod tests {
         let top = r#","mtu":1400,"promisc":true,"allmulti":true,"txQLen":5,
             "sysctl":{"net.core.somaxconn":"1","net.ipv4.conf.IFNAME.arp_filter":"1"}"#;
         let conf = read(top, "").unwrap();
-        let all = Attributes {
-            mac: None,
-            promiscuous: Some(true),
-            mtu: Some(1400),
-            all_multicast: Some(true),
-            tx_queue_len: Some(5),
-        };
-        assert_eq!(conf.link, all);
+        let keys =
+            |keys: &str| -> Attributes { Attributes::read(&Json::parse(keys.as_bytes()).unwrap()).unwrap() };
+        assert_eq!(conf.link, keys(r#"{"mtu":1400,"promisc":true,"allmulti":true,"txQLen":5}"#));
         let cni = r#","args":{"cni":{"mtu":0,"promisc":false,"allmulti":false,"txQLen":0,
             "sysctl":{"net/core/somaxconn":"2","net.ipv4.tcp_syncookies":null}}}"#;
         let conf = read(&format!("{top}{cni}"), "").unwrap();
-        let merged =
-            Attributes { all_multicast: Some(false), tx_queue_len: Some(0), ..Attributes::default() };
-        assert_eq!(conf.link, merged);
+        assert_eq!(conf.link, keys(r#"{"allmulti":false,"txQLen":0}"#));
         let sysctls: Vec<_> =
             conf.sysctls.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
         let expected = [
@@ -213,7 +192,7 @@ mod tests {
 
     #[test]
     fn mac_precedence() {
-        let mac = |keys: &str, args: &str| read(keys, args).unwrap().link.mac.unwrap().to_string();
+        let mac = |keys: &str, args: &str| read(keys, args).unwrap().link.mac().unwrap().to_string();
         let top = r#","mac":"02-00-00-00-00-01""#;
         let runtime = format!(r#"{top},"RuntimeConfig":{{"mac":"02:00:00:00:00:03"}}"#);
         let cni = format!(r#"{runtime},"args":{{"cni":{{"mac":"0200.0000.000A"}}}}"#);

@@ -123,7 +123,7 @@ impl Offload {
     }
 }
 
-/// Gives the link the features of a backup.
+/// Gives the link its former features.
 pub fn restore(ethtool: &mut Ethtool, link: &Link, former: &Switches) -> Result<(), CniError> {
     let what = || format!("restore the offload features of {:?}", link.name);
     ethtool.set(link.index, former).map_err(|error| error_of(&what(), &error))

@@ -1,4 +1,4 @@
-//! DEL and GC: restore the link's former attributes, and remove the backup file.
+//! DEL and GC: restore the link's former attributes, and remove the state file.
 
 use cni_common::netns::{Netns, Presence};
 use cni_common::plugin::{Attachment, DelRequest, GcRequest};
@@ -9,10 +9,10 @@ use ferrule_kit::socket;
 use ferrule_kit::steps::run_all;
 
 use crate::add::host_end;
-use crate::attributes::Attributes;
-use crate::backup::{self, Backup, BackupFile};
+use crate::attributes::mtu_step;
 use crate::config::data_dir_of;
 use crate::offload;
+use crate::state::{self, Former, State};
 
 /// Restores the link, and removes the file. Uses only `dataDir` of the configuration. Sysctls stay, as in the
 /// reference.
@@ -21,16 +21,16 @@ use crate::offload;
 /// runtime would repeat a failed DEL forever. If DEL does not get as far as to send the values, the file stays for the next DEL:
 /// a device of the node outlives the container.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let file = BackupFile::new(&data_dir_of(call.config), &Attachment::from(call));
+    let file = State::new(&data_dir_of(call.config), &Attachment::from(call));
     let netns = match call.netns {
         Presence::Present(netns) => netns,
         Presence::Gone => return file.remove(),
         Presence::Unknown(_) => return Ok(()),
     };
-    if let Some(backup) = file.read()? {
+    if let Some(former) = file.read()? {
         let mut container = Container::open(netns, call.ifname)?;
         if let Some(link) = container.interface()? {
-            restore(netns, container, &link, &backup)?;
+            restore(netns, container, &link, &former)?;
         }
     }
     file.remove()
@@ -41,18 +41,17 @@ fn restore(
     netns: &Netns,
     mut container: Container<'_>,
     link: &Link,
-    backup: &Backup,
+    former: &Former,
 ) -> Result<(), CniError> {
-    let ethtool = (!backup.offload.is_empty()).then(|| socket::ethtool_in(netns)).transpose()?;
-    let host = backup.host_mtu.map_or(Ok(None), |_| host_end(netns, link))?;
+    let ethtool = (!former.offload.is_empty()).then(|| socket::ethtool_in(netns)).transpose()?;
+    let host = former.host_mtu.map_or(Ok(None), |_| host_end(netns, link))?;
     let mut failures = Failures::default();
-    failures.keep(run_all(&mut container.socket, backup.link.steps(link)));
+    failures.keep(run_all(&mut container.socket, former.link.steps(link)));
     if let Some(mut ethtool) = ethtool {
-        failures.keep(offload::restore(&mut ethtool, link, &backup.offload));
+        failures.keep(offload::restore(&mut ethtool, link, &former.offload));
     }
-    if let Some((mut socket, end)) = host {
-        let mtu = Attributes { mtu: backup.host_mtu, ..Attributes::default() };
-        failures.keep(run_all(&mut socket, mtu.steps(&end)));
+    if let (Some((mut socket, end)), Some(mtu)) = (host, former.host_mtu) {
+        failures.keep(run_all(&mut socket, vec![mtu_step(&end, mtu)]));
     }
     match failures.into_result() {
         Err(error) if error.code != Code::TryAgainLater => {
@@ -63,7 +62,7 @@ fn restore(
     }
 }
 
-/// Removes the backup files of attachments that are not valid. Their links went with their namespaces.
+/// Removes the state files of attachments that are not valid. Their links went with their namespaces.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
-    backup::collect(&data_dir_of(call.config), call.config.name(), call.valid)
+    state::collect(&data_dir_of(call.config), call.config.name(), call.valid)
 }

@@ -6,7 +6,7 @@ use ferrule_kernel::netlink::addr::{self, Address, NO_PREFIX_ROUTE, NODAD, PERMA
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::{BY_KERNEL, BY_ROUTER, StoredRoute};
 use ferrule_kernel::netlink::{Link, Socket};
-use ferrule_kit::dad;
+use ferrule_kit::address_wait::wait_for_dad;
 use ferrule_kit::steps::{Step, UndoStack};
 use ferrule_kit::table::Tables;
 use nix::errno::Errno;
@@ -60,7 +60,7 @@ impl Kept {
         let mut undo = UndoStack::default();
         undo.run(socket, self.addresses.iter().map(address).collect())?;
         let usable = self.addresses.iter().filter(|address| address.flags & TENTATIVE == 0);
-        dad::wait(socket, link, &usable.map(|address| address.network).collect::<Vec<_>>())?;
+        wait_for_dad(socket, link, &usable.map(|address| address.network).collect::<Vec<_>>())?;
         let route = |route: &StoredRoute| {
             let what = format!("could not add route '{}' to table {table}", route.dst);
             Step::new(what, route.add_to(table)).undone_by(route.delete_from(table)).unless(&[Errno::EEXIST])

@@ -1,6 +1,5 @@
 //! The steps of the verbs.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni_common::plugin::{AddRequest, DelRequest, StatusRequest};
@@ -41,14 +40,14 @@ fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), C
     Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
 }
 
-fn look_up(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
-    socket.link(id).context(|| format!("look up a link of the container by {id:?}"))
+fn find(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
+    socket.link(id).context(|| format!("find a link of the container by {id:?}"))
 }
 
 /// The VRF of the configuration, if there is one.
 fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError> {
     let Conf { vrfname: name, table } = conf;
-    let Some(found) = look_up(socket, LinkId::Name(name))? else { return Ok(None) };
+    let Some(found) = find(socket, LinkId::Name(name))? else { return Ok(None) };
     ensure(found.kind == vrf::KIND, || format!("Netlink {name} is not a VRF"))?;
     let present = found.vrf_table.unwrap_or_default();
     let other = || format!("VRF {name} already exist with different routing table {present}");
@@ -62,12 +61,12 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let _lock = table::lock(call.sandbox.netns()?)?;
     let present = configured(&mut socket, &conf)?;
     let missing = || CniError::internal(format!("could not get link by name {ifname}: Link not found"));
-    let link = look_up(&mut socket, LinkId::Name(ifname))?.ok_or_else(missing)?;
+    let link = find(&mut socket, LinkId::Name(ifname))?.ok_or_else(missing)?;
     if let Some(master) = link.master {
         if present.is_some_and(|vrf| vrf.index == master) {
             return Ok(result.clone());
         }
-        let name = look_up(&mut socket, LinkId::Index(master))?.map_or(String::new(), |link| link.name);
+        let name = find(&mut socket, LinkId::Index(master))?.map_or(String::new(), |link| link.name);
         return Err(CniError::internal(format!("interface {ifname} has already a master set: {name}")));
     }
     let tables = Tables::read(&mut socket)?;
@@ -90,7 +89,7 @@ fn create(socket: &mut Socket, conf: &Conf, tables: &Tables, undo: &mut UndoStac
     let name = &conf.vrfname;
     let table = if conf.table == 0 { tables.free(1).next().unwrap_or_default() } else { conf.table };
     let make = Step::new(format!("could not add VRF {name}"), vrf::create(name, table));
-    let find = Step::new(format!("look up VRF {name}"), link::get(LinkId::Name(name)));
+    let find = Step::new(format!("find VRF {name}"), link::get(LinkId::Name(name)));
     let found = undo.run(socket, vec![make.undone_by(link::delete(LinkId::Name(name))), find])?;
     let found = link::read(Ok(found)).context(|| format!("read VRF {name}"))?;
     found.ok_or_else(|| CniError::internal(format!("VRF {name} disappeared from the container")))
@@ -104,7 +103,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let vrf = configured(&mut socket, &conf)?.ok_or_else(missing)?;
     let is_port = |link: &Link| link.master == Some(vrf.index);
     let missing = || CniError::internal(format!("failed to find {ifname} associated to vrf {name}"));
-    let link = look_up(&mut socket, LinkId::Name(ifname))?.filter(is_port).ok_or_else(missing)?;
+    let link = find(&mut socket, LinkId::Name(ifname))?.filter(is_port).ok_or_else(missing)?;
     for link in [&vrf, &link] {
         ensure(link.is_up(), || format!("interface {:?} of the container is down", link.name))?;
     }
@@ -128,12 +127,12 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let Some(netns) = call.netns.present() else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
-    let (link, conf) = (look_up(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
+    let (link, conf) = (find(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
     let master = link.as_ref().and_then(|link| link.master).map(LinkId::Index);
     // Without a master, an ADD was killed, or the interface is gone.
     let mut ids = master.into_iter().chain(conf.as_ref().map(|conf| LinkId::Name(&conf.vrfname)));
     let is_vrf = |link: &Link| link.kind == vrf::KIND;
-    let found = ids.find_map(|id| look_up(&mut socket, id).map(|link| link.filter(is_vrf)).transpose());
+    let found = ids.find_map(|id| find(&mut socket, id).map(|link| link.filter(is_vrf)).transpose());
     let Some(vrf) = found.transpose()? else { return Ok(()) };
     let mut failures = Failures::default();
     let listed = |socket: &mut Socket| {
@@ -161,20 +160,13 @@ fn renamed(socket: &mut Socket, call: &DelRequest<'_>, mut ports: Vec<Link>) -> 
     if ports.is_empty() {
         return Ok(ports);
     }
-    let addresses =
-        addr::read_all(socket.request(addr::list(0))).context(|| "list the addresses of the container")?;
-    let former: BTreeSet<IpAddr> = call
-        .prev_result
-        .iter()
-        .flat_map(|result| result.ips_of(call.ifname))
-        .map(|ip| ip.address.ip())
-        .collect();
-    let own: BTreeSet<u32> = addresses
-        .iter()
-        .filter(|(_, address)| former.contains(&address.network.ip()))
-        .map(|(link, _)| *link)
-        .collect();
-    ports.retain(|port| own.contains(&port.index));
+    let addresses = addr::read_all(socket.request(addr::list(0)));
+    let addresses = addresses.context(|| "list the addresses of the container")?;
+    let former = || call.prev_result.iter().flat_map(|result| result.ips_of(call.ifname));
+    let is_former = |ip: IpAddr| former().any(|former| former.address.ip() == ip);
+    ports.retain(|port| {
+        addresses.iter().any(|(link, address)| *link == port.index && is_former(address.network.ip()))
+    });
     Ok(ports)
 }
 

@@ -6,22 +6,19 @@
 
 mod rules;
 
-pub use rules::{FORWARD, STAGE_1};
-
 use std::io;
 use std::net::IpAddr;
 
 use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::iptables::{FILTER, Programs, Variant, is_conflict};
+use ferrule_kernel::iptables::{FILTER, Programs, Variant};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::End;
-use ferrule_kernel::nftables::{Batch, Error, Rule, generation};
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::nftables::{Error, Rule, delete_rules};
+use ferrule_kernel::retry::Limit;
 use ferrule_kit::lock;
 
-use crate::config::Conf;
-use crate::gate;
+use crate::forward_chain::{self, CNI_FORWARD};
 use crate::nft::{self, Node, filter_table};
 use crate::plan::Plan;
 use rules::Wanted;
@@ -47,7 +44,7 @@ pub fn can_open(node: &Node, plan: &Plan) -> bool {
     let mut has_any = false;
     for family in plan.families() {
         let forward = [
-            (Variant::Nft, node.has_forward(family)),
+            (Variant::Nft, node.iptables(family).has_forward),
             (Variant::Legacy, Programs::has_legacy(family, FILTER)),
         ];
         if forward.iter().all(|(_, is_there)| !is_there) {
@@ -62,17 +59,16 @@ pub fn can_open(node: &Node, plan: &Plan) -> bool {
     has_any
 }
 
-fn wanted<'a>(conf: &'a Conf, plan: &'a Plan, addresses: &'a [IpAddr]) -> Wanted<'a> {
-    let bridge = plan.bridge.as_ref().map(|(bridge, policy)| (bridge.as_str(), *policy));
-    Wanted { admin: &conf.admin_chain, addresses, bridge, mark_bit: conf.mark_bit }
+fn wanted<'a>(plan: &'a Plan, addresses: &'a [IpAddr]) -> Wanted<'a> {
+    Wanted { admin: &plan.conf.admin_chain, addresses, bridge: plan.policy(), mark_bit: plan.conf.mark_bit }
 }
 
 /// Adds the rules of the plan.
 ///
 /// # Errors
 /// Code 999 with the output of the failed program; code 11 if another process keeps the lock.
-pub fn add(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
-    if let Some((bridge, policy)) = plan.bridge.as_ref().filter(|(bridge, _)| bridge.ends_with('+')) {
+pub fn add(plan: &Plan) -> Result<(), CniError> {
+    if let Some((bridge, policy)) = plan.policy().filter(|(bridge, _)| bridge.ends_with('+')) {
         let why = "iptables takes the + at the end of its name for a wildcard";
         return Err(CniError::internal(format!("ingressPolicy {policy} of bridge {bridge:?}: {why}")));
     }
@@ -81,11 +77,8 @@ pub fn add(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
         let programs = programs(family).context(step)?;
         let addresses = plan.of(family);
         let _lock = lock::iptables()?;
-        let outcome = retry(ATTEMPTS, is_conflict, || {
-            let lines = rules::lines(&programs.list()?, &wanted(conf, plan, &addresses));
-            if lines.is_empty() { Ok(()) } else { programs.restore(&lines) }
-        });
-        outcome.context(step)?;
+        let wanted = wanted(plan, &addresses);
+        programs.change(ATTEMPTS, |listing| rules::lines(listing, &wanted)).context(step)?;
     }
     Ok(())
 }
@@ -94,18 +87,18 @@ pub fn add(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
 ///
 /// # Errors
 /// Code 999 with the first missing rule.
-pub fn check(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
+pub fn check(plan: &Plan) -> Result<(), CniError> {
     for family in plan.families() {
         let step = || format!("list the rules of {family} iptables");
         let programs = programs(family).context(step)?;
         let mut listing = programs.list().context(step)?;
-        if !listing.has_chain(FORWARD)
+        if !listing.has_chain(CNI_FORWARD)
             && programs.variant != Variant::Legacy
-            && let Some(legacy) = Programs::legacy_of(family, FILTER)
+            && let Some(legacy) = Programs::legacy(family, FILTER)
         {
             listing = legacy.list().context(step)?;
         }
-        rules::check(&listing, &wanted(conf, plan, &plan.of(family)))?;
+        rules::check(&listing, &wanted(plan, &plan.of(family)))?;
     }
     Ok(())
 }
@@ -117,10 +110,12 @@ pub fn check(conf: &Conf, plan: &Plan) -> Result<(), CniError> {
 pub fn has(socket: &mut Socket, node: &Node, addresses: &[IpAddr]) -> Result<bool, CniError> {
     for family in IpFamily::ALL {
         let step = || format!("list the rules of {family} iptables");
-        if node.has_reference(family) && !own_rules(socket, family, addresses).context(step)?.is_empty() {
+        if node.iptables(family).has_reference
+            && !own_rules(socket, family, addresses).context(step)?.is_empty()
+        {
             return Ok(true);
         }
-        if let Some(legacy) = Programs::legacy_of(family, FILTER)
+        if let Some(legacy) = Programs::legacy(family, FILTER)
             && !rules::removal(&legacy.list().context(step)?, addresses).is_empty()
         {
             return Ok(true);
@@ -147,14 +142,11 @@ pub fn delete(
             continue;
         }
         let step = || format!("remove the rules of {family} iptables");
-        if node.has_reference(family) {
+        if node.iptables(family).has_reference {
             failures.keep(delete_nft(socket, family, &addresses).context(step));
         }
-        if processes && let Some(programs) = gate::legacy(family) {
-            let outcome = retry(ATTEMPTS, is_conflict, || {
-                let lines = rules::removal(&programs.list()?, &addresses);
-                if lines.is_empty() { Ok(()) } else { programs.restore(&lines) }
-            });
+        if processes && let Some(programs) = forward_chain::legacy(family) {
+            let outcome = programs.change(ATTEMPTS, |listing| rules::removal(listing, &addresses));
             failures.keep(outcome.context(step));
         }
     }
@@ -162,18 +154,11 @@ pub fn delete(
 }
 
 fn delete_nft(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Result<(), Error> {
-    // Another process may delete one of the rules first, or make the table again, with other rules under these handles.
-    let mut delete_some = || {
-        let generation = generation(socket)?;
+    let own = |socket: &mut Socket| {
         let own = own_rules(socket, family, addresses)?;
-        let mut batch = Batch::new();
-        for rule in own.iter().take(Batch::ROOM) {
-            batch.delete_rule(filter_table(family), FORWARD, rule.handle);
-        }
-        batch.commit_at(socket, generation).map(|()| own.len() <= Batch::ROOM)
+        Ok(own.into_iter().map(|rule| (CNI_FORWARD, rule)).collect())
     };
-    while !retry(nft::ATTEMPTS, Error::is_outdated, &mut delete_some)? {}
-    Ok(())
+    delete_rules(socket, filter_table(family), nft::ATTEMPTS, own).map(drop)
 }
 
 /// The addresses that rules of the reference's chain let pass, of both variants. Starts a process only for a legacy table.
@@ -184,9 +169,10 @@ pub fn addresses(socket: &mut Socket) -> Result<Vec<IpAddr>, CniError> {
     let mut found = Vec::new();
     for family in IpFamily::ALL {
         let step = || format!("list the rules of {family} iptables");
-        let rules = ferrule_kernel::nftables::rules(socket, filter_table(family), FORWARD).context(step)?;
+        let rules =
+            ferrule_kernel::nftables::rules(socket, filter_table(family), CNI_FORWARD).context(step)?;
         found.extend(rules.iter().filter(|rule| rule.accepts()).filter_map(Rule::source));
-        if let Some(programs) = gate::legacy(family) {
+        if let Some(programs) = forward_chain::legacy(family) {
             found.extend(rules::sources(&programs.list().context(step)?));
         }
     }
@@ -196,7 +182,7 @@ pub fn addresses(socket: &mut Socket) -> Result<Vec<IpAddr>, CniError> {
 /// The rules of these addresses in iptables-nft.
 fn own_rules(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Result<Vec<Rule>, Error> {
     let is_own = |rule: &Rule, end| rule.address(end).is_some_and(|address| addresses.contains(&address));
-    let mut found = ferrule_kernel::nftables::rules(socket, filter_table(family), FORWARD)?;
+    let mut found = ferrule_kernel::nftables::rules(socket, filter_table(family), CNI_FORWARD)?;
     found.retain(|rule| {
         let from = is_own(rule, End::Source) && !rule.has("match");
         let to = is_own(rule, End::Destination) && rule.has_match("conntrack");

@@ -8,13 +8,9 @@ use ferrule_kernel::iptables::{Listing, Rule};
 use ferrule_kit::check::ensure;
 
 use crate::config::Policy;
-use crate::gate;
+use crate::forward_chain::{self, CNI_FORWARD, STAGE_1};
 use crate::plan::single;
 
-/// The chain with the rules of the containers.
-pub const FORWARD: &str = "CNI-FORWARD";
-/// The chain that separates bridges: packets from a guarded bridge to another link go on to the next one.
-pub const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 /// The chain that drops packets to a guarded bridge.
 const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 
@@ -29,24 +25,21 @@ pub(super) struct Wanted<'a> {
     pub(super) addresses: &'a [IpAddr],
     /// The bridge and its policy, unless that is `open`.
     pub(super) bridge: Option<(&'a str, Policy)>,
-    /// The bit of the packet mark, for the gate.
+    /// The bit of the packet mark, for the forward chain.
     pub(super) mark_bit: u8,
 }
 
 /// `MATCHES -m comment --comment COMMENT -j TARGET`
 fn commented(chain: &str, matches: &str, comment: &str, target: &str) -> Rule {
-    let mut args: Vec<String> =
-        matches.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-    args.extend(["-m", "comment", "--comment", comment, "-j", target].map(str::to_owned));
-    Rule { chain: chain.to_owned(), args }
+    Rule::commented(chain, matches, comment, &format!("-j {target}"))
 }
 
 fn jump() -> Rule {
-    commented(gate::FORWARD, "", COMMENT, FORWARD)
+    commented(forward_chain::FORWARD, "", COMMENT, CNI_FORWARD)
 }
 
 fn stage_jump() -> Rule {
-    commented(gate::FORWARD, "", &of_policy("same-bridge|isolated"), STAGE_1)
+    commented(forward_chain::FORWARD, "", &of_policy("same-bridge|isolated"), STAGE_1)
 }
 
 fn of_policy(policy: &str) -> String {
@@ -57,8 +50,8 @@ fn of_policy(policy: &str) -> String {
 pub(super) fn of_address(address: IpAddr) -> [Rule; 2] {
     let address = single(address);
     [
-        Rule::new(FORWARD, &format!("-d {address} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")),
-        Rule::new(FORWARD, &format!("-s {address} -j ACCEPT")),
+        Rule::new(CNI_FORWARD, &format!("-d {address} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")),
+        Rule::new(CNI_FORWARD, &format!("-s {address} -j ACCEPT")),
     ]
 }
 
@@ -94,7 +87,7 @@ fn is_in(listing: &Listing, wanted: &Rule) -> bool {
 
 /// The lines for `iptables-restore` that add what the listing lacks, in the reference's order; none if it lacks nothing.
 pub(super) fn lines(listing: &Listing, wanted: &Wanted<'_>) -> Vec<String> {
-    let mut lines = gate::lines(listing, wanted.mark_bit);
+    let mut lines = forward_chain::lines(listing, wanted.mark_bit);
     let make = |chain: &str, lines: &mut Vec<String>| {
         if !listing.has_chain(chain) && !lines.contains(&format!("-N {chain}")) {
             lines.push(format!("-N {chain}"));
@@ -105,10 +98,10 @@ pub(super) fn lines(listing: &Listing, wanted: &Wanted<'_>) -> Vec<String> {
             lines.push(rule.line(command));
         }
     };
-    make(FORWARD, &mut lines);
+    make(CNI_FORWARD, &mut lines);
     make(wanted.admin, &mut lines);
     add("-I", &jump(), &mut lines);
-    add("-I", &commented(FORWARD, "", ADMIN_COMMENT, wanted.admin), &mut lines);
+    add("-I", &commented(CNI_FORWARD, "", ADMIN_COMMENT, wanted.admin), &mut lines);
     for rule in wanted.addresses.iter().flat_map(|address| of_address(*address)) {
         add("-A", &rule, &mut lines);
     }
@@ -144,20 +137,20 @@ pub(super) fn lines(listing: &Listing, wanted: &Wanted<'_>) -> Vec<String> {
 
 /// Whether FORWARD jumps to the chain of the policies before it jumps to the chain of the containers.
 fn is_in_order(listing: &Listing) -> bool {
-    let first = |wanted: &Rule| listing.rules_of(gate::FORWARD).position(|rule| rule == wanted);
+    let first = |wanted: &Rule| listing.rules_of(forward_chain::FORWARD).position(|rule| rule == wanted);
     matches!((first(&stage_jump()), first(&jump())), (Some(stage), Some(containers)) if stage < containers)
 }
 
 /// The lines that delete the rules of these addresses.
 pub(super) fn removal(listing: &Listing, addresses: &[IpAddr]) -> Vec<String> {
     let own: Vec<Rule> = addresses.iter().flat_map(|address| of_address(*address)).collect();
-    listing.rules_of(FORWARD).filter(|rule| own.contains(rule)).map(|rule| rule.line("-D")).collect()
+    listing.rules_of(CNI_FORWARD).filter(|rule| own.contains(rule)).map(|rule| rule.line("-D")).collect()
 }
 
 /// The addresses that the listing lets pass.
 pub(super) fn sources(listing: &Listing) -> Vec<IpAddr> {
     let source = |rule: &Rule| -> Option<IpAddr> { rule.argument("-s")?.split('/').next()?.parse().ok() };
-    let sources = listing.rules_of(FORWARD).filter_map(|rule| Some((rule, source(rule)?)));
+    let sources = listing.rules_of(CNI_FORWARD).filter_map(|rule| Some((rule, source(rule)?)));
     sources
         .filter(|(rule, address)| of_address(*address).contains(rule))
         .map(|(_, address)| address)
@@ -169,8 +162,8 @@ pub(super) fn sources(listing: &Listing) -> Vec<IpAddr> {
 /// # Errors
 /// Code 999 with the first missing rule, in the reference's words.
 pub(super) fn check(listing: &Listing, wanted: &Wanted<'_>) -> Result<(), CniError> {
-    let admin = commented(FORWARD, "", ADMIN_COMMENT, wanted.admin);
-    for (shared, chain) in [(jump(), gate::FORWARD), (admin, FORWARD)] {
+    let admin = commented(CNI_FORWARD, "", ADMIN_COMMENT, wanted.admin);
+    for (shared, chain) in [(jump(), forward_chain::FORWARD), (admin, CNI_FORWARD)] {
         ensure(is_in(listing, &shared), || {
             format!("expected {chain} rule [{}] not found", shared.args.join(" "))
         })?;
@@ -185,7 +178,7 @@ pub(super) fn check(listing: &Listing, wanted: &Wanted<'_>) -> Result<(), CniErr
         ensure(is_in(listing, rule), || format!("expected rule [{}] not found", rule.args.join(" ")))?;
     }
     ensure(wanted.bridge.is_none() || is_in_order(listing), || {
-        format!("FORWARD jumps to {FORWARD} before {STAGE_1}: the policies of bridges have no effect")
+        format!("FORWARD jumps to {CNI_FORWARD} before {STAGE_1}: the policies of bridges have no effect")
     })
 }
 
@@ -263,7 +256,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            texts(&both, FORWARD),
+            texts(&both, CNI_FORWARD),
             [
                 "-A CNI-FORWARD -m comment --comment \"CNI firewall plugin admin overrides\" -j CNI-ADMIN",
                 "-A CNI-FORWARD -d 10.1.2.3/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
@@ -306,16 +299,16 @@ mod tests {
                 "expected FORWARD rule [-m comment --comment CNI firewall plugin rules -j CNI-FORWARD] not found",
             ),
             (
-                FORWARD,
+                CNI_FORWARD,
                 0,
                 "expected CNI-FORWARD rule [-m comment --comment CNI firewall plugin admin overrides -j CNI-ADMIN] not found",
             ),
             (
-                FORWARD,
+                CNI_FORWARD,
                 1,
                 "expected rule [-d 10.1.2.3/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT] not found",
             ),
-            (FORWARD, 2, "expected rule [-s 10.1.2.3/32 -j ACCEPT] not found"),
+            (CNI_FORWARD, 2, "expected rule [-s 10.1.2.3/32 -j ACCEPT] not found"),
         ] {
             let mut broken = whole.clone();
             let rule = whole.rules_of(chain).nth(at).unwrap();

@@ -6,6 +6,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements, generation};
 use ferrule_kernel::retry::retry;
 use ferrule_kernel::sysctl;
+use ferrule_kit::check::ensure;
 
 use super::ATTEMPTS;
 use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, link_key, link_of, pair_key};
@@ -13,15 +14,15 @@ use crate::config::Policy;
 use crate::plan::Plan;
 
 /// The sets with bridges.
-pub(super) const SETS: [&str; 4] = [GUARDED, SELF, NOICC, STRICT];
+const SETS: [&str; 4] = [GUARDED, SELF, NOICC, STRICT];
 
 /// The key of a bridge in a set.
-pub(super) fn key(set: &str, bridge: &str) -> Vec<u8> {
+fn key(set: &str, bridge: &str) -> Vec<u8> {
     if matches!(set, SELF | NOICC) { pair_key(bridge) } else { link_key(bridge) }
 }
 
 /// Whether a bridge with this policy is in the set.
-pub(super) fn is_in(set: &str, policy: Policy) -> bool {
+fn is_in(set: &str, policy: Policy) -> bool {
     match set {
         NOICC => policy == Policy::Isolated,
         STRICT => policy == Policy::Strict,
@@ -29,8 +30,8 @@ pub(super) fn is_in(set: &str, policy: Policy) -> bool {
     }
 }
 
-/// Looks up the elements of a bridge, in the order of [`SETS`].
-pub(super) fn look_up(socket: &mut Socket, bridges: &[&str]) -> Result<Vec<Option<Element>>, Error> {
+/// Reads the elements of bridges, each in the order of [`SETS`].
+fn read(socket: &mut Socket, bridges: &[&str]) -> Result<Vec<Option<Element>>, Error> {
     let of = |bridge: &&str| SETS.map(|set| (set, key(set, bridge)));
     let keys: Vec<(&str, Vec<u8>)> = bridges.iter().flat_map(of).collect();
     let wanted: Vec<(&str, &[u8])> = keys.iter().map(|(set, key)| (*set, key.as_slice())).collect();
@@ -38,15 +39,15 @@ pub(super) fn look_up(socket: &mut Socket, bridges: &[&str]) -> Result<Vec<Optio
 }
 
 /// Adds to the batch what gives the plan's bridge its policy.
-pub(super) fn change(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
-    let (bridges, policy) = match &plan.bridge {
-        Some((bridge, policy)) => (vec![bridge.as_str()], *policy),
+pub(super) fn set_policy(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
+    let (bridges, policy) = match plan.policy() {
+        Some((bridge, policy)) => (vec![bridge], policy),
         // One of the links may be a bridge that had a policy.
         None => (plan.host_links.iter().map(String::as_str).collect(), Policy::Open),
     };
     let network = cut_comment(&plan.network);
     let sets = bridges.iter().flat_map(|bridge| SETS.map(|set| (set, key(set, bridge))));
-    for (found, (set, key)) in look_up(socket, &bridges)?.into_iter().zip(sets) {
+    for (found, (set, key)) in read(socket, &bridges)?.into_iter().zip(sets) {
         match found {
             None if is_in(set, policy) => {
                 let element = Element { comment: Some(network.to_owned()), ..Element::new(key) };
@@ -78,4 +79,18 @@ pub fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
         });
         outcome.context(|| format!("remove unused bridges from set {set:?} of table {TABLE}"))
     })
+}
+
+/// Checks that the plan's bridge has its policy.
+///
+/// # Errors
+/// Code 999 with the first set in which the bridge is missing.
+pub(super) fn check(socket: &mut Socket, plan: &Plan) -> Result<(), CniError> {
+    let Some((bridge, policy)) = plan.policy() else { return Ok(()) };
+    for (found, set) in read(socket, &[bridge]).context(|| "check the firewall")?.iter().zip(SETS) {
+        ensure(found.is_some() || !is_in(set, policy), || {
+            format!("bridge {bridge:?} is missing in set {set:?} of table {TABLE} (ingressPolicy {policy})")
+        })?;
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A verdict "accept" ends only its own base chain, so this table cannot open another one. It marks packets, and
-//! the rule of the gate accepts marked packets in iptables' chain `FORWARD`. The mark exists only within the hook.
+//! the forward chain accepts marked packets in iptables' chain `FORWARD`. The mark exists only within the hook.
 //!
 //! nf_tables cannot compare two registers, hence the set `self`. The sets have names of links, not indexes, so that a bridge
 //! that is made again stays guarded.
@@ -25,7 +25,7 @@ use ferrule_kernel::nftables::matches::{
     End, ct_bits, family, invert_mark_bit, mark_bit_is_set, read_address, set_mark_bit,
 };
 use ferrule_kernel::nftables::{
-    ChainType, CtKey, DataType, Expr, Family, Hook, HookPoint, MetaKey, Policy, Register, STATE_KNOWN,
+    Chain, ChainType, CtKey, DataType, Expr, Family, Hook, HookPoint, MetaKey, Policy, Register, STATE_KNOWN,
     STATE_NEW, STATUS_DNAT, Table, Verdict,
 };
 
@@ -87,22 +87,38 @@ pub fn mark_chain(bit: u8) -> String {
     format!("mark-{bit}")
 }
 
-/// The base chains.
-pub const BASE_CHAINS: [(&str, Hook); 2] = [(FORWARD, filter(-5)), (UNMARK, filter(300))];
-
-const fn filter(priority: i32) -> Hook {
-    Hook { chain_type: ChainType::Filter, point: HookPoint::Forward, priority, policy: Policy::Accept }
+/// A chain with fixed rules.
+pub struct FixedChain {
+    /// Its name.
+    pub name: String,
+    /// Its netfilter hook; `None` for a chain that only other chains jump to.
+    pub hook: Option<Hook>,
+    /// Its rules.
+    pub rules: Vec<Vec<Expr>>,
+    /// How many rules of the table jump to it.
+    pub jumps: usize,
 }
 
-/// The chains with fixed rules, each with its rules and the number of jumps to it.
-pub fn chains(bit: u8) -> [(String, Vec<Vec<Expr>>, usize); 3] {
-    let forward = forward(bit);
-    let jumps = forward.iter().filter(|rule| rule.ends_with(&[jump(&mark_chain(bit))])).count();
+impl FixedChain {
+    /// Whether the chain in the kernel has the right hook.
+    pub fn has_hook(&self, found: Chain) -> bool {
+        self.hook.is_none_or(|hook| found.base.is_some_and(|base| base.is(&hook)))
+    }
+}
+
+/// The chains with fixed rules, in the order of their creation.
+pub fn chains(bit: u8) -> [FixedChain; 3] {
+    let filter = |priority| {
+        let (chain_type, point, policy) = (ChainType::Filter, HookPoint::Forward, Policy::Accept);
+        Some(Hook { chain_type, point, priority, policy })
+    };
+    let (mark, forward) = (mark_chain(bit), forward(bit));
+    let jumps = forward.iter().filter(|rule| rule.ends_with(&[jump(&mark)])).count();
     let unmark = [&mark_bit_is_set(bit)[..], &invert_mark_bit(bit)].concat();
     [
-        (mark_chain(bit), vec![set_mark_bit(bit).to_vec()], jumps),
-        (FORWARD.to_owned(), forward, 0),
-        (UNMARK.to_owned(), vec![unmark], 0),
+        FixedChain { name: mark, hook: None, rules: vec![set_mark_bit(bit).to_vec()], jumps },
+        FixedChain { name: FORWARD.to_owned(), hook: filter(-5), rules: forward, jumps: 0 },
+        FixedChain { name: UNMARK.to_owned(), hook: filter(300), rules: vec![unmark], jumps: 0 },
     ]
 }
 

@@ -1,12 +1,13 @@
-//! Creates the table, and looks up what a node has of it and of the tables of other firewalls.
+//! Creates and checks the table, and reads what a node has of it and of the tables of other firewalls.
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Chain, Family, HookPoint, Table, chains};
+use ferrule_kernel::nftables::{Batch, Chain, Family, HookPoint, Rule, Table, chains, rules};
+use ferrule_kit::check::ensure;
 
-use super::layout::{self, ADMIN, BASE_CHAINS, FORWARD, SETS, TABLE, TABLE_COMMENT};
-use crate::{gate, iptables};
+use super::layout::{self, ADMIN, SETS, TABLE, TABLE_COMMENT};
+use crate::forward_chain;
 
 /// The table `filter` of iptables-nft.
 pub const fn filter_table(family: IpFamily) -> Table<'static> {
@@ -16,72 +17,62 @@ pub const fn filter_table(family: IpFamily) -> Table<'static> {
 /// Firewalld's table.
 const FIREWALLD: Table<'static> = Table::new(Family::Inet, "firewalld");
 
-/// What a node has, found with one round trip.
+/// What a node has, read with one round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Node {
     /// Whether our table is complete.
     pub is_complete: bool,
-    /// Whether iptables-nft has the chain `FORWARD` in a family.
-    has_forward: [bool; 2],
-    /// Whether that chain jumps to the gate, and the gate has its rule.
-    has_gate: [bool; 2],
-    /// Whether the reference's chain exists in iptables-nft.
-    has_reference: [bool; 2],
     /// Whether firewalld has written rules that reject forwarded packets.
     pub has_firewalld: bool,
+    /// What iptables-nft has, for IPv4 and IPv6.
+    iptables: [Iptables; 2],
+}
+
+/// What iptables-nft has in one family.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Iptables {
+    /// Whether it has the chain `FORWARD`.
+    pub has_forward: bool,
+    /// Whether that jumps to the forward chain, and this has its rule.
+    pub is_open: bool,
+    /// Whether it has the reference's chain.
+    pub has_reference: bool,
 }
 
 impl Node {
-    /// Whether iptables-nft has the chain `FORWARD`.
-    pub fn has_forward(&self, family: IpFamily) -> bool {
-        self.has_forward[family as usize]
-    }
-
-    /// Whether the gate is missing in the chain `FORWARD` of iptables-nft.
-    pub fn needs_gate(&self, family: IpFamily) -> bool {
-        self.has_forward(family) && !(self.has_gate[family as usize] && self.is_complete)
-    }
-
-    /// Whether iptables-nft has the reference's chain.
-    pub fn has_reference(&self, family: IpFamily) -> bool {
-        self.has_reference[family as usize]
+    /// What iptables-nft has in a family.
+    pub fn iptables(&self, family: IpFamily) -> Iptables {
+        self.iptables[family as usize]
     }
 }
 
-/// Looks up the chains of a node.
+/// Reads the chains of a node.
 ///
 /// # Errors
-/// Code 999 if the kernel refuses a lookup.
-pub fn look(socket: &mut Socket, bit: u8) -> Result<Node, CniError> {
+/// Code 999 if the kernel refuses to read one.
+pub fn node(socket: &mut Socket, bit: u8) -> Result<Node, CniError> {
     let own = layout::chains(bit);
-    let mut wanted: Vec<(Table<'_>, &str)> = own.iter().map(|(name, ..)| (TABLE, name.as_str())).collect();
-    wanted.push((TABLE, ADMIN));
-    for family in IpFamily::ALL {
-        wanted.extend(
-            [gate::FORWARD, gate::CHAIN, iptables::FORWARD].map(|chain| (filter_table(family), chain)),
-        );
-    }
-    wanted.push((FIREWALLD, "filter_FORWARD"));
-    let found = chains(socket, &wanted).context(|| "look up chains")?;
-    let at = |index: usize| found.get(index).copied().flatten();
-    let of_family =
-        |offset: usize| IpFamily::ALL.map(|family| at(own.len() + 1 + 3 * family as usize + offset));
-    let is_right = |(index, (name, rules, jumps)): (usize, &(String, Vec<_>, usize))| {
-        let base = BASE_CHAINS.iter().find(|(base, _)| base == name).map(|(_, hook)| hook);
-        at(index).is_some_and(|chain| {
-            chain.uses as usize == rules.len() + jumps
-                && base.is_none_or(|hook| chain.base.is_some_and(|base| base.is(hook)))
-        })
+    let of_iptables = |family| {
+        [forward_chain::FORWARD, forward_chain::CHAIN, forward_chain::CNI_FORWARD]
+            .map(|name| (filter_table(family), name))
     };
-    let is_forward =
-        |chain: Option<Chain>| chain.and_then(|c| c.base).is_some_and(|base| base.is_on(HookPoint::Forward));
-    Ok(Node {
-        is_complete: own.iter().enumerate().all(is_right) && at(own.len()).is_some(),
-        has_forward: of_family(0).map(is_forward),
-        has_gate: of_family(1).map(|chain| chain.is_some_and(|chain| chain.uses == gate::USES)),
-        has_reference: of_family(2).map(|chain| chain.is_some()),
-        has_firewalld: at(own.len() + 7).is_some(),
-    })
+    let mut wanted = vec![(FIREWALLD, "filter_FORWARD"), (TABLE, ADMIN)];
+    wanted.extend(IpFamily::ALL.into_iter().flat_map(of_iptables));
+    wanted.extend(own.iter().map(|chain| (TABLE, chain.name.as_str())));
+    let mut found = chains(socket, &wanted).context(|| "read chains")?.into_iter();
+    let mut next = || found.next().flatten();
+    let (firewalld, admin) = (next(), next());
+    let is_on_forward = |chain: Chain| chain.base.is_some_and(|base| base.is_on(HookPoint::Forward));
+    let iptables = IpFamily::ALL.map(|_| Iptables {
+        has_forward: next().is_some_and(is_on_forward),
+        is_open: next().is_some_and(|chain| chain.uses == forward_chain::USES),
+        has_reference: next().is_some(),
+    });
+    let are_right = own.iter().all(|chain| {
+        let uses = chain.rules.len() + chain.jumps;
+        next().is_some_and(|found| found.uses as usize == uses && chain.has_hook(found))
+    });
+    Ok(Node { is_complete: admin.is_some() && are_right, has_firewalld: firewalld.is_some(), iptables })
 }
 
 /// Adds to the batch what completes the table from any state. Every request is correct if another process makes the same
@@ -93,14 +84,33 @@ pub(super) fn establish(batch: &mut Batch, bit: u8) {
     }
     batch.add_chain(TABLE, ADMIN, None, Some("for the operator: drop, or set the mark"));
     let chains = layout::chains(bit);
-    for (name, ..) in &chains {
-        let hook = BASE_CHAINS.iter().find(|(base, _)| base == name).map(|(_, hook)| *hook);
-        batch.add_chain(TABLE, name, hook, None).flush_chain(TABLE, name);
+    for chain in &chains {
+        batch.add_chain(TABLE, &chain.name, chain.hook, None).flush_chain(TABLE, &chain.name);
     }
-    for (name, rules, _) in &chains {
-        for rule in rules {
-            batch.add_rule(TABLE, name, rule, None);
+    for chain in &chains {
+        for rule in &chain.rules {
+            batch.add_rule(TABLE, &chain.name, rule, None);
         }
     }
-    debug_assert!(batch.len() < Batch::ROOM && chains.iter().any(|(name, ..)| name == FORWARD));
+}
+
+/// Checks the chains of the table.
+///
+/// # Errors
+/// Code 999 with the first one that is missing or altered.
+pub(super) fn check(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
+    let step = || "check the firewall";
+    let altered = |chain: &str| format!("chain {chain:?} of table {TABLE} is missing or altered");
+    let own = layout::chains(bit);
+    let names: Vec<_> =
+        own.iter().map(|chain| (TABLE, chain.name.as_str())).chain([(TABLE, ADMIN)]).collect();
+    let mut found = chains(socket, &names).context(step)?;
+    ensure(found.pop().flatten().is_some(), || altered(ADMIN))?;
+    for (chain, found) in own.iter().zip(found) {
+        ensure(found.is_some_and(|found| chain.has_hook(found)), || altered(&chain.name))?;
+        let rules = rules(socket, TABLE, &chain.name).context(step)?;
+        let is_same = rules.iter().map(Rule::decode).eq(chain.rules.iter().cloned().map(Some));
+        ensure(is_same, || altered(&chain.name))?;
+    }
+    Ok(())
 }

@@ -72,8 +72,8 @@ pub(crate) fn saved(world: &World, variant: &str) -> String {
     iptables::saved_table(&world.node, variant, "filter")
 }
 
-/// The lines without those of the gate, which the reference does not have.
-pub(crate) fn without_gate(saved: &str) -> String {
+/// The lines without those of the forward chain, which the reference does not have.
+pub(crate) fn without_forward_chain(saved: &str) -> String {
     saved.lines().filter(|line| !line.contains("FERRULE-FORWARD")).map(|line| format!("{line}\n")).collect()
 }
 

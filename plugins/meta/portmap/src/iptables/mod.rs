@@ -4,113 +4,27 @@
 //! legacy tables: an ADD first assumes that all shared chains exist, and lists the table only if that fails.
 //! The reference's rules are the same, so CHECK, DEL and GC handle them too.
 
-mod kernel;
-mod legacy;
+mod add;
 pub mod rules;
+
+pub use add::add;
 
 use std::io;
 
+use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context, Failures, ValidAttachment};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::iptables::kernel::exist;
-use ferrule_kernel::iptables::{Listing, Programs, Variant, is_conflict};
-use ferrule_kernel::lock::Lock;
+use ferrule_kernel::iptables::kernel::{delete_chain, delete_dead, families_with, table};
+use ferrule_kernel::iptables::legacy::{listings, remove, remove_dead};
+use ferrule_kernel::iptables::{Listing, NAT, Programs, Variant};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::Table;
-use ferrule_kernel::retry::Limit;
-use ferrule_kit::lock;
-use ferrule_kit::retry::retry;
+use ferrule_kernel::nftables::{Error, Table};
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
-use crate::services;
-use cni_common::plugin::Attachment;
+use rules::{DNAT, OLD_SNAT, chain_of, compared_options, dead_chain, is_in, rules};
 
-use rules::{Rules, SETMARK, chain_of, compared_options, is_in, rules};
-
-const STEP: &str = "set up host ports with iptables";
-const CHECK_STEP: &str = "check host ports with iptables";
-/// The attempts to add a container's rules of one family.
-const ATTEMPTS: Limit = Limit { attempts: 10, changes: "changes of the nat table" };
-
-/// Adds the container's rules for these addresses.
-///
-/// # Errors
-/// Code 999 with the output of the failed program; code 11 if another process keeps the lock for shared
-/// chains.
-pub fn add(
-    socket: &mut Socket,
-    conf: &Conf,
-    owner: &Attachment<'_>,
-    addresses: &[IpNetwork],
-) -> Result<(), CniError> {
-    for address in addresses {
-        let programs = Programs::of_node(IpFamily::of(address.ip())).context(|| STEP)?;
-        match programs.variant {
-            Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
-            Variant::Legacy => legacy::add(&programs, conf, owner, *address)?,
-        }
-    }
-    Ok(())
-}
-
-fn add_nft(
-    socket: &mut Socket,
-    programs: &Programs,
-    conf: &Conf,
-    owner: &Attachment<'_>,
-    address: IpNetwork,
-) -> Result<(), CniError> {
-    let family = IpFamily::of(address.ip());
-    let external = match conf.external_chain.as_deref() {
-        Some(chain) if conf.snat => {
-            let is_there = exist(socket, family, &[chain]).context(|| STEP)? == [true];
-            is_there.then_some(chain).or_else(|| warn_missing_chain(chain))
-        }
-        _ => None,
-    };
-    let rules = rules_here(conf, owner, address, external);
-    // An earlier ADD of this container may have had another address; its rules would come first.
-    kernel::delete_in(socket, family, owner).context(|| STEP)?;
-    // Another process may create or delete a shared chain.
-    let outcome = retry(ATTEMPTS, is_conflict, || {
-        let (mut lines, _lock) = missing(socket, &rules)?;
-        lines.push(format!(":{} - [0:0]", rules.chain));
-        lines.extend(own_lines(&rules));
-        Ok(programs.restore(&lines))
-    });
-    outcome?.context(|| STEP)
-}
-
-/// The rules for this node: if kube-proxy runs in IPVS mode, they exempt NodePorts. CHECK does not expect
-/// that rule, because kube-proxy may have started after the container's ADD.
-fn rules_here(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
-    let rules = rules(conf, owner, address, external);
-    if services::are_local() { rules.leave_node_ports() } else { rules }
-}
-
-/// The lines that create missing shared chains and rules. If there are any, the lock is held and returned.
-fn missing(socket: &mut Socket, rules: &Rules) -> Result<(Vec<String>, Option<Lock>), CniError> {
-    let mut look = || kernel::missing(socket, rules).context(|| STEP);
-    if look()?.is_empty() {
-        return Ok((Vec::new(), None));
-    }
-    let lock = lock::iptables()?;
-    let lines = look()?;
-    let lock = Some(lock).filter(|_| !lines.is_empty());
-    Ok((lines, lock))
-}
-
-/// The `-A` lines of the container's own rules.
-fn own_lines(rules: &Rules) -> impl Iterator<Item = String> {
-    rules.body.iter().chain(&rules.jumps).map(|rule| rule.line("-A"))
-}
-
-/// Warns that the chain of `externalSetMarkChain` is missing. The rules then use the reference's mark chain.
-fn warn_missing_chain(chain: &str) -> Option<&'static str> {
-    eprintln!("externalSetMarkChain {chain:?} does not exist: host ports use chain {SETMARK} instead");
-    None
-}
+const STEP: &str = "check host ports with iptables";
 
 /// Compares the iptables rules with the expected ones: the shared rules, and the container's rules in their
 /// order.
@@ -120,14 +34,14 @@ fn warn_missing_chain(chain: &str) -> Option<&'static str> {
 pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for address in addresses {
         let family = IpFamily::of(address.ip());
-        let own = Programs::of_node(family).context(|| CHECK_STEP)?;
-        let mut listing = Listing::parse(&own.save().context(|| CHECK_STEP)?);
+        let own = Programs::of_node(family).context(|| STEP)?;
+        let mut listing = own.list().context(|| STEP)?;
         // The container's rules may be in the legacy tables even if the node uses iptables-nft.
         if !listing.has_chain(&chain_of(owner.network, owner.container_id))
             && own.variant != Variant::Legacy
-            && let Some(legacy) = Programs::legacy(family)
+            && let Some(legacy) = Programs::legacy(family, NAT)
         {
-            listing = Listing::parse(&legacy.save().context(|| CHECK_STEP)?);
+            listing = legacy.list().context(|| STEP)?;
         }
         compare(conf, owner, *address, &listing)?;
     }
@@ -149,7 +63,7 @@ fn compare(
             return Err(error(format!("chain {chain} not found in iptables table nat")));
         }
     }
-    let shared = rules.shared.iter().map(|shared| &shared.rule);
+    let shared = rules.shared.iter().map(|(_, rule)| rule);
     for rule in shared.chain(&rules.jumps) {
         if !is_in(listing, rule) {
             return Err(error(format!("rule {} not found in table nat", rule.line("-A"))));
@@ -172,7 +86,20 @@ fn compare(
 
 /// The possible chains of a container. With rules of iptables-nft it has at least one of them.
 pub fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>, String)> + use<> {
-    kernel::chains_of(owner)
+    let chains = rules::chains_of(owner).map(|(_, chain)| chain);
+    IpFamily::ALL.into_iter().flat_map(move |family| chains.clone().map(|chain| (table(family), chain)))
+}
+
+/// The families in which iptables-nft has a chain of the container, of the current or of the old layout.
+fn families_of(socket: &mut Socket, owner: &Attachment<'_>) -> Result<Vec<IpFamily>, Error> {
+    let [(_, chain), (_, old)] = rules::chains_of(owner);
+    families_with(socket, &[&chain, &old])
+}
+
+/// Deletes a container's chains in iptables-nft, and the rules that jump to them, in one family.
+fn delete_in(socket: &mut Socket, family: IpFamily, owner: &Attachment<'_>) -> Result<(), Error> {
+    let mut chains = rules::chains_of(owner).into_iter();
+    chains.try_for_each(|(parent, chain)| delete_chain(socket, family, &[parent], &chain))
 }
 
 /// Deletes a container's rules of both variants. Legacy tables are read only if `processes` is true.
@@ -181,9 +108,14 @@ pub fn chains_of(owner: &Attachment<'_>) -> impl Iterator<Item = (Table<'static>
 /// Code 999 with all failed steps; every step is tried.
 pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    failures.keep(kernel::delete(socket, owner).context(|| "remove host ports from iptables-nft"));
+    let families = families_of(socket, owner);
+    let nft = families
+        .and_then(|families| families.into_iter().try_for_each(|family| delete_in(socket, family, owner)));
+    failures.keep(nft.context(|| "remove host ports from iptables-nft"));
     if processes {
-        failures.keep(legacy::delete(owner).context(|| "remove host ports from iptables-legacy"));
+        let chains = rules::chains_of(owner).map(|(_, chain)| chain);
+        let legacy = remove(|_| chains.to_vec());
+        failures.keep(legacy.context(|| "remove host ports from iptables-legacy"));
     }
     failures.into_result()
 }
@@ -195,9 +127,10 @@ pub fn delete(socket: &mut Socket, owner: &Attachment<'_>, processes: bool) -> R
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let valid = Attachment::containers(valid);
-    let nft = kernel::gc(socket, network, &valid);
+    let dead = |comment: &str, target: &str| dead_chain(comment, target, network, &valid);
+    let nft = [DNAT, OLD_SNAT].into_iter().try_for_each(|parent| delete_dead(socket, parent, dead));
     failures.keep(nft.context(|| "remove unused host ports from iptables-nft"));
-    failures.keep(legacy::gc(network, &valid).context(|| "remove unused host ports from iptables-legacy"));
+    failures.keep(remove_dead(dead).context(|| "remove unused host ports from iptables-legacy"));
     failures.into_result()
 }
 
@@ -215,6 +148,10 @@ pub fn available(family: IpFamily) -> io::Result<()> {
 /// # Errors
 /// Code 999 with the output of the failed program.
 pub fn has(socket: &mut Socket, owner: &Attachment<'_>) -> Result<bool, CniError> {
-    let step = || "look up the container's iptables chains";
-    Ok(!kernel::families_of(socket, owner).context(step)?.is_empty() || legacy::has(owner).context(step)?)
+    let step = || "find the container's iptables chains";
+    if !families_of(socket, owner).context(step)?.is_empty() {
+        return Ok(true);
+    }
+    let chain = chain_of(owner.network, owner.container_id);
+    Ok(listings().context(step)?.iter().any(|listing| listing.has_chain(&chain)))
 }

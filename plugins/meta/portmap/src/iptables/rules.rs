@@ -37,8 +37,14 @@ pub fn chain_of(network: &str, container_id: &str) -> String {
 }
 
 /// The name of a container's second chain in the old layout, used before 2019.
-pub fn old_chain_of(network: &str, container_id: &str) -> String {
+fn old_chain_of(network: &str, container_id: &str) -> String {
     format!("CNI-SN-{}", sha512_hex(&format!("{network}{container_id}"), 21))
+}
+
+/// The chains of a container in the current and in the old layout, each with the chain that jumps to it.
+pub fn chains_of(owner: &Attachment<'_>) -> [(&'static str, String); 2] {
+    let (network, container_id) = (owner.network, owner.container_id);
+    [(DNAT, chain_of(network, container_id)), (OLD_SNAT, old_chain_of(network, container_id))]
 }
 
 /// The comment of the rules that jump to a container's chain.
@@ -52,13 +58,8 @@ fn comment(owner: &Attachment<'_>) -> String {
     comment
 }
 
-/// The container ID in such a comment, if the comment names the network.
-pub fn container_in<'c>(comment: &'c str, network: &str) -> Option<&'c str> {
-    let rest = comment.strip_prefix("dnat name: \"")?.strip_prefix(network)?;
-    rest.strip_prefix("\" id: \"")?.strip_suffix('"')
-}
-
-/// Network and container ID in such a comment of the current or of the old layout, if `target` is a chain of that container.
+/// Network and container ID in such a comment of the current or of the old layout, if `target` is a chain of that container:
+/// comment and target must agree, to spare the chains of other programs.
 pub fn owner_in<'c>(comment: &'c str, target: &str) -> Option<(&'c str, &'c str)> {
     let names = comment.strip_prefix("dnat name: \"").or_else(|| comment.strip_prefix("snat name: \""))?;
     let (network, container) = names.strip_suffix('"')?.split_once("\" id: \"")?;
@@ -67,30 +68,15 @@ pub fn owner_in<'c>(comment: &'c str, target: &str) -> Option<(&'c str, &'c str)
 }
 
 /// For a rule with this comment and target: the target, if it is the chain of a container of the network
-/// without valid attachment. Comment and target must agree, to spare the chains of other programs.
+/// without valid attachment.
 pub fn dead_chain(comment: &str, target: &str, network: &str, valid: &BTreeSet<String>) -> Option<String> {
-    // In the old layout, comments start with "snat".
-    let comment = comment.strip_prefix("snat").map_or(comment.to_owned(), |rest| format!("dnat{rest}"));
-    let container = container_in(&comment, network)?;
-    let is_its = target == chain_of(network, container) || target == old_chain_of(network, container);
-    (is_its && !valid.contains(container)).then(|| target.to_owned())
+    let (of, container) = owner_in(comment, target)?;
+    (of == network && !valid.contains(container)).then(|| target.to_owned())
 }
 
-/// A rule that all containers share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
-    /// The rule.
-    pub rule: Rule,
-    /// Whether the rule must come before all other rules of its chain.
-    pub first: bool,
-}
-
-impl Shared {
-    /// The line that adds the rule.
-    pub fn line(&self) -> String {
-        self.rule.line(if self.first { "-I" } else { "-A" })
-    }
-}
+/// A rule that all containers share, and the command that adds it: `-I` if it must come before all other rules of its chain, else
+/// `-A`.
+pub type Shared = (&'static str, Rule);
 
 /// The chains and rules for one container in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +101,9 @@ impl Rules {
     /// translated them.
     pub fn leave_node_ports(mut self) -> Self {
         let mark = 1_u32 << mark::DEFAULT_BIT;
-        let mut rule =
-            Rule::new(DNAT, &format!("-m mark --mark {mark:#x}/{mark:#x} -m comment --comment X -j RETURN"));
-        rule.args[7] = "a NodePort of kube-proxy in IPVS mode".to_owned();
-        self.shared.push(Shared { rule, first: true });
+        let matches = format!("-m mark --mark {mark:#x}/{mark:#x}");
+        let comment = "a NodePort of kube-proxy in IPVS mode";
+        self.shared.push(("-I", Rule::commented(DNAT, &matches, comment, "-j RETURN")));
         self
     }
 }
@@ -153,27 +138,23 @@ pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
 pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let family = IpFamily::of(address.ip());
     let chain = chain_of(owner.network, owner.container_id);
-    let local = |hook: &str| Rule::new(hook, &format!("-m addrtype --dst-type LOCAL -j {DNAT}"));
     let mut shared: Vec<Shared> = Vec::new();
     let mut shared_chains = Vec::new();
     if conf.snat && external.is_none() {
         let value = conf.masq_bit.map_or(1 << BIT, |bit| 1_u32 << bit);
         let mark = format!("{value:#x}/{value:#x}");
-        let commented = |chain: &str, comment: &str, rest: &str| {
-            let mut rule = Rule::new(chain, &format!("-m comment --comment X {rest}"));
-            rule.args[3] = comment.to_owned();
-            rule
-        };
+        let set = format!("-j MARK --set-xmark {mark}");
+        let why = "CNI portfwd requiring masquerade";
         shared_chains.extend([SETMARK, MASQ]);
-        let set = commented(SETMARK, "CNI portfwd masquerade mark", &format!("-j MARK --set-xmark {mark}"));
-        shared.push(Shared { rule: set, first: false });
-        let masquerade = Rule::new(MASQ, &format!("-m mark --mark {mark} -j MASQUERADE"));
-        shared.push(Shared { rule: masquerade, first: false });
-        let jump = commented("POSTROUTING", "CNI portfwd requiring masquerade", &format!("-j {MASQ}"));
-        shared.push(Shared { rule: jump, first: true });
+        shared.extend([
+            ("-A", Rule::commented(SETMARK, "", "CNI portfwd masquerade mark", &set)),
+            ("-A", Rule::new(MASQ, &format!("-m mark --mark {mark} -j MASQUERADE"))),
+            ("-I", Rule::commented("POSTROUTING", "", why, &format!("-j {MASQ}"))),
+        ]);
     }
     shared_chains.push(DNAT);
-    shared.extend(["PREROUTING", "OUTPUT"].map(|hook| Shared { rule: local(hook), first: false }));
+    let local = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
+    shared.extend(["PREROUTING", "OUTPUT"].map(|hook| ("-A", Rule::new(hook, &local))));
     let body = conf
         .mappings
         .iter()
@@ -190,11 +171,8 @@ fn jumps(conf: &Conf, owner: &Attachment<'_>, family: IpFamily, chain: &str) -> 
         let of_proto = conf.mappings.iter().filter(|mapping| mapping.proto.name() == proto);
         let ports: Vec<String> = of_proto.map(|mapping| mapping.host_port.to_string()).collect();
         for ports in ports.chunks(PORTS) {
-            let mut rule = Rule::new(
-                DNAT,
-                &format!("-p {proto} -m comment --comment X -m multiport --dports {}", ports.join(",")),
-            );
-            rule.args[5] = comment(owner);
+            let ports = format!("-m multiport --dports {}", ports.join(","));
+            let mut rule = Rule::commented(DNAT, &format!("-p {proto}"), &comment(owner), &ports);
             rule.args.extend(conf.conditions[family as usize].iter().cloned());
             rule.args.extend(["-j".to_owned(), chain.to_owned()]);
             jumps.push(rule);
@@ -205,7 +183,7 @@ fn jumps(conf: &Conf, owner: &Attachment<'_>, family: IpFamily, chain: &str) -> 
 
 fn body(conf: &Conf, mapping: &Mapping, address: IpNetwork, chain: &str, mark: &str) -> Vec<Rule> {
     let family = IpFamily::of(address.ip());
-    let Some(host_ip) = mapping.host_ip.in_family(family) else { return Vec::new() };
+    let Some(host_ip) = mapping.host_ip_in(family) else { return Vec::new() };
     let to_host = host_ip.map_or(String::new(), |ip| format!("-d {ip}/{} ", family.bits()));
     let proto = mapping.proto;
     let what = format!("{to_host}-p {proto} -m {proto} --dport {}", mapping.host_port);
@@ -255,14 +233,24 @@ mod tests {
         let id = "x".repeat(300);
         let long = comment(&Attachment { container_id: &id, ..OWNER });
         assert!(long.len() == 256 && long.ends_with("xxx..."));
-        assert_eq!(container_in("dnat name: \"net\" id: \"one\"", "net"), Some("one"));
-        assert_eq!(container_in("dnat name: \"net2\" id: \"one\"", "net"), None);
+        let (chain, none) = (chain_of("net", "one"), BTreeSet::new());
+        let dead = |comment: &str, network| dead_chain(comment, &chain, network, &none);
+        for (comment, network, is_dead) in [
+            ("dnat name: \"net\" id: \"one\"", "net", true),
+            ("snat name: \"net\" id: \"one\"", "net", true),
+            ("dnat name: \"net\" id: \"one\"", "net2", false),
+            ("dnat name: \"net2\" id: \"one\"", "net2", false),
+        ] {
+            assert_eq!(dead(comment, network), is_dead.then(|| chain.clone()), "{comment}");
+        }
+        let valid = BTreeSet::from(["one".to_owned()]);
+        assert_eq!(dead_chain("dnat name: \"net\" id: \"one\"", &chain, "net", &valid), None);
     }
 
     #[test]
     fn rules_are_those_of_the_reference() {
         let rules = rules(&conf(""), &OWNER, "10.77.0.3/24".parse().unwrap(), None);
-        let shared: Vec<String> = rules.shared.iter().map(|shared| shared.rule.line("-A")).collect();
+        let shared: Vec<String> = rules.shared.iter().map(|(_, rule)| rule.line("-A")).collect();
         assert_eq!(
             shared,
             [
@@ -315,7 +303,7 @@ mod tests {
         let all = rules(&conf(r#","masqAll":true,"markMasqBit":3"#), &OWNER, address, None);
         assert_eq!(all.body.len(), 4);
         assert!(lines(&all.body)[0].contains("-p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"));
-        assert!(all.shared[1].rule.line("-A").contains("--mark 0x8/0x8"));
+        assert!(all.shared[1].1.line("-A").contains("--mark 0x8/0x8"));
         let conditions = rules(&conf(r#","conditionsV6":["!","-s","fd00::/8"]"#), &OWNER, address, None);
         assert!(lines(&conditions.jumps)[0].contains("--dports 8080,8083 ! -s fd00::/8 -j CNI-DN-"));
     }
@@ -323,10 +311,9 @@ mod tests {
     #[test]
     fn node_port_rule_comes_first_in_the_dnat_chain() {
         let rules = rules(&conf(""), &OWNER, "10.0.0.3/24".parse().unwrap(), None).leave_node_ports();
-        let rule = rules.shared.last().unwrap();
-        assert!(rule.first);
+        let (command, rule) = rules.shared.last().unwrap();
         assert_eq!(
-            rule.line(),
+            rule.line(command),
             "-I CNI-HOSTPORT-DNAT -m mark --mark 0x4000/0x4000 -m comment \
              --comment \"a NodePort of kube-proxy in IPVS mode\" -j RETURN"
         );

@@ -1,50 +1,30 @@
 //! ADD: first a batch that only adds; if that is not possible, one that lists the table and replaces.
 
+use std::collections::BTreeSet;
+
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, Table, generation};
+use ferrule_kernel::nftables::{Batch, Error, generation};
 use ferrule_kit::owner;
 use ferrule_kit::sandbox::Sandbox;
 
 use crate::plan::{HostPort, Key, Plan, masquerades};
-use cni_common::plugin::Attachment;
 
-use super::element::DnatElement;
-use super::establish::{self, Conditions};
-use super::gate::Gate;
-use super::layout::TABLE;
+use super::element::{self, Owned};
 use super::remove::delete;
-use super::{change, list, owner_metadata, repeat};
+use super::{Gate, establish, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
-
-/// Looks whether the table is complete and has this gate, and whether any of the chains `others` exists.
-///
-/// # Errors
-/// Code 999 if the kernel refuses a lookup.
-pub fn look(
-    socket: &mut Socket,
-    plan: &Plan,
-    gate: Gate,
-    others: &[(Table<'_>, String)],
-) -> Result<(bool, bool), CniError> {
-    establish::look(socket, plan, gate, others).context(|| STEP)
-}
 
 /// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
 /// if a map of this network is missing, or if one of the host ports or the owner exists.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch for another reason.
-pub fn add_only(
-    socket: &mut Socket,
-    owner: &Attachment<'_>,
-    netns: &str,
-    plan: &Plan,
-) -> Result<bool, CniError> {
+pub fn add_only(socket: &mut Socket, plan: &Plan<'_>, netns: &str) -> Result<bool, CniError> {
     let mut batch = Batch::new();
-    change::add(&mut batch, &owner::label(owner), netns, &plan.host_ports);
-    match batch.commit(socket).inspect_err(|error| undo_lost(socket, owner, error)) {
+    element::add(&mut batch, &plan.label, netns, &plan.host_ports);
+    match batch.commit(socket).inspect_err(|error| undo_lost(socket, plan, error)) {
         // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
@@ -52,9 +32,9 @@ pub fn add_only(
 }
 
 /// Removes the owner's host ports if the answer to the batch that adds them is lost.
-fn undo_lost(socket: &mut Socket, owner: &Attachment<'_>, error: &Error) {
+fn undo_lost(socket: &mut Socket, plan: &Plan<'_>, error: &Error) {
     if error.source.is_answer_lost()
-        && let Err(error) = delete(socket, owner, &[])
+        && let Err(error) = delete(socket, &plan.owner, &[])
     {
         eprintln!("failed to undo the ADD: {error}");
     }
@@ -65,114 +45,92 @@ fn undo_lost(socket: &mut Socket, owner: &Attachment<'_>, error: &Error) {
 /// another interface of the same container has stays there and is not returned.
 ///
 /// # Errors
-/// Code 11 with the name of the holder if another container has one of the host ports; code 11 after
+/// Code 11 with the name of the owner if another container has one of the host ports; code 11 after
 /// 200 concurrent changes; code 999 if the kernel refuses a request.
 pub fn replace(
     socket: &mut Socket,
-    owner: &Attachment<'_>,
+    plan: &Plan<'_>,
     netns: &str,
-    plan: &Plan,
-    conditions: &[Conditions],
     gate: Gate,
 ) -> Result<Vec<HostPort>, CniError> {
-    repeat(STEP, || replace_once(socket, owner, netns, plan, conditions, gate))
+    let label = &plan.label;
+    repeat(STEP, || {
+        let generation = generation(socket)?;
+        let mut stale = Vec::new();
+        let present = list::find_owner(socket, label)?.map(|_| label.clone());
+        if present.is_some() {
+            stale = list::list_where(socket, |other| other == label)?;
+        }
+        let mut wanted = plan.host_ports.clone();
+        if let Err(error) = sort_out(socket, plan, &mut wanted, &mut stale)? {
+            return Ok(Err(error));
+        }
+        let mut batch = Batch::new();
+        // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
+        establish::create_missing(socket, &mut batch, plan, &masquerades(&wanted), gate)?;
+        let dnat: BTreeSet<&Key> = stale.iter().map(|owned| &owned.host_port.key).collect();
+        // Mark elements may be there without a dnat element, if another program has deleted only the latter.
+        let keys = dnat.iter().copied().chain(wanted.iter().map(|host_port| &host_port.key));
+        let marks = list::marked(socket, &keys.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
+        element::delete(&mut batch, present.as_slice(), dnat, marks);
+        element::add(&mut batch, label, netns, &wanted);
+        batch.commit_at(socket, generation).inspect_err(|error| undo_lost(socket, plan, error))?;
+        Ok(Ok(wanted))
+    })?
 }
 
-/// One attempt of [`replace`], for [`repeat`].
-fn replace_once(
+/// Sorts the host ports of the plan that exist already: moves those that are the owner's own or whose container is gone
+/// to `stale`, and removes those that another interface of the container keeps from `wanted`. The inner error is that of a host port
+/// that another container has.
+fn sort_out(
     socket: &mut Socket,
-    owner: &Attachment<'_>,
-    netns: &str,
-    plan: &Plan,
-    conditions: &[Conditions],
-    gate: Gate,
-) -> Result<Result<Vec<HostPort>, Error>, CniError> {
-    let label = owner::label(owner);
-    let label = label.as_str();
-    let generation = generation(socket).context(|| STEP)?;
-    let mut stale = Vec::new();
-    let is_repeated = list::owner(socket, label).context(|| STEP)?.is_some();
-    if is_repeated {
-        stale = list::dnat_elements(socket, |other| other == label).context(|| STEP)?;
-    }
+    plan: &Plan<'_>,
+    wanted: &mut Vec<HostPort>,
+    stale: &mut Vec<Owned>,
+) -> Result<Result<(), CniError>, Error> {
     let keys: Vec<&Key> = plan.host_ports.iter().map(|host_port| &host_port.key).collect();
-    let existing = list::look_up(socket, &keys).context(|| STEP)?.into_iter().flatten();
-    let mut wanted = plan.host_ports.clone();
-    for element in existing {
-        if element.label == label {
-            // Not in `stale` if another program has deleted only the owner's element.
-            if !stale.contains(&element) {
-                stale.push(element);
+    for existing in list::find(socket, &keys)?.into_iter().flatten() {
+        let (key, other) = (&existing.host_port.key, owner::describe(&existing.label));
+        if existing.label != plan.label {
+            let namespace = namespace_of(socket, plan, &existing)?;
+            if matches!(namespace, Sandbox::Gone { .. }) {
+                eprintln!("taking over host port {key} from {other}, which no longer exists");
+            } else if owner::is_of(&existing.label, plan.owner.container_id) {
+                eprintln!("host port {key} stays with {other}");
+                wanted.retain(|host_port| host_port.key != *key);
+                continue;
+            } else {
+                return Ok(Err(taken(&existing, namespace)));
             }
-            continue;
         }
-        let holder = owner::describe(&element.label);
-        let sandbox = sandbox_of(socket, owner, plan, &element)?;
-        if !matches!(sandbox, Sandbox::Gone { .. }) {
-            if !owner::is_of(&element.label, owner.container_id) {
-                return Err(taken(&element, sandbox));
-            }
-            eprintln!("host port {} stays with {holder}", element.key);
-            wanted.retain(|host_port| host_port.key != element.key);
-            continue;
-        }
-        eprintln!("taking over host port {} from {holder}, which no longer exists", element.key);
-        stale.push(element);
+        stale.push(existing);
     }
-    let mut batch = Batch::new();
-    // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
-    establish::create_missing(socket, &mut batch, plan, &masquerades(&wanted), conditions, gate)
-        .context(|| STEP)?;
-    if is_repeated {
-        change::delete_owners(&mut batch, &[label.to_owned()]);
-    }
-    let stale = list::with_masquerades(socket, stale).context(|| STEP)?;
-    change::delete(&mut batch, &stale);
-    // Mark elements without a dnat element, if another program has deleted only the latter.
-    let marked = list::with_mark_element(socket, &keys).context(|| STEP)?;
-    let is_orphan = |key: &&Key| {
-        wanted.iter().any(|host_port| host_port.key == **key)
-            && !stale.iter().any(|host_port| host_port.key == **key)
-    };
-    for key in marked.into_iter().filter(is_orphan) {
-        batch.delete_elements(TABLE, &key.map(false).name, &[key.encode()]);
-    }
-    change::add(&mut batch, label, netns, &wanted);
-    let committed = batch.commit_at(socket, generation);
-    Ok(committed.inspect_err(|error| undo_lost(socket, owner, error)).map(|()| wanted))
+    Ok(Ok(()))
 }
 
-/// The state of the container of an existing element. Gone if the element's network has now assigned its
+/// The state of the container of an existing host port. Gone if its network has now assigned its
 /// target address to this container, if its owner is not in the set of owners, or if the owner's network
 /// namespace is gone.
-fn sandbox_of(
-    socket: &mut Socket,
-    owner: &Attachment<'_>,
-    plan: &Plan,
-    element: &DnatElement,
-) -> Result<Sandbox, CniError> {
+fn namespace_of(socket: &mut Socket, plan: &Plan<'_>, existing: &Owned) -> Result<Sandbox, Error> {
     let gone = Sandbox::Gone { is_missing: true };
-    let is_our_address = plan.host_ports.iter().any(|ours| ours.target.ip() == element.target.ip());
-    if is_our_address
-        && owner::is_on(&element.label, owner.network)
-        && !owner::is_of(&element.label, owner.container_id)
-    {
+    let (label, owner) = (&existing.label, &plan.owner);
+    let is_our_address =
+        plan.host_ports.iter().any(|ours| ours.target.ip() == existing.host_port.target.ip());
+    if is_our_address && owner::is_on(label, owner.network) && !owner::is_of(label, owner.container_id) {
         return Ok(gone);
     }
-    let Some(holder) = list::owner(socket, &element.label).context(|| STEP)? else {
-        return Ok(gone);
-    };
-    Ok(holder.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
+    let Some(element) = list::find_owner(socket, label)? else { return Ok(gone) };
+    Ok(element.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
 }
 
-fn taken(element: &DnatElement, sandbox: Sandbox) -> CniError {
-    let holder = owner::describe(&element.label);
-    let mut details = format!("the host port leads to {}", element.target);
-    if sandbox == Sandbox::Unknown {
+fn taken(existing: &Owned, namespace: Sandbox) -> CniError {
+    let HostPort { key, target, .. } = &existing.host_port;
+    let mut details = format!("the host port leads to {target}");
+    if namespace == Sandbox::Unknown {
         details += "; this process cannot tell whether the container still exists, because another mount \
                     namespace has its network namespace: if it is gone, DEL of it or GC of its network \
                     frees the host port";
     }
-    CniError::new(Code::TryAgainLater, format!("host port {} is held by {holder}", element.key))
-        .with_details(details)
+    let other = owner::describe(&existing.label);
+    CniError::new(Code::TryAgainLater, format!("host port {key} is held by {other}")).with_details(details)
 }

@@ -1,15 +1,19 @@
-//! Encodes host ports as elements of the maps, and decodes them.
+//! Encodes host ports and owners as elements of maps and sets, and decodes them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
-use ferrule_kernel::nftables::{Element, Value, Verdict};
+use ferrule_kernel::nftables::{Batch, Element, Value, Verdict};
+use ferrule_kit::owner::key_of;
 
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::plan::{HostPort, Key, MapSet};
+use crate::plan::{HostPort, Key};
 
+use super::layout::{OWNERS, TABLE};
 use super::maps::Map;
+use super::owner_metadata;
 
 fn split_address(bytes: &[u8], family: IpFamily) -> Option<(IpAddr, &[u8])> {
     let (ip, rest) = bytes.split_at_checked(usize::from(family.bits() / 8))?;
@@ -28,14 +32,15 @@ impl Key {
 
     /// The map that has the key: the dnat map or the mark map.
     pub fn map(&self, dnat: bool) -> Map {
-        self.map_set.map(dnat, self.host_ip.is_some())
+        Map { map_set: self.map_set.clone(), by_address: self.host_ip.is_some(), dnat }
     }
 
-    fn decode(map_set: MapSet, map: &Map, bytes: &[u8]) -> Option<Self> {
+    fn decode(map: &Map, bytes: &[u8]) -> Option<Self> {
         let (host_ip, rest) = match map.by_address {
-            true => split_address(bytes, map.family).map(|(ip, rest)| (Some(ip), rest))?,
+            true => split_address(bytes, map.map_set.family).map(|(ip, rest)| (Some(ip), rest))?,
             false => (None, bytes),
         };
+        let map_set = map.map_set.clone();
         let [proto, _, _, _, high, low, ..] = *rest else { return None };
         let proto = Proto::from_number(proto)?;
         Some(Key { map_set, host_ip, proto, port: u16::from_be_bytes([high, low]) })
@@ -43,71 +48,111 @@ impl Key {
 }
 
 /// The element of the dnat map. Its comment is the owner label.
-pub fn dnat(host_port: &HostPort, label: &str) -> Element {
+fn dnat(host_port: &HostPort, label: &str) -> Element {
     let mut value = octets(host_port.target.ip());
     value.extend(host_port.target.port().to_be_bytes());
     value.extend([0, 0]);
-    Element {
-        key: host_port.key.encode(),
-        value: Some(Value::Bytes(value)),
-        comment: Some(label.to_owned()),
-        metadata: None,
-    }
+    let value = Some(Value::Bytes(value));
+    Element { value, comment: Some(label.to_owned()), ..Element::new(host_port.key.encode()) }
 }
 
 /// The element of the mark map, which jumps to the masquerading chain. `None` without masquerading.
-pub fn mark(host_port: &HostPort) -> Option<Element> {
-    let chain = host_port.masquerade.chain_name()?;
+fn mark(host_port: &HostPort) -> Option<Element> {
+    let chain = host_port.masquerade.as_ref()?.chain_name();
     let value = Some(Value::Verdict(Verdict::Jump(chain)));
-    Some(Element { key: host_port.key.encode(), value, ..Element::default() })
+    Some(Element { value, ..Element::new(host_port.key.encode()) })
 }
 
-/// A decoded element of a dnat map.
+/// A host port in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DnatElement {
-    /// The packets that it matches.
-    pub key: Key,
-    /// The container's address and port.
-    pub target: SocketAddr,
+pub struct Owned {
     /// The owner label; empty if the element has no comment.
     pub label: String,
+    /// The host port.
+    pub host_port: HostPort,
 }
 
-impl DnatElement {
-    /// Decodes an element of the map. Returns `None` if another program has written it.
-    pub fn decode(map_set: &MapSet, map: &Map, element: &Element) -> Option<Self> {
+impl Owned {
+    /// Decodes an element of a dnat map, as if the host port had no masquerading. Returns `None` if another program has written
+    /// it.
+    pub fn decode(map: &Map, element: &Element) -> Option<Self> {
         let Some(Value::Bytes(value)) = &element.value else { return None };
-        let (ip, rest) = split_address(value, map.family)?;
+        let (ip, rest) = split_address(value, map.map_set.family)?;
         let [high, low, ..] = *rest else { return None };
-        Some(DnatElement {
-            key: Key::decode(map_set.clone(), map, &element.key)?,
-            target: SocketAddr::new(ip, u16::from_be_bytes([high, low])),
-            label: element.comment.clone().unwrap_or_default(),
-        })
+        let target = SocketAddr::new(ip, u16::from_be_bytes([high, low]));
+        let key = Key::decode(map, &element.key)?;
+        let label = element.comment.clone().unwrap_or_default();
+        Some(Owned { label, host_port: HostPort { key, target, masquerade: None } })
     }
 
-    /// Combines the element with the mark element of the same key, if any.
-    pub fn with_mark(self, mark: Option<&Element>) -> HostPort {
-        let chain = match mark.and_then(|element| element.value.as_ref()) {
-            Some(Value::Verdict(Verdict::Jump(chain))) => Some(chain),
-            _ => None,
-        };
-        let masquerade = chain.map_or(Masquerade::Nothing, |chain| Masquerade::of_chain(chain));
-        HostPort { key: self.key, target: self.target, masquerade }
+    /// Adds what the mark element of the same key says, if there is one.
+    pub fn read_mark(&mut self, mark: Option<&Element>) {
+        if let Some(Value::Verdict(Verdict::Jump(chain))) = mark.and_then(|element| element.value.as_ref()) {
+            self.host_port.masquerade = Some(Masquerade::of_chain(chain));
+        }
     }
+}
+
+/// Adds to the batch what creates an owner with its host ports. `netns` is the path of the container's network namespace.
+pub(super) fn add(batch: &mut Batch, label: &str, netns: &str, host_ports: &[HostPort]) {
+    let metadata = Some(owner_metadata::encode(host_ports.len(), netns));
+    let owner = Element { comment: Some(label.to_owned()), metadata, ..Element::new(key_of(label)) };
+    batch.add_elements(TABLE, OWNERS, &[owner]);
+    let mut maps: BTreeMap<String, Vec<Element>> = BTreeMap::new();
+    for host_port in host_ports {
+        maps.entry(host_port.key.map(true).name()).or_default().push(dnat(host_port, label));
+        if let Some(mark) = mark(host_port) {
+            maps.entry(host_port.key.map(false).name()).or_default().push(mark);
+        }
+    }
+    for (map, elements) in maps {
+        batch.add_elements(TABLE, &map, &elements);
+    }
+}
+
+/// Adds to the batch what deletes the owners with these labels, the dnat elements with the keys `dnat`, and the mark elements
+/// with the keys `marks`. All of them must exist.
+pub(super) fn delete<'k>(
+    batch: &mut Batch,
+    labels: &[String],
+    dnat: impl IntoIterator<Item = &'k Key>,
+    marks: impl IntoIterator<Item = &'k Key>,
+) {
+    let mut maps: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    for key in dnat {
+        maps.entry(key.map(true).name()).or_default().push(key.encode());
+    }
+    for key in marks {
+        maps.entry(key.map(false).name()).or_default().push(key.encode());
+    }
+    for label in labels {
+        maps.entry(OWNERS.to_owned()).or_default().push(key_of(label));
+    }
+    for (map, keys) in maps {
+        batch.delete_elements(TABLE, &map, &keys);
+    }
+}
+
+/// Adds to the batch what deletes these owners with their host ports. All of them must exist.
+pub(super) fn delete_owned(batch: &mut Batch, labels: &[String], host_ports: &[HostPort]) {
+    let marked = host_ports.iter().filter(|host_port| host_port.masquerade.is_some());
+    let dnat = host_ports.iter().map(|host_port| &host_port.key);
+    delete(batch, labels, dnat, marked.map(|host_port| &host_port.key));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mark::Mark;
+    use crate::mark::DEFAULT_BIT;
+    use crate::plan::MapSet;
 
     fn host_port(host_ip: Option<&str>, target: &str) -> HostPort {
         let target: SocketAddr = target.parse().unwrap();
         let map_set = MapSet { family: IpFamily::of(target.ip()), id: None };
         let host_ip = host_ip.map(|ip| ip.parse().unwrap());
         let key = Key { map_set, host_ip, proto: Proto::Sctp, port: 8080 };
-        HostPort { key, target, masquerade: Masquerade::All(Mark::default()) }
+        let masquerade = Some(Masquerade { bit: DEFAULT_BIT, from: None });
+        HostPort { key, target, masquerade }
     }
 
     #[test]
@@ -120,9 +165,9 @@ mod tests {
         ] {
             let map = host_port.key.map(true);
             let element = dnat(&host_port, "n/eth0/one");
-            let decoded = DnatElement::decode(&host_port.key.map_set, &map, &element).unwrap();
-            assert_eq!(decoded.label, "n/eth0/one");
-            assert_eq!(decoded.with_mark(mark(&host_port).as_ref()), host_port);
+            let mut decoded = Owned::decode(&map, &element).unwrap();
+            decoded.read_mark(mark(&host_port).as_ref());
+            assert_eq!(decoded, Owned { label: "n/eth0/one".to_owned(), host_port });
         }
     }
 
@@ -136,10 +181,10 @@ mod tests {
     #[test]
     fn short_keys_and_unknown_protocols_do_not_decode() {
         let map_set = MapSet { family: IpFamily::V4, id: None };
-        let map = map_set.map(true, false);
-        assert_eq!(DnatElement::decode(&map_set, &map, &Element::new(vec![1, 2])), None);
+        let map = Map { map_set, by_address: false, dnat: true };
+        assert_eq!(Owned::decode(&map, &Element::new(vec![1, 2])), None);
         let mut element = dnat(&host_port(None, "10.0.0.1:8080"), "");
         element.key[0] = 1;
-        assert_eq!(DnatElement::decode(&map_set, &map, &element), None);
+        assert_eq!(Owned::decode(&map, &element), None);
     }
 }

@@ -1,100 +1,92 @@
 //! Creates the table and what a network needs in it.
 
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    Batch, DataType, Error, Expr, Hook, Rule, Table, Values, all_chains, chains, generation, rules, sets,
+    self, Batch, DataType, Error, Rule, Table, Values, all_chains, generation, rules, sets,
 };
-
 use ferrule_kernel::retry::retry;
 
 use crate::mark::{Masquerade, bit_of};
-use crate::plan::{MapSet, Plan};
+use crate::plan::{MapSet, Plan, masquerades};
 
-use super::gate::{Gate, TableGate};
+use super::gate::Gate;
 use super::layout::{
-    FIXED_CHAINS, GUARD, NETWORKS, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT,
-    fixed_rules, masquerade_chains, references,
+    Chain, GUARD, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT, chains, jumps,
+    masquerade,
 };
-use super::maps::{Map, condition_rules, map_set_rules};
+use super::maps::Map;
 use super::{ATTEMPTS, list};
 
-/// The conditions of one network in one family.
-pub struct Conditions {
-    /// The map set of the network.
-    pub map_set: MapSet,
-    /// Alternatives: a packet must match all expressions of at least one.
-    pub alternatives: Vec<Vec<Expr>>,
-    /// The network's name and the conditions as configured: the comment of the chain and the rules.
-    pub text: String,
-}
-
-/// Whether the fixed chains and the gate have the expected number of rules and references, and the
-/// masquerading chains of the plan exist; and whether any of the chains `others` exists. One round trip. Without
-/// this check, an ADD to a table whose chains another program has flushed would succeed without effect, and a batch
-/// that the kernel must roll back costs an RCU wait.
-pub(super) fn look(
+/// Whether the chains of every complete table have the expected number of rules and references, and the masquerading chains of
+/// the plan exist; and whether any of the chains `others` exists. One round trip. Without this check, an ADD to a table whose
+/// chains another program has flushed would succeed without effect, and a batch that the kernel must roll back costs an RCU
+/// wait.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to read a chain.
+pub fn is_complete(
     socket: &mut Socket,
-    plan: &Plan,
+    plan: &Plan<'_>,
     gate: Gate,
     others: &[(Table<'_>, String)],
-) -> Result<(bool, bool), Error> {
-    let gate_chain = gate.chain_name();
-    let targets: Vec<String> = plan.masquerades().iter().filter_map(Masquerade::chain_name).collect();
-    let names = FIXED_CHAINS.iter().map(|fixed| fixed.name).chain([gate_chain.as_str()]);
-    let mut wanted: Vec<_> =
-        names.chain(targets.iter().map(String::as_str)).map(|name| (TABLE, name)).collect();
-    let ours = wanted.len();
-    wanted.extend(others.iter().map(|(table, name)| (*table, name.as_str())));
-    let mut found = chains(socket, &wanted)?;
-    let has_others = found.split_off(ours).iter().any(Option::is_some);
-    let is_complete = found.iter().all(Option::is_some)
-        && wanted.iter().zip(found).take(FIXED_CHAINS.len() + 1).all(|((_, name), chain)| {
-            let wanted = if *name == gate_chain {
-                count(&gate.rules()) + GATE_REFERENCES
-            } else {
-                count(&fixed_rules(name, gate, &[])) + references(name, gate)
-            };
-            chain.is_some_and(|chain| match *name {
-                // Networks with conditions and other mark bits add rules.
-                NETWORKS | POSTROUTING => chain.uses >= wanted,
-                _ => chain.uses == wanted,
-            })
-        });
-    Ok((is_complete, has_others))
+) -> Result<(bool, bool), CniError> {
+    let fixed = chains(gate, &[], &[]);
+    let targets: Vec<String> = masquerades(&plan.host_ports).iter().map(Masquerade::chain_name).collect();
+    let ours = fixed.iter().map(|chain| chain.name.as_str()).chain(targets.iter().map(String::as_str));
+    let wanted: Vec<_> = ours
+        .map(|name| (TABLE, name))
+        .chain(others.iter().map(|(table, name)| (*table, name.as_str())))
+        .collect();
+    let mut found = nftables::chains(socket, &wanted).context(|| "find the chains of host ports")?;
+    let has_others = found.split_off(fixed.len() + targets.len()).iter().any(Option::is_some);
+    let are_right = fixed.iter().zip(&found).all(|(chain, found)| {
+        let wanted = chain.rules.len() + jumps(&fixed, &chain.name);
+        let uses = found.map_or(0, |found| found.uses as usize);
+        if chain.is_shared { uses >= wanted } else { uses == wanted }
+    });
+    Ok((are_right && found.iter().all(Option::is_some), has_others))
 }
 
-/// Number of base chains that jump to the gate.
-const GATE_REFERENCES: u32 = 2;
-
-/// Reads which gate the table has.
-pub(super) fn gate(socket: &mut Socket) -> Result<TableGate, Error> {
-    Ok(gate_of(&rules(socket, TABLE, PREROUTING)?))
+/// Reads which gate the table has: `None` if nothing leads to one.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the rules.
+pub fn gate(socket: &mut Socket) -> Result<Option<Gate>, CniError> {
+    let rules = rules(socket, TABLE, PREROUTING).context(|| format!("read the gate of table {TABLE}"))?;
+    Ok(gate_of(&rules))
 }
 
 /// The gate to which these rules of [`PREROUTING`] jump.
-pub(super) fn gate_of(rules: &[Rule]) -> TableGate {
-    let Some(rule) = rules.first() else { return TableGate::NoTable };
-    rule.jump_target().and_then(|chain| Gate::of_chain(&chain)).map_or(TableGate::NoGate, TableGate::Is)
+pub(super) fn gate_of(rules: &[Rule]) -> Option<Gate> {
+    Gate::of_chain(&rules.first()?.jump_target()?)
 }
 
 /// Gives the table this gate. Does nothing if there is no table or the table has the gate already.
-pub(super) fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), Error> {
-    retry(ATTEMPTS, Error::is_outdated, || {
+///
+/// # Errors
+/// Code 999 if the kernel refuses the batch.
+pub fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), CniError> {
+    let name = wanted.chain_name();
+    let changed = chains(wanted, &[], &[]);
+    let is_changed = |chain: &&Chain| [&name, PREROUTING, OUTPUT].contains(&chain.name.as_str());
+    let changed: Vec<&Chain> = changed.iter().filter(is_changed).collect();
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
-        let present = gate(socket)?;
-        if present == TableGate::NoTable || present == TableGate::Is(wanted) {
+        if gate_of(&rules(socket, TABLE, PREROUTING)?).is_none_or(|present| present == wanted) {
             return Ok(());
         }
-        let chains = all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect();
         let mut batch = Batch::new();
-        Builder { socket, batch: &mut batch, chains, gate: wanted }.gate()?;
+        let present = names(socket)?;
+        complete(socket, &mut batch, &present, &changed)?;
         batch.commit_at(socket, generation)
-    })
+    });
+    outcome.context(|| format!("change the gate of table {TABLE}"))
 }
 
-fn count<T>(rules: &[T]) -> u32 {
-    u32::try_from(rules.len()).unwrap_or(u32::MAX)
+fn names(socket: &mut Socket) -> Result<Vec<String>, Error> {
+    Ok(all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Adds all missing chains and maps to the batch: those of every table, those that the plan needs, and the chains
@@ -102,138 +94,91 @@ fn count<T>(rules: &[T]) -> u32 {
 pub(super) fn create_missing(
     socket: &mut Socket,
     batch: &mut Batch,
-    plan: &Plan,
+    plan: &Plan<'_>,
     masquerades: &[Masquerade],
-    conditions: &[Conditions],
     gate: Gate,
 ) -> Result<(), Error> {
-    let chains: Vec<String> = all_chains(socket, TABLE)?.into_iter().map(|(name, _)| name).collect();
+    let present = names(socket)?;
     batch.add_table(TABLE, Some(TABLE_COMMENT));
     add_sets(socket, batch, plan)?;
-    let mut builder = Builder { socket, batch, chains, gate };
-    builder.marks(masquerades)?;
-    builder.fixed()?;
-    conditions.iter().try_for_each(|network| builder.network(network))
-}
-
-/// Creates the guard, and the table if necessary, without the other chains.
-pub(super) fn create_guard(socket: &mut Socket) -> Result<(), Error> {
-    for fixed in FIXED_CHAINS.iter().filter(|fixed| fixed.name == GUARD) {
-        let rules = fixed_rules(GUARD, Gate::Local, &[]);
-        let chain = chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
-        if chain.is_some_and(|chain| chain.uses == count(&rules)) {
-            continue;
-        }
-        let mut batch = Batch::new();
-        batch.add_table(TABLE, Some(TABLE_COMMENT)).add_chain(TABLE, GUARD, fixed.hook, None);
-        batch.flush_chain(TABLE, GUARD);
-        for rule in rules {
-            batch.add_rule(TABLE, GUARD, &rule, None);
-        }
-        batch.commit(socket)?;
+    let mut wanted = chains(gate, masquerades, &plan.conditions);
+    // The rules for the mark bits of other attachments may be gone.
+    let others: Vec<_> = present.iter().filter_map(|name| bit_of(name)).map(masquerade).collect();
+    for chain in wanted.iter_mut().filter(|chain| chain.name == POSTROUTING) {
+        chain
+            .rules
+            .extend(others.iter().filter(|rule| !chain.rules.contains(rule)).cloned().collect::<Vec<_>>());
     }
-    Ok(())
+    complete(socket, batch, &present, &wanted.iter().collect::<Vec<_>>())
 }
 
-fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan) -> Result<(), Error> {
+/// Creates the guard for the iptables backend, which has no other objects in the table, and the table if necessary.
+///
+/// # Errors
+/// Code 999 if the kernel refuses the batch.
+pub fn create_guard(socket: &mut Socket) -> Result<(), CniError> {
+    let fixed = chains(Gate::LOCAL, &[], &[]);
+    let guard: Vec<&Chain> = fixed.iter().filter(|chain| chain.name == GUARD).collect();
+    let mut create = || {
+        let found = nftables::chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
+        if found.is_some_and(|chain| guard.iter().all(|guard| guard.rules.len() == chain.uses as usize)) {
+            return Ok(());
+        }
+        let present: Vec<String> = found.map(|_| GUARD.to_owned()).into_iter().collect();
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, Some(TABLE_COMMENT));
+        complete(socket, &mut batch, &present, &guard)?;
+        batch.commit(socket)
+    };
+    create().context(|| format!("create chain {GUARD:?} of table {TABLE}"))
+}
+
+fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan<'_>) -> Result<(), Error> {
     let present = sets(socket, TABLE)?;
-    let map_sets = IpFamily::ALL.map(|family| MapSet { family, id: None }).into_iter().chain(plan.map_sets());
+    let map_sets = IpFamily::ALL.map(|family| MapSet { family, id: None }).into_iter();
+    let map_sets = map_sets.chain(plan.conditions.iter().map(|conditions| conditions.map_set.clone()));
     let mut maps: Vec<Map> = map_sets.flat_map(|map_set| map_set.maps()).collect();
-    maps.sort_by(|a, b| a.name.cmp(&b.name));
+    maps.sort_by_key(Map::name);
     maps.dedup();
     if !present.iter().any(|set| set == OWNERS) {
         batch.add_set(TABLE, OWNERS, 0, &OWNERS_KEY, None);
     }
-    for (map, id) in maps.iter().zip(1..).filter(|(map, _)| !present.contains(&map.name)) {
+    for (map, id) in maps.iter().zip(1..).filter(|(map, _)| !present.contains(&map.name())) {
         let data = [map.address(), DataType::Service];
         let values = if map.dnat { Values::Of(&data) } else { Values::Verdict };
-        batch.add_set(TABLE, &map.name, id, &map.key(), Some(values));
+        batch.add_set(TABLE, &map.name(), id, &map.key(), Some(values));
     }
     Ok(())
 }
 
-/// Creates missing chains, and refills existing ones whose rules differ.
-struct Builder<'a> {
-    socket: &'a mut Socket,
-    batch: &'a mut Batch,
-    chains: Vec<String>,
-    gate: Gate,
-}
-
-impl Builder<'_> {
-    /// The mark chains, and the chains that jump to them.
-    fn marks(&mut self, masquerades: &[Masquerade]) -> Result<(), Error> {
-        let mut made: Vec<String> = Vec::new();
-        for (name, rules) in masquerades.iter().flat_map(masquerade_chains) {
-            // The chains of both families jump to the same mark chain.
-            if !made.contains(&name) {
-                self.chain(&name, None, &rules, None)?;
-                made.push(name);
+/// Adds to the batch what completes these chains: creates missing ones, and refills those whose rules differ. Deletes other
+/// gates among the chains with the names `present`.
+fn complete(
+    socket: &mut Socket,
+    batch: &mut Batch,
+    present: &[String],
+    wanted: &[&Chain],
+) -> Result<(), Error> {
+    for chain in wanted {
+        let name = &chain.name;
+        let mut found = Vec::new();
+        if present.contains(name) {
+            found = list::rules_of(socket, name)?;
+            if !chain.is_shared && !chain.is_right(&found) {
+                batch.flush_chain(TABLE, name);
+                found.clear();
             }
-        }
-        self.chains.extend(made);
-        Ok(())
-    }
-
-    /// The fixed chains, and the gate.
-    fn fixed(&mut self) -> Result<(), Error> {
-        let bits: Vec<u8> = self.chains.iter().filter_map(|name| bit_of(name)).collect();
-        for fixed in &FIXED_CHAINS {
-            let is_there = self.chains.iter().any(|name| name == fixed.name);
-            match fixed.name {
-                // Only networks add rules to it.
-                NETWORKS if is_there => {}
-                PREROUTING => self.gate()?,
-                OUTPUT => {}
-                name => self.chain(name, fixed.hook, &fixed_rules(name, self.gate, &bits), None)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The gate and the base chains that jump to it. Deletes all other gates.
-    fn gate(&mut self) -> Result<(), Error> {
-        self.chain(&self.gate.chain_name(), None, &self.gate.rules(), None)?;
-        for fixed in FIXED_CHAINS.iter().filter(|fixed| matches!(fixed.name, PREROUTING | OUTPUT)) {
-            self.chain(fixed.name, fixed.hook, &fixed_rules(fixed.name, self.gate, &[]), None)?;
-        }
-        let is_other = |name: &&String| Gate::of_chain(name).is_some_and(|gate| gate != self.gate);
-        for other in self.chains.iter().filter(is_other) {
-            self.batch.flush_chain(TABLE, other).delete_chain(TABLE, other);
-        }
-        Ok(())
-    }
-
-    /// The chain of a network with conditions, and the rules that jump to it.
-    fn network(&mut self, network: &Conditions) -> Result<(), Error> {
-        let Some(name) = network.map_set.chain() else { return Ok(()) };
-        self.chain(&name, None, &map_set_rules(&network.map_set), Some(&network.text))?;
-        let present = list::rules_of(self.socket, NETWORKS)?;
-        for rule in condition_rules(&network.map_set, &network.alternatives) {
-            if !present.iter().any(|present| present.as_ref() == Some(&rule)) {
-                self.batch.add_rule(TABLE, NETWORKS, &rule, Some(&network.text));
-            }
-        }
-        Ok(())
-    }
-
-    fn chain(
-        &mut self,
-        name: &str,
-        hook: Option<Hook>,
-        rules: &[Vec<Expr>],
-        comment: Option<&str>,
-    ) -> Result<(), Error> {
-        if !self.chains.iter().any(|chain| chain == name) {
-            self.batch.add_chain(TABLE, name, hook, comment);
-        } else if list::is_same(&list::rules_of(self.socket, name)?, rules) {
-            return Ok(());
         } else {
-            self.batch.flush_chain(TABLE, name);
+            batch.add_chain(TABLE, name, chain.hook, chain.comment.as_deref());
         }
-        for rule in rules {
-            self.batch.add_rule(TABLE, name, rule, None);
+        for rule in chain.rules.iter().filter(|rule| !found.iter().flatten().any(|found| found == *rule)) {
+            batch.add_rule(TABLE, name, rule, None);
         }
-        Ok(())
     }
+    let is_other =
+        |name: &&String| Gate::of_chain(name).is_some() && wanted.iter().all(|chain| chain.name != **name);
+    for other in present.iter().filter(is_other) {
+        batch.flush_chain(TABLE, other).delete_chain(TABLE, other);
+    }
+    Ok(())
 }

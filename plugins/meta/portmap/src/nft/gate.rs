@@ -9,178 +9,94 @@
 //! ```
 //!
 //! The second form is for nodes where kube-proxy runs in IPVS mode, see [`services`](crate::services). The chain's name
-//! says the form, the families and the bit, so one lookup by name tells whether the table has the right gate.
+//! says the form, the families and the bit, so one request by name tells whether the table has the right gate.
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{destination_is_local, family, invert_mark_bit, mark_bit_is_set};
 use ferrule_kernel::nftables::{Expr, Verdict};
 
-use crate::mark::DEFAULT_BIT;
+use crate::mark::{DEFAULT_BIT, bit_number};
 
 /// The chain that the gate jumps to.
 pub const HOSTPORTS: &str = "hostports";
-/// The name of the chain of [`Gate::Local`].
+/// The name of the chain of [`Gate::LOCAL`].
 const LOCAL_CHAIN: &str = "local";
-
-/// The families in which iptables decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Families {
-    /// IPv4 only.
-    Ip,
-    /// IPv6 only.
-    Ip6,
-    /// Both.
-    Inet,
-}
-
-impl Families {
-    /// All of them.
-    pub const ALL: [Families; 3] = [Families::Ip, Families::Ip6, Families::Inet];
-
-    /// The families among IPv4 and IPv6; `None` if neither is.
-    pub const fn of([v4, v6]: [bool; 2]) -> Option<Self> {
-        match (v4, v6) {
-            (true, true) => Some(Families::Inet),
-            (true, false) => Some(Families::Ip),
-            (false, true) => Some(Families::Ip6),
-            (false, false) => None,
-        }
-    }
-
-    /// Whether a family is among them.
-    pub const fn has(self, family: IpFamily) -> bool {
-        matches!(
-            (self, family),
-            (Families::Inet, _) | (Families::Ip, IpFamily::V4) | (Families::Ip6, IpFamily::V6)
-        )
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Families::Ip => "ip",
-            Families::Ip6 => "ip6",
-            Families::Inet => "inet",
-        }
-    }
-}
+/// How the other chains name the families in which iptables decides.
+const FAMILIES: [(&str, [bool; 2]); 3] =
+    [("ip", [true, false]), ("ip6", [false, true]), ("inet", [true, true])];
 
 /// Which packets may use host ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// All packets to an address of the node, except those that carry Kubernetes' mark: they are for a Service.
-    Local,
-    /// In these families those packets to an address of the node in whose mark iptables set the bit, after kube-proxy's
-    /// rules. In the other family as [`Gate::Local`].
-    AfterServices {
-        /// The families.
-        families: Families,
-        /// The bit of the packet mark, 0 to 31.
-        bit: u8,
-    },
-}
-
-/// The gate that the table in the kernel has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableGate {
-    /// There is no table, or nothing leads to its chains.
-    NoTable,
-    /// A table of a version that had no gates. It lets the same packets pass as [`Gate::Local`] without its first rule.
-    NoGate,
-    /// This gate.
-    Is(Gate),
-}
-
-impl TableGate {
-    /// Whether iptables decides in a family.
-    pub fn is_after_services(&self, family: IpFamily) -> bool {
-        matches!(self, TableGate::Is(gate) if gate.is_after_services(family))
-    }
-
-    /// This gate; [`Gate::Local`] without a gate.
-    pub(super) fn or_local(self) -> Gate {
-        if let TableGate::Is(gate) = self { gate } else { Gate::Local }
-    }
-
-    /// The bit of the mark that the gate waits for.
-    pub fn bit(&self) -> Option<u8> {
-        match self {
-            TableGate::Is(Gate::AfterServices { bit, .. }) => Some(*bit),
-            _ => None,
-        }
-    }
+pub struct Gate {
+    /// Whether iptables decides, for IPv4 and IPv6: then only those packets to an address of the node may use host ports in
+    /// whose mark iptables set the bit, after kube-proxy's rules. In the other family all packets to an address of the node
+    /// may, except those that carry Kubernetes' mark: they are for a Service.
+    after_services: [bool; 2],
+    /// The bit of the packet mark, 0 to 31; `None` if iptables decides in no family.
+    bit: Option<u8>,
 }
 
 impl Gate {
+    /// The gate of a node without kube-proxy's IPVS mode.
+    pub const LOCAL: Gate = Gate { after_services: [false; 2], bit: None };
+
+    /// The gate if iptables decides in these families, IPv4 and IPv6, by this bit.
+    pub fn new(after_services: [bool; 2], bit: u8) -> Self {
+        Gate { after_services, bit: (after_services != [false; 2]).then_some(bit) }
+    }
+
+    /// The bit that lets packets through the gate in a family; `None` if iptables does not decide there.
+    pub fn bit_in(&self, family: IpFamily) -> Option<u8> {
+        self.bit.filter(|_| self.after_services[family as usize])
+    }
+
+    /// The bit that lets packets through the gate.
+    pub fn bit(&self) -> Option<u8> {
+        self.bit
+    }
+
     /// The name of the chain.
     pub fn chain_name(&self) -> String {
-        match self {
-            Gate::Local => LOCAL_CHAIN.to_owned(),
-            Gate::AfterServices { families, bit } => format!("ipvs-{}-{bit}", families.name()),
+        let families = FAMILIES.iter().find(|(_, families)| *families == self.after_services);
+        match (families, self.bit) {
+            (Some((name, _)), Some(bit)) => format!("ipvs-{name}-{bit}"),
+            _ => LOCAL_CHAIN.to_owned(),
         }
     }
 
     /// The gate whose chain has this name.
     pub fn of_chain(name: &str) -> Option<Self> {
         if name == LOCAL_CHAIN {
-            return Some(Gate::Local);
+            return Some(Gate::LOCAL);
         }
         let (families, bit) = name.strip_prefix("ipvs-")?.split_once('-')?;
-        let families = Families::ALL.into_iter().find(|all| all.name() == families)?;
-        let bit = bit.parse().ok().filter(|bit| *bit < 32)?;
-        Some(Gate::AfterServices { families, bit })
+        let (_, families) = FAMILIES.iter().find(|(name, _)| *name == families)?;
+        Some(Gate::new(*families, bit_number(bit.parse().ok()?)?))
     }
 
-    /// Whether iptables decides in a family.
-    pub fn is_after_services(&self, family: IpFamily) -> bool {
-        matches!(self, Gate::AfterServices { families, .. } if families.has(family))
-    }
-
-    /// The rules of the chain.
+    /// The rules of the chain. They test for the family if the families differ.
     pub fn rules(&self) -> Vec<Vec<Expr>> {
-        match *self {
-            Gate::Local => local(&[]),
-            Gate::AfterServices { families: Families::Inet, bit } => vec![after_services(&[], bit)],
-            Gate::AfterServices { families, bit } => {
-                let [decided, other] = match families.has(IpFamily::V6) {
-                    true => [IpFamily::V6, IpFamily::V4].map(family),
-                    false => IpFamily::ALL.map(family),
-                };
-                let mut rules = vec![after_services(&decided, bit)];
-                rules.extend(local(&other));
-                rules
-            }
+        if self.after_services == [false; 2] || self.after_services == [true; 2] {
+            return rules(&[], self.bit);
         }
-    }
-
-    /// How many rules of the chain jump to [`HOSTPORTS`].
-    pub fn jumps(&self) -> u32 {
-        match self {
-            Gate::Local | Gate::AfterServices { families: Families::Inet, .. } => 1,
-            Gate::AfterServices { .. } => 2,
-        }
+        IpFamily::ALL.into_iter().flat_map(|ip| rules(&family(ip), self.bit_in(ip))).collect()
     }
 }
 
-fn to_hostports() -> Expr {
-    Expr::Verdict(Verdict::Jump(HOSTPORTS.to_owned()))
-}
-
-/// The rules of [`Gate::Local`], each behind the same condition.
-fn local(condition: &[Expr]) -> Vec<Vec<Expr>> {
-    vec![
-        [condition, &mark_bit_is_set(DEFAULT_BIT), &[Expr::Verdict(Verdict::Return)]].concat(),
-        [condition, &destination_is_local(), &[to_hostports()]].concat(),
-    ]
-}
-
-/// The rule of the base chains in tables that older versions made: they had no gates.
-pub(super) fn without_gate() -> Vec<Expr> {
-    [&destination_is_local()[..], &[to_hostports()]].concat()
-}
-
-fn after_services(condition: &[Expr], bit: u8) -> Vec<Expr> {
-    [condition, &destination_is_local(), &mark_bit_is_set(bit), &invert_mark_bit(bit), &[to_hostports()]]
-        .concat()
+/// The rules behind a condition: iptables decides by this bit, or does not.
+fn rules(condition: &[Expr], bit: Option<u8>) -> Vec<Vec<Expr>> {
+    let local = destination_is_local();
+    let enter = [Expr::Verdict(Verdict::Jump(HOSTPORTS.to_owned()))];
+    match bit {
+        Some(bit) => {
+            vec![[condition, &local, &mark_bit_is_set(bit), &invert_mark_bit(bit), &enter].concat()]
+        }
+        None => {
+            let is_for_service =
+                [condition, &mark_bit_is_set(DEFAULT_BIT), &[Expr::Verdict(Verdict::Return)]];
+            vec![is_for_service.concat(), [condition, &local, &enter].concat()]
+        }
+    }
 }
 
 #[cfg(test)]
@@ -188,8 +104,8 @@ mod tests {
     use super::*;
 
     fn all() -> impl Iterator<Item = Gate> {
-        let decided = Families::ALL.map(|families| Gate::AfterServices { families, bit: 12 });
-        std::iter::once(Gate::Local).chain(decided)
+        let decided = FAMILIES.map(|(_, families)| Gate::new(families, 12));
+        std::iter::once(Gate::LOCAL).chain(decided)
     }
 
     #[test]
@@ -202,24 +118,26 @@ mod tests {
         for other in ["hostports", "ipvs-ip-32", "ipvs-arp-1", "ipvs-ip", "ipvs-ip-x"] {
             assert_eq!(Gate::of_chain(other), None, "{other}");
         }
+        assert_eq!(Gate::new([false; 2], 12), Gate::LOCAL);
     }
 
     #[test]
-    fn every_jump_tests_for_a_local_destination_and_is_counted() {
+    fn every_jump_tests_for_a_local_destination() {
         for gate in all() {
+            let enter = Expr::Verdict(Verdict::Jump(HOSTPORTS.to_owned()));
             let rules = gate.rules();
-            let jumps: Vec<_> = rules.iter().filter(|rule| rule.last() == Some(&to_hostports())).collect();
-            assert_eq!(jumps.len(), gate.jumps() as usize, "{gate:?}");
-            assert!(jumps.iter().all(|rule| rule.contains(&destination_is_local()[0])), "{gate:?}");
+            let mut jumps = rules.iter().filter(|rule| rule.last() == Some(&enter)).peekable();
+            assert!(jumps.peek().is_some(), "{gate:?}");
+            assert!(jumps.all(|rule| rule.contains(&destination_is_local()[0])), "{gate:?}");
         }
     }
 
     #[test]
     fn a_family_without_kube_proxy_keeps_the_local_form() {
-        let gate = Gate::AfterServices { families: Families::Ip6, bit: 3 };
-        assert!(gate.is_after_services(IpFamily::V6) && !gate.is_after_services(IpFamily::V4));
-        let rules = gate.rules();
-        assert!(rules[0].starts_with(&family(IpFamily::V6)) && rules[0].contains(&mark_bit_is_set(3)[2]));
-        assert_eq!(rules[1..], local(&family(IpFamily::V4)));
+        let gate = Gate::new([false, true], 3);
+        assert_eq!((gate.bit_in(IpFamily::V6), gate.bit_in(IpFamily::V4)), (Some(3), None));
+        let found = gate.rules();
+        assert_eq!(found[..2], rules(&family(IpFamily::V4), None));
+        assert!(found[2].starts_with(&family(IpFamily::V6)) && found[2].contains(&mark_bit_is_set(3)[2]));
     }
 }

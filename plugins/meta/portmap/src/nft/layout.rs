@@ -33,11 +33,11 @@ use ferrule_kernel::nftables::{
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::mark::{DEFAULT_BIT, Mark, Masquerade};
-use crate::plan::MapSet;
+use crate::mark::{DEFAULT_BIT, Masquerade, chain_of};
+use crate::plan::{Conditions, MapSet};
 
 use super::gate::{Gate, HOSTPORTS};
-use super::maps::map_set_rules;
+use super::maps::{condition_rules, map_set_rules};
 
 /// The table of this plugin.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_portmap");
@@ -69,63 +69,97 @@ const LOOPBACK_V6: IpNetwork = match Ipv6Network::new_checked(Ipv6Addr::LOCALHOS
     None => unreachable!(),
 };
 
-/// A chain that every complete table has.
-pub struct FixedChain {
+/// A chain of the table.
+#[derive(Default)]
+pub struct Chain {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// The netfilter hook; `None` for a chain that only other chains jump to.
     pub hook: Option<Hook>,
+    /// Its rules.
+    pub rules: Vec<Vec<Expr>>,
+    /// Whether other attachments need other rules in it, for their conditions and mark bits.
+    pub is_shared: bool,
+    /// Its comment.
+    pub comment: Option<String>,
 }
 
-const fn hook(chain_type: ChainType, point: HookPoint, priority: i32) -> Option<Hook> {
-    Some(Hook { chain_type, point, priority, policy: Policy::Accept })
-}
+impl Chain {
+    fn new(name: &str, rules: Vec<Vec<Expr>>) -> Self {
+        Chain { name: name.to_owned(), rules, ..Chain::default() }
+    }
 
-/// The chains of every complete table, except the gate. A chain comes after those that it jumps to.
-pub const FIXED_CHAINS: [FixedChain; 6] = [
-    FixedChain { name: NETWORKS, hook: None },
-    FixedChain { name: HOSTPORTS, hook: None },
-    FixedChain { name: PREROUTING, hook: hook(ChainType::Nat, HookPoint::Prerouting, -99) },
-    FixedChain { name: OUTPUT, hook: hook(ChainType::Nat, HookPoint::Output, -99) },
-    FixedChain { name: POSTROUTING, hook: hook(ChainType::Nat, HookPoint::Postrouting, 99) },
-    FixedChain { name: GUARD, hook: hook(ChainType::Filter, HookPoint::Prerouting, -150) },
-];
+    fn base(
+        name: &str,
+        chain_type: ChainType,
+        point: HookPoint,
+        priority: i32,
+        rules: Vec<Vec<Expr>>,
+    ) -> Self {
+        let hook = Some(Hook { chain_type, point, priority, policy: Policy::Accept });
+        Chain { hook, ..Chain::new(name, rules) }
+    }
 
-/// Number of rules in the table that jump to a fixed chain.
-pub fn references(name: &str, gate: Gate) -> u32 {
-    match name {
-        NETWORKS => 1,
-        HOSTPORTS => gate.jumps(),
-        _ => 0,
+    /// Whether the chain in the kernel has the right rules; `None` stands for a rule that cannot be decoded.
+    pub fn is_right(&self, found: &[Option<Vec<Expr>>]) -> bool {
+        if self.is_shared {
+            return self.rules.iter().all(|rule| found.iter().flatten().any(|found| found == rule));
+        }
+        found.len() == self.rules.len() && found.iter().flatten().eq(&self.rules)
     }
 }
 
-/// The rules of a fixed chain. `bits` are the mark bits, other than Kubernetes', that mark chains of the
-/// table set. For [`NETWORKS`] this is empty: only networks with conditions add rules to it.
-pub fn fixed_rules(name: &str, gate: Gate, bits: &[u8]) -> Vec<Vec<Expr>> {
-    let verdict = |verdict: Verdict| vec![Expr::Verdict(verdict)];
-    match name {
-        PREROUTING | OUTPUT => vec![verdict(Verdict::Jump(gate.chain_name()))],
-        HOSTPORTS => {
-            let mut rules = vec![
-                [to(LOOPBACK_V6), verdict(Verdict::Return)].concat(),
-                verdict(Verdict::Jump(NETWORKS.to_owned())),
-            ];
-            for family in IpFamily::ALL {
-                rules.extend(map_set_rules(&MapSet { family, id: None }));
-            }
-            rules
+/// The chains of every complete table, and those for these kinds of masquerading and these conditions. A chain comes after
+/// those that it jumps to.
+pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions]) -> Vec<Chain> {
+    let mut chains: Vec<Chain> = Vec::new();
+    for masquerade in masquerades {
+        let mark = chain_of(masquerade.bit);
+        // The chains of both families jump to the same mark chain.
+        if !chains.iter().any(|chain| chain.name == mark) {
+            chains.push(Chain::new(&mark, vec![set_mark_bit(masquerade.bit).to_vec()]));
         }
-        POSTROUTING => {
-            let others = bits.iter().copied().filter(|bit| *bit != DEFAULT_BIT);
-            std::iter::once(DEFAULT_BIT).chain(others).map(masquerade).collect()
+        if let Some(network) = masquerade.from {
+            chains.push(Chain::new(&masquerade.chain_name(), from_rules(network, masquerade.bit)));
         }
-        GUARD => {
-            let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
-            vec![[not_lo, to(LOOPBACK_V4), verdict(Verdict::Drop)].concat()]
-        }
-        _ => Vec::new(),
     }
+    for Conditions { map_set, text, .. } in conditions {
+        let chain = Chain::new(&map_set.chain().unwrap_or_default(), map_set_rules(map_set));
+        chains.push(Chain { comment: Some(text.clone()), ..chain });
+    }
+    let networks = conditions.iter().flat_map(|of| condition_rules(&of.map_set, &of.alternatives)).collect();
+    chains.push(Chain { is_shared: true, ..Chain::new(NETWORKS, networks) });
+    let mut hostports =
+        vec![[to(LOOPBACK_V6), vec![Expr::Verdict(Verdict::Return)]].concat(), jump(NETWORKS)];
+    hostports
+        .extend(IpFamily::ALL.into_iter().flat_map(|family| map_set_rules(&MapSet { family, id: None })));
+    chains.push(Chain::new(HOSTPORTS, hostports));
+    chains.push(Chain::new(&gate.chain_name(), gate.rules()));
+    let mut bits = vec![DEFAULT_BIT];
+    bits.extend(masquerades.iter().map(|masquerade| masquerade.bit).filter(|bit| *bit != DEFAULT_BIT));
+    bits.dedup();
+    let marked = bits.into_iter().map(masquerade).collect();
+    let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
+    let outside = vec![[not_lo, to(LOOPBACK_V4), vec![Expr::Verdict(Verdict::Drop)]].concat()];
+    let to_gate = || vec![jump(&gate.chain_name())];
+    let postrouting = Chain::base(POSTROUTING, ChainType::Nat, HookPoint::Postrouting, 99, marked);
+    chains.extend([
+        Chain::base(PREROUTING, ChainType::Nat, HookPoint::Prerouting, -99, to_gate()),
+        Chain::base(OUTPUT, ChainType::Nat, HookPoint::Output, -99, to_gate()),
+        Chain { is_shared: true, ..postrouting },
+        Chain::base(GUARD, ChainType::Filter, HookPoint::Prerouting, -150, outside),
+    ]);
+    chains
+}
+
+/// The number of rules in these chains that jump to a chain.
+pub fn jumps(chains: &[Chain], name: &str) -> usize {
+    let rules = chains.iter().flat_map(|chain| &chain.rules);
+    rules.filter(|rule| rule.ends_with(&jump(name))).count()
+}
+
+fn jump(chain: &str) -> Vec<Expr> {
+    vec![Expr::Verdict(Verdict::Jump(chain.to_owned()))]
 }
 
 fn to(network: IpNetwork) -> Vec<Expr> {
@@ -141,54 +175,46 @@ pub fn masquerade(bit: u8) -> Vec<Expr> {
 
 /// The rules of the masquerading chain of a container subnet. They mark packets from the subnet and,
 /// for IPv4, from 127.0.0.0/8.
-pub fn from_rules(network: IpNetwork, mark: &Mark) -> Vec<Vec<Expr>> {
+pub fn from_rules(network: IpNetwork, bit: u8) -> Vec<Vec<Expr>> {
     let from = |network: IpNetwork| {
-        let jump = Expr::Verdict(Verdict::Jump(mark.chain_name()));
-        [family_of(network.ip()).to_vec(), address(End::Source, CmpOp::Eq, network), vec![jump]].concat()
+        [family_of(network.ip()).to_vec(), address(End::Source, CmpOp::Eq, network), jump(&chain_of(bit))]
+            .concat()
     };
     let loopback = network.is_ipv4().then(|| from(LOOPBACK_V4));
     std::iter::once(from(network)).chain(loopback).collect()
-}
-
-/// The chains of a masquerading kind with their rules. A chain comes after those that it jumps to.
-pub fn masquerade_chains(masquerade: &Masquerade) -> Vec<(String, Vec<Vec<Expr>>)> {
-    let mut chains = Vec::new();
-    if let Some(mark) = masquerade.mark() {
-        chains.push((mark.chain_name(), vec![set_mark_bit(mark.number()).to_vec()]));
-    }
-    if let (Masquerade::From(network, mark), Some(name)) = (masquerade, masquerade.chain_name()) {
-        chains.push((name, from_rules(*network, mark)));
-    }
-    chains
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn base_chains_jump_to_the_gate() {
-        for chain in FIXED_CHAINS.iter().filter(|chain| matches!(chain.name, PREROUTING | OUTPUT)) {
-            let to_gate = Expr::Verdict(Verdict::Jump("local".to_owned()));
-            assert_eq!(fixed_rules(chain.name, Gate::Local, &[]), [[to_gate]]);
-            assert!(chain.hook.is_some_and(|hook| hook.priority == -99));
-        }
+    fn rules(masquerades: &[Masquerade], name: &str) -> Vec<Vec<Expr>> {
+        let chains = chains(Gate::LOCAL, masquerades, &[]);
+        chains.into_iter().find(|chain| chain.name == name).map(|chain| chain.rules).unwrap()
     }
 
     #[test]
-    fn references_match_the_jumps_in_the_rules() {
-        let gate = Gate::Local;
-        let fixed = FIXED_CHAINS.iter().flat_map(|chain| fixed_rules(chain.name, gate, &[]));
-        let all: Vec<Expr> = fixed.chain(gate.rules()).flatten().collect();
-        for chain in &FIXED_CHAINS {
-            let jump = Expr::Verdict(Verdict::Jump(chain.name.to_owned()));
-            let count = all.iter().filter(|expr| **expr == jump).count();
-            assert_eq!(count, references(chain.name, gate) as usize, "{}", chain.name);
+    fn base_chains_jump_to_the_gate() {
+        let fixed = chains(Gate::LOCAL, &[], &[]);
+        for chain in fixed.iter().filter(|chain| matches!(chain.name.as_str(), PREROUTING | OUTPUT)) {
+            assert_eq!(chain.rules, [jump("local")]);
+            assert!(chain.hook.is_some_and(|hook| hook.priority == -99));
+        }
+        assert_eq!(["local", HOSTPORTS, NETWORKS, GUARD].map(|name| jumps(&fixed, name)), [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_chain_comes_after_those_that_it_jumps_to() {
+        let from = Masquerade { bit: DEFAULT_BIT, from: Some("10.0.0.0/24".parse().unwrap()) };
+        let all = chains(Gate::new([true, false], 12), &[from], &[]);
+        for (index, chain) in all.iter().enumerate() {
+            assert_eq!(jumps(&all[..=index], &chain.name), 0, "{}", chain.name);
         }
     }
 
     #[test]
     fn other_bits_are_masqueraded_after_kubernetes_bit() {
-        assert_eq!(fixed_rules(POSTROUTING, Gate::Local, &[13, 14]), [masquerade(14), masquerade(13)]);
+        let marks = [13, 14].map(|bit| Masquerade { bit, from: None });
+        assert_eq!(rules(&marks, POSTROUTING), [masquerade(14), masquerade(13)]);
     }
 }

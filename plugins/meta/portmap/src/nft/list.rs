@@ -1,106 +1,168 @@
 //! Reads the table: owners, host ports and rules.
 
+use std::collections::BTreeMap;
+
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Element, Error, Expr, Rule, elements, find_elements, rules, sets};
+use ferrule_kernel::nftables::{
+    Element, Error, Expr, Generation, Rule, elements, find_elements, generation, rules, sets,
+};
 use ferrule_kit::owner::key_of;
+use ferrule_kit::sandbox::Sandbox;
 
-use crate::plan::{HostPort, Key, MapSet};
+use crate::plan::{HostPort, Key};
 
-use super::element::DnatElement;
-use super::layout::{OWNERS, TABLE};
-use super::owner_metadata;
+use super::element::Owned;
+use super::layout::{NETWORKS, OWNERS, TABLE};
+use super::maps::Map;
+use super::owner_metadata::{host_port_count, sandbox};
 
-/// The element of the owner with this label.
-pub(super) fn owner(socket: &mut Socket, label: &str) -> Result<Option<Element>, Error> {
-    let key = key_of(label);
-    Ok(find_elements(socket, TABLE, &[(OWNERS, &key)])?.pop().flatten())
+/// Finds elements of sets or maps by their encoded keys.
+fn find_each(socket: &mut Socket, wanted: &[(String, Vec<u8>)]) -> Result<Vec<Option<Element>>, Error> {
+    let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
+    find_elements(socket, TABLE, &wanted)
 }
 
-/// An owner, and the elements of host ports.
-pub struct Elements {
+/// The dnat maps or the mark maps, and the encoded keys.
+fn in_maps<'k>(keys: &'k [&Key], dnat: bool) -> impl Iterator<Item = (String, Vec<u8>)> + 'k {
+    keys.iter().map(move |key| (key.map(dnat).name(), key.encode()))
+}
+
+/// Finds the element of the owner with this label.
+pub(super) fn find_owner(socket: &mut Socket, label: &str) -> Result<Option<Element>, Error> {
+    Ok(find_each(socket, &[(OWNERS.to_owned(), key_of(label))])?.pop().flatten())
+}
+
+/// Finds the host port of each key, as if it had no masquerading.
+pub(super) fn find(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<Owned>>, Error> {
+    let found = find_each(socket, &in_maps(keys, true).collect::<Vec<_>>())?;
+    Ok(found.into_iter().zip(keys).map(|(element, key)| decode(key, element)).collect())
+}
+
+fn decode(key: &Key, element: Option<Element>) -> Option<Owned> {
+    Owned::decode(&key.map(true), &element?)
+}
+
+/// What the table has of a plan.
+pub struct Present {
     /// The owner's element.
     pub owner: Option<Element>,
-    /// The dnat element of each host port; `None` if it has none.
-    pub(super) dnat: Vec<Option<DnatElement>>,
-    /// The mark element of each host port.
-    pub(super) marks: Vec<Option<Element>>,
+    /// Each host port of the plan.
+    pub(super) host_ports: Vec<Option<Owned>>,
 }
 
-/// Looks up an owner and the elements of these host ports at once.
-pub(super) fn owner_and_elements(socket: &mut Socket, label: &str, keys: &[&Key]) -> Result<Elements, Error> {
-    let owner = key_of(label);
-    let maps = [true, false].map(|dnat| names(keys, dnat));
-    let mut wanted = vec![(OWNERS, owner.as_slice())];
-    wanted.extend(maps.iter().flatten().map(|(map, key)| (map.as_str(), key.as_slice())));
-    let mut found = find_elements(socket, TABLE, &wanted)?.into_iter();
+/// Finds an owner and these host ports with one round trip.
+pub(super) fn find_present(socket: &mut Socket, label: &str, keys: &[&Key]) -> Result<Present, Error> {
+    let owner = (OWNERS.to_owned(), key_of(label));
+    let wanted = [owner].into_iter().chain(in_maps(keys, true)).chain(in_maps(keys, false));
+    let mut found = find_each(socket, &wanted.collect::<Vec<_>>())?.into_iter();
     let owner = found.next().flatten();
-    let dnat = keys.iter().zip(found.by_ref().take(keys.len())).map(|(key, element)| decode(key, element));
-    Ok(Elements { owner, dnat: dnat.collect(), marks: found.collect() })
+    let mut host_ports: Vec<_> =
+        found.by_ref().take(keys.len()).zip(keys).map(|(element, key)| decode(key, element)).collect();
+    for (host_port, mark) in host_ports.iter_mut().zip(found) {
+        host_port.iter_mut().for_each(|host_port| host_port.read_mark(mark.as_ref()));
+    }
+    Ok(Present { owner, host_ports })
 }
 
-/// All dnat elements of the owner with this label and this element. Looks up the `hints` first, and lists the
-/// maps only if the owner has more host ports than that.
-pub(super) fn dnat_elements_of(
+/// The keys that have a mark element.
+pub(super) fn marked<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Result<Vec<&'k Key>, Error> {
+    let found = find_each(socket, &in_maps(keys, false).collect::<Vec<_>>())?;
+    Ok(keys.iter().zip(found).filter(|(_, mark)| mark.is_some()).map(|(key, _)| *key).collect())
+}
+
+/// Finds the mark elements of these host ports.
+pub(super) fn with_marks(socket: &mut Socket, mut host_ports: Vec<Owned>) -> Result<Vec<Owned>, Error> {
+    let keys: Vec<&Key> = host_ports.iter().map(|owned| &owned.host_port.key).collect();
+    let marks = find_each(socket, &in_maps(&keys, false).collect::<Vec<_>>())?;
+    host_ports.iter_mut().zip(marks).for_each(|(owned, mark)| owned.read_mark(mark.as_ref()));
+    Ok(host_ports)
+}
+
+/// All host ports of the owner with this label and this element, as if they had no masquerading. Finds those with the keys
+/// `expected` first, and lists the maps only if the owner has more host ports than that.
+pub(super) fn host_ports_of(
     socket: &mut Socket,
     label: &str,
     owner: &Element,
-    hints: &[&Key],
-) -> Result<Vec<DnatElement>, Error> {
-    let count = owner.metadata.as_deref().and_then(owner_metadata::host_port_count);
-    if count.is_some_and(|count| count <= hints.len()) {
-        let mut found: Vec<DnatElement> = look_up(socket, hints)?.into_iter().flatten().collect();
-        found.retain(|element| element.label == label);
+    expected: &[&Key],
+) -> Result<Vec<Owned>, Error> {
+    let count = owner.metadata.as_deref().and_then(host_port_count);
+    if count.is_some_and(|count| count <= expected.len()) {
+        let mut found: Vec<Owned> = find(socket, expected)?.into_iter().flatten().collect();
+        found.retain(|owned| owned.label == label);
         if count == Some(found.len()) {
             return Ok(found);
         }
     }
-    dnat_elements(socket, |other| other == label)
+    list_where(socket, |other| other == label)
 }
 
-/// The labels of all owners.
-pub(super) fn owners(socket: &mut Socket) -> Result<Vec<String>, Error> {
-    Ok(elements(socket, TABLE, OWNERS)?.into_iter().filter_map(|element| element.comment).collect())
-}
-
-/// Lists all dnat maps. Returns the elements whose owner label `is_wanted` accepts.
-pub(super) fn dnat_elements(
-    socket: &mut Socket,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<DnatElement>, Error> {
+/// Lists the host ports whose owner label `is_wanted` accepts, as if they had no masquerading.
+pub(super) fn list_where(socket: &mut Socket, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Owned>, Error> {
     let mut found = Vec::new();
     for name in sets(socket, TABLE)? {
-        let Some((map_set, map)) = MapSet::of_map(&name) else { continue };
+        let Some(map) = Map::of_dnat(&name) else { continue };
         let read = elements(socket, TABLE, &name)?;
-        found.extend(
-            read.iter()
-                .filter_map(|element| DnatElement::decode(&map_set, &map, element))
-                .filter(|element| is_wanted(&element.label)),
-        );
+        let owned = read.iter().filter_map(|element| Owned::decode(&map, element));
+        found.extend(owned.filter(|owned| is_wanted(&owned.label)));
     }
     Ok(found)
 }
 
-/// The dnat element of each key, in order; `None` if a key has no element.
-pub(super) fn look_up(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<DnatElement>>, Error> {
-    let found = look_up_raw(socket, keys, true)?;
-    Ok(keys.iter().zip(found).map(|(key, element)| decode(key, element)).collect())
+/// Lists all host ports, sorted by owner label and key, as if they had no masquerading: that would take one request for each.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the table.
+pub fn list(socket: &mut Socket) -> Result<Vec<Owned>, CniError> {
+    let mut found = list_where(socket, |_| true).context(|| format!("list table {TABLE}"))?;
+    found.sort_by(|a, b| (&a.label, &a.host_port.key).cmp(&(&b.label, &b.host_port.key)));
+    Ok(found)
 }
 
-fn decode(key: &Key, element: Option<Element>) -> Option<DnatElement> {
-    DnatElement::decode(&key.map_set, &key.map(true), &element?)
+/// Lists the labels of all owners, and whether their network namespaces exist.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the set.
+pub fn list_owners(socket: &mut Socket) -> Result<Vec<(String, Sandbox)>, CniError> {
+    let found = elements(socket, TABLE, OWNERS).context(|| format!("list table {TABLE}"))?;
+    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Sandbox::Unknown, sandbox);
+    Ok(found.into_iter().filter_map(|owner| Some((owner.comment?, state(&owner.metadata)))).collect())
 }
 
-/// Looks up the mark elements of these dnat elements.
-pub(super) fn with_masquerades(socket: &mut Socket, found: Vec<DnatElement>) -> Result<Vec<HostPort>, Error> {
-    let keys: Vec<&Key> = found.iter().map(|element| &element.key).collect();
-    let marks = look_up_raw(socket, &keys, false)?;
-    Ok(found.into_iter().zip(marks).map(|(dnat, mark)| dnat.with_mark(mark.as_ref())).collect())
+/// A host port with the conditions of its network: alternative sequences of expressions. Without conditions it has one empty
+/// alternative.
+pub struct Exported {
+    /// The host port.
+    pub host_port: HostPort,
+    /// The conditions.
+    pub conditions: Vec<Vec<Expr>>,
 }
 
-/// The keys that have a mark element.
-pub(super) fn with_mark_element<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Result<Vec<&'k Key>, Error> {
-    let found = look_up_raw(socket, keys, false)?;
-    Ok(keys.iter().zip(found).filter(|(_, mark)| mark.is_some()).map(|(key, _)| *key).collect())
+/// An owner label and its host ports, sorted by key.
+pub type OwnerPorts = (String, Vec<Exported>);
+
+/// Lists all owner labels with their host ports, sorted by label. The generation is that of the ruleset before the
+/// listing.
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the table.
+pub fn list_by_owner(socket: &mut Socket) -> Result<(Generation, Vec<OwnerPorts>), CniError> {
+    let step = || format!("list table {TABLE}");
+    let generation = generation(socket).context(step)?;
+    let found = list(socket)?;
+    let found = with_marks(socket, found).context(step)?;
+    let networks = rules(socket, TABLE, NETWORKS).context(step)?;
+    let mut all: BTreeMap<String, Vec<Exported>> = BTreeMap::new();
+    for Owned { label, host_port } in found {
+        let conditions = host_port.key.map_set.chain().map_or(vec![Vec::new()], |chain| {
+            let own = networks.iter().filter(|rule| rule.jump_target().as_deref() == Some(chain.as_str()));
+            // Strip the two leading expressions, which test the family, and the trailing jump.
+            own.filter_map(|rule| Some(rule.decode()?.get(2..)?.split_last()?.1.to_vec())).collect()
+        });
+        all.entry(label).or_default().push(Exported { host_port, conditions });
+    }
+    Ok((generation, all.into_iter().collect()))
 }
 
 /// The rules of a chain, empty if the chain does not exist. A rule is `None` if it contains an expression
@@ -109,26 +171,9 @@ pub(super) fn rules_of(socket: &mut Socket, chain: &str) -> Result<Vec<Option<Ve
     Ok(rules(socket, TABLE, chain)?.iter().map(Rule::decode).collect())
 }
 
-/// Whether the rules of a chain are exactly the wanted ones, in order.
-pub(super) fn is_same(found: &[Option<Vec<Expr>>], wanted: &[Vec<Expr>]) -> bool {
-    found.len() == wanted.len()
-        && found.iter().zip(wanted).all(|(found, wanted)| found.as_ref() == Some(wanted))
-}
-
-/// The map and the encoded key of each host port.
-fn names(keys: &[&Key], dnat: bool) -> Vec<(String, Vec<u8>)> {
-    keys.iter().map(|key| (key.map(dnat).name, key.encode())).collect()
-}
-
-fn look_up_raw(socket: &mut Socket, keys: &[&Key], dnat: bool) -> Result<Vec<Option<Element>>, Error> {
-    let wanted = names(keys, dnat);
-    let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
-    find_elements(socket, TABLE, &wanted)
-}
-
 /// Whether another element maps the same port of exactly this host address, and so takes precedence over a
-/// host port for any address. True if the lookup fails.
+/// host port for any address. True if that cannot be read.
 pub fn has_own(socket: &mut Socket, host_port: &HostPort, host_ip: std::net::IpAddr) -> bool {
     let key = Key { host_ip: Some(host_ip), ..host_port.key.clone() };
-    look_up(socket, &[&key]).map_or(true, |found| found.iter().any(Option::is_some))
+    find(socket, &[&key]).map_or(true, |found| found.iter().any(Option::is_some))
 }

@@ -11,10 +11,8 @@ const R1: Register = Register::R1;
 /// One map of a map set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The name, see [`MapSet::map`].
-    pub name: String,
-    /// The family.
-    pub family: IpFamily,
+    /// The map set.
+    pub map_set: MapSet,
     /// Whether the keys begin with the host address.
     pub by_address: bool,
     /// True for a dnat map, whose values are container addresses and ports. False for a mark map, whose
@@ -23,6 +21,26 @@ pub struct Map {
 }
 
 impl Map {
+    /// The name: `dnat4`, `mark6_ip` and the like; with conditions `dnat4_ip_0123abcd`.
+    pub fn name(&self) -> String {
+        let MapSet { family, id } = &self.map_set;
+        let kind = if self.dnat { "dnat" } else { "mark" };
+        let by_address = if self.by_address { "_ip" } else { "" };
+        let id = id.as_ref().map_or(String::new(), |id| format!("_{id}"));
+        format!("{kind}{}{by_address}{id}", digit(*family))
+    }
+
+    /// The dnat map with this name. Returns `None` for any other set or map.
+    pub fn of_dnat(name: &str) -> Option<Map> {
+        let rest = name.strip_prefix("dnat")?;
+        let family = IpFamily::ALL.into_iter().find(|family| rest.starts_with(digit(*family)))?;
+        let rest = rest.get(1..)?;
+        let (by_address, rest) = rest.strip_prefix("_ip").map_or((false, rest), |rest| (true, rest));
+        let map_set = MapSet { family, id: rest.strip_prefix('_').map(str::to_owned) };
+        let map = Map { map_set, by_address, dnat: true };
+        (map.name() == name).then_some(map)
+    }
+
     /// The types of the key's fields.
     pub fn key(&self) -> Vec<DataType> {
         let address = self.by_address.then_some(self.address());
@@ -31,7 +49,7 @@ impl Map {
 
     /// The type of its addresses.
     pub fn address(&self) -> DataType {
-        match self.family {
+        match self.map_set.family {
             IpFamily::V4 => DataType::Ipv4Addr,
             IpFamily::V6 => DataType::Ipv6Addr,
         }
@@ -39,35 +57,13 @@ impl Map {
 }
 
 impl MapSet {
-    /// One of the four maps. Names are `dnat4`, `mark6_ip` and the like; with conditions `dnat4_ip_0123abcd`.
-    pub fn map(&self, dnat: bool, by_address: bool) -> Map {
-        let mut name = format!(
-            "{}{}{}",
-            if dnat { "dnat" } else { "mark" },
-            digit(self.family),
-            if by_address { "_ip" } else { "" }
-        );
-        if let Some(id) = &self.id {
-            name = format!("{name}_{id}");
-        }
-        Map { name, family: self.family, by_address, dnat }
-    }
-
     /// All four maps, in the order of their rules.
     pub fn maps(&self) -> [Map; 4] {
-        [(false, true), (true, true), (false, false), (true, false)]
-            .map(|(dnat, by_address)| self.map(dnat, by_address))
-    }
-
-    /// Decodes the name of a dnat map. Returns `None` for any other set or map.
-    pub fn of_map(name: &str) -> Option<(MapSet, Map)> {
-        let rest = name.strip_prefix("dnat")?;
-        let family = IpFamily::ALL.into_iter().find(|family| rest.starts_with(digit(*family)))?;
-        let rest = rest.get(1..)?;
-        let (by_address, rest) = rest.strip_prefix("_ip").map_or((false, rest), |rest| (true, rest));
-        let map_set = MapSet { family, id: rest.strip_prefix('_').map(str::to_owned) };
-        let map = map_set.map(true, by_address);
-        (map.name == name).then_some((map_set, map))
+        [(false, true), (true, true), (false, false), (true, false)].map(|(dnat, by_address)| Map {
+            map_set: self.clone(),
+            by_address,
+            dnat,
+        })
     }
 
     /// The name of the chain with the rules of this map set; `None` without conditions.
@@ -92,30 +88,25 @@ pub fn map_set_rules(map_set: &MapSet) -> Vec<Vec<Expr>> {
 
 /// `dnat ip to ip daddr . meta l4proto . th dport map @dnat4_ip` or similar.
 fn map_rule(map: &Map) -> Vec<Expr> {
-    let mut exprs = family(map.family).to_vec();
-    let (offset, len, words) = match map.family {
+    let ip = map.map_set.family;
+    let (offset, len, words) = match ip {
         IpFamily::V4 => (16, 4, 1),
         IpFamily::V6 => (24, 16, 4),
     };
-    let first = if map.by_address {
+    let mut exprs = family(ip).to_vec();
+    let mut first = 0;
+    if map.by_address {
         exprs.push(Expr::Payload { base: PayloadBase::Network, offset, len, to: R1 });
-        words
-    } else {
-        0
-    };
+        first = words;
+    }
+    let port = Register::word(first + 1);
     exprs.push(Expr::Meta { key: MetaKey::L4Proto, to: Register::word(first) });
-    exprs.push(Expr::Payload {
-        base: PayloadBase::Transport,
-        offset: 2,
-        len: 2,
-        to: Register::word(first + 1),
-    });
-    let name = map.name.clone();
+    exprs.push(Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: port });
     if map.dnat {
-        exprs.push(Expr::Lookup { set: name, from: R1, to: Some(R1) });
-        exprs.push(Expr::Dnat { family: map.family, address: R1, port: Register::word(words) });
+        exprs.push(Expr::Lookup { set: map.name(), from: R1, to: Some(R1) });
+        exprs.push(Expr::Dnat { family: ip, address: R1, port: Register::word(words) });
     } else {
-        exprs.push(Expr::VerdictMap { map: name, from: R1 });
+        exprs.push(Expr::Lookup { set: map.name(), from: R1, to: Some(Register::VERDICT) });
     }
     exprs
 }
@@ -141,15 +132,13 @@ mod tests {
             MapSet { family: IpFamily::V6, id: None },
             MapSet { family: IpFamily::V6, id: Some("0123abcd".to_owned()) },
         ] {
-            for by_address in [false, true] {
-                let map = map_set.map(true, by_address);
-                assert_eq!(MapSet::of_map(&map.name), Some((map_set.clone(), map)));
-                assert_eq!(MapSet::of_map(&map_set.map(false, by_address).name), None);
+            for map in map_set.maps() {
+                assert_eq!(Map::of_dnat(&map.name()), map.dnat.then(|| map.clone()));
             }
         }
         for name in ["owners", "dnat", "dnat5", "dnat4x", "dnat4_ipx"] {
-            assert_eq!(MapSet::of_map(name), None, "{name}");
+            assert_eq!(Map::of_dnat(name), None, "{name}");
         }
-        assert_eq!(MapSet { family: IpFamily::V6, id: None }.map(true, true).key().len(), 3);
+        assert_eq!(MapSet { family: IpFamily::V6, id: None }.maps()[0].key().len(), 3);
     }
 }

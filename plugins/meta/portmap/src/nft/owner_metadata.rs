@@ -1,12 +1,12 @@
 //! Owner metadata, stored in the userdata of an owner's element: host port count, and where and what the
 //! container's network namespace was at the time of ADD.
 //!
-//! The count saves CHECK and DEL from listing the maps: if the lookup of the configured host ports finds that
-//! many, the owner has no others. The count is an upper bound: another attachment may have taken over some of
+//! The count saves CHECK and DEL from listing the maps: if CHECK or DEL finds that
+//! many of the configured host ports, the owner has no others. The count is an upper bound: another attachment may have taken over some of
 //! the host ports.
 //!
 //! The owner is gone if the path of its network namespace no longer leads to this namespace: the runtime has
-//! removed the sandbox, and DEL was lost. The next ADD may then take over its host ports. But a path says
+//! removed the namespace, and DEL was lost. The next ADD may then take over its host ports. But a path says
 //! nothing to a runtime with other mounts. So the metadata also records the view of ADD, for
 //! [`ferrule_kit::sandbox`], which decides. The owners of versions that did not record it are unknown.
 //!

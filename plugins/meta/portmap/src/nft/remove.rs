@@ -1,60 +1,57 @@
 //! DEL and GC: remove host ports by owner.
 
-use cni_common::spec::{CniError, Code, Context, ValidAttachment};
+use std::collections::BTreeMap;
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::{CniError, Code, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 use ferrule_kernel::sorted;
 use ferrule_kit::owner;
 
 use crate::mark::Masquerade;
-use crate::plan::{HostPort, Key, MapSet};
-use cni_common::plugin::Attachment;
+use crate::plan::{HostPort, Key};
 
-use super::element::DnatElement;
-use super::layout::{NETWORKS, TABLE, from_rules};
-use super::{change, list, repeat};
+use super::element::{self, Owned};
+use super::layout::{NETWORKS, OWNERS, TABLE, from_rules};
+use super::maps::Map;
+use super::{list, repeat};
 
 const STEP: &str = "remove host ports";
 /// The cleanup of a GC adds nothing more to a batch with this many requests. One map set takes at most 70.
 const CLEANUP_LIMIT: usize = Batch::ROOM / 3;
 
-/// Removes the host ports of an attachment and returns them. The owner identifies them; `hints`, the host
-/// ports of the configuration, only make the lookup faster.
+/// Removes the host ports of an attachment and returns them. The owner identifies them; `expected`, the host
+/// ports of the configuration, only make it faster to find them.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request; code 11 after 200 concurrent changes.
 pub fn delete(
     socket: &mut Socket,
     owner: &Attachment<'_>,
-    hints: &[HostPort],
+    expected: &[HostPort],
 ) -> Result<Vec<HostPort>, CniError> {
-    let label = owner::label(owner);
-    let hints: Vec<&Key> = hints.iter().map(|host_port| &host_port.key).collect();
-    remove(socket, &mut |socket| match list::owner(socket, &label)? {
-        None => Ok(ToRemove::default()),
-        Some(element) => {
-            let found = list::dnat_elements_of(socket, &label, &element, &hints)?;
-            Ok(ToRemove { owners: vec![label.clone()], found })
-        }
-    })
-    .map(Option::unwrap_or_default)
+    let removed = delete_if(socket, &owner::label(owner), expected, &mut || true);
+    removed.map(Option::unwrap_or_default)
 }
 
-/// Removes the owner with this label and its host ports, if `is_dead` says so; returns the host ports, and `None` if there is
-/// no such owner or it is not dead. `is_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after
-/// any change of it, such as an ADD.
+/// As [`delete`] for the owner with this label, if `is_dead` says so; returns `None` if there is no such owner or it is not
+/// dead. `is_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an
+/// ADD.
 ///
 /// # Errors
 /// As [`delete`].
 pub fn delete_if(
     socket: &mut Socket,
     label: &str,
+    expected: &[HostPort],
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<HostPort>>, CniError> {
+    let expected: Vec<&Key> = expected.iter().map(|host_port| &host_port.key).collect();
     remove(socket, &mut |socket| {
-        let found = list::dnat_elements(socket, |other| other == label)?;
-        let owners: Vec<String> = list::owner(socket, label)?.map(|_| label.to_owned()).into_iter().collect();
-        Ok(if !owners.is_empty() && is_dead() { ToRemove { owners, found } } else { ToRemove::default() })
+        let Some(element) = list::find_owner(socket, label)? else { return Ok(None) };
+        let found = list::host_ports_of(socket, label, &element, &expected)?;
+        Ok(is_dead().then(|| (vec![label.to_owned()], found)))
     })
 }
 
@@ -66,71 +63,69 @@ pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Resu
     let valid = Attachment::keys(network, valid, owner::label);
     let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
     let removed = remove(socket, &mut |socket| {
-        let mut owners = list::owners(socket)?;
-        owners.retain(|label| is_dead(label));
-        if owners.is_empty() {
-            return Ok(ToRemove::default());
+        let owners = elements(socket, TABLE, OWNERS)?.into_iter().filter_map(|element| element.comment);
+        let dead: Vec<String> = owners.filter(|label| is_dead(label)).collect();
+        if dead.is_empty() {
+            return Ok(None);
         }
-        let found = list::dnat_elements(socket, is_dead)?;
-        Ok(ToRemove { owners, found })
+        Ok(Some((dead, list::list_where(socket, is_dead)?)))
     })?;
     delete_unused(socket)?;
     Ok(removed.unwrap_or_default())
 }
 
 /// The labels of owners, and all their host ports.
-#[derive(Default)]
-struct ToRemove {
-    owners: Vec<String>,
-    found: Vec<DnatElement>,
-}
+type ToRemove = (Vec<String>, Vec<Owned>);
 
 /// Removes what `find` returns. `None` if that is nothing.
 fn remove(
     socket: &mut Socket,
-    find: &mut dyn FnMut(&mut Socket) -> Result<ToRemove, Error>,
+    find: &mut dyn FnMut(&mut Socket) -> Result<Option<ToRemove>, Error>,
 ) -> Result<Option<Vec<HostPort>>, CniError> {
     repeat(STEP, || {
-        let generation = generation(socket).context(|| STEP)?;
-        let ToRemove { owners, found } = find(socket).context(|| STEP)?;
-        if owners.is_empty() {
-            return Ok(Ok(None));
-        }
-        let host_ports = list::with_masquerades(socket, found).context(|| STEP)?;
+        let generation = generation(socket)?;
+        let Some((labels, found)) = find(socket)? else { return Ok(None) };
+        let found = list::with_marks(socket, found)?;
+        let host_ports: Vec<HostPort> = found.into_iter().map(|owned| owned.host_port).collect();
         let mut batch = Batch::new();
-        change::delete(&mut batch, &host_ports);
-        change::delete_owners(&mut batch, &owners);
-        delete_chains(socket, &mut batch, &host_ports).context(|| STEP)?;
-        Ok(batch.commit_at(socket, generation).map(|()| Some(host_ports)))
+        element::delete_owned(&mut batch, &labels, &host_ports);
+        delete_chains(socket, &mut batch, &host_ports)?;
+        batch.commit_at(socket, generation).map(|()| Some(host_ports))
     })
+}
+
+/// Adds to the batch what deletes these owners with their host ports; with `all`, which means that there are
+/// no other owners, what deletes the table.
+pub fn delete_owned(batch: &mut Batch, labels: &[String], host_ports: &[HostPort], all: bool) {
+    if all {
+        batch.delete_table(TABLE);
+    } else {
+        element::delete_owned(batch, labels, host_ports);
+    }
 }
 
 /// Deletes the masquerading chains of container subnets that only these host ports use. If each container
 /// has its own subnet, there is one chain for each container.
 fn delete_chains(socket: &mut Socket, batch: &mut Batch, host_ports: &[HostPort]) -> Result<(), Error> {
-    let mut own: Vec<(String, u32, u32)> = Vec::new();
-    for host_port in host_ports {
-        let (Masquerade::From(network, mark), Some(name)) =
-            (&host_port.masquerade, host_port.masquerade.chain_name())
-        else {
-            continue;
-        };
-        match own.iter_mut().find(|(chain, ..)| *chain == name) {
-            Some((_, references, _)) => *references += 1,
-            None => own.push((name, 1, count(&from_rules(*network, mark)))),
+    // How many elements and rules use each chain.
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for masquerade in host_ports.iter().filter_map(|host_port| host_port.masquerade.as_ref()) {
+        if let Some(rules) = own_rules(masquerade) {
+            *uses.entry(masquerade.chain_name()).or_insert(rules) += 1;
         }
     }
-    let wanted: Vec<_> = own.iter().map(|(name, ..)| (TABLE, name.as_str())).collect();
-    for ((name, references, rules), chain) in own.iter().zip(chains(socket, &wanted)?) {
-        if chain.is_some_and(|chain| chain.uses == references + rules) {
+    let wanted: Vec<_> = uses.keys().map(|name| (TABLE, name.as_str())).collect();
+    for ((name, uses), chain) in uses.iter().zip(chains(socket, &wanted)?) {
+        if chain.is_some_and(|chain| chain.uses as usize == *uses) {
             batch.flush_chain(TABLE, name).delete_chain(TABLE, name);
         }
     }
     Ok(())
 }
 
-fn count<T>(rules: &[T]) -> u32 {
-    u32::try_from(rules.len()).unwrap_or(u32::MAX)
+/// The number of rules in the masquerading chain of a container subnet; `None` for another chain.
+fn own_rules(masquerade: &Masquerade) -> Option<usize> {
+    Some(from_rules(masquerade.from?, masquerade.bit).len())
 }
 
 /// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
@@ -138,30 +133,28 @@ fn count<T>(rules: &[T]) -> u32 {
 /// concurrent changes.
 fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
     let outcome = repeat(STEP, || {
-        let generation = generation(socket).context(|| STEP)?;
+        let generation = generation(socket)?;
         let mut batch = Batch::new();
-        delete_empty_map_sets(socket, &mut batch).context(|| STEP)?;
-        for (name, chain) in all_chains(socket, TABLE).context(|| STEP)? {
-            if batch.len() < CLEANUP_LIMIT
-                && let Masquerade::From(network, mark) = Masquerade::of_chain(&name)
-                && chain.uses <= count(&from_rules(network, &mark))
-            {
+        delete_empty_map_sets(socket, &mut batch)?;
+        for (name, chain) in all_chains(socket, TABLE)? {
+            let rules = own_rules(&Masquerade::of_chain(&name));
+            if batch.len() < CLEANUP_LIMIT && rules.is_some_and(|rules| chain.uses as usize <= rules) {
                 batch.flush_chain(TABLE, &name).delete_chain(TABLE, &name);
             }
         }
-        Ok(batch.commit_at(socket, generation))
+        batch.commit_at(socket, generation)
     });
     outcome.or_else(|error| if error.code == Code::TryAgainLater { Ok(()) } else { Err(error) })
 }
 
 fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
     let names = sets(socket, TABLE)?;
-    for map_set in sorted(names.iter().filter_map(|name| Some(MapSet::of_map(name)?.0))) {
+    for map_set in sorted(names.iter().filter_map(|name| Some(Map::of_dnat(name)?.map_set))) {
         // The map sets without conditions always stay.
         let Some(chain) = map_set.chain() else { continue };
         let mut is_empty = true;
         for map in map_set.maps().iter().filter(|map| map.dnat) {
-            is_empty &= elements(socket, TABLE, &map.name)?.is_empty();
+            is_empty &= elements(socket, TABLE, &map.name())?.is_empty();
         }
         if !is_empty || batch.len() >= CLEANUP_LIMIT {
             continue;
@@ -172,7 +165,7 @@ fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), E
         }
         batch.flush_chain(TABLE, &chain).delete_chain(TABLE, &chain);
         for map in map_set.maps() {
-            batch.delete_set(TABLE, &map.name);
+            batch.delete_set(TABLE, &map.name());
         }
     }
     Ok(())

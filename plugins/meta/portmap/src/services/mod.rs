@@ -19,62 +19,46 @@ mod marking;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::table;
-use ferrule_kernel::iptables::{Listing, Programs};
+use ferrule_kernel::iptables::{Listing, NAT, Programs};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Chain, chains};
-use ferrule_kernel::sysctl;
 
+use crate::config::SERVICES_BIT;
 use crate::flows;
+use crate::kube_proxy::{self, LINK};
 use crate::mapping::Proto;
-use crate::nft::{self, Families, Gate, TableGate};
+use crate::nft::{self, Gate};
+use crate::plan::HostPort;
 
-/// The dummy link on which kube-proxy keeps the addresses of Services in IPVS mode.
-const LINK: &str = "kube-ipvs0";
 /// The chain of kube-proxy in iptables' nat table.
 const KUBE_SERVICES: &str = "KUBE-SERVICES";
-/// The default of `ipvsMarkBit`. Not used by Kubernetes (14, 15), the reference's portmap (13), Cilium (8 to
-/// 11), Calico (16 to 31) and the AWS plugin (7).
-pub const DEFAULT_BIT: u8 = 12;
-/// The default if `markMasqBit` is [`DEFAULT_BIT`].
-pub const SECOND_BIT: u8 = 11;
-
-/// Whether Service addresses are local: the link of kube-proxy's IPVS mode exists.
-pub fn are_local() -> bool {
-    sysctl::exists(&format!("net/ipv4/conf/{LINK}"))
-}
-
 /// Adapts the table, if there is one, and the rules of iptables to the mode of kube-proxy. Returns the gate that
-/// a table must have. ADD passes its `ipvsMarkBit`; without one, the bit of the present gate stays.
+/// a table must have. ADD passes its `ipvsMarkBit`; without one, the bit of the present gate stays. Assumes that rules in a
+/// legacy table that an earlier call has written are unchanged.
 ///
 /// # Errors
 /// Code 999 if the rules of iptables or the table cannot be read or written.
 pub fn adapt(socket: &mut Socket, bit: Option<u8>) -> Result<Gate, CniError> {
-    adapt_after(socket, bit, Look::Quick)
+    adapt_after(socket, bit, true)
 }
 
-/// How to check rules that an earlier call has written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// Counts the rules in nf_tables; assumes that rules in a legacy table are unchanged.
-    Quick,
-    /// Compares all rules; starts a process for each legacy table.
-    Close,
-}
-
-fn adapt_after(socket: &mut Socket, bit: Option<u8>, look: Look) -> Result<Gate, CniError> {
+/// As [`adapt`]. Unless `is_quick`, compares all rules that an earlier call has written, by a process for each legacy table.
+fn adapt_after(socket: &mut Socket, bit: Option<u8>, is_quick: bool) -> Result<Gate, CniError> {
     let present = nft::gate(socket)?;
-    if bit.is_none() && present == TableGate::NoTable {
-        return Ok(Gate::Local);
+    if bit.is_none() && present.is_none() {
+        return Ok(Gate::LOCAL);
     }
-    let wanted = if are_local() { behind_services(socket, present, bit, look)? } else { Gate::Local };
-    if matches!(present, TableGate::NoTable) || present == TableGate::Is(wanted) {
+    let known = present.filter(|_| is_quick);
+    let bit = bit.or(present.and_then(|gate| gate.bit())).unwrap_or(SERVICES_BIT);
+    let wanted = if kube_proxy::is_ipvs() { behind_services(socket, known, bit)? } else { Gate::LOCAL };
+    if present.is_none_or(|present| present == wanted) {
         return Ok(wanted);
     }
     nft::switch(socket, wanted)?;
-    match (wanted, present) {
-        (Gate::AfterServices { .. }, _) => forget_stolen_flows(socket)?,
-        (Gate::Local, TableGate::Is(_)) => marking::remove(socket)?,
-        (Gate::Local, _) => {}
+    if wanted == Gate::LOCAL {
+        marking::remove(socket)?;
+    } else {
+        forget_stolen_flows(socket)?;
     }
     Ok(wanted)
 }
@@ -85,47 +69,39 @@ fn adapt_after(socket: &mut Socket, bit: Option<u8>, look: Look) -> Result<Gate,
 /// # Errors
 /// As [`adapt`].
 pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
-    adapt_after(socket, None, Look::Close)?;
-    match nft::gate(socket)? {
-        TableGate::Is(Gate::AfterServices { .. }) => Ok(()),
-        _ => marking::remove(socket),
+    adapt_after(socket, None, false)?;
+    match nft::gate(socket)?.and_then(|gate| gate.bit()) {
+        Some(_) => Ok(()),
+        None => marking::remove(socket),
     }
 }
 
 /// Deletes the UDP flows of host ports. Before the switch, a host port may have taken flows of clients of a
 /// Service. The flows of its own clients are made again by their next packet.
 fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
-    let mut host_ports = nft::host_ports(socket)?;
-    host_ports.retain(|host_port| host_port.key.proto == Proto::Udp);
-    flows::delete_after_removal(socket, &host_ports);
+    let host_ports = nft::list(socket)?.into_iter().map(|owned| owned.host_port);
+    let udp: Vec<HostPort> = host_ports.filter(|host_port| host_port.key.proto == Proto::Udp).collect();
+    flows::delete_after_removal(socket, &udp);
     Ok(())
 }
 
-/// Makes iptables mark packets in each family that kube-proxy serves. Returns the gate that tests for the mark.
-fn behind_services(
-    socket: &mut Socket,
-    present: TableGate,
-    bit: Option<u8>,
-    look: Look,
-) -> Result<Gate, CniError> {
-    let bit = bit.or(present.bit()).unwrap_or(DEFAULT_BIT);
-    let chains = Chains::look(socket)?;
+/// Makes iptables mark packets in each family that kube-proxy serves. Returns the gate that tests for the mark. `known` is a gate
+/// whose rules in a legacy table need no comparison.
+fn behind_services(socket: &mut Socket, known: Option<Gate>, bit: u8) -> Result<Gate, CniError> {
+    let chains = Chains::read(socket)?;
     let mut families = [false; 2];
     for family in IpFamily::ALL {
-        let is_set_up =
-            look == Look::Quick && present.bit() == Some(bit) && present.is_after_services(family);
-        let is_served = match chains.variant(family, is_set_up)? {
-            Variant::None => false,
-            Variant::KnownLegacy => true,
-            Variant::Nft if is_set_up && chains.is_marking_complete(family) => true,
-            Variant::Nft => marking::add_nft(socket, family, bit).map(|()| true)?,
-            Variant::Legacy(programs, listing) => {
-                marking::add_legacy(&programs, &listing, bit).map(|()| true)?
-            }
-        };
-        families[family as usize] = is_served;
+        let is_known = known.is_some_and(|gate| gate.bit_in(family) == Some(bit));
+        let place = chains.place(family, is_known)?;
+        match &place {
+            None | Some(Place::KnownLegacy) => {}
+            Some(Place::Nft) if is_known && chains.is_marking_complete(family) => {}
+            Some(Place::Nft) => marking::add_nft(socket, family, bit)?,
+            Some(Place::Legacy(programs, listing)) => marking::add_legacy(programs, listing, bit)?,
+        }
+        families[family as usize] = place.is_some();
     }
-    Ok(Families::of(families).map_or(Gate::Local, |families| Gate::AfterServices { families, bit }))
+    Ok(Gate::new(families, bit))
 }
 
 /// What nf_tables has of kube-proxy's chain and of ours, for IPv4 and IPv6.
@@ -135,10 +111,10 @@ struct Chains {
 }
 
 impl Chains {
-    fn look(socket: &mut Socket) -> Result<Self, CniError> {
+    fn read(socket: &mut Socket) -> Result<Self, CniError> {
         let wanted =
             IpFamily::ALL.map(|family| [(table(family), KUBE_SERVICES), (table(family), marking::CHAIN)]);
-        let found = chains(socket, wanted.as_flattened()).context(|| "look for the rules of kube-proxy")?;
+        let found = chains(socket, wanted.as_flattened()).context(|| "find the rules of kube-proxy")?;
         let at = |index: usize| found.get(index).copied().flatten();
         Ok(Chains { services: [at(0).is_some(), at(2).is_some()], marking: [at(1), at(3)] })
     }
@@ -147,37 +123,36 @@ impl Chains {
         self.marking[family as usize].is_some_and(|chain| chain.uses == marking::USES)
     }
 
-    /// Where kube-proxy's rules of a family stand.
-    fn variant(&self, family: IpFamily, is_set_up: bool) -> Result<Variant, CniError> {
+    /// Where kube-proxy's rules of a family stand. `None`: kube-proxy has not written any yet, does not serve this family, or
+    /// is gone.
+    fn place(&self, family: IpFamily, is_known: bool) -> Result<Option<Place>, CniError> {
         if self.services[family as usize] {
-            return Ok(Variant::Nft);
+            return Ok(Some(Place::Nft));
         }
-        let Some(programs) = Programs::legacy(family) else {
-            if self.services == [false; 2] && Programs::has_legacy_table(family) {
+        let Some(programs) = Programs::legacy(family, NAT) else {
+            if self.services == [false; 2] && Programs::has_legacy(family, NAT) {
                 return Err(CniError::internal(format!(
                     "kube-proxy runs in IPVS mode ({LINK} exists), and only iptables-legacy can read its rules, but that is \
                      not on the PATH: host ports would take the traffic of Services"
                 )));
             }
-            return Ok(Variant::None);
+            return Ok(None);
         };
-        if is_set_up {
-            return Ok(Variant::KnownLegacy);
+        if is_known {
+            return Ok(Some(Place::KnownLegacy));
         }
-        let listing = Listing::parse(&programs.save().context(|| "look for the rules of kube-proxy")?);
-        Ok(if listing.has_chain(KUBE_SERVICES) { Variant::Legacy(programs, listing) } else { Variant::None })
+        let listing = programs.list().context(|| "find the rules of kube-proxy")?;
+        Ok(listing.has_chain(KUBE_SERVICES).then_some(Place::Legacy(programs, listing)))
     }
 }
 
 /// Where the rules of kube-proxy stand, in one family.
-enum Variant {
-    /// Nowhere: kube-proxy has not written any yet, does not serve this family, or is gone.
-    None,
+enum Place {
     /// In nf_tables, written by iptables-nft.
     Nft,
     /// In a legacy table, listed here.
     Legacy(Programs, Listing),
-    /// In a legacy table, with ours behind them. Only a process could look again.
+    /// In a legacy table, with ours behind them. Only a process could read it again.
     KnownLegacy,
 }
 
@@ -185,10 +160,10 @@ enum Variant {
 ///
 /// # Errors
 /// Code 999 if host ports come before Services, or if iptables does not set the mark that the gate tests for.
-pub fn check(socket: &mut Socket, gate: TableGate) -> Result<(), CniError> {
-    let chains = if are_local() { Some(Chains::look(socket)?) } else { None };
+pub fn check(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
+    let chains = if kube_proxy::is_ipvs() { Some(Chains::read(socket)?) } else { None };
     for family in IpFamily::ALL {
-        if let (true, Some(bit)) = (gate.is_after_services(family), gate.bit()) {
+        if let Some(bit) = gate.bit_in(family) {
             if !marking::is_there(socket, family, bit)? {
                 return Err(CniError::internal(format!(
                     "{family} host ports are closed: chain {} in iptables' nat table, which opens them behind the rules of \
@@ -197,7 +172,7 @@ pub fn check(socket: &mut Socket, gate: TableGate) -> Result<(), CniError> {
                 )));
             }
         } else if let Some(chains) = &chains
-            && !matches!(chains.variant(family, false)?, Variant::None)
+            && chains.place(family, false)?.is_some()
         {
             return Err(CniError::internal(format!(
                 "{family} host ports take the traffic of Services: kube-proxy has begun to run in IPVS mode ({LINK} exists); \

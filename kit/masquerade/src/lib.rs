@@ -1,0 +1,192 @@
+//! Masquerading: traffic from a container to outside its subnet gets the host's address as its source.
+//!
+//! [`Backend`] says where ADD puts the rules. Either state equals that of the reference byte for byte, so either
+//! plugin can continue the other's attachments; see [`plan`]. [`check`] accepts the rules of both backends, and
+//! [`delete`] and [`gc`] remove those of both, with any configuration.
+//!
+//! # Cost
+//!
+//! With nftables, [`add`] checks whether the table exists (10 µs) and then adds rules with one more round trip.
+//! With iptables it starts one process for each address family. [`delete`]
+//! lists one chain, deletes rules by handle, and looks for two iptables chains. It starts a process only if
+//! the kernel has a *legacy* iptables nat table.
+//!
+//! After a deletion the kernel waits for an RCU grace period (6 to 30 ms) when the process closes the socket.
+//! So DEL calls [`delete`] first, deletes its link on another socket, and closes the nf_tables socket last.
+
+#![deny(missing_docs)]
+
+pub mod detach;
+mod iptables;
+pub mod list;
+mod nft;
+pub mod plan;
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::{CniError, Code, Context, Failures, NetConf, ValidAttachment};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::probe;
+use ferrule_kit::remedy;
+use ferrule_kit::steps::report_undo;
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use plan::TABLE;
+
+/// How the rules are stored: the key `ipMasqBackend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// In the reference's nftables table, over netlink.
+    #[default]
+    Nftables,
+    /// In the chains of the reference's iptables backend, by the iptables programs.
+    Iptables,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    ip_masq: bool,
+    ip_masq_backend: String,
+}
+
+impl Backend {
+    /// The backend for a network with the key `ipMasq`. `None` if it does not ask for masquerading.
+    ///
+    /// # Errors
+    /// Code 6 if the configuration cannot be decoded, 7 with the reference's text for an unknown name.
+    pub fn read(config: &NetConf) -> Result<Option<Self>, CniError> {
+        let keys: Keys = config.decode()?;
+        let backend = Backend::parse(&keys.ip_masq_backend)?;
+        Ok(keys.ip_masq.then_some(backend))
+    }
+
+    fn parse(name: &str) -> Result<Self, CniError> {
+        match name {
+            "" | "nftables" => Ok(Backend::Nftables),
+            "iptables" => Ok(Backend::Iptables),
+            other => Err(CniError::invalid_config(format!("unknown ipmasq backend {other:?}"))
+                .with_details("ipMasqBackend is nftables or iptables")),
+        }
+    }
+}
+
+/// Masquerades traffic from each address to outside its subnet.
+///
+/// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates to
+/// nftables: finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing.
+/// DEL or GC removes all rules of the attachment, also those for addresses that it no longer has.
+///
+/// # Errors
+/// The kernel's error, or that of the program. The attachment then has no rules, even if the kernel's answer is
+/// lost.
+pub fn add(
+    socket: &mut Socket,
+    backend: Backend,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    let added = match backend {
+        Backend::Nftables => nft::add(socket, attachment, addresses),
+        Backend::Iptables => return iptables::add(socket, attachment, addresses),
+    };
+    if added.as_ref().is_err_and(|error| error.source.is_answer_lost()) {
+        report_undo(nft::delete(socket, attachment));
+    }
+    added.context(|| "add masquerade rules")
+}
+
+/// Checks that the node can masquerade with this backend. Code 50 if it cannot.
+pub fn status(backend: Backend) -> Result<(), CniError> {
+    let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
+    match backend {
+        Backend::Nftables => {
+            let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
+            probed.map_err(|error| {
+                let error = unavailable(format!("ipMasq needs nf_tables: {error}"));
+                error.with_remedy(remedy::modules("nf_tables nft_masq"))
+            })
+        }
+        Backend::Iptables => iptables::available().map_err(|error| {
+            unavailable(format!("ipMasqBackend iptables: {error}")).with_remedy(remedy::IPTABLES)
+        }),
+    }
+}
+
+/// Returns the addresses that the rules of neither backend masquerade.
+pub fn check(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<Vec<IpNetwork>, CniError> {
+    let sources = nft::sources(socket, attachment).context(|| "list masquerade rules")?;
+    let mut missing = Vec::new();
+    for address in addresses.iter().filter(|address| !sources.contains(&address.ip())) {
+        let step = || "list masquerade rules of iptables-nft";
+        if !iptables::has(socket, attachment, address).context(step)? {
+            missing.push(*address);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    let step = || "list masquerade rules of iptables-legacy";
+    iptables::missing_in_legacy(attachment, missing).context(step)
+}
+
+/// CHECK: every address is masqueraded.
+///
+/// # Errors
+/// Names the first address that is not.
+pub fn ensure(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    match check(socket, attachment, addresses)?.first() {
+        Some(address) => Err(CniError::internal(format!("address {address} is not masqueraded"))),
+        None => Ok(()),
+    }
+}
+
+/// Removes all masquerading rules of the attachment, of either backend. Missing rules are success.
+///
+/// The reference's iptables backend names a chain after network and container alone. If a container has two
+/// interfaces on the network, both share the chain, and DEL of the first one removes it, as with the
+/// reference.
+pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    let chain = plan::chain_of(attachment.network, attachment.container_id);
+    failures.keep(nft::delete(socket, attachment).context(|| "remove masquerade rules"));
+    failures.keep(iptables::delete(socket, &chain));
+    failures.into_result()
+}
+
+/// Removes the masquerading rules of the network's attachments that are not in `valid`.
+pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    failures.keep(nft::gc(socket, network, valid).context(|| "remove dead masquerade rules"));
+    failures.keep(iptables::gc(socket, network, valid));
+    failures.into_result()
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_common::spec::Code;
+
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (name, backend) in
+            [("", Backend::Nftables), ("nftables", Backend::Nftables), ("iptables", Backend::Iptables)]
+        {
+            assert_eq!(Backend::parse(name), Ok(backend));
+        }
+        let error = Backend::parse("IPtables").unwrap_err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (Code::InvalidConfig, "unknown ipmasq backend \"IPtables\"")
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! The nftables table of the reference's nftables backend, through netlink.
+
+use std::net::IpAddr;
+
+use cni_common::plugin::Attachment;
+use cni_common::spec::ValidAttachment;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Error, Rule, all_rules, chains, rules};
+use ferrule_kernel::retry::{Limit, retry};
+use ipnetwork::IpNetwork;
+
+use super::plan::{self, CHECKS, POSTROUTING, TABLE};
+
+/// The attempts of [`delete_if`].
+const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
+
+pub(super) fn add(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), Error> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let comment = plan::comment(attachment);
+    let commit = |socket: &mut Socket, mut batch: Batch| {
+        for address in addresses {
+            batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
+        }
+        batch.commit(socket)
+    };
+    // The rule count shows cheaply whether the base chain is complete. Another program may have flushed it,
+    // and rules added to a chain that no packet reaches would have no effect.
+    let postrouting = chains(socket, &[(TABLE, POSTROUTING)])?.pop().flatten();
+    if postrouting.is_some_and(|chain| chain.uses >= plan::POSTROUTING_RULES) {
+        match commit(socket, Batch::new()) {
+            Err(error) if error.is_not_found() => {}
+            outcome => return outcome,
+        }
+    }
+    commit(socket, establish())
+}
+
+/// Makes the table and its chains, and replaces the base chain's rules. Correct from any state: no table, a
+/// complete one that another plugin made first, or a flushed one. Flushing in the same batch keeps two
+/// concurrent first ADDs from adding the rules twice; the batch is atomic, so no packet sees the empty chain.
+fn establish() -> Batch {
+    let mut batch = Batch::new();
+    batch
+        .add_table(TABLE, Some(plan::TABLE_COMMENT))
+        .add_chain(TABLE, CHECKS, None, Some(plan::CHECKS_COMMENT))
+        .add_chain(TABLE, POSTROUTING, Some(plan::POSTROUTING_HOOK), None)
+        .flush_chain(TABLE, POSTROUTING);
+    for rule in plan::postrouting() {
+        batch.add_rule(TABLE, POSTROUTING, &rule, None);
+    }
+    batch
+}
+
+/// The source addresses that are masqueraded for the attachment.
+pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
+    let rules = all_rules(socket, TABLE)?;
+    let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
+    if !of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS)) {
+        return Ok(Vec::new());
+    }
+    let prefix = plan::prefix(attachment);
+    let own = of(CHECKS).filter(|rule| {
+        rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
+    });
+    Ok(own.filter_map(Rule::source).collect())
+}
+
+pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
+    let prefix = plan::prefix(attachment);
+    delete_if(socket, |comment| comment.starts_with(&prefix), &mut || true).map(drop)
+}
+
+pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
+    let network_prefix = plan::network_prefix(network);
+    let valid = Attachment::keys(network, valid, plan::prefix);
+    let is_lost = |comment: &str| {
+        comment.starts_with(&network_prefix)
+            && !comment.get(..plan::PREFIX_LENGTH).is_some_and(|prefix| valid.contains(prefix))
+    };
+    delete_if(socket, is_lost, &mut || true).map(drop)
+}
+
+/// The comments and source addresses of all rules.
+pub(super) fn list(socket: &mut Socket) -> Result<Vec<(String, Option<IpAddr>)>, Error> {
+    let commented = |rule: Rule| Some((rule.comment.clone()?, rule.source()));
+    Ok(rules(socket, TABLE, CHECKS)?.into_iter().filter_map(commented).collect())
+}
+
+/// Deletes the rules whose comment satisfies `is_own` and that exist when `is_dead` is asked. ADD makes new rules, so those of an
+/// ADD that comes in between stay. Returns whether there were any.
+pub(super) fn delete_if(
+    socket: &mut Socket,
+    is_own: impl Fn(&str) -> bool,
+    is_dead: &mut dyn FnMut() -> bool,
+) -> Result<bool, Error> {
+    // If another process deletes one of the rules first, the kernel rejects the whole batch.
+    retry(ATTEMPTS, Error::is_not_found, || {
+        let mut dead = rules(socket, TABLE, CHECKS)?;
+        dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_own));
+        if dead.is_empty() || !is_dead() {
+            return Ok(false);
+        }
+        for part in dead.chunks(Batch::ROOM) {
+            let mut batch = Batch::new();
+            for rule in part {
+                batch.delete_rule(TABLE, CHECKS, rule.handle);
+            }
+            batch.commit(socket)?;
+        }
+        Ok(true)
+    })
+}
