@@ -73,6 +73,13 @@ pub struct Plugin {
     /// The error names the missing or different object.
     pub check: fn(&AddRequest<'_>) -> Result<(), CniError>,
 
+    /// Makes again what [`check`](Self::check) refuses, and changes nothing else. Not a verb of CNI: `ferrule repair` calls it for a
+    /// running container after CHECK has failed, and CHECK again after it. Connections that still work go on. A second call
+    /// completes one that was killed. `None`, the default: the plugin has nothing that can be made again.
+    ///
+    /// The error names what cannot be made again, and why.
+    pub repair: Option<fn(&AddRequest<'_>) -> Result<(), CniError>>,
+
     /// Removes the attachment. A missing object is not an error. Continues after a failed step.
     ///
     /// The error names everything that could not be removed.
@@ -105,6 +112,7 @@ impl Plugin {
             tool: |_| None,
             add,
             check: |_| Ok(()),
+            repair: None,
             del,
             gc: |_| Ok(()),
             status: |_| Ok(()),
@@ -112,7 +120,7 @@ impl Plugin {
     }
 }
 
-/// The input of ADD and CHECK.
+/// The input of ADD, CHECK and repair.
 pub struct AddRequest<'a> {
     /// The network configuration.
     pub config: &'a NetConf,
@@ -126,7 +134,7 @@ pub struct AddRequest<'a> {
     pub ifname: &'a str,
     /// CNI_NETNS.
     pub sandbox: &'a Sandbox,
-    /// ADD: the result of the preceding plugin. CHECK: the result of the whole chain. `None` if the runtime
+    /// ADD: the result of the preceding plugin. CHECK and repair: the result of the whole chain. `None` if the runtime
     /// sent none.
     pub prev_result: Option<AddResult>,
 }
