@@ -172,23 +172,17 @@ unit() {
     return "$status"
 }
 
-# cargo_test LOG THREADS [OPTION ...]
-cargo_test() {
-    local into=$1 threads=$2
-    shift 2
-    cargo test --locked --workspace --no-fail-fast "$@" -- --test-threads "$threads" 2>&1 | tee "$into"
-}
-
-# The conformance suite's own tests take as long as half of the others. All wait for the kernel half of the time, so both
-# run side by side, and in more threads than there are cores. The tests of `ferrule inspect` want to be alone: gc removes nothing nameless while a plugin runs.
+# The conformance suite's own tests take as long as half of the others, so they run beside them. The tests of `ferrule inspect` want to be
+# alone: gc removes nothing nameless while a plugin runs.
 all_tests() {
     local status=0 suite run failed_runs=()
-    cargo_test "$log.suite" "$(nproc)" --test suite --test broken >/dev/null &
+    ./tests/programs.sh --test suite --test broken >"$log.suite" 2>&1 &
     suite=$!
-    cargo_test "$log.most" $((3 * $(nproc))) || failed_runs+=(most)
+    ./tests/programs.sh 2>&1 | tee "$log.most" || failed_runs+=(most)
     wait "$suite" || failed_runs+=(suite)
     cat "$log.suite"
-    cargo_test "$log.inspect" "$(nproc)" --test inspect || failed_runs+=(inspect)
+    ./tests/programs.sh --test inspect 2>&1 | tee "$log.inspect" || failed_runs+=(inspect)
+    cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
     for run in "${failed_runs[@]}"; do
         ./tests/rerun.sh "$log.$run" || status=1
     done

@@ -21,8 +21,7 @@ stock_tests() {
         "$1" --exact "${ignored[@]}" | sed -n 's/^test \(.*\) \.\.\. ignored, stock kernel\>.*/\1/p'
 }
 
-built=$(cargo test --no-run --locked --workspace --message-format=json)
-programs=$(jq -r 'select(.executable and .profile.test) | .executable, .manifest_path' <<<"$built")
+programs=$(./tests/programs.sh --list)
 # With the tests of the suite, which the others leave out, comes the command.
 suite=$(cargo test --no-run --locked --workspace --test suite --message-format=json |
     jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable')
@@ -31,13 +30,13 @@ suite=$(cargo test --no-run --locked --workspace --test suite --message-format=j
 script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; failed=0
     fails() { failed=\$((failed + 1)); echo \"error: test failed, to rerun pass \\\`\$1\\\`\"; }"
 count=0
-while read -r program && read -r manifest; do
+while IFS='|' read -r program folder options; do
     names=$(stock_tests "$program")
     [ -n "$names" ] || continue
     count=$((count + $(wc -l <<<"$names")))
     script+="
         echo '     Running ($program)'
-        cd ${manifest%/*} && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || fails '--manifest-path $manifest'"
+        cd $folder && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || fails '$options'"
 done <<<"$programs"
 if [ "$count" -eq 0 ]; then
     echo "kernel.sh: no test is ignored with the reason \"stock kernel: ./test.sh kernel\"" >&2

@@ -14,7 +14,7 @@ export FERRULE_BIN_DIR=$work
 make_package() {
     mkdir -p "$work"/tests "$work"/{trial,other}/src "$work"/trial/{tests,failed} && cd "$work" || return 1
     cp "$root/test.sh" "$root/rust-toolchain.toml" .
-    cp "$root/tests/rerun.sh" tests/
+    cp "$root"/tests/{rerun,programs}.sh tests/
     printf '#!/bin/sh\necho "0 passed, 0 failed"\n' >tests/rerun-test.sh
     chmod +x tests/rerun-test.sh
     printf '[workspace]\nmembers = ["trial", "other"]\nresolver = "2"\n' >Cargo.toml

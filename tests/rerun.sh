@@ -10,9 +10,9 @@ usage() {
     cat <<END
 Usage: tests/rerun.sh LOG [COMMAND ...]
 
-LOG is the output of "cargo test --no-fail-fast", both streams. Runs each test that
-failed again, alone, with the FERRULE_SEED that the failed one has printed. A COMMAND
-such as "tests/guest.sh" starts the test's program.
+LOG is the output of tests/programs.sh or of "cargo test --no-fail-fast", both streams.
+Runs each test that failed again, alone, with the FERRULE_SEED that the failed one has
+printed. A COMMAND such as "tests/guest.sh" starts the test's program.
 
 A line "REMARK flaky: ..." names each test that passes then. The exit status is 0 if all
 of them pass, and 1 if one fails again, if there are more than $most, or if LOG has another
@@ -46,9 +46,8 @@ failures() {
         END { if (!targets || counted != targets) print "|||" }' "$1"
 }
 
-# The folder of the package in "-p PACKAGE ..." or "--manifest-path FILE".
+# The folder of the package in "-p PACKAGE ...".
 folder() {
-    [[ $1 != --manifest-path\ * ]] || { dirname "${1#* }"; return; }
     cargo metadata --locked --no-deps --format-version 1 |
         jq -r --arg name "$(cut -d ' ' -f 2 <<<"$1")" '.packages[] | select(.name == $name) | .manifest_path | sub("/[^/]*$"; "")'
 }

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Runs test programs side by side. Run with --help for the rest.
+set -euo pipefail
+export LC_ALL=C
+
+usage() {
+    cat <<END
+Usage: tests/programs.sh [CARGO'S OPTIONS FOR TARGETS ...]
+       tests/programs.sh --list [CARGO'S OPTIONS FOR TARGETS ...]
+
+Runs the test programs of the workspace, or those of the targets that are named, such as
+"--test suite". "cargo test" runs one program after the other, but most tests wait for the
+kernel: here, twice as many programs run as there are cores. The output of a program
+comes when it ends, with cargo's lines around it, which tests/rerun.sh reads.
+
+With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead.
+END
+}
+
+list() {
+    cargo test --locked --workspace --no-run --message-format=json "$@" | jq -r '
+        select(.executable and .profile.test)
+        | (.package_id | capture("#(?<name>.*)@") // capture("/(?<name>[^/]*)#")).name as $package
+        | .target.kind[0] as $kind
+        | [.executable, (.manifest_path | sub("/[^/]*$"; "")),
+           "-p \($package) --\($kind)" + if $kind == "lib" then "" else " " + .target.name end]
+        | join("|")' | sort -t '|' -k 2
+}
+
+# run_one PROGRAM|FOLDER|OPTIONS
+run_one() {
+    local program folder options output status=0
+    IFS='|' read -r program folder options <<<"$1"
+    output=$(mktemp)
+    {
+        echo "     Running ($program)"
+        env -C "$folder" CARGO_MANIFEST_DIR="$folder" "$program" --test-threads "$(nproc)" || status=1
+        [ "$status" -eq 0 ] || echo "error: test failed, to rerun pass \`$options\`"
+    } >"$output" 2>&1 </dev/null
+    # Whole outputs, one after the other.
+    flock "$0" cat "$output"
+    rm "$output"
+    return "$status"
+}
+
+run() {
+    local programs log failed
+    programs=$(list "$@")
+    log=$(mktemp)
+    if ! xargs -d '\n' -n 1 -P "$((2 * $(nproc)))" "$0" --one <<<"$programs" | tee "$log"; then
+        failed=$(grep -c 'error: test failed, to rerun pass `' "$log") || true
+        echo "error: $failed targets failed:"
+    fi
+    rm "$log"
+    [ -z "${failed-}" ]
+}
+
+case ${1-} in
+-h | --help) usage ;;
+--list) list "${@:2}" ;;
+--one) run_one "$2" ;;
+*) run "$@" ;;
+esac
