@@ -137,12 +137,12 @@ impl Found<'_> {
                 Repair::Possible(why) => (Outcome::Possible, why.to_string()),
                 Repair::Done(why) => (Outcome::Repaired, why.to_string()),
                 Repair::Failed(why) => (Outcome::Failed, why.to_string()),
-                Repair::Foreign => (Outcome::Skipped, "not Ferrule's".to_owned()),
+                Repair::Foreign => (Outcome::Skipped, report::FOREIGN.to_owned()),
             };
             Some(finding(outcome, Some(plugin), Some(why)))
         };
         let mut findings: Vec<Finding> = self.plugins.iter().filter_map(of_plugin).collect();
-        if findings.is_empty() {
+        if self.plugins.iter().all(|step| matches!(step.repair, Repair::Sound | Repair::Foreign)) {
             findings.push(finding(Outcome::Sound, None, None));
         }
         findings
