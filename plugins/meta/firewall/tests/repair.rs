@@ -239,6 +239,9 @@ fn sources_of_firewalld() {
         assert_eq!(sources(&firewalld), before, "{damage}");
         scene.is_open(damage);
     }
+    // firewalld does not remove the rules of one that was killed.
+    firewalld.cmd("--reload");
+    scene.repair_what_check_refuses("another reload");
     scene.end();
     assert_eq!(firewalld.cmd("--zone=trusted --list-sources"), "");
 }
