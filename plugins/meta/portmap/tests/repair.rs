@@ -8,7 +8,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use cni_lab::testing::iptables::{VARIANTS, saved, variant};
-use cni_lab::testing::{Added, ErrorObject, Expect as _, TestContext, ask, serve_at, udp_ask, udp_socket};
+use cni_lab::testing::{
+    Added, ErrorObject, Expect as _, Random, TestContext, ask, serve_at, udp_ask, udp_socket,
+};
 use cni_lab::{Place as _, TIMEOUT};
 use common::{World, both, mapping, pods, repairing};
 use serde_json::json;
@@ -319,13 +321,14 @@ fn flows_that_point_astray_after_each_kill() {
         let attachment = &scene.server.attachment;
         scene.damage(damage);
         let points = scene.repair.kill_points("ADD", attachment, &config);
-        assert!(!points.is_empty());
-        for point in points {
+        // A third of the points; `FERRULE_SEED` repeats the choice.
+        let first = Random::seeded().below(3);
+        for point in points.iter().skip(first).step_by(3) {
             let client: UdpSocket = udp_socket(&world.outside[0], to);
             let ask = || udp_ask(&client, TIMEOUT).unwrap_or_else(|error| error.to_string());
             scene.damage(damage);
             assert_eq!(ask(), "node 192.0.2.2", "{damage}");
-            scene.repair.kill(&point, "ADD", attachment, &config);
+            scene.repair.kill(point, "ADD", attachment, &config);
             let what = format!("{damage}, killed {point}");
             scene.repair_what_check_refuses(&scene.server, &what);
             scene.repair_what_check_refuses(&scene.neighbour, &what);
