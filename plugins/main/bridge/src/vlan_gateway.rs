@@ -44,8 +44,8 @@ pub fn ensure(
         }
         Some(master) => check::ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
     }
-    if !port.is_up() {
-        steps.push(Step::new(failed(), link::set_flags(port.index, IFF_UP, IFF_UP)));
+    for end in [&gateway, &port].into_iter().filter(|end| !end.is_up()) {
+        steps.push(Step::new(failed(), link::set_flags(end.index, IFF_UP, IFF_UP)));
     }
     steps.extend(VlanConf::only(conf.vlan.vlan).steps(bridge, &port));
     UndoStack::default().run(socket, steps)?;
