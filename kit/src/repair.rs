@@ -54,7 +54,10 @@ pub fn host_end(
     link: &Link,
 ) -> Result<(Link, Vec<Step>), CniError> {
     let missing = || {
-        CniError::internal(format!("interface {:?} has no other end on the host, start the container again", link.name))
+        CniError::internal(format!(
+            "interface {:?} has no other end on the host, start the container again",
+            link.name
+        ))
     };
     let end = veth::host_end(host, call.sandbox.netns()?, link)?.ok_or_else(missing)?;
     let reported = check::host_interface(check::prev_result(call)?, &end)?;
@@ -62,7 +65,8 @@ pub fn host_end(
     if let Ok(mac) = reported.mac.parse::<Mac>()
         && mac != end.mac
     {
-        steps.push(Step::new(format!("set the MAC address of {:?}", end.name), link::set_mac(end.index, mac)));
+        steps
+            .push(Step::new(format!("set the MAC address of {:?}", end.name), link::set_mac(end.index, mac)));
     }
     if !end.is_up() {
         steps.push(Step::new(format!("set {:?} up", end.name), link::set_flags(end.index, IFF_UP, IFF_UP)));

@@ -81,8 +81,7 @@ pub(super) fn repair(
 fn own_rules(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(bool, Vec<IpAddr>), Error> {
     let rules = all_rules(socket, TABLE)?;
     let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
-    let is_reached =
-        of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS));
+    let is_reached = of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS));
     let prefix = plan::prefix(attachment);
     let own = of(CHECKS).filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))

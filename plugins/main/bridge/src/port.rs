@@ -26,10 +26,7 @@ pub fn restore(conf: &Conf, port: &Link) -> Option<Step> {
     check(port, conf).is_err().then(|| {
         let isolated = conf.port_isolation.then_some(true);
         let settings = PortSettings { hairpin: Some(conf.hairpin_mode), isolated };
-        Step::new(
-            format!("set hairpin mode and isolation of {:?}", port.name),
-            settings.request(port.index),
-        )
+        Step::new(format!("set hairpin mode and isolation of {:?}", port.name), settings.request(port.index))
     })
 }
 

@@ -209,12 +209,12 @@ impl VlanConf {
         })
     }
 
-    /// The VLANs of a port that [`VlanConf::check_port`] refuses, unless the port is to be in them with other flags.
+    /// The untagged VLANs of a port that it should not be in, at least not in this way.
     pub fn foreign<'a>(&'a self, bridge: &Link, present: &'a [Vlans]) -> impl Iterator<Item = &'a Vlans> {
         let default = bridge.vlan_filtering.unwrap_or_default().default_pvid;
-        present.iter().filter(move |vlans| {
-            vlans.flags != 0 && vlans.first != default && !self.wanted.contains(vlans)
-        })
+        present
+            .iter()
+            .filter(move |vlans| vlans.flags != 0 && vlans.first != default && !self.wanted.contains(vlans))
     }
 }
 
