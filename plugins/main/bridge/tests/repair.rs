@@ -147,10 +147,7 @@ impl Scene {
 
 /// The state of the node with the handles of all rules.
 fn state(scene: &Scene) -> (Snapshot, String) {
-    (
-        scene.ctx.snapshot(),
-        scene.ctx.node.sh("nft -a -s list ruleset; bridge -d link; ip address").unwrap(),
-    )
+    (scene.ctx.snapshot(), scene.ctx.node.sh("nft -a -s list ruleset; bridge -d link").unwrap())
 }
 
 #[test]
