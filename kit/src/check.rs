@@ -1,4 +1,4 @@
-//! CHECK: compares the container's interface with `prevResult`. [`repair`](crate::repair) makes again what is missing.
+//! CHECK: compares the container's interface with `prevResult`. [`repair`](crate::repair) starts from the same look at it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -41,13 +41,13 @@ pub fn container(
     Ok((inside.link, inside.plan))
 }
 
-/// The container's interface, and what `prevResult` says that it has.
+/// The container's interface, and its part of `prevResult`.
 pub struct Inside<'a> {
     /// The container.
     pub container: Container<'a>,
     /// The interface: it has the kind and the MAC address of the attachment.
     pub link: Link,
-    /// What it should have.
+    /// Its addresses and routes in `prevResult`.
     pub plan: Plan,
     present: Vec<Address>,
     /// Whether all routes of the result lead through the interface.
@@ -58,7 +58,7 @@ impl<'a> Inside<'a> {
     /// Runs CHECK of the IPAM plugin, then finds the interface.
     ///
     /// # Errors
-    /// IPAM's; the interface is another one; or this text of `missing`, if there is none.
+    /// That of IPAM. The interface has another kind or MAC address. If the container has no such interface: the text of `missing`.
     pub fn find(
         call: &'a AddRequest<'_>,
         kind: Option<&str>,

@@ -6,7 +6,7 @@
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
 use ferrule_kernel::netlink::addr::Address;
-use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, link};
 use ferrule_kit::address_wait::{Dad, wait_for_groups};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::{Plan, interface};
@@ -75,7 +75,7 @@ fn connect(
     let addresses = plan.addresses();
     let (port, bridge, present) = device::settle(host, port, bridge, !conf.disable_container_interface)?;
     port::check_isolation(&port, conf)?;
-    let vlan_gateway = ensure_gateways(host, conf, &bridge, &present, &plan)?;
+    let vlan_gateway = ensure_gateways(host, conf, &bridge, &present, &plan, None)?;
     container.wait(&end, &addresses)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     let mut result = plan.result(call, &[&bridge, &port], &end);
@@ -84,13 +84,14 @@ fn connect(
 }
 
 /// Gives the bridge, or the gateway of the VLAN, the gateways' addresses, if the node is a gateway. `present` are the bridge's
-/// addresses. Returns the gateway of the VLAN, if there is one.
+/// addresses, `mac` the MAC address of a new gateway of the VLAN. Returns that gateway, if there is one.
 pub(crate) fn ensure_gateways(
     host: &mut Socket,
     conf: &Conf,
     bridge: &Link,
     present: &[Address],
     plan: &Plan,
+    mac: Option<Mac>,
 ) -> Result<Option<Link>, CniError> {
     if !conf.is_gateway || plan.ips.is_empty() {
         return Ok(None);
@@ -100,7 +101,7 @@ pub(crate) fn ensure_gateways(
     if conf.vlan.vlan == 0 {
         device::ensure_gateways(host, bridge, present, &gateways, conf.force_address)?;
     } else {
-        vlan_gateway = Some(vlan_gateway::ensure(host, bridge, conf, &gateways)?);
+        vlan_gateway = Some(vlan_gateway::ensure(host, bridge, conf, &gateways, mac)?);
     }
     sysctl::ensure_forwarding(&plan.addresses())?;
     wait_for_groups(host, vlan_gateway.as_ref().unwrap_or(bridge).index, &gateways);

@@ -38,16 +38,15 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     inside.repair()?;
     let must_operate = !conf.disable_container_interface;
     let (port, bridge, present) = device::settle(&mut host, &end, &bridge, must_operate)?;
-    ensure_gateways(&mut host, &conf, &bridge, &present, &inside.plan)?;
+    let mac = reported_mac(call, &conf.vlan_gateway())?;
+    ensure_gateways(&mut host, &conf, &bridge, &present, &inside.plan, mac)?;
     restore_rules(&conf, &Attachment::from(call), &inside, &port)
 }
 
 /// The bridge, up, made again if it does not exist. It gets the MAC address of `prevResult` if no other port would notice.
 fn bridge(host: &mut Socket, call: &AddRequest<'_>, conf: &Conf, end: &Link) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
-    let mut on_host = prev_result(call)?.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    let reported = on_host.find(|interface| interface.name == name);
-    let mac: Option<Mac> = reported.and_then(|interface| interface.mac.parse().ok());
+    let mac = reported_mac(call, name)?;
     let bridge = device::ensure(host, conf, mac)?;
     let Some(mac) = mac.filter(|mac| *mac != bridge.mac) else { return Ok(bridge) };
     let ports = host.ports(bridge.index).context(|| format!("list the ports of {name:?}"))?;
@@ -56,6 +55,13 @@ fn bridge(host: &mut Socket, call: &AddRequest<'_>, conf: &Conf, end: &Link) -> 
     }
     host.request(link::set_mac(bridge.index, mac)).context(|| format!("set the MAC address of {name:?}"))?;
     Ok(Link { mac, ..bridge })
+}
+
+/// The MAC address of a link of the host in `prevResult`.
+fn reported_mac(call: &AddRequest<'_>, name: &str) -> Result<Option<Mac>, CniError> {
+    let mut on_host = prev_result(call)?.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let reported = on_host.find(|interface| interface.name == name);
+    Ok(reported.and_then(|interface| interface.mac.parse().ok()))
 }
 
 /// Makes again those firewall rules of the attachment that CHECK misses.
