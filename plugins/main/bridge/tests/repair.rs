@@ -87,8 +87,8 @@ impl Scene {
     }
 
     /// What `ferrule repair` does.
-    fn repair_what_check_refuses(&self, what: &str) {
-        for attached in &self.pods {
+    fn repair_what_check_refuses(&self, pods: &[Attached], what: &str) {
+        for attached in pods {
             if self.check(attached).is_err() {
                 self.repair.add(&attached.pod.attachment("eth0"), &attached.config);
                 assert_eq!(self.check(attached).err().map(|error| error.msg), None, "{what}");
@@ -124,7 +124,7 @@ impl Scene {
         let error = self.check(&self.pods[0]).expect_err(script);
         assert!(error.msg.contains(text), "{script}: {}", error.msg);
         assert!(!is_cut || !self.reaches_clients(0.3), "{script}");
-        self.repair_what_check_refuses(script);
+        self.repair_what_check_refuses(&self.pods, script);
         self.assert_sound(script);
     }
 
@@ -242,8 +242,9 @@ fn a_second_repair_completes_a_killed_one() {
         scene.damage(damage);
         scene.damage(inside);
         scene.repair.kill(&kill_point, "ADD", &attachment, conf);
-        scene.repair_what_check_refuses(&format!("killed {kill_point}"));
+        scene.repair_what_check_refuses(&scene.pods[..1], &format!("killed {kill_point}"));
     }
+    scene.repair_what_check_refuses(&scene.pods, "killed repairs");
     scene.assert_sound("killed repairs");
     scene.del_leaves_nothing("killed repairs");
 }
