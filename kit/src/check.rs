@@ -1,4 +1,4 @@
-//! CHECK: compares the container's interface with `prevResult`.
+//! CHECK: compares the container's interface with `prevResult`. [`repair`](crate::repair) starts from the same look at it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -29,26 +29,71 @@ pub fn container(
     conf: &LinkConf,
     must_be_up: bool,
 ) -> Result<(Link, Plan), CniError> {
-    let netns = call.sandbox.netns()?;
-    ipam::call(call.env, call.config, Verb::Check)?;
-    let result = prev_result(call)?;
-    let reported = reported(call, result)?;
-    let mut plan =
-        Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), ..Plan::default() };
-    restore_attributes(&mut plan.routes, &conf.ipam_routes);
-    let mut container = Container::open(netns, call.ifname)?;
-    // The index is not known yet, so all addresses of the container are listed.
-    let requests = [link::get(LinkId::Name(call.ifname)), addr::list(0)];
-    let [found, present] = container.socket.request_each(requests);
-    let link = link(found, kind, reported)?;
-    let ifname = &link.name;
-    ensure(!must_be_up || link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
-    let present = addr::read(present, link.index).context(|| format!("list the addresses of {ifname:?}"))?;
-    has_addresses("interface", &link, &present, &plan.addresses())?;
-    // Routes of a result name no interface.
-    let are_own = result.container_interfaces().all(|interface| interface.name == call.ifname);
-    routes(&mut container.socket, &link, are_own, &plan.addresses(), &plan.routes)?;
-    Ok((link, plan))
+    let missing = |ifname: &str| format!("interface {ifname:?} not found in the container");
+    let mut inside = Inside::find(call, kind, conf, missing)?;
+    let ifname = call.ifname;
+    ensure(!must_be_up || inside.link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
+    inside.has_addresses()?;
+    if let Some(Route { dst, gw, .. }) = inside.missing_routes()?.first() {
+        let via = gw.map_or(String::new(), |gw| format!(" via {gw}"));
+        return Err(CniError::internal(format!("route {dst}{via} not found in the container")));
+    }
+    Ok((inside.link, inside.plan))
+}
+
+/// The container's interface, and its part of `prevResult`.
+pub struct Inside<'a> {
+    /// The container.
+    pub container: Container<'a>,
+    /// The interface: it has the kind and the MAC address of the attachment.
+    pub link: Link,
+    /// Its addresses and routes in `prevResult`.
+    pub plan: Plan,
+    present: Vec<Address>,
+    /// Whether all routes of the result lead through the interface.
+    are_own: bool,
+}
+
+impl<'a> Inside<'a> {
+    /// Runs CHECK of the IPAM plugin, then finds the interface.
+    ///
+    /// # Errors
+    /// That of IPAM. The interface has another kind or MAC address. If the container has no such interface: the text of `missing`.
+    pub fn find(
+        call: &'a AddRequest<'_>,
+        kind: Option<&str>,
+        conf: &LinkConf,
+        missing: fn(&str) -> String,
+    ) -> Result<Self, CniError> {
+        let netns = call.sandbox.netns()?;
+        ipam::call(call.env, call.config, Verb::Check)?;
+        let result = prev_result(call)?;
+        let reported = reported(call, result)?;
+        let mut plan =
+            Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), ..Plan::default() };
+        restore_attributes(&mut plan.routes, &conf.ipam_routes);
+        let mut container = Container::open(netns, call.ifname)?;
+        // The index is not known yet, so all addresses of the container are listed.
+        let requests = [link::get(LinkId::Name(call.ifname)), addr::list(0)];
+        let [found, present] = container.socket.request_each(requests);
+        let link = link(found, kind, reported, missing)?;
+        let present =
+            addr::read(present, link.index).context(|| format!("list the addresses of {:?}", link.name))?;
+        // Routes of a result name no interface.
+        let are_own = result.container_interfaces().all(|interface| interface.name == call.ifname);
+        Ok(Inside { container, link, plan, present, are_own })
+    }
+
+    /// Checks that the interface has its addresses.
+    pub(crate) fn has_addresses(&self) -> Result<(), CniError> {
+        has_addresses("interface", &self.link, &self.present, &self.plan.addresses())
+    }
+
+    /// The routes that are not there, each with the table that it belongs to.
+    pub(crate) fn missing_routes(&mut self) -> Result<Vec<Route>, CniError> {
+        let addresses = self.plan.addresses();
+        missing_routes(&mut self.container.socket, &self.link, self.are_own, &addresses, &self.plan.routes)
+    }
 }
 
 /// An error with this text unless the condition holds.
@@ -89,11 +134,15 @@ fn own_ips(result: &AddResult, ifname: &str) -> Vec<IpConfig> {
     result.ips.iter().filter(is_own).cloned().collect()
 }
 
-fn link(answer: Answer, kind: Option<&str>, reported: &Interface) -> Result<Link, CniError> {
+fn link(
+    answer: Answer,
+    kind: Option<&str>,
+    reported: &Interface,
+    missing: fn(&str) -> String,
+) -> Result<Link, CniError> {
     let ifname = &reported.name;
-    let missing = || CniError::internal(format!("interface {ifname:?} not found in the container"));
     let found = link::read(answer).context(|| format!("look up {ifname:?} in the container"))?;
-    let link = found.ok_or_else(missing)?;
+    let link = found.ok_or_else(|| CniError::internal(missing(ifname)))?;
     if let Some(kind) = kind {
         ensure(link.kind == kind, || format!("interface {ifname:?} of the container is not of type {kind}"))?;
     }
@@ -121,6 +170,14 @@ pub fn addresses(
     has_addresses(what, link, &present, addresses)
 }
 
+/// The host's interface of `prevResult` that the host's `end` of a pair is.
+pub fn host_interface<'a>(result: &'a AddResult, end: &Link) -> Result<&'a Interface, CniError> {
+    let name = &end.name;
+    let reported = result.interfaces.iter().find(|one| one.sandbox.is_empty() && one.name == *name);
+    let missing = || CniError::internal(format!("prevResult does not have the host interface {name:?}"));
+    reported.ok_or_else(missing)
+}
+
 /// Checks that these addresses of the link include the wanted ones. `what` names the link in the error.
 fn has_addresses(
     what: &str,
@@ -137,20 +194,20 @@ fn has_addresses(
     })
 }
 
-/// Checks that every route is in its table, with its next hop and priority if it has them. It may be one next hop of a
+/// The routes that are not in their table, with their next hop and priority if they have them. A route may be one next hop of a
 /// multipath route. If `are_own`, it must lead through the link. A later plugin may have moved the routes of the main table:
 /// `vrf` to the table of the VRF, `sbr` to the tables of rules from the link's addresses.
-fn routes(
+fn missing_routes(
     socket: &mut Socket,
     link: &Link,
     are_own: bool,
     addresses: &[IpNetwork],
     routes: &[Route],
-) -> Result<(), CniError> {
+) -> Result<Vec<Route>, CniError> {
     let mut tables = RouteTables { socket, through: are_own.then_some(link.index), read: BTreeMap::new() };
-    let mut of_rules = None;
+    let (mut of_rules, mut missing) = (None, Vec::new());
     for route in routes {
-        let table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
+        let mut table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
         let mut is_there = tables.has(table, route)?;
         if !is_there && route.table.is_none() {
             if of_rules.is_none() {
@@ -160,14 +217,14 @@ fn routes(
             }
             for rule in of_rules.iter().flatten() {
                 is_there = is_there || tables.has(rule.table, route)?;
+                table = rule.table;
             }
         }
-        ensure(is_there, || {
-            let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
-            format!("route {}{via} not found in the container", route.dst)
-        })?;
+        if !is_there {
+            missing.push(Route { table: Some(table), ..route.clone() });
+        }
     }
-    Ok(())
+    Ok(missing)
 }
 
 /// The routing tables of the container that CHECK has looked at.

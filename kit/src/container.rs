@@ -10,6 +10,7 @@ use ferrule_kernel::netlink::route::{self, Route};
 use ferrule_kernel::netlink::{Link, Socket, addr};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
 
 use crate::address_wait::{Dad, wait_for_dad, wait_for_groups};
 use crate::netns::enter;
@@ -29,6 +30,8 @@ pub struct Container<'a> {
     pub dad: Dad,
     /// Leaves the interface down.
     pub keep_down: bool,
+    /// The addresses and routes may be there already: ADD makes them, repair completes them.
+    pub completes: bool,
     /// A route netlink socket in the container's namespace.
     pub socket: Socket,
 }
@@ -37,7 +40,7 @@ impl<'a> Container<'a> {
     /// Opens the netlink socket in the namespace.
     pub fn open(netns: &'a Netns, ifname: &'a str) -> Result<Self, CniError> {
         let socket = socket::route_in(netns)?;
-        Ok(Container { netns, ifname, dad: Dad::Off, keep_down: false, socket })
+        Ok(Container { netns, ifname, dad: Dad::Off, keep_down: false, completes: false, socket })
     }
 
     /// The interface, if it exists.
@@ -68,12 +71,13 @@ impl<'a> Container<'a> {
         let addresses = plan.addresses();
         enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6), dad))?;
         let mut steps = Vec::new();
+        let done: &[Errno] = if self.completes { &[Errno::EEXIST] } else { &[] };
         for address in &addresses {
             // Usually no duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
             let without_dad = if dad { 0 } else { addr::NODAD };
             let flags = without_dad | if plan.point_to_point { addr::NO_PREFIX_ROUTE } else { 0 };
             let add = addr::add(index, *address, flags);
-            steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add));
+            steps.push(Step::new(format!("failed to add IP addr {address} to {ifname:?}"), add).unless(done));
         }
         if !self.keep_down {
             let up = link::set_flags(index, IFF_UP, IFF_UP);
@@ -81,13 +85,14 @@ impl<'a> Container<'a> {
         }
         for route in through_gateways(&plan.ips).iter().filter(|_| plan.point_to_point) {
             let what = format!("failed to add route '{} dev {ifname}'", route.dst);
-            steps.push(Step::new(what, route::add(index, route)));
+            steps.push(Step::new(what, route::add(index, route)).unless(done));
         }
         for route in &installed(&plan.routes, &plan.ips) {
             let via = route.gw.map_or(String::new(), |gw| format!(" via {gw}"));
             let what = format!("failed to add route '{}{via} dev {ifname}'", route.dst);
             let onlink = plan.point_to_point && route.gw.is_some_and(|gw| is_neighbour(gw, &plan.ips));
-            steps.push(Step::new(what, route::add(index, &Route { onlink, ..of_result(route) })));
+            let add = route::add(index, &Route { onlink, ..of_result(route) });
+            steps.push(Step::new(what, add).unless(done));
         }
         steps.push(Step::new(format!("look up {ifname:?}"), link::get(LinkId::Index(index))));
         // Removing the link undoes all of these.

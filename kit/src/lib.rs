@@ -15,6 +15,7 @@ pub mod netns;
 pub mod owner;
 pub mod plan;
 pub mod remedy;
+pub mod repair;
 pub mod route;
 pub mod sandbox;
 pub mod socket;

@@ -16,7 +16,7 @@ use cni_common::spec::{AddResult, CniError, Code, NetConf};
 use ferrule_kernel::netlink::{LinkData, ifb};
 use ferrule_kit::address_wait::Dad;
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_kit::{ipam, remedy, socket, sysfs};
+use ferrule_kit::{ipam, remedy, repair, socket, sysfs};
 use ferrule_kubelet::{Resource, skipped};
 use serde::Deserialize;
 
@@ -142,7 +142,13 @@ pub trait ContainerPlugin {
 
 /// The plugin with this name and the configuration `P`.
 pub const fn plugin<P: ContainerPlugin>(name: &'static str) -> Plugin {
-    Plugin { check: check_of::<P>, gc, status: status_of::<P>, ..Plugin::new(name, add::<P>, del::<P>) }
+    Plugin {
+        check: check_of::<P>,
+        repair: Some(repair_of::<P>),
+        gc,
+        status: status_of::<P>,
+        ..Plugin::new(name, add::<P>, del::<P>)
+    }
 }
 
 fn add<P: ContainerPlugin>(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -157,6 +163,14 @@ fn check_of<P: ContainerPlugin>(call: &AddRequest<'_>) -> Result<(), CniError> {
     let link = P::read(call.config, &call.env.args)?;
     let is_skipped = link.resource.as_ref().is_some_and(|resource| resource.has_skipped(call));
     if is_skipped { Ok(()) } else { check(call, &link).map(drop) }
+}
+
+/// Sets the link up, and adds the addresses and routes that it lacks. A link with another mode or parent cannot be changed.
+fn repair_of<P: ContainerPlugin>(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let link = P::read(call.config, &call.env.args)?;
+    let mut inside = repair::find(call, Some(link.kind), &link.conf)?;
+    inside.container.dad = link.dad;
+    inside.repair()
 }
 
 fn status_of<P: ContainerPlugin>(call: &StatusRequest<'_>) -> Result<(), CniError> {

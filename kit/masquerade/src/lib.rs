@@ -149,6 +149,24 @@ pub fn ensure(
     }
 }
 
+/// Masquerades those of the addresses again that [`check`] returns. Rules of either backend that are complete stay.
+///
+/// # Errors
+/// The kernel's error, or that of the program.
+pub fn repair(
+    socket: &mut Socket,
+    backend: Backend,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), CniError> {
+    let missing = check(socket, attachment, addresses)?;
+    match backend {
+        _ if missing.is_empty() => Ok(()),
+        Backend::Nftables => nft::repair(socket, attachment, &missing).context(|| "add masquerade rules"),
+        Backend::Iptables => iptables::add(socket, attachment, &missing),
+    }
+}
+
 /// Removes all masquerading rules of the attachment, of either backend. Missing rules are success.
 ///
 /// The reference's iptables backend names a chain after network and container alone. If a container has two

@@ -59,16 +59,34 @@ fn establish() -> Batch {
 
 /// The source addresses that are masqueraded for the attachment.
 pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
+    let (is_reached, sources) = own_rules(socket, attachment)?;
+    Ok(if is_reached { sources } else { Vec::new() })
+}
+
+/// Adds the rules that these addresses lack, and completes the base chain if it does not lead to them.
+pub(super) fn repair(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<(), Error> {
+    let (is_reached, sources) = own_rules(socket, attachment)?;
+    let mut batch = if is_reached { Batch::new() } else { establish() };
+    for address in addresses.iter().filter(|address| !sources.contains(&address.ip())) {
+        batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&plan::comment(attachment)));
+    }
+    batch.commit(socket)
+}
+
+/// Whether the base chain leads to the rules, and the source addresses of the attachment's rules.
+fn own_rules(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(bool, Vec<IpAddr>), Error> {
     let rules = all_rules(socket, TABLE)?;
     let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
-    if !of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS)) {
-        return Ok(Vec::new());
-    }
+    let is_reached = of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS));
     let prefix = plan::prefix(attachment);
     let own = of(CHECKS).filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
     });
-    Ok(own.filter_map(Rule::source).collect())
+    Ok((is_reached, own.filter_map(Rule::source).collect()))
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {

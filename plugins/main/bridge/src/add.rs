@@ -5,7 +5,8 @@
 
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError};
-use ferrule_kernel::netlink::{Link, LinkId, Socket, link};
+use ferrule_kernel::netlink::addr::Address;
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, link};
 use ferrule_kit::address_wait::{Dad, wait_for_groups};
 use ferrule_kit::container::Container;
 use ferrule_kit::plan::{Plan, interface};
@@ -48,7 +49,7 @@ fn attach(
     with_plan: impl FnOnce(Connect<'_>) -> Result<AddResult, CniError>,
 ) -> Result<AddResult, CniError> {
     let mut host = socket::route()?;
-    let bridge = device::ensure(&mut host, conf)?;
+    let bridge = device::ensure(&mut host, conf, None)?;
     let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
     let port = veth::create(&mut host, veth::KIND, netns, &attachment, &conf.link, Some(bridge.index))?;
     let mut undo = UndoStack::default();
@@ -74,23 +75,37 @@ fn connect(
     let addresses = plan.addresses();
     let (port, bridge, present) = device::settle(host, port, bridge, !conf.disable_container_interface)?;
     port::check_isolation(&port, conf)?;
-    let mut vlan_gateway = None;
-    if conf.is_gateway && !addresses.is_empty() {
-        let gateways = plan::gateways(&plan.ips);
-        if conf.vlan.vlan == 0 {
-            device::ensure_gateways(host, &bridge, &present, &gateways, conf.force_address)?;
-        } else {
-            vlan_gateway = Some(vlan_gateway::ensure(host, &bridge, conf, &gateways)?);
-        }
-        sysctl::ensure_forwarding(&addresses)?;
-        let link = vlan_gateway.as_ref().unwrap_or(&bridge);
-        wait_for_groups(host, link.index, &gateways);
-    }
+    let vlan_gateway = ensure_gateways(host, conf, &bridge, &present, &plan, None)?;
     container.wait(&end, &addresses)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     let mut result = plan.result(call, &[&bridge, &port], &end);
     result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));
     Ok(result)
+}
+
+/// Gives the bridge, or the gateway of the VLAN, the gateways' addresses, if the node is a gateway. `present` are the bridge's
+/// addresses, `mac` the MAC address of a new gateway of the VLAN. Returns that gateway, if there is one.
+pub(crate) fn ensure_gateways(
+    host: &mut Socket,
+    conf: &Conf,
+    bridge: &Link,
+    present: &[Address],
+    plan: &Plan,
+    mac: Option<Mac>,
+) -> Result<Option<Link>, CniError> {
+    if !conf.is_gateway || plan.ips.is_empty() {
+        return Ok(None);
+    }
+    let gateways = plan::gateways(&plan.ips);
+    let mut vlan_gateway = None;
+    if conf.vlan.vlan == 0 {
+        device::ensure_gateways(host, bridge, present, &gateways, conf.force_address)?;
+    } else {
+        vlan_gateway = Some(vlan_gateway::ensure(host, bridge, conf, &gateways, mac)?);
+    }
+    sysctl::ensure_forwarding(&plan.addresses())?;
+    wait_for_groups(host, vlan_gateway.as_ref().unwrap_or(bridge).index, &gateways);
+    Ok(vlan_gateway)
 }
 
 /// Adds the firewall rules of the attachment: all of them or none.

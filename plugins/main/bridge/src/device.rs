@@ -55,11 +55,11 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
 
 /// Returns the configured bridge. Creates it if it does not exist, sets it up if it is down, gives it a
 /// MAC address if it has none, and keeps routers in containers from configuring the host by it. A new bridge filters VLANs if
-/// the configuration has any.
-pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
+/// the configuration has any. `mac` is the MAC address that it had, if it has been reported; else the new one is random.
+pub fn ensure(socket: &mut Socket, conf: &Conf, mac: Option<Mac>) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let Some(mut bridge) = find(socket, name)? else {
-        return create(socket, conf);
+        return create(socket, conf, mac);
     };
     conf.vlan.check_bridge(&bridge)?;
     if bridge.accepts_ra {
@@ -74,18 +74,18 @@ pub fn ensure(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
     if bridge.mac.is_zero() {
         // The reference makes bridges whose MAC address follows their ports. It is all-zero after the last
         // port is deleted.
-        bridge.mac = Mac::random().context(|| "get a random MAC address")?;
+        bridge.mac = mac.map_or_else(Mac::random, Ok).context(|| "get a random MAC address")?;
         repairs.push(step(link::set_mac(bridge.index, bridge.mac)));
     }
     UndoStack::default().run(socket, repairs)?;
     Ok(bridge)
 }
 
-fn create(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
+fn create(socket: &mut Socket, conf: &Conf, mac: Option<Mac>) -> Result<Link, CniError> {
     let name = conf.bridge.as_str();
     let step = || format!("could not add {name:?}");
     // Without an address of its own, the bridge would take that of a port.
-    let mac = Some(Mac::random().context(step)?);
+    let mac = Some(mac.map_or_else(Mac::random, Ok).context(step)?);
     let (mtu, flags) = (conf.link.mtu, flags(conf));
     let bridge = NewLink { kind: KIND, name, mac, mtu, flags, ..NewLink::default() };
     let wants_filtering = conf.vlan.wants_filtering;
@@ -209,7 +209,7 @@ pub fn settle(
         let (port_now, bridge_now) =
             (link::read(port_now).context(step)?, link::read(bridge_now).context(step)?);
         let (Some(port_now), Some(bridge_now)) = (port_now, bridge_now) else {
-            return Err(CniError::internal(format!("{}: link disappeared during ADD", step())));
+            return Err(CniError::internal(format!("{}: link disappeared", step())));
         };
         if port_now.operstate == OPER_UP || !must_operate {
             let list = || format!("list the addresses of {:?}", bridge.name);

@@ -1,7 +1,7 @@
 //! The `bridge` CNI plugin: a veth pair between the container and a Linux bridge on the host.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
-//! touches the kernel. [`add`] and [`check`] hold the steps of these verbs. [`device`] is the bridge, [`port`] the
+//! touches the kernel. [`add`], [`check`] and [`repair`] hold the steps of these verbs. [`device`] is the bridge, [`port`] the
 //! container's port with its [`vlan`]s, [`vlan_gateway`] the gateway of a VLAN, and [`mac_spoof`] the rules of
 //! `macspoofchk`; `ferrule-kit` has the rest.
 
@@ -14,6 +14,7 @@ pub mod device;
 pub mod mac_spoof;
 pub mod plan;
 pub mod port;
+pub mod repair;
 pub mod vlan;
 pub mod vlan_gateway;
 
@@ -25,7 +26,13 @@ use ferrule_masquerade::{self as masquerade, detach};
 use config::Conf;
 
 /// The plugin.
-pub const PLUGIN: Plugin = Plugin { check: check::check, gc, status, ..Plugin::new("bridge", add::add, del) };
+pub const PLUGIN: Plugin = Plugin {
+    check: check::check,
+    repair: Some(repair::repair),
+    gc,
+    status,
+    ..Plugin::new("bridge", add::add, del)
+};
 
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     detach::del(call, mac_spoof::delete)

@@ -1,10 +1,11 @@
 //! The settings of the container's port on the bridge.
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::bridge::PortSettings;
+use ferrule_kernel::netlink::bridge::{self, PortSettings, Vlans};
 use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::check;
-use ferrule_kit::steps::Step;
+use ferrule_kit::steps::{Step, UndoStack};
+use nix::errno::Errno;
 
 use crate::config::Conf;
 
@@ -18,6 +19,35 @@ pub fn setup(conf: &Conf, bridge: &Link, port: &Link) -> Vec<Step> {
         steps.push(Step::new(step, settings.request(port.index)));
     }
     steps
+}
+
+/// The request that gives an existing port its settings again, if CHECK refuses them. Isolation stays: see [`check`].
+pub fn restore(conf: &Conf, port: &Link) -> Option<Step> {
+    check(port, conf).is_err().then(|| {
+        let isolated = conf.port_isolation.then_some(true);
+        let settings = PortSettings { hairpin: Some(conf.hairpin_mode), isolated };
+        Step::new(format!("set hairpin mode and isolation of {:?}", port.name), settings.request(port.index))
+    })
+}
+
+/// Puts the port into its VLANs, and takes it out of those that CHECK refuses.
+pub fn restore_vlans(socket: &mut Socket, bridge: &Link, port: &Link, conf: &Conf) -> Result<(), CniError> {
+    if !conf.vlan.needs_filtering() {
+        return Ok(());
+    }
+    let name = &port.name;
+    let present = socket.vlans(port.index).context(|| format!("list the VLANs of {name:?}"))?;
+    if conf.vlan.check_port(bridge, name, &present).is_ok() {
+        return Ok(());
+    }
+    let leave = |vlans: &Vlans| {
+        let step = format!("take {name:?} out of VLAN {}", vlans.first);
+        Step::new(step, bridge::delete_vlans(port.index, &[*vlans])).unless(&[Errno::ENOENT])
+    };
+    let mut steps: Vec<Step> = conf.vlan.foreign(bridge, &present).map(leave).collect();
+    steps.extend(conf.vlan.steps(bridge, port));
+    UndoStack::default().run(socket, steps)?;
+    Ok(())
 }
 
 /// Checks that the port is isolated if the configuration says so. ADD needs this too: kernels before 4.18

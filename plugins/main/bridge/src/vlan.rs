@@ -203,13 +203,18 @@ impl VlanConf {
                 )));
             }
         }
-        let default = bridge.vlan_filtering.unwrap_or_default().default_pvid;
-        let is_foreign =
-            |vlans: &&Vlans| vlans.flags != 0 && vlans.first != default && !self.wanted.contains(vlans);
-        present.iter().find(is_foreign).map_or(Ok(()), |vlans| {
+        self.foreign(bridge, present).next().map_or(Ok(()), |vlans| {
             let first = vlans.first;
             Err(CniError::internal(format!("bridge port {port:?} is in VLAN {first} too, untagged")))
         })
+    }
+
+    /// The untagged VLANs of a port that it should not be in, at least not in this way.
+    pub fn foreign<'a>(&'a self, bridge: &Link, present: &'a [Vlans]) -> impl Iterator<Item = &'a Vlans> {
+        let default = bridge.vlan_filtering.unwrap_or_default().default_pvid;
+        present
+            .iter()
+            .filter(move |vlans| vlans.flags != 0 && vlans.first != default && !self.wanted.contains(vlans))
     }
 }
 

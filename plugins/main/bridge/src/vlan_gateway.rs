@@ -5,7 +5,7 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Link, LinkId, Socket};
+use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket};
 use ferrule_kernel::sysctl;
 use ferrule_kit::check;
 use ferrule_kit::hash::sha512_hex;
@@ -18,7 +18,8 @@ use crate::config::Conf;
 use crate::device;
 use crate::vlan::VlanConf;
 
-/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed.
+/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed. `mac` is
+/// the MAC address of a new one; random if there is none.
 ///
 /// # Errors
 /// A link of another kind has the name, the kernel's error, or as [`device::ensure_gateways`].
@@ -27,12 +28,13 @@ pub fn ensure(
     bridge: &Link,
     conf: &Conf,
     gateways: &[IpNetwork],
+    mac: Option<Mac>,
 ) -> Result<Link, CniError> {
     let name = conf.vlan_gateway();
     let failed = || format!("failed to create vlan interface {name:?}");
     let gateway = match find(socket, &name)? {
         Some(gateway) => gateway,
-        None => create(socket, &name, conf)?,
+        None => create(socket, &name, conf, mac)?,
     };
     let port = port(socket, &gateway)?;
     let mut steps = Vec::new();
@@ -44,8 +46,8 @@ pub fn ensure(
         }
         Some(master) => check::ensure(master == bridge.index, || not_a_port(&port, &name, bridge))?,
     }
-    if !port.is_up() {
-        steps.push(Step::new(failed(), link::set_flags(port.index, IFF_UP, IFF_UP)));
+    for end in [&gateway, &port].into_iter().filter(|end| !end.is_up()) {
+        steps.push(Step::new(failed(), link::set_flags(end.index, IFF_UP, IFF_UP)));
     }
     steps.extend(VlanConf::only(conf.vlan.vlan).steps(bridge, &port));
     UndoStack::default().run(socket, steps)?;
@@ -78,12 +80,12 @@ fn not_a_port(port: &Link, gateway: &str, bridge: &Link) -> String {
 }
 
 /// Makes the pair. The gateway's end is the first one, as in the reference: the port's index precedes its own.
-fn create(socket: &mut Socket, name: &str, conf: &Conf) -> Result<Link, CniError> {
+fn create(socket: &mut Socket, name: &str, conf: &Conf, mac: Option<Mac>) -> Result<Link, CniError> {
     let step = || format!("failed to create vlan interface {name:?}");
     let port = format!("veth{}", sha512_hex(name, 8));
     let end = NewLink { kind: veth::KIND, mtu: conf.link.mtu, flags: IFF_UP, ..NewLink::default() };
     // The kernel cannot set the second end up in this request.
-    let make = link::new_veth(&NewLink { name, ..end }, &NewLink { name: &port, flags: 0, ..end });
+    let make = link::new_veth(&NewLink { name, mac, ..end }, &NewLink { name: &port, flags: 0, ..end });
     let [made, found] = socket.request_each([make, link::get(LinkId::Name(name))]);
     // EEXIST: a concurrent ADD made the pair first.
     if let Err(error) = made

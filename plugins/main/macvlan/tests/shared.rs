@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use cni_lab::Place as _;
-use cni_lab::testing::TestContext;
 use cni_lab::testing::link_plugin::{self, CHANGES};
+use cni_lab::testing::{TestContext, with_prev};
 use serde_json::{Value, json};
 
 fn node() -> TestContext {
@@ -58,6 +58,33 @@ fn check_notices_every_change() {
         ),
     ];
     link_plugin::check_notices(&ctx, &conf(), &[&CHANGES[..], &own[..]].concat());
+}
+
+/// State, addresses and routes of the link are made again. The mode is not.
+#[test]
+fn repair_completes_the_link() {
+    let ctx = node();
+    let repair = TestContext { plugin: env!("CARGO_BIN_EXE_macvlan-repair").into(), ..ctx.clone() };
+    let pod = ctx.pod("pod1");
+    let attachment = pod.attachment("eth0");
+    let conf = with_prev(&conf(), &ctx.add(&attachment, &conf()));
+    for script in [
+        "ip link set eth0 down",
+        "ip address flush dev eth0 scope global",
+        "ip route del 10.9.0.0/16",
+        "ip address flush dev eth0; ip link set eth0 down",
+    ] {
+        pod.sh(script).unwrap();
+        ctx.fail("CHECK", &attachment, &conf);
+        repair.add(&attachment, &conf);
+        ctx.check(&attachment, &conf);
+    }
+    pod.sh("ip link set eth0 type macvlan mode vepa").unwrap();
+    repair.add(&attachment, &conf);
+    ctx.fail("CHECK", &attachment, &conf).expect(999, "has mode vepa");
+    pod.sh("ip link del eth0").unwrap();
+    let text = "the container has no interface \"eth0\", start the container again";
+    repair.fail("ADD", &attachment, &conf).expect(999, text);
 }
 
 #[test]

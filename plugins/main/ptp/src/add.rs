@@ -54,11 +54,23 @@ fn connect(
     let index = end.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", end.name)))?;
     sysctl::skip_duplicate_address_detection(&end.name);
     let inside = container.configure(index, &plan)?;
+    connect_host(host, end, &plan)?;
+    let addresses = plan.addresses();
+    container.wait(&inside, &addresses)?;
+    if let Some(backend) = conf.masquerade {
+        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+    }
+    Ok(plan.result(call, &[end], &inside))
+}
+
+/// Gives the host's end the gateways' addresses and the routes to the container, which may be there already.
+pub(crate) fn connect_host(host: &mut Socket, end: &Link, plan: &Plan) -> Result<(), CniError> {
     let gateways = plan::gateways(&plan.ips);
     let mut steps = Vec::new();
     for gateway in &gateways {
         let add = addr::add(end.index, *gateway, addr::NODAD);
-        steps.push(Step::new(format!("failed to add IP addr {gateway} to {:?}", end.name), add));
+        let what = format!("failed to add IP addr {gateway} to {:?}", end.name);
+        steps.push(Step::new(what, add).unless(&[Errno::EEXIST]));
     }
     for route in plan::host_routes(&plan.ips) {
         let what = format!("failed to add route on host: {} dev {}", route.dst, end.name);
@@ -67,10 +79,5 @@ fn connect(
     // Removing the link undoes all of these.
     UndoStack::default().run(host, steps)?;
     wait_for_groups(host, end.index, &gateways);
-    let addresses = plan.addresses();
-    container.wait(&inside, &addresses)?;
-    if let Some(backend) = conf.masquerade {
-        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
-    }
-    Ok(plan.result(call, &[end], &inside))
+    Ok(())
 }

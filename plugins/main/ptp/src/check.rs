@@ -16,11 +16,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let missing = || CniError::internal(format!("interface {:?} has no other end on the host", call.ifname));
     let end = veth::host_end(&mut host, call.sandbox.netns()?, &container)?.ok_or_else(missing)?;
     let name = &end.name;
-    let interfaces = &check::prev_result(call)?.interfaces;
-    let reported = interfaces.iter().find(|one| one.sandbox.is_empty() && one.name == *name);
-    let reported = reported
-        .ok_or_else(|| CniError::internal(format!("prevResult does not have the host interface {name:?}")))?;
-    check::mac("host interface", &end, reported)?;
+    check::mac("host interface", &end, check::host_interface(check::prev_result(call)?, &end)?)?;
     check::ensure(end.is_up(), || format!("host interface {name:?} is down"))?;
     check::addresses(&mut host, "host interface", &end, &plan::gateways(&plan.ips))?;
     let addresses = plan.addresses();

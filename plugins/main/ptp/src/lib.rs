@@ -2,7 +2,7 @@
 //! is no bridge: the node has a route to each container.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither touches the
-//! kernel. [`add`] and [`check`] hold the steps of these verbs; `ferrule-kit` has the rest.
+//! kernel. [`add`], [`check`] and [`repair`] hold the steps of these verbs; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
@@ -10,6 +10,7 @@ pub mod add;
 pub mod check;
 pub mod config;
 pub mod plan;
+pub mod repair;
 
 use cni_common::plugin::{DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::CniError;
@@ -19,7 +20,13 @@ use ferrule_masquerade::{self as masquerade, detach};
 use config::Conf;
 
 /// The plugin.
-pub const PLUGIN: Plugin = Plugin { check: check::check, gc, status, ..Plugin::new("ptp", add::add, del) };
+pub const PLUGIN: Plugin = Plugin {
+    check: check::check,
+    repair: Some(repair::repair),
+    gc,
+    status,
+    ..Plugin::new("ptp", add::add, del)
+};
 
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     detach::del(call, |_, _| Ok(()))

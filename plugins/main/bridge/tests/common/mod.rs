@@ -33,6 +33,11 @@ pub(crate) fn ours() -> TestContext {
     TestContext::new(plugins(Origin::Ours))
 }
 
+/// The same node with a program whose ADD is the repair of bridge.
+pub(crate) fn repairing(ctx: &TestContext) -> TestContext {
+    TestContext { plugin: env!("CARGO_BIN_EXE_bridge-repair").into(), ..ctx.clone() }
+}
+
 /// A node with our plugins and a stub IPAM plugin.
 pub(crate) fn with_stub(stub: &StubIpam) -> TestContext {
     let mut ctx = ours();

@@ -16,6 +16,11 @@ pub(crate) fn ours() -> TestContext {
     )
 }
 
+/// The same node with a program whose ADD is the repair of ptp.
+pub(crate) fn repairing(ctx: &TestContext) -> TestContext {
+    TestContext { plugin: env!("CARGO_BIN_EXE_ptp-repair").into(), ..ctx.clone() }
+}
+
 /// A node with our ptp and a stub IPAM plugin.
 pub(crate) fn with_stub(stub: &StubIpam) -> TestContext {
     let mut ctx = ours();
