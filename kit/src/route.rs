@@ -3,15 +3,37 @@
 use std::net::IpAddr;
 
 use cni_common::spec::{self, IpConfig};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::route::Route;
+use ferrule_kernel::netlink::stored_route::BY_KERNEL;
+use ipnetwork::IpNetwork;
 
 /// `RT_SCOPE_LINK` (linux/rtnetlink.h). Routes of this scope or a narrower one have no next hop.
 const SCOPE_LINK: u32 = 253;
+/// The metric of the kernel's route to the subnet of an IPv6 address.
+const SUBNET_METRIC: u32 = 256;
 
 /// The route of a result as a request describes it.
 pub fn of_result(route: &spec::Route) -> Route {
     let spec::Route { dst, gw, mtu, advmss, priority, table, scope } = *route;
     Route { dst, gw, src: None, onlink: false, mtu, advmss, priority, table, scope, protocol: 0 }
+}
+
+/// The subnet of an address; `None` if it is the address alone.
+pub fn subnet(address: IpNetwork) -> Option<IpNetwork> {
+    let is_single = address.prefix() == IpFamily::of(address.ip()).bits();
+    IpNetwork::new(address.network(), address.prefix()).ok().filter(|_| !is_single)
+}
+
+/// The route to the subnet of an address, as the kernel makes it; `None` if there is none.
+pub fn to_subnet(address: IpNetwork) -> Option<Route> {
+    let (src, scope, priority) = match address.ip() {
+        ip @ IpAddr::V4(_) => (Some(ip), Some(SCOPE_LINK), 0),
+        IpAddr::V6(_) => (None, None, SUBNET_METRIC),
+    };
+    let bare = |dst| of_result(&spec::Route::new(dst, None));
+    let route = |dst| Route { src, scope, priority, protocol: BY_KERNEL, ..bare(dst) };
+    subnet(address).map(route)
 }
 
 /// Gives each route its next hop and drops duplicates, which the kernel would refuse.

@@ -18,9 +18,10 @@ pub const KIND: &str = "ifb";
 pub const MAX_ALIAS: usize = 255;
 
 /// A request that makes an IFB that is down, with an MTU in bytes and a transmit queue length of 0, so that its
-/// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists.
-pub fn create(name: &str, mtu: u32) -> Message {
-    let ifb = NewLink { kind: KIND, name, mtu, ..NewLink::default() };
+/// only queue is the qdisc that the caller adds. `EEXIST` if a link of that name exists. The kernel cannot change its hardware
+/// address later.
+pub fn create(name: &str, mtu: u32, mac: Option<Mac>) -> Message {
+    let ifb = NewLink { kind: KIND, name, mtu, mac, ..NewLink::default() };
     ifb.request().attr_u32(IFLA_TXQLEN, 0)
 }
 

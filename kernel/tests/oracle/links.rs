@@ -144,7 +144,7 @@ pub(crate) fn table(netns: &File) -> Vec<(Message, &'static str)> {
                attributes: [ExtMask([BrvlanCompressed])] })"#,
         ),
         (
-            ifb::create("bwp1", 1450),
+            ifb::create("bwp1", 1450, None),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("bwp1"),
                Mtu(1450), LinkInfo([Kind(Ifb)]), TxQueueLen(0)] })"#,
         ),

@@ -99,6 +99,35 @@ impl TestContext {
         self.call(verb, attachment, config).error()
     }
 
+    /// The same node with a program whose ADD is the repair of the plugin.
+    #[must_use]
+    pub fn repairing(&self, program: &str) -> TestContext {
+        TestContext { plugin: program.into(), ..self.clone() }
+    }
+
+    /// Makes a damage that CHECK refuses, and repairs it by this program. CHECK then agrees, and a second repair changes
+    /// nothing. Returns CHECK's error.
+    pub fn mend(
+        &self,
+        program: &str,
+        attachment: &Attachment,
+        config: &Value,
+        place: &impl Place,
+        damage: &str,
+    ) -> ErrorObject {
+        let (repairing, seen) = (self.repairing(program), || Snapshot::take(place).unwrap());
+        place.sh(damage).unwrap();
+        let error = self.fail("CHECK", attachment, config);
+        let repaired = repairing.call("ADD", attachment, config);
+        assert!(repaired.status.success(), "{damage}: {repaired:?}");
+        let checked = self.call("CHECK", attachment, config);
+        assert!(checked.status.success(), "{damage}: {checked:?}");
+        let before = seen();
+        repairing.add(attachment, config);
+        assert_eq!(before.diff(&seen()), "", "second repair: {damage}");
+        error
+    }
+
     /// The kill points of a call. Makes the call to find them.
     pub fn kill_points(&self, verb: &str, attachment: &Attachment, config: &Value) -> Vec<KillPoint> {
         KillPoint::all(&self.node, &self.exec(verb, attachment, config)).unwrap()

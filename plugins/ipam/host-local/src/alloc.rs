@@ -73,7 +73,11 @@ impl Attempt<'_> {
         if let Some(ip) = wanted.filter(|ip| is_gateway(*ip)) {
             return Err(CniError::internal(format!("requested ip {ip} is subnet's gateway")));
         }
-        let kept = self.release_own_of_earlier_boot(set)?.filter(|ip| !is_gateway(*ip));
+        let is_reserved = |ip: IpAddr| set.range_of(ip).is_some_and(|range| range.is_reserved(ip));
+        if let Some(ip) = wanted.filter(|ip| is_reserved(*ip)) {
+            return Err(CniError::internal(format!("requested ip {ip} is excluded from range set {set}")));
+        }
+        let kept = self.release_own_of_earlier_boot(set)?.filter(|ip| !is_reserved(*ip));
         let mut pending = self.store().pending_file(self.attachment)?;
         let ip = match wanted.or(kept) {
             Some(ip) => self.reserve_requested(set, ip, &mut pending)?,

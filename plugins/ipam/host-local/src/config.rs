@@ -45,9 +45,9 @@ impl Config {
         let mut specs =
             wire.runtime_config.ip_ranges.iter().map(range_set_of).collect::<Result<Vec<_>, _>>()?;
         if ipam.subnet.is_some() {
-            let (subnet, range_start, range_end, gateway) =
-                (ipam.subnet, ipam.range_start, ipam.range_end, ipam.gateway);
-            specs.push(vec![WireRange { subnet, range_start, range_end, gateway }.read()?]);
+            let (subnet, range_start, range_end) = (ipam.subnet, ipam.range_start, ipam.range_end);
+            let (gateway, exclude) = (ipam.gateway, ipam.exclude);
+            specs.push(vec![WireRange { subnet, range_start, range_end, gateway, exclude }.read()?]);
         }
         for set in ipam.ranges {
             specs.push(read_ranges(set.unwrap_or_default())?);
@@ -92,6 +92,7 @@ struct WireIpam {
     range_start: String,
     range_end: String,
     gateway: String,
+    exclude: Vec<String>,
     ranges: Vec<Option<Vec<Option<WireRange>>>>,
     routes: Vec<WireRoute>,
     resolv_conf: String,
@@ -124,6 +125,7 @@ struct WireRange {
     range_start: String,
     range_end: String,
     gateway: String,
+    exclude: Vec<String>,
 }
 
 impl WireRange {
@@ -135,10 +137,20 @@ impl WireRange {
                 start: ip(&self.range_start)?,
                 end: ip(&self.range_end)?,
                 gateway: ip(&self.gateway)?,
+                exclude: self.exclude.iter().map(|text| read_network(text)).collect::<Result<_, _>>()?,
             })
         };
         read().map_err(|msg: String| CniError::invalid_config(msg))
     }
+}
+
+/// Reads an address, or a network without host bits.
+fn read_network(text: &str) -> Result<IpNetwork, String> {
+    let network = match text.contains('/') {
+        true => parse_cidr(text).ok().filter(|network| network.ip() == network.network()),
+        false => parse_ip(text).ok().map(IpNetwork::from),
+    };
+    network.ok_or_else(|| format!("exclude {text:?} is neither an address nor a network"))
 }
 
 /// Reads a subnet. An IPv4-mapped one is not a syntax error; [`super::range::Range::new`] refuses it.

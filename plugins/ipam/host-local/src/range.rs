@@ -16,6 +16,8 @@ pub struct RangeSpec {
     pub end: Option<IpAddr>,
     /// The gateway; by default the address after the network address.
     pub gateway: Option<IpAddr>,
+    /// Addresses and networks that are not assigned.
+    pub exclude: Vec<IpNetwork>,
 }
 
 /// A subnet of the configuration.
@@ -38,6 +40,8 @@ pub struct Range {
     pub end: IpAddr,
     /// The gateway. The result reports it, and it is never assigned.
     pub gateway: IpAddr,
+    /// Networks in the subnet whose addresses are never assigned.
+    exclude: Vec<IpNetwork>,
 }
 
 impl Range {
@@ -93,7 +97,12 @@ impl Range {
                 not_in("RangeEnd", end)
             });
         }
-        Ok(Range { subnet, start, end, gateway })
+        if let Some(other) =
+            spec.exclude.iter().find(|one| !is_inside(one.ip()) || one.prefix() < subnet.prefix())
+        {
+            return Err(format!("exclude {other} not in network {subnet}"));
+        }
+        Ok(Range { subnet, start, end, gateway, exclude: spec.exclude.clone() })
     }
 
     /// Whether this is an IPv4 range.
@@ -113,9 +122,21 @@ impl Range {
         self.contains(other.start) || other.contains(self.start)
     }
 
-    /// The address after `ip` in the range; `None` at the end and for an address outside.
+    /// Whether `ip` is never assigned: it is the gateway, or excluded.
+    pub fn is_reserved(&self, ip: IpAddr) -> bool {
+        ip == self.gateway || self.excluded(ip).is_some()
+    }
+
+    /// The last address of the largest excluded network that contains `ip`.
+    fn excluded(&self, ip: IpAddr) -> Option<IpAddr> {
+        self.exclude.iter().filter(|one| one.contains(ip)).map(IpNetwork::broadcast).max()
+    }
+
+    /// The address after `ip` in the range, or after the excluded network that contains it; `None` at the end and for an
+    /// address outside.
     pub fn next(&self, ip: IpAddr) -> Option<IpAddr> {
-        (self.contains(ip) && ip < self.end).then(|| offset(ip, 1))
+        let last = self.excluded(ip).unwrap_or(ip);
+        (self.contains(ip) && last < self.end).then(|| offset(last, 1))
     }
 }
 
@@ -143,7 +164,7 @@ pub(super) mod tests {
     pub(in super::super) fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
         let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let subnet = Some(SubnetSpec::Network(subnet.parse().unwrap()));
-        RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }
+        RangeSpec { subnet, start: ip(start), end: ip(end), gateway: ip(gateway), exclude: Vec::new() }
     }
 
     #[test]

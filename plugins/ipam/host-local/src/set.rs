@@ -62,7 +62,7 @@ impl RangeSet {
     /// All assignable addresses, each once, round robin: from the address after `last` up to `last` itself.
     /// If `last` is not in the set, from the first address of the first range.
     ///
-    /// Excludes the gateway of an address's own range, but not the gateways of other ranges: the reference
+    /// Leaves out excluded addresses and the gateway of an address's own range, but not the gateways of other ranges: the reference
     /// assigns those, and its assignments must stay valid.
     pub fn candidates(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
         let after = last.and_then(|ip| {
@@ -72,7 +72,7 @@ impl RangeSet {
         let first = after.or_else(|| self.0.first().map(|range| (0, range.start)));
         let next = move |&(index, ip): &_| Some(self.step(index, ip)).filter(|next| Some(*next) != first);
         let all = iter::successors(first, next);
-        all.filter(|(index, ip)| *ip != self.0[*index].gateway).map(|(_, ip)| ip)
+        all.filter(|(index, ip)| !self.0[*index].is_reserved(*ip)).map(|(_, ip)| ip)
     }
 
     /// The position after `ip` in range `index`; after the range's last address, the start of the next range.
@@ -119,6 +119,39 @@ mod tests {
         assert_eq!(candidates(&set, Some("192.168.1.3")), ["192.168.2.2", "192.168.1.1", "192.168.1.3"]);
         assert_eq!(candidates(&set, Some("192.168.2.2")), ["192.168.1.1", "192.168.1.3", "192.168.2.2"]);
         assert_eq!(candidates(&set, Some("172.16.0.1")), ["192.168.1.1", "192.168.1.3", "192.168.2.2"]);
+    }
+
+    #[test]
+    fn excluded_networks_are_skipped_at_once() {
+        let set = |subnet: &str, start: &str, exclude: &[&str]| {
+            let exclude = exclude.iter().map(|text| text.parse().unwrap()).collect();
+            RangeSet::new(&[RangeSpec { exclude, ..spec(subnet, start, "", "") }])
+        };
+        // Nested, at the start, and at the end.
+        let small =
+            set("10.0.0.0/28", "", &["10.0.0.4", "10.0.0.4/30", "10.0.0.0/31", "10.0.0.12/30"]).unwrap();
+        assert_eq!(
+            candidates(&small, None),
+            ["10.0.0.2", "10.0.0.3", "10.0.0.8", "10.0.0.9", "10.0.0.10", "10.0.0.11"]
+        );
+        // The last address has been excluded since.
+        for last in ["10.0.0.4", "10.0.0.6", "10.0.0.7"] {
+            assert_eq!(candidates(&small, Some(last))[..2], ["10.0.0.8", "10.0.0.9"], "{last}");
+            assert_eq!(candidates(&small, Some(last)).len(), 6, "{last}");
+        }
+        let large =
+            set("fd00::/64", "", &["fd00::/65", "fd00::8000:0:0:0/66", "fd00::c000:0:0:0/66"]).unwrap();
+        assert!(candidates(&large, None).is_empty());
+        let most = set("fd00::/64", "fd00::5", &["fd00::/65"]).unwrap();
+        assert_eq!(most.candidates(None).next().unwrap().to_string(), "fd00::8000:0:0:0");
+        for other in ["10.1.0.1", "10.0.0.0/27", "fd00::1"] {
+            let error = set("10.0.0.0/28", "", &[other]).unwrap_err();
+            assert!(
+                error.starts_with(&format!("exclude {other}"))
+                    && error.ends_with("not in network 10.0.0.0/28"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

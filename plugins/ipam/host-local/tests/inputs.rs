@@ -41,6 +41,15 @@ fn rows() -> Vec<Row> {
         invalid(json!({ "/ipam/ranges": [[{ "subnet": "10.0.0.0" }]] }), "invalid CIDR address: 10.0.0.0"),
         range(json!({ "subnet": "10.1.2.0/31" }), "Network 10.1.2.0/31 too small to allocate from"),
         range(json!({ "subnet": "fd00::/127" }), "Network fd00::/127 too small to allocate from"),
+        undecodable(json!({ "/ipam/exclude": "10.0.0.9" })),
+        invalid(
+            json!({ "/ipam/ranges": [[{ "subnet": "10.1.2.0/24", "exclude": ["10.1.2.9/24"] }]] }),
+            "exclude \"10.1.2.9/24\" is neither an address nor a network",
+        ),
+        range(
+            json!({ "subnet": "10.1.2.0/24", "exclude": ["10.1.2.9", "10.1.3.9"] }),
+            "exclude 10.1.3.9/32 not in network 10.1.2.0/24",
+        ),
         range(json!({ "subnet": "::ffff:10.1.2.0/120" }), "IPNet IP and Mask version mismatch"),
         range(
             json!({ "subnet": "10.1.2.3/24" }),

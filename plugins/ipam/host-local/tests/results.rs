@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use cni_lab::Machine;
-use cni_lab::testing::{Expect as _, in_place_of_the_plugin, run_command, stdin_file};
+use cni_lab::testing::{Expect as _, in_place_of_the_plugin, run_command, stdin_file, with_prev};
 use common::{Net, OURS, go, listing, run};
 use serde_json::{Value, json};
 
@@ -167,6 +167,37 @@ fn order_of_range_sets_of_all_sources() {
         ] });
     });
     assert_eq!(net.add("c1").ips(), ["10.4.0.2", "fd00::7"]);
+}
+
+/// A container that has an address keeps it when the configuration excludes it.
+#[test]
+fn excluded_addresses_are_never_given() {
+    let net = Net::of("10.0.0.0/29");
+    assert_eq!(net.add("before").ips(), ["10.0.0.2"]);
+    let result = net.run("ADD", "held").result();
+    let net = net.with(|conf| conf["ipam"]["ranges"][0][0]["exclude"] = json!(["10.0.0.2/31", "10.0.0.5"]));
+    assert_eq!([net.add("c1").ips(), net.add("c2").ips()], [["10.0.0.4"], ["10.0.0.6"]]);
+    let full = "failed to allocate for range 0: no IP addresses available in range set: 10.0.0.1-10.0.0.6";
+    assert_eq!(net.add("c3").error().pair(), (999, full.to_owned()));
+    let ask = |ip: &str| {
+        run(net.exec(OURS, "ADD", "c4", "eth0").env("CNI_ARGS", &format!("IP={ip}")), &net.conf).error().msg
+    };
+    assert_eq!(
+        ask("10.0.0.5"),
+        "failed to allocate for range 0: requested ip 10.0.0.5 is excluded from range set 10.0.0.1-10.0.0.6"
+    );
+    let checked = net.exec(OURS, "CHECK", "held", "eth0");
+    assert!(run(checked, &with_prev(&net.conf, &result)).status.success());
+    // Its address is not given to another container, and neither is the other one after DEL.
+    net.del("before").ok();
+    net.del("held").ok();
+    assert_eq!(net.add("c5").error().pair(), (999, full.to_owned()));
+    // The keys of `ipam` itself are a range too.
+    let net = Net::new(json!([])).with(|conf| {
+        conf["ipam"]["subnet"] = "10.2.0.0/24".into();
+        conf["ipam"]["exclude"] = json!(["10.2.0.2", "10.2.0.4/30"]);
+    });
+    assert_eq!([net.add("c1").ips(), net.add("c2").ips()], [["10.2.0.3"], ["10.2.0.8"]]);
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
 use crate::state::{self, Filters};
 
-/// The attempts of ADD. Another process may create an IFB or an ingress qdisc after the state was read.
-const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
+/// The attempts of ADD and repair. Another process may create an IFB or an ingress qdisc after the state was read.
+pub const ATTEMPTS: Limit = Limit { attempts: 3, changes: "changes of IFBs and qdiscs" };
 
 /// Limits the container's traffic.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -89,7 +89,8 @@ fn prepare_ifb(egress: &Egress) -> [Step; 2] {
     let name = LinkId::Name(&egress.name);
     let ifb = match egress.existing {
         Some(index) => Step::new("set up the ifb device", ifb::set_up(index, egress.mtu)),
-        None => Step::new("adding link", ifb::create(&egress.name, egress.mtu)).undone_by(link::delete(name)),
+        None => Step::new("adding link", ifb::create(&egress.name, egress.mtu, egress.mac))
+            .undone_by(link::delete(name)),
     };
     [ifb, Step::new("find the ifb device", link::get(name))]
 }
@@ -97,14 +98,16 @@ fn prepare_ifb(egress: &Egress) -> [Step; 2] {
 /// Sets the IFB's alias, creates the ingress qdisc and the IFB's qdisc, sets the IFB up, then adds the filter. For a
 /// link that is up, the kernel would wait for an RCU grace period before it replaces the qdisc.
 fn connect(host: u32, egress: &Egress, ifb: u32) -> Vec<Step> {
-    let Egress { parent, tbf, .. } = egress;
+    let Egress { parent, .. } = egress;
     let alias = Step::new("set the ifb device's alias", ifb::set_alias(ifb, &egress.alias.to_string()));
     let mut steps = vec![alias.undone_by(ifb::set_alias(ifb, &egress.former_alias))];
     if egress.creates_ingress_qdisc {
         let create = Step::new("create ingress qdisc", qdisc::create_ingress(host));
         steps.push(create.undone_by(qdisc::delete(host, INGRESS)));
     }
-    steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
+    if let Some(tbf) = &egress.tbf {
+        steps.push(Step::new("create ifb qdisc: create qdisc", qdisc::replace_tbf(ifb, tbf)));
+    }
     steps.push(Step::new("set up the ifb device", link::set_flags(ifb, IFF_UP, IFF_UP)));
     for (preference, handle) in &egress.stale {
         steps.push(Step::new(

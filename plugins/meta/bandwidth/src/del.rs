@@ -53,7 +53,8 @@ fn find(
     Ok((host, ifbs))
 }
 
-fn redirects_to(host: &Host, ifb: u32) -> bool {
+/// Whether a filter of the host's link redirects to this IFB.
+pub fn redirects_to(host: &Host, ifb: u32) -> bool {
     host.ingress_qdisc.iter().flat_map(|qdisc| &qdisc.filters).any(|filter| filter.redirect == Some(ifb))
 }
 

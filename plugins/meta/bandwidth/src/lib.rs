@@ -4,7 +4,7 @@
 //! Traffic to the container is shaped by a qdisc on the host's veth. Traffic from the container is redirected
 //! to an IFB and shaped there. [`config`] decodes the limits, [`shape`] computes the kernel's parameters,
 //! [`owner`] tells which attachment an IFB belongs to, and [`plan`] decides what ADD does; these four do not
-//! touch the kernel. [`state`] reads the kernel's state. [`add`], [`check`],
+//! touch the kernel. [`state`] reads the kernel's state. [`add`], [`check`], [`repair`],
 //! [`del`], [`gc`] and [`status`] hold the steps of each verb.
 
 pub mod config;
@@ -16,6 +16,7 @@ pub mod add;
 pub mod check;
 pub mod del;
 pub mod gc;
+pub mod repair;
 pub mod state;
 pub mod status;
 
@@ -27,6 +28,7 @@ pub const PLUGIN: Plugin = Plugin {
     // Versions before 0.3.0 have neither chains nor interfaces in results.
     spec_versions: SpecVersion::CHAINED,
     check: check::check,
+    repair: Some(repair::repair),
     gc: gc::gc,
     status,
     ..Plugin::new("bandwidth", add::add, del::del)

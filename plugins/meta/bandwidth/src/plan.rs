@@ -3,7 +3,7 @@
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::filter::Filter;
 use ferrule_kernel::netlink::qdisc::{FIRST, Qdisc, Tbf};
-use ferrule_kernel::netlink::{Link, ifb};
+use ferrule_kernel::netlink::{Link, Mac, ifb};
 
 use crate::config::{Conf, Limit};
 use crate::owner::{self, Claim};
@@ -52,12 +52,14 @@ pub struct Egress {
     pub existing: Option<u32>,
     /// The IFB's MTU in bytes.
     pub mtu: u32,
+    /// The hardware address of a new IFB; `None` for the kernel's choice.
+    pub mac: Option<Mac>,
     /// The IFB's new alias.
     pub alias: owner::Alias,
     /// The IFB's current alias; empty if the IFB does not exist.
     pub former_alias: String,
-    /// The parameters of the IFB's qdisc.
-    pub tbf: Tbf,
+    /// The parameters of the IFB's qdisc; `None` if it stays as it is.
+    pub tbf: Option<Tbf>,
     /// Whether ADD must create the ingress qdisc.
     pub creates_ingress_qdisc: bool,
     /// The filter's parent.
@@ -138,9 +140,10 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
         name,
         existing: ifb.map(|ifb| ifb.index),
         mtu: host.link.mtu,
+        mac: None,
         alias: owner::alias(owner, host.link.index, has_own_qdisc),
         former_alias: ifb.map(|ifb| ifb.alias.clone()).unwrap_or_default(),
-        tbf,
+        tbf: Some(tbf),
         creates_ingress_qdisc: ingress_qdisc.is_none(),
         parent: ingress_qdisc.map_or(ferrule_kernel::netlink::filter::AT_INGRESS, IngressQdisc::parent),
         stale,

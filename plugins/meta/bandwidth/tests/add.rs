@@ -155,7 +155,8 @@ fn failure_at_any_step_leaves_nothing() {
         mtu: 1500,
         alias: alias(&owner("one", "eth0"), found.index, true),
         former_alias: String::new(),
-        tbf,
+        mac: None,
+        tbf: Some(tbf),
         creates_ingress_qdisc: true,
         parent: AT_INGRESS,
         stale: Vec::new(),
@@ -170,7 +171,7 @@ fn failure_at_any_step_leaves_nothing() {
         ("adding link", with(Egress { name: veth.clone(), ..egress.clone() })),
         ("adding link", with(Egress { name: "a/b".to_owned(), ..egress.clone() })),
         ("set up the ifb device", with(Egress { existing: Some(9999), ..egress.clone() })),
-        ("create ifb qdisc", with(Egress { tbf: broken, ..egress.clone() })),
+        ("create ifb qdisc", with(Egress { tbf: Some(broken), ..egress.clone() })),
         ("add filter", with(Egress { parent: 0x0005_0000, ..egress.clone() })),
         ("remove a filter", with(Egress { stale: vec![(3, 0x8000_0800)], ..egress.clone() })),
     ] {
@@ -183,7 +184,8 @@ fn failure_at_any_step_leaves_nothing() {
     let name = &egress.name;
     ctx.node.sh(&format!("ip link add {name} type ifb && ip link set {name} up alias mine")).unwrap();
     let ifb = ctx.node.run(|| Socket::route().unwrap().link(LinkId::Name(name)).unwrap().unwrap()).unwrap();
-    let taken = Egress { existing: Some(ifb.index), former_alias: ifb.alias, tbf: broken, ..egress.clone() };
+    let taken =
+        Egress { existing: Some(ifb.index), former_alias: ifb.alias, tbf: Some(broken), ..egress.clone() };
     execute(&with(taken)).unwrap_err();
     assert!(ctx.node.sh(&format!("ip link show {name}")).unwrap().contains("alias mine"));
     ctx.node.sh(&format!("ip link del {name}")).unwrap();
@@ -201,8 +203,10 @@ fn failure_at_any_step_leaves_nothing() {
     execute(&Plan { egress: None, ..plan.clone() }).unwrap();
     let shaped = snapshot(&ctx);
     let to = Tbf { rate: 250_000, ..tbf };
-    let change =
-        Plan { ingress: Some(Root::Change { to, from: tbf }), ..with(Egress { tbf: broken, ..egress }) };
+    let change = Plan {
+        ingress: Some(Root::Change { to, from: tbf }),
+        ..with(Egress { tbf: Some(broken), ..egress })
+    };
     execute(&change).unwrap_err();
     assert_eq!(shaped.diff(&snapshot(&ctx)), "");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni_common::spec::{AddResult, CniError};
+use cni_common::spec::{AddResult, CniError, Route};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::addr::Address;
 use ferrule_kernel::netlink::route::MAIN_TABLE;
@@ -61,9 +61,20 @@ impl Source {
     }
 
     /// Whether the route is one of this address: by its source or its next hop.
-    fn has(&self, route: &StoredRoute) -> bool {
+    pub fn has(&self, route: &StoredRoute) -> bool {
         self.family() == route.family
             && route.src.iter().chain(&route.gws).any(|ip| self.address.contains(*ip))
+    }
+
+    /// Those of the result's routes that ADD finds in the main table and moves into the table of this address.
+    pub fn reported<'a>(&self, result: &'a AddResult) -> impl Iterator<Item = &'a Route> {
+        let Source { address, is_static, .. } = *self;
+        let is_near = move |gw| address.contains(gw);
+        let belongs = move |route: &&Route| {
+            let is_moved = route.table.is_none() && !is_local(route.dst.network());
+            is_moved && route.gw.is_some_and(is_near) && !(is_static && route.dst.prefix() == 0)
+        };
+        result.routes.iter().filter(belongs)
     }
 
     /// Those of the routes that belong into the table of this address, those without a next hop first: those of the
@@ -165,7 +176,7 @@ fn is_local(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cni_common::spec::{Interface, IpConfig, Route};
+    use cni_common::spec::{Interface, IpConfig};
     use ferrule_kernel::netlink::route;
 
     use super::*;

@@ -12,6 +12,7 @@ use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Link, LinkId, addr};
 use ferrule_kit::check::{ensure, prev_result};
 use ferrule_kit::container::Container;
+use ferrule_kit::route::subnet;
 use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, UndoStack, run_all};
 use ferrule_kit::table::{self, Tables};
@@ -22,7 +23,7 @@ use crate::config::Conf;
 use crate::plan::{OURS, OURS_FIXED, Source, moved, sources, stale};
 
 /// The first table that ADD takes.
-const FIRST_TABLE: u32 = 100;
+pub(crate) const FIRST_TABLE: u32 = 100;
 /// The metric of the kernel's own route to the subnet of an IPv6 address is 256. A hint comes before it.
 const HINT_METRIC: u32 = 255;
 /// The route is in the main table, or the container has changed so much that it cannot be there.
@@ -68,17 +69,17 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     Ok(result.clone())
 }
 
-fn interface(container: &mut Container<'_>, ifname: &str) -> Result<Link, CniError> {
+pub(crate) fn interface(container: &mut Container<'_>, ifname: &str) -> Result<Link, CniError> {
     let missing = || CniError::internal(format!("Cannot find network interface {ifname}: Link not found"));
     container.interface()?.ok_or_else(missing)
 }
 
-fn addresses(container: &mut Container<'_>, link: &Link) -> Result<Vec<Address>, CniError> {
+pub(crate) fn addresses(container: &mut Container<'_>, link: &Link) -> Result<Vec<Address>, CniError> {
     let present = container.socket.addresses(link.index);
     present.context(|| format!("list the addresses of {:?}", link.name))
 }
 
-fn find<'a>(present: &'a [Address], source: &Source) -> Option<&'a Address> {
+pub(crate) fn find<'a>(present: &'a [Address], source: &Source) -> Option<&'a Address> {
     present.iter().find(|address| address.network.ip() == source.address.ip())
 }
 
@@ -137,7 +138,7 @@ fn hint(source: &Source, link: &Link, present: &[StoredRoute]) -> Option<Step> {
 }
 
 /// `None` if there is such a rule: the kernel would add another one with another priority.
-fn rule_step(source: &Source, table: u32, protocol: u8, present: &[Rule]) -> Option<Step> {
+pub(crate) fn rule_step(source: &Source, table: u32, protocol: u8, present: &[Rule]) -> Option<Step> {
     let rule = Rule::from(source.address.ip(), table, protocol);
     if present.iter().any(|there| (there.src, there.table) == (rule.src, table)) {
         return None;
@@ -146,19 +147,13 @@ fn rule_step(source: &Source, table: u32, protocol: u8, present: &[Rule]) -> Opt
     Some(Step::new(what, rule::add(&rule)).undone_by(rule::delete(&rule)))
 }
 
-fn route_step(what: String, link: &Link, route: &Route) -> Step {
+pub(crate) fn route_step(what: String, link: &Link, route: &Route) -> Step {
     Step::new(what, route::add(link.index, route))
         .undone_by(route::delete(link.index, route))
         .unless(&[Errno::EEXIST])
 }
 
-/// The subnet of an address; `None` if it is the address alone.
-fn subnet(address: IpNetwork) -> Option<IpNetwork> {
-    let is_single = address.prefix() == IpFamily::of(address.ip()).bits();
-    IpNetwork::new(address.network(), address.prefix()).ok().filter(|_| !is_single)
-}
-
-fn any(family: IpFamily) -> IpNetwork {
+pub(crate) fn any(family: IpFamily) -> IpNetwork {
     let ip: IpAddr = match family {
         IpFamily::V4 => [0; 4].into(),
         IpFamily::V6 => [0; 16].into(),
@@ -166,17 +161,18 @@ fn any(family: IpFamily) -> IpNetwork {
     IpNetwork::new(ip, 0).unwrap_or(ip.into())
 }
 
-fn bare(dst: IpNetwork) -> Route {
+pub(crate) fn bare(dst: IpNetwork) -> Route {
     Route { protocol: OURS, ..ferrule_kit::route::of_result(&cni_common::spec::Route::new(dst, None)) }
 }
 
-/// Checks the interface, and for each address: it is there, its rule, the default route in its table and the route to its
-/// subnet. An address with neither a rule nor a place on the interface is one that ADD left out. With `table`, checks only the
+/// Checks the interface, and for each address: it is there, its rule, and in its table the default route, the route to its
+/// subnet and the result's routes. An address with neither a rule nor a place on the interface is one that ADD left out. With `table`, checks only the
 /// rule of each address.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let ifname = call.ifname;
-    let sources = sources(&conf, prev_result(call)?, ifname)?;
+    let result = prev_result(call)?;
+    let sources = sources(&conf, result, ifname)?;
     let mut container = Container::open(call.sandbox.netns()?, ifname)?;
     let link = interface(&mut container, ifname)?;
     ensure(link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
@@ -202,23 +198,33 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         };
         let table = rule.table;
         let gateway = source.gateway.filter(|_| source.is_static);
+        let absent = |dst| format!("route {dst} dev {ifname} not found in table {table} of the container");
         // The kernel has made a route to the subnet, which ADD has moved.
         let subnet = subnet(address.network).filter(|_| address.flags & NO_PREFIX_ROUTE == 0);
         let default = source.gateway.map(|_| any(source.family()));
         for (dst, gateway) in
             default.map(|dst| (dst, gateway)).into_iter().chain(subnet.map(|dst| (dst, None)))
         {
-            let is_it = |route: &StoredRoute| {
-                (route.table, route.dst) == (table, dst)
-                    && route.links.contains(&link.index)
-                    && gateway.is_none_or(|gateway| route.gws.contains(&gateway))
+            let is_it =
+                |there: &StoredRoute| there.table == table && is_through(there, dst, gateway, link.index);
+            ensure(tables.routes.iter().any(is_it), || absent(dst))?;
+        }
+        for route in source.reported(result).filter(|route| route.dst.prefix() != 0) {
+            // ADD does not move a route that has next hops through other links too.
+            let is_it = |there: &StoredRoute| {
+                is_through(there, route.dst, route.gw, link.index)
+                    && (there.table == table || there.of_link(link.index).is_none())
             };
-            ensure(tables.routes.iter().any(is_it), || {
-                format!("route {dst} dev {ifname} not found in table {table} of the container")
-            })?;
+            ensure(tables.routes.iter().any(is_it), || absent(route.dst))?;
         }
     }
     Ok(())
+}
+
+/// Whether the route leads through the link, and through the gateway if there is one.
+pub(crate) fn is_through(route: &StoredRoute, dst: IpNetwork, gateway: Option<IpAddr>, link: u32) -> bool {
+    let has = |gateway| route.gws.contains(&gateway);
+    route.dst == dst && route.links.contains(&link) && gateway.is_none_or(has)
 }
 
 /// Removes the rules, see [`stale`]. The routes that ADD moved return to the main table before that, if the kernel accepts

@@ -185,6 +185,12 @@ impl Attributes {
         Attributes(std::array::from_fn(|index| self.0[index].map(|_| ATTRIBUTES[index].of(link))))
     }
 
+    /// Those of these attributes that the link does not have.
+    pub fn differing(&self, link: &Link) -> Attributes {
+        let differs = |index: usize| move |value: &Value| *value != ATTRIBUTES[index].of(link);
+        Attributes(std::array::from_fn(|index| self.0[index].filter(differs(index))))
+    }
+
     /// These attributes, and those of `other` that are missing here.
     pub fn or(&self, other: &Attributes) -> Attributes {
         Attributes(std::array::from_fn(|index| self.0[index].or(other.0[index])))

@@ -2,6 +2,7 @@
 
 use cni_common::plugin::AddRequest;
 use cni_common::spec::CniError;
+use ferrule_kernel::netlink::Link;
 use ferrule_kit::check;
 use ferrule_kit::container::Container;
 
@@ -21,8 +22,13 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     if conf.keeps_link() {
         return Ok(());
     }
-    let missing = || CniError::internal(format!("Cannot find container link {}", call.ifname));
-    let link = Container::open(netns, call.ifname)?.interface()?.ok_or_else(missing)?;
+    let link = interface(&mut Container::open(netns, call.ifname)?, call.ifname)?;
     conf.link.check(&link)?;
     Offload::plan(netns, &link, &conf.offload)?.map_or(Ok(()), |offload| offload.check())
+}
+
+/// The container's link.
+pub fn interface(container: &mut Container<'_>, ifname: &str) -> Result<Link, CniError> {
+    let missing = || CniError::internal(format!("Cannot find container link {ifname}"));
+    container.interface()?.ok_or_else(missing)
 }

@@ -3,7 +3,7 @@
 //!
 //! [`config`] merges the keys of all sources, [`sysctl`] orders and writes the sysctls, [`allowlist`] limits them to
 //! those that the administrator permits. [`attributes`] and [`offload`] change and compare the link. [`state`] is the file
-//! with the former attributes, which DEL restores. [`add`], [`check`] and [`remove`] hold the steps of the verbs.
+//! with the former attributes, which DEL restores. [`add`], [`check`], [`repair`] and [`remove`] hold the steps of the verbs.
 
 #![deny(missing_docs)]
 
@@ -14,6 +14,7 @@ pub mod check;
 pub mod config;
 pub mod offload;
 pub mod remove;
+pub mod repair;
 pub mod state;
 pub mod sysctl;
 
@@ -23,8 +24,13 @@ use cni_common::spec::{CniError, Code};
 use config::Conf;
 
 /// The plugin.
-pub const PLUGIN: Plugin =
-    Plugin { check: check::check, gc: remove::gc, status, ..Plugin::new("tuning", add::add, remove::del) };
+pub const PLUGIN: Plugin = Plugin {
+    check: check::check,
+    repair: Some(repair::repair),
+    gc: remove::gc,
+    status,
+    ..Plugin::new("tuning", add::add, remove::del)
+};
 
 /// Checks the configuration, and that the allowlist permits its sysctls.
 fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {

@@ -40,6 +40,17 @@ impl Sysctl {
         Ok(Sysctl { key, name, value })
     }
 
+    /// The present value in the thread's namespace, if it is not the configured one.
+    fn other_value(&self) -> Result<Option<String>, CniError> {
+        let Sysctl { name, value, .. } = self;
+        if value.is_empty() {
+            return Ok(None);
+        }
+        let is = read(name).context(|| format!("read {name}"))?;
+        // The kernel separates several values by tabs.
+        Ok(is.filter(|is| !is.split_whitespace().eq(value.split_whitespace())))
+    }
+
     /// `all` first, then `default`, then all others: a write to `all` changes the settings of the interfaces.
     fn rank(&self) -> usize {
         match self.name.split('/').nth(3) {
@@ -154,16 +165,27 @@ pub fn check(netns: &Netns, sysctls: &[Sysctl]) -> Result<(), CniError> {
         return Ok(());
     }
     enter(netns, || {
-        for Sysctl { name, value, .. } in sysctls.iter().filter(|sysctl| !sysctl.value.is_empty()) {
-            let Some(is) = read(name).context(|| format!("read {name}"))? else { continue };
-            // The kernel separates several values by tabs.
-            ensure(is.split_whitespace().eq(value.split_whitespace()), || {
+        for sysctl @ Sysctl { name, value, .. } in sysctls {
+            let other = sysctl.other_value()?;
+            ensure(other.is_none(), || {
+                let is = other.unwrap_or_default();
                 format!(
                     "Error: Tuning configured value of /proc/sys/{name} is {value}, current value is {is}"
                 )
             })?;
         }
         Ok(())
+    })
+}
+
+/// Those of the container's sysctls that have another value than the configured one.
+pub fn differing(netns: &Netns, sysctls: &[Sysctl]) -> Result<Vec<Sysctl>, CniError> {
+    if sysctls.is_empty() {
+        return Ok(Vec::new());
+    }
+    enter(netns, || {
+        let differs = |sysctl: &Sysctl| Ok(sysctl.other_value()?.map(|_| sysctl.clone()));
+        sysctls.iter().filter_map(|sysctl| differs(sysctl).transpose()).collect()
     })
 }
 

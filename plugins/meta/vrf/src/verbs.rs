@@ -19,8 +19,8 @@ use crate::kept::Kept;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Conf {
-    vrfname: String,
+pub(crate) struct Conf {
+    pub(crate) vrfname: String,
     /// 0: an unused one.
     table: u32,
 }
@@ -33,19 +33,19 @@ fn read(config: &NetConf) -> Result<Conf, CniError> {
 }
 
 /// What ADD and CHECK need.
-fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
+pub(crate) fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
     let conf = read(call.config)?;
     let missing = "missing prevResult from earlier plugin";
     let result = call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config(missing))?;
     Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
 }
 
-fn find(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
+pub(crate) fn find(socket: &mut Socket, id: LinkId<'_>) -> Result<Option<Link>, CniError> {
     socket.link(id).context(|| format!("find a link of the container by {id:?}"))
 }
 
 /// The VRF of the configuration, if there is one.
-fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError> {
+pub(crate) fn configured(socket: &mut Socket, conf: &Conf) -> Result<Option<Link>, CniError> {
     let Conf { vrfname: name, table } = conf;
     let Some(found) = find(socket, LinkId::Name(name))? else { return Ok(None) };
     ensure(found.kind == vrf::KIND, || format!("Netlink {name} is not a VRF"))?;
@@ -108,17 +108,31 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         ensure(link.is_up(), || format!("interface {:?} of the container is down", link.name))?;
     }
     let table = vrf.vrf_table.unwrap_or_default();
-    let is_near = |gw| result.ips_of(ifname).any(|ip| ip.address.contains(gw));
+    let missing = missing_routes(&mut socket, call, result, &link, table)?;
+    missing.first().map_or(Ok(()), |route| {
+        Err(CniError::internal(format!("route {} not found in table {table} of vrf {name}", route.dst)))
+    })
+}
+
+/// The interface's routes of `prevResult` that the VRF's table does not have.
+pub(crate) fn missing_routes<'a>(
+    socket: &mut Socket,
+    call: &AddRequest<'_>,
+    result: &'a AddResult,
+    link: &Link,
+    table: u32,
+) -> Result<Vec<&'a Route>, CniError> {
+    let is_near = |gw| result.ips_of(call.ifname).any(|ip| ip.address.contains(gw));
     let is_own = |route: &&Route| route.table.is_none() && route.gw.is_some_and(is_near);
     let present = socket.stored_routes().context(|| "list the container's routes")?;
-    result.routes.iter().filter(is_own).try_for_each(|route| {
-        let is_there = present.iter().any(|there| {
+    let is_missing = |route: &&Route| {
+        !present.iter().any(|there| {
             (there.table, there.dst) == (table, route.dst)
                 && there.links.contains(&link.index)
                 && route.gw.is_none_or(|gw| there.gws.contains(&gw))
-        });
-        ensure(is_there, || format!("route {} not found in table {table} of vrf {name}", route.dst))
-    })
+        })
+    };
+    Ok(result.routes.iter().filter(is_own).filter(is_missing).collect())
 }
 
 /// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration while the
