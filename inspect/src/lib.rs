@@ -7,6 +7,8 @@
 //! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`].
 //!
+//! [`watch`] waits for damage.
+//!
 //! [`calls`] reads the log of calls.
 //!
 //! [`alive`], [`model`], [`table`] and [`view`] ask neither the kernel nor the disk.
@@ -29,6 +31,7 @@ pub mod table;
 pub mod terminal;
 pub mod text;
 pub mod view;
+pub mod watch;
 mod why;
 
 use cni_common::spec::CniError;

@@ -34,20 +34,25 @@ fn changes_of_links() {
             let is_last = |notice: &Notice| matches!(notice, Notice::Link(change) if last(change));
             of(&mut notices, script, is_last)
         };
-        of("ip link set v0 nomaster", &|change| {
-            matches!(change, Change::Link(link) if link.name == "v0" && link.kind == "veth" && link.master.is_none())
-        });
-        of("ip link set v0 master br0 && bridge link set dev v0 hairpin on", &|change| {
-            matches!(change, Change::Port(_, settings) if settings.hairpin == Some(true))
-        });
-        of("ip link set v0 type bridge_slave hairpin off", &|change| {
-            matches!(change, Change::Link(link) if link.port.hairpin == Some(false))
-        });
-        of("ip link set br0 down", &|change| {
-            matches!(change, Change::Link(link) if link.kind == "bridge" && !link.is_up())
-        });
+        of(
+            "ip link set v0 nomaster",
+            &|change| matches!(change, Change::Link(link) if link.name == "v0" && link.kind == "veth" && link.master.is_none()),
+        );
+        of(
+            "ip link set v0 master br0 && bridge link set dev v0 hairpin on",
+            &|change| matches!(change, Change::Port(_, settings) if settings.hairpin == Some(true)),
+        );
+        of(
+            "ip link set v0 type bridge_slave hairpin off",
+            &|change| matches!(change, Change::Link(link) if link.port.hairpin == Some(false)),
+        );
+        of(
+            "ip link set br0 down",
+            &|change| matches!(change, Change::Link(link) if link.kind == "bridge" && !link.is_up()),
+        );
         of("ip address del 10.1.0.1/24 dev br0", &|change| matches!(change, Change::AddressGone(_)));
-        let tbf = "tc qdisc add dev v0 root tbf rate 1mbit burst 10k latency 10ms && tc qdisc del dev v0 root";
+        let tbf =
+            "tc qdisc add dev v0 root tbf rate 1mbit burst 10k latency 10ms && tc qdisc del dev v0 root";
         of(tbf, &|change| matches!(change, Change::ShapingGone(_, kind) if kind == "tbf"));
         of("echo 0 > /proc/sys/net/ipv4/ip_forward", &|change| *change == Change::ForwardingOff);
         of("ip link del v0", &|change| matches!(change, Change::LinkGone(_)));
@@ -58,21 +63,25 @@ fn changes_of_links() {
 #[test]
 fn changes_of_the_ruleset_name_their_process() {
     isolated(|_| {
-        sh("nft 'add table inet t; add chain inet t c; add rule inet t c accept; add set inet t s { type ipv4_addr; elements = { 10.1.0.1 } }'");
+        sh(
+            "nft 'add table inet t; add chain inet t c; add rule inet t c accept; add set inet t s { type ipv4_addr; elements = { 10.1.0.1 } }'",
+        );
         let mut notices = Notices::open().unwrap();
         let by_nft =
             |notice: &Notice| *notice == Notice::Ruleset(Ruleset::Generation { process: "nft".to_owned() });
-        let gone = |chain: Option<&str>| {
-            Notice::Ruleset(Ruleset::Gone { table: "t".to_owned(), chain: chain.map(str::to_owned) })
+        let rule_gone = Ruleset::RuleGone { table: "t".to_owned(), chain: "c".to_owned() };
+        let mut of = |script: &str| {
+            let found = of(&mut notices, script, by_nft);
+            assert!(by_nft(&found[found.len() - 1]), "{found:?}");
+            found
         };
-        let element = of(&mut notices, "nft delete element inet t s '{ 10.1.0.1 }'", by_nft);
-        assert!(element[0] == gone(None) && by_nft(&element[1]) && element.len() == 2, "{element:?}");
-        let rule = of(&mut notices, "nft flush chain inet t c", by_nft);
-        assert!(rule[0] == gone(Some("c")) && by_nft(&rule[1]) && rule.len() == 2, "{rule:?}");
-        let all = of(&mut notices, "nft flush ruleset", by_nft);
-        assert!(all.contains(&gone(None)) && all.contains(&gone(Some("c"))) && by_nft(&all[all.len() - 1]));
-        let made = of(&mut notices, "nft add table ip firewalld", by_nft);
-        assert_eq!(made[0], Notice::Ruleset(Ruleset::Made { table: "firewalld".to_owned() }));
+        let element = of("nft delete element inet t s '{ 10.1.0.1 }'");
+        assert_eq!(element[0], Notice::Ruleset(Ruleset::ElementGone("t".to_owned())));
+        assert_eq!(of("nft flush chain inet t c")[0], Notice::Ruleset(rule_gone.clone()));
+        let table_gone = Notice::Ruleset(Ruleset::TableGone("t".to_owned()));
+        assert!(of("nft flush ruleset").contains(&table_gone));
+        let made = Notice::Ruleset(Ruleset::TableMade("firewalld".to_owned()));
+        assert_eq!(of("nft add table ip firewalld")[0], made);
     });
 }
 

@@ -66,7 +66,8 @@ impl Notice {
             }
             RTM_NEWNETCONF => {
                 let number = |kind| find_attr(body.get(NETCONF..)?, kind).map(|value| u32_at(value, 0));
-                let is_off = number(NETCONF_INDEX) == Some(ALL_LINKS) && number(NETCONF_FORWARDING) == Some(0);
+                let is_off =
+                    number(NETCONF_INDEX) == Some(ALL_LINKS) && number(NETCONF_FORWARDING) == Some(0);
                 return is_off.then_some(Notice::ForwardingOff);
             }
             _ => return None,

@@ -19,17 +19,18 @@ const PROCESS_NAME: u16 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A table is new.
-    Made {
-        /// Its name.
-        table: String,
-    },
-    /// A table is gone, or something in it.
-    Gone {
+    TableMade(String),
+    /// A table is gone.
+    TableGone(String),
+    /// A rule or a whole chain is gone.
+    RuleGone {
         /// The table's name.
         table: String,
-        /// For a chain or a rule: the chain's name.
-        chain: Option<String>,
+        /// The chain's name.
+        chain: String,
     },
+    /// A set of this table or an element of one is gone.
+    ElementGone(String),
     /// The transaction with the changes before this one is complete.
     Generation {
         /// The name of the process that has made it, as in `/proc/PID/comm`; empty if the kernel does not say it.
@@ -49,10 +50,11 @@ impl Notice {
         // `TABLE_NAME` is the number of the table's name for every object.
         Some(match kind {
             NEW_GENERATION => Notice::Generation { process: text_of(PROCESS_NAME).unwrap_or_default() },
-            NEW_TABLE => Notice::Made { table: text_of(TABLE_NAME)? },
-            DEL_TABLE | DEL_SET | DEL_ELEMENT => Notice::Gone { table: text_of(TABLE_NAME)?, chain: None },
-            DEL_CHAIN => Notice::Gone { table: text_of(TABLE_NAME)?, chain: text_of(CHAIN_NAME) },
-            DEL_RULE => Notice::Gone { table: text_of(TABLE_NAME)?, chain: text_of(RULE_CHAIN) },
+            NEW_TABLE => Notice::TableMade(text_of(TABLE_NAME)?),
+            DEL_TABLE => Notice::TableGone(text_of(TABLE_NAME)?),
+            DEL_CHAIN => Notice::RuleGone { table: text_of(TABLE_NAME)?, chain: text_of(CHAIN_NAME)? },
+            DEL_RULE => Notice::RuleGone { table: text_of(TABLE_NAME)?, chain: text_of(RULE_CHAIN)? },
+            DEL_SET | DEL_ELEMENT => Notice::ElementGone(text_of(TABLE_NAME)?),
             _ => return None,
         })
     }
