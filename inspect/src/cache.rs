@@ -15,7 +15,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::veth;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::model::{Maker, Owner, State, seconds};
 use crate::sight::{NetnsState, Sight};
@@ -137,6 +137,28 @@ impl Entry {
         sections.filter(move |conf| conf["type"] == plugin).filter_map(move |conf| conf[key].as_str())
     }
 
+    /// The plugin's configuration as libcni sends it at CHECK and DEL.
+    pub fn request(&self, plugin: &Value) -> String {
+        let mut config = plugin.as_object().cloned().unwrap_or_default();
+        config.insert("name".to_owned(), json!(self.owner.network));
+        config.insert("cniVersion".to_owned(), self.config["cniVersion"].clone());
+        if !self.sent.result.is_null() {
+            config.insert("prevResult".to_owned(), self.sent.result.clone());
+        }
+        let mut values = self.sent.capability_args.clone();
+        values.retain(|name, _| plugin["capabilities"][name] == true);
+        if !values.is_empty() {
+            config.insert("runtimeConfig".to_owned(), values.into());
+        }
+        json!(config).to_string()
+    }
+
+    /// CNI_ARGS.
+    pub fn args(&self) -> String {
+        let args = self.sent.cni_args.iter();
+        args.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(";")
+    }
+
     /// `configs` has the lists that earlier files had: the containers of a network share one.
     fn decode(bytes: &[u8], sight: &Sight, configs: &mut HashMap<String, Arc<Value>>) -> Option<Entry> {
         let file: CacheFile = serde_json::from_slice(bytes).ok()?;
@@ -189,7 +211,8 @@ impl Cache {
                 continue;
             };
             let (path, name) = (file.path(), file.file_name().to_string_lossy().into_owned());
-            let read = fs::read(&path).and_then(|bytes| Ok((bytes, fs::metadata(&path)?.modified().ok())));
+            // The time first: a file that changes in between then has another one.
+            let read = fs::metadata(&path).and_then(|meta| Ok((fs::read(&path)?, meta.modified().ok())));
             let decoded = match read {
                 Ok((bytes, since)) => Entry::decode(&bytes, sight, &mut configs)
                     .map(|entry| Entry { file: path, since, ..entry })
@@ -284,8 +307,25 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_gets_the_result_and_the_capabilities_that_it_declares() {
+        let capability_args = json!({"portMappings": [1], "bandwidth": {}}).as_object().cloned().unwrap();
+        let result = json!({"cniVersion": "1.0.0"});
+        let entry = Entry {
+            owner: Owner::container("c1").on("net").with_ifname("eth0"),
+            config: Arc::new(result.clone()),
+            sent: Sent { capability_args, result, ..Sent::default() },
+            ..Entry::default()
+        };
+        let plugin = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false}});
+        let expected = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false},
+            "name": "net", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}, "runtimeConfig": {"portMappings": [1]}});
+        assert_eq!(entry.request(&plugin).parse::<Value>().unwrap(), expected);
+        assert!(!entry.request(&json!({"type": "x"})).contains("runtimeConfig"));
+    }
+
+    #[test]
     fn results_before_0_3_0_have_addresses() {
-        let result = serde_json::json!({"ip4": {"ip": "10.0.0.2/24"}, "ip6": {"ip": "fd00::2/64"}});
+        let result = json!({"ip4": {"ip": "10.0.0.2/24"}, "ip6": {"ip": "fd00::2/64"}});
         assert_eq!(addresses(&result).len(), 2);
     }
 }

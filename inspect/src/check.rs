@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use cni_common::spec::SpecVersion;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cache::{Cache, Entry};
 use crate::model::{Owner, SCHEMA, State, name};
@@ -101,16 +101,7 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
         };
         Check { outcome, owner: entry.owner.clone(), reason }
     };
-    let waiting = Mutex::new(cache.entries.iter());
-    let work = || iter::from_fn(|| waiting.lock().ok()?.next()).map(check).collect::<Vec<_>>();
-    let mut checks: Vec<Check> = scope(|scope| {
-        let at_once = available_parallelism().map_or(1, usize::from);
-        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    });
+    let mut checks = at_once(&cache.entries, check);
     checks.sort();
     let mut failures: Vec<String> = sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")).collect();
     failures.extend(lacks.map(|right| format!("plugins need {right}, which this process lacks")));
@@ -121,25 +112,38 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
     Checked { checks, failures }
 }
 
+/// The outcomes of some work, in any order: one item for each CPU at once.
+pub(crate) fn at_once<'i, I: Sync, O: Send>(items: &'i [I], work: impl Fn(&'i I) -> O + Sync) -> Vec<O> {
+    let waiting = Mutex::new(items.iter());
+    let next = || waiting.lock().ok()?.next();
+    let thread = || iter::from_fn(next).map(&work).collect::<Vec<O>>();
+    scope(|scope| {
+        let count = available_parallelism().map_or(1, usize::from).min(items.len());
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(thread)).collect();
+        let outcomes = threads.into_iter().map(|thread| thread.join());
+        outcomes.flat_map(|outcomes| outcomes.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
 /// Calls all plugins of an attachment.
 fn call(entry: &Entry, path: &[PathBuf], limit: Duration) -> Result<(), String> {
-    let args: Vec<String> = entry.sent.cni_args.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let variables = [
         ("CNI_COMMAND", "CHECK"),
         ("CNI_CONTAINERID", entry.owner.container.as_deref().unwrap_or_default()),
         ("CNI_IFNAME", entry.owner.ifname.as_deref().unwrap_or_default()),
         ("CNI_NETNS", &entry.netns),
-        ("CNI_ARGS", &args.join(";")),
+        ("CNI_ARGS", &entry.args()),
     ];
     for plugin in entry.plugins() {
         let name = plugin["type"].as_str().unwrap_or_default();
-        let checked = process::call(path, name, &variables, &stdin(entry, plugin), limit);
+        let checked = process::call(path, name, &variables, &entry.request(plugin), limit);
         checked.map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
 }
 
-fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<String> {
+/// Why an attachment is not to be checked.
+pub(crate) fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<String> {
     // The host's ends, bridges and rules are not here.
     if sight.is_elsewhere {
         return Some("this is not the node's network namespace".to_owned());
@@ -158,49 +162,16 @@ fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<S
     (*disabled == true || *disabled == "true").then(|| "disableCheck".to_owned())
 }
 
-/// The plugin's configuration as libcni sends it.
-fn stdin(entry: &Entry, plugin: &Value) -> String {
-    let mut config = plugin.as_object().cloned().unwrap_or_default();
-    config.insert("name".to_owned(), json!(entry.owner.network));
-    config.insert("cniVersion".to_owned(), entry.config["cniVersion"].clone());
-    if !entry.sent.result.is_null() {
-        config.insert("prevResult".to_owned(), entry.sent.result.clone());
-    }
-    let mut values = entry.sent.capability_args.clone();
-    values.retain(|name, _| plugin["capabilities"][name] == true);
-    if !values.is_empty() {
-        config.insert("runtimeConfig".to_owned(), values.into());
-    }
-    json!(config).to_string()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
-    use crate::cache::Sent;
     use crate::sight::NetnsState;
 
     fn entry(config: Value) -> Entry {
         let owner = Owner::container("c1").on("net").with_ifname("eth0");
-        let capability_args = json!({"portMappings": [1], "bandwidth": {}}).as_object().cloned().unwrap();
-        let result = json!({"cniVersion": "1.0.0"});
-        Entry {
-            owner,
-            config: config.into(),
-            sent: Sent { capability_args, result, ..Sent::default() },
-            netns_state: NetnsState::Live(1),
-            ..Entry::default()
-        }
-    }
-
-    #[test]
-    fn a_plugin_gets_the_result_and_the_capabilities_that_it_declares() {
-        let entry = entry(json!({"cniVersion": "1.0.0"}));
-        let plugin = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false}});
-        let expected = json!({"type": "portmap", "snat": true, "capabilities": {"portMappings": true, "bandwidth": false},
-            "name": "net", "cniVersion": "1.0.0", "prevResult": {"cniVersion": "1.0.0"}, "runtimeConfig": {"portMappings": [1]}});
-        assert_eq!(stdin(&entry, &plugin).parse::<Value>().unwrap(), expected);
-        assert!(!stdin(&entry, &json!({"type": "x"})).contains("runtimeConfig"));
+        Entry { owner, config: config.into(), netns_state: NetnsState::Live(1), ..Entry::default() }
     }
 
     fn sight() -> Sight {

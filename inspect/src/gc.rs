@@ -4,6 +4,7 @@ use cni_common::spec::CniError;
 
 use crate::model::{self, Object, Sockets, State};
 use crate::node::{Node, Roots};
+use crate::totals;
 
 /// Lists the leaks and, unless it is a dry run, removes them by their plugins' code. A plugin asks under its lock, or at the generation
 /// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again. `say` gets each line. Returns
@@ -62,6 +63,9 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Res
         true => format!("{} leaks; ferrule gc --yes removes them", leaks.len()),
         false => format!("{removed} of {} leaks removed", leaks.len()),
     });
+    if !dry_run && let Err(why) = totals::add(&totals::GC, removed, failed) {
+        say(why);
+    }
     let has_cache = node.evidence.cache.is_readable || undecided == 0;
     if !has_cache {
         let results = roots.results.display();

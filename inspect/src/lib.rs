@@ -5,7 +5,7 @@
 //! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
 //! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
-//! lacks; both start plugins by [`process`].
+//! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses.
 //!
 //! [`watch`] waits for damage.
 //!
@@ -20,16 +20,19 @@ pub mod cache;
 pub mod calls;
 pub mod check;
 pub mod doctor;
+mod file;
 mod gc;
 pub mod model;
 pub mod node;
 pub mod process;
 pub mod read;
+pub mod repair;
 pub mod scene;
 pub mod sight;
 pub mod table;
 pub mod terminal;
 pub mod text;
+mod totals;
 pub mod view;
 pub mod watch;
 mod why;

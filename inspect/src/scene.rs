@@ -105,7 +105,7 @@ fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
 
 impl Namespace {
     /// Fails if it cannot be entered, perhaps any more, or read.
-    fn read(&self, with_parents: bool) -> Result<Inside, String> {
+    pub(crate) fn read(&self, with_parents: bool) -> Result<Inside, String> {
         let read = || -> Result<Inside, Box<dyn Error>> {
             let mut socket = netns::enter(&File::open(&self.path)?, Socket::route)??.with_whole_dumps();
             let addresses = socket.all_addresses()?.into_iter();

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use itertools::Itertools as _;
 
-use crate::model::{self, Object, State};
+use crate::cache::Entry;
+use crate::model::{self, Object, Owner, State};
 use crate::node::{Attached, Node};
 use crate::table::{Style, wrapped};
 use crate::text::age;
@@ -58,16 +59,21 @@ pub(crate) fn named<'n>(node: &'n Node, what: &str) -> (Vec<Attached<'n>>, Vec<&
     let address: Option<IpAddr> = what.parse().ok();
     let mut attachments = node.attachments(true);
     attachments.retain(|attached| {
-        let container = attached.owner.container.as_deref().unwrap_or_default();
-        let pod = attached.entry.and_then(|entry| entry.pod.as_deref()).unwrap_or_default();
-        container == what
-            || (what.len() >= 6 && container.starts_with(what))
-            || (pod == what || pod.rsplit_once('/').is_some_and(|(_, name)| name == what))
+        is_container(what, attached.owner, attached.entry)
             || address.is_some_and(|address| attached.addresses.contains(&address))
             || attached.objects.iter().any(|object| is_named(object, what, address))
     });
     let nameless = node.objects.iter().filter(|object| object.owner.container.is_none());
     (attachments, nameless.filter(|object| is_named(object, what, address)).collect())
+}
+
+/// Whether the text is the container's ID, at least the first 6 characters of it, or its pod as `NAMESPACE/NAME` or `NAME`.
+pub(crate) fn is_container(what: &str, owner: &Owner, entry: Option<&Entry>) -> bool {
+    let container = owner.container.as_deref().unwrap_or_default();
+    let pod = entry.and_then(|entry| entry.pod.as_deref()).unwrap_or_default();
+    container == what
+        || (what.len() >= 6 && container.starts_with(what))
+        || (pod == what || pod.rsplit_once('/').is_some_and(|(_, name)| name == what))
 }
 
 fn is_named(object: &Object, what: &str, address: Option<IpAddr>) -> bool {

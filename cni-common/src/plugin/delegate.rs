@@ -13,6 +13,7 @@ use super::Plugin;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
+use super::repair::{Repair, repair};
 use crate::call_log;
 use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
@@ -112,6 +113,11 @@ impl<'a> Delegate<'a> {
             Some(plugin) => perform(plugin, verb, self.env, self.config).map(drop),
             None => self.execute(verb).map(drop),
         })
+    }
+
+    /// Makes again what CHECK refuses, or only says what it would be. For `ferrule repair`: a function call, never a process.
+    pub fn repair(&self, dry_run: bool) -> Repair {
+        self.sibling.map_or(Repair::Foreign, |plugin| repair(plugin, self.env, self.config, dry_run))
     }
 
     /// Measures the delegate for the log.

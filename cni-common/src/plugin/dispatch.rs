@@ -151,17 +151,8 @@ pub(super) fn perform(
 ) -> Result<Option<AddResult>, CniError> {
     let version = check_version(plugin, verb, config)?;
     match verb {
-        Verb::Add | Verb::Check => {
-            let sandbox = open_sandbox(env)?;
-            let (container_id, ifname) = (&*env.container_id, &*env.ifname);
-            let prev_result = config.prev_result(version)?;
-            let call =
-                AddRequest { config, version, env, container_id, ifname, sandbox: &sandbox, prev_result };
-            if verb == Verb::Add {
-                return (plugin.add)(&call).map(Some);
-            }
-            (plugin.check)(&call)
-        }
+        Verb::Add => return on_attachment(env, config, version, plugin.add).map(Some),
+        Verb::Check => on_attachment(env, config, version, plugin.check),
         Verb::Del => del(plugin, env, config, version),
         Verb::Gc => (plugin.gc)(&GcRequest { config, env, valid: &config.valid_attachments()? }),
         Verb::Status => (plugin.status)(&StatusRequest { config, env }),
@@ -170,8 +161,21 @@ pub(super) fn perform(
     .map(|()| None)
 }
 
+/// Calls `work` with the request of ADD, CHECK and repair.
+pub(super) fn on_attachment<T>(
+    env: &Environment,
+    config: &NetConf,
+    version: SpecVersion,
+    work: impl FnOnce(&AddRequest<'_>) -> Result<T, CniError>,
+) -> Result<T, CniError> {
+    let sandbox = open_sandbox(env)?;
+    let (container_id, ifname) = (&*env.container_id, &*env.ifname);
+    let prev_result = config.prev_result(version)?;
+    work(&AddRequest { config, version, env, container_id, ifname, sandbox: &sandbox, prev_result })
+}
+
 /// Checks that the plugin supports the configuration's version and that this version allows the verb.
-fn check_version(plugin: &Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
+pub(super) fn check_version(plugin: &Plugin, verb: Verb, config: &NetConf) -> Result<SpecVersion, CniError> {
     if matches!(verb, Verb::Check | Verb::Gc | Verb::Status) {
         config.check_version_form()?;
     }

@@ -36,12 +36,14 @@ pub mod delegate;
 mod dispatch;
 pub mod env;
 mod own_program;
+mod repair;
 mod streams;
 
 pub use attachment::Attachment;
 pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
+pub use repair::Repair;
 
 use crate::netns::{Netns, NetnsError, Presence};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};

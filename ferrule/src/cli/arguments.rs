@@ -70,6 +70,16 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 done, or nothing to do; 1 failed, or something could not be read; 2 wrong usage.
     Gc(Gc),
+    /// Make again what running containers have lost of their network
+    ///
+    /// Whatever CHECK refuses, after a flush of the ruleset for example: host ports, masquerading, entries of the firewall, limits,
+    /// addresses and ports of bridges, routes. Leaves everything else as it is. Repairs a container only if a process is in its
+    /// network namespace and no plugin runs for it, so that the runtime is neither starting nor ending it. If this process does not
+    /// see the node as the node's first process does, it repairs nothing.
+    ///
+    /// Exit status: 0 all attachments are sound or repaired, or not to be checked; 1 something could not be repaired or read; 2
+    /// wrong usage.
+    Repair(Repair),
     /// Check the network of every running container
     ///
     /// Calls the plugins with the command CHECK for every attachment in the runtime's cache whose network namespace exists, one
@@ -154,12 +164,19 @@ pub(super) struct Cache {
     pub(super) dir: PathBuf,
 }
 
-/// Where plugins are, and how long they may take.
+/// Where plugins are.
 #[derive(Args, Debug)]
-pub(super) struct Plugins {
+pub(super) struct Programs {
     /// The folder of the plugins; may be repeated
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     pub(super) bin_dir: Vec<PathBuf>,
+}
+
+/// Where plugins are, and how long they may take.
+#[derive(Args, Debug)]
+pub(super) struct Plugins {
+    #[command(flatten)]
+    pub(super) programs: Programs,
     /// How long a plugin may take; it is then stopped. Plugins wait for locks, at most 10 seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = positive())]
     pub(super) timeout: u32,
@@ -192,17 +209,42 @@ pub(super) struct State {
     pub(super) node: Node,
 }
 
+/// Whether to change the node.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("mode").args(["dry_run", "yes"]).required(true))]
-pub(super) struct Gc {
-    /// Print the leaks without removing them
+pub(super) struct Mode {
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Remove it
+    /// Change it
     #[arg(long)]
     pub(super) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Gc {
+    #[command(flatten)]
+    pub(super) mode: Mode,
     #[command(flatten)]
     pub(super) state: State,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Repair {
+    #[command(flatten)]
+    pub(super) mode: Mode,
+    /// Only this container: its ID or the beginning of it, or its pod as NAMESPACE/NAME or NAME
+    #[arg(long, value_name = "WHO")]
+    pub(super) container: Option<String>,
+    #[command(flatten)]
+    pub(super) programs: Programs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) cache: Cache,
+    #[command(flatten)]
+    pub(super) node: Node,
 }
 
 #[derive(Args, Debug)]
@@ -274,89 +316,4 @@ fn positive() -> ValueParser {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-    use clap::error::ErrorKind;
-    use ferrule_inspect::view::View;
-    use ferrule_install::options::HostPorts;
-
-    use super::*;
-
-    fn parse(words: &str) -> Result<Command, ErrorKind> {
-        let words = ["ferrule"].into_iter().chain(words.split(' '));
-        Command::try_parse_from(words).map_err(|error| error.kind())
-    }
-
-    #[test]
-    fn definitions_are_sound() {
-        Command::command().debug_assert();
-    }
-
-    #[test]
-    fn changes() {
-        let Command::Install(install) =
-            parse("install --bin-dir=/b --from /f --plugins bridge,portmap --wait 5 --dry-run").unwrap()
-        else {
-            panic!()
-        };
-        assert_eq!((install.change.bin_dir, install.from), ("/b".into(), Some("/f".into())));
-        assert_eq!(install.change.plugins.unwrap().len(), 2);
-        assert!(install.change.dry_run && install.change.wait == 5);
-        let words = "uninstall --force --host-ports nftables --host-ports keep --data-dir /d --data-dir=/e";
-        let Command::Uninstall(out) = parse(words).unwrap() else { panic!() };
-        assert!(out.force && out.host_ports == Some(HostPorts::Keep) && out.data_dirs.len() == 2);
-    }
-
-    #[test]
-    fn views_and_roots() {
-        let words = "inspect why 10.1.0.2 --json --watch=5 --data-dir /d --cache-dir=/c";
-        let Command::Inspect(why) = parse(words).unwrap() else { panic!() };
-        assert_eq!((why.query.view, why.query.what.as_deref()), (View::Why, Some("10.1.0.2")));
-        assert!(why.json && why.watch == Some(5) && why.state.cache.dir.ends_with("c"));
-        let Command::Inspect(pods) = parse("inspect --all --watch").unwrap() else { panic!() };
-        assert!(
-            pods.query.view == View::Pods
-                && pods.query.all
-                && pods.watch == Some(2)
-                && pods.state.node.init.is_none()
-        );
-        let Command::Check(check) = parse("check --root /host --bin-dir /a --bin-dir=/b").unwrap() else {
-            panic!()
-        };
-        assert_eq!((check.node.init, check.plugins.bin_dir.len(), check.plugins.timeout), (Some(1), 2, 30));
-        let Command::Log(log) = parse("log --failed --slowest 5 --container=shop/web --file /l").unwrap()
-        else {
-            panic!()
-        };
-        assert!(log.failed && log.slowest == Some(5) && log.container.as_deref() == Some("shop/web"));
-    }
-
-    #[test]
-    fn wrong_usage() {
-        for words in [
-            "bogus",
-            "--bogus",
-            "install bridge",
-            "install --from",
-            "install --from=",
-            "install --wait soon",
-            "install --host-ports keep",
-            "uninstall --from /f",
-            "uninstall --host-ports ipvs",
-            "status --force",
-            "gc",
-            "gc --yes --dry-run",
-            "gc --yes --init=0",
-            "check --yes",
-            "inspect bogus",
-            "inspect why",
-            "inspect why a b",
-            "inspect --watch=0",
-            "log --slowest 0",
-            "log --last x",
-            "metrics --failed",
-        ] {
-            assert!(parse(words).is_err(), "{words}");
-        }
-    }
-}
+mod tests;

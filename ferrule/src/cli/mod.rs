@@ -18,7 +18,7 @@ use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fing
 use self::arguments::Command;
 
 /// Runs the command that the arguments name.
-pub(crate) fn main(plugins: &[&Plugin]) -> ExitCode {
+pub(crate) fn main(plugins: &'static [&'static Plugin]) -> ExitCode {
     ExitCode::from(run(plugins, &Command::parse()).unwrap_or_else(failed))
 }
 
@@ -38,7 +38,7 @@ fn failed(error: Error) -> u8 {
 }
 
 /// Returns the exit status.
-fn run(plugins: &[&Plugin], command: &Command) -> Result<u8> {
+fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name).collect();
     let outcome = match command {
         Command::Install(options) => ferrule_install::install(options, &names)?,
@@ -55,6 +55,7 @@ fn run(plugins: &[&Plugin], command: &Command) -> Result<u8> {
         }
         Command::Inspect(arguments) => return operator::inspect(arguments),
         Command::Gc(arguments) => return operator::gc(arguments),
+        Command::Repair(arguments) => return operator::repair(arguments, plugins),
         Command::Check(arguments) => return operator::check(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),

@@ -1,4 +1,4 @@
-//! The commands that look at the node and at the log of calls: `ferrule inspect`, `gc`, `check`, `doctor`, `log` and `metrics`.
+//! The commands that look at the node and at the log of calls: `ferrule inspect`, `gc`, `repair`, `check`, `doctor`, `log` and `metrics`.
 //! Each returns the exit status.
 
 use std::env;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
+use cni_common::plugin::Plugin;
 use ferrule_inspect::calls::metrics::export;
 use ferrule_inspect::calls::read::{Selection, calls, log_file};
 use ferrule_inspect::calls::table::table;
@@ -14,10 +15,10 @@ use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::View;
-use ferrule_inspect::{check, collect};
+use ferrule_inspect::{check, collect, repair};
 use ferrule_install::console::{note, say};
 
-use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, State};
+use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Repair, State};
 
 impl Node {
     fn enter(&self) -> Result<()> {
@@ -64,14 +65,29 @@ pub(super) fn inspect(arguments: &Inspect) -> Result<u8> {
 
 pub(super) fn gc(arguments: &Gc) -> Result<u8> {
     arguments.state.node.enter()?;
-    let is_done = collect(&arguments.state.roots(), arguments.dry_run, &mut |line| say(line))?;
+    let is_done = collect(&arguments.state.roots(), arguments.mode.dry_run, &mut |line| say(line))?;
     Ok(u8::from(!is_done))
+}
+
+pub(super) fn repair(arguments: &Repair, plugins: &'static [&'static Plugin]) -> Result<u8> {
+    let Repair { mode, container, programs, json, cache, node } = arguments;
+    node.enter()?;
+    let options = repair::Options {
+        results: cache.dir.join("results"),
+        init: node.init,
+        path: programs.bin_dir.clone(),
+        container: container.clone(),
+        dry_run: mode.dry_run,
+    };
+    let repaired = repair::run(plugins, &options)?;
+    say(repaired.report(*json).trim_end());
+    Ok(u8::from(!repaired.is_done()))
 }
 
 pub(super) fn check(Check { plugins, all, json, cache, node }: &Check) -> Result<u8> {
     node.enter()?;
     let limit = seconds(plugins.timeout);
-    let checked = check::run(&cache.dir.join("results"), node.init, &plugins.bin_dir, limit, *all);
+    let checked = check::run(&cache.dir.join("results"), node.init, &plugins.programs.bin_dir, limit, *all);
     say(checked.report(*json).trim_end());
     Ok(u8::from(!checked.is_sound()))
 }
@@ -80,7 +96,7 @@ pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &
     node.enter()?;
     let places = Places {
         conf_dir: conf_dir.clone(),
-        path: plugins.bin_dir.clone(),
+        path: plugins.programs.bin_dir.clone(),
         limit: seconds(plugins.timeout),
         init: node.init,
     };

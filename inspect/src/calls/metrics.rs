@@ -15,6 +15,8 @@ use indexmap::IndexMap;
 
 use super::Call;
 use super::read::{if_exists, parse};
+use crate::file::replace;
+use crate::totals;
 
 /// How many bytes distinguish log files: the time of their first call, and its plugin.
 const HEAD: usize = 64;
@@ -115,7 +117,7 @@ pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
     let current = if_exists(File::open(log), log)?;
     let former = if_exists(File::open(old(log)), &old(log))?;
     count(&mut metrics, former, current).context(|| format!("cannot read {}", log.display()))?;
-    let text = metrics.text();
+    let text = metrics.text() + &totals::read().context(|| "cannot read the totals of gc and repair")?;
     if let Some(path) = output {
         replace(path, &text).context(|| format!("cannot write {}", path.display()))?;
     }
@@ -150,15 +152,6 @@ fn head(file: &mut impl Read) -> io::Result<Option<String>> {
     file.take(HEAD as u64).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
     Ok((bytes.len() == HEAD).then_some(text))
-}
-
-/// Writes a file beside it, whose name node_exporter ignores, and renames that.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let pending = path.with_extension(format!("pending{}", std::process::id()));
-    let written = fs::write(&pending, text);
-    written.and_then(|()| fs::rename(&pending, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&pending);
-    })
 }
 
 #[cfg(test)]

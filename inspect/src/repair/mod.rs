@@ -1,0 +1,274 @@
+//! `ferrule repair`: makes again what CHECK refuses, for every live attachment of libcni's cache.
+//!
+//! The plugins run in this process: `repair` is no verb of CNI, so only plugins of this program have it. An attachment is
+//! repaired only if [`guard`] proves that neither ADD nor DEL runs for it.
+
+mod guard;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use std::{iter, thread};
+
+use cni_common::plugin::{Delegate, Environment, Plugin, Repair, Verb};
+use cni_common::spec::{CniError, Context as _, NetConf};
+use ferrule_kernel::lock::Lock;
+use itertools::Itertools as _;
+
+use self::guard::Guard;
+pub use self::report::{Finding, Outcome, Repaired};
+use crate::cache::{Cache, Entry};
+use crate::check::{at_once, reason_to_skip};
+use crate::node::NOT_WHOLE;
+use crate::scene::{Namespace, lacks};
+use crate::sight::{self, Sight};
+use crate::totals;
+use crate::why::is_container;
+
+/// Held by the one process that repairs.
+const LOCK: &str = "/run/ferrule-repair.lock";
+/// How long a call of the runtime that came in between may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long no plugin must run for a container that has ended: libcni starts one after the other, and removes the cached result at the end.
+const QUIET: Duration = Duration::from_secs(1);
+/// The pause between two looks at the processes while such a call runs.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What to repair.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// libcni's folder of results.
+    pub results: PathBuf,
+    /// The node's first process, if it is not 1.
+    pub init: Option<u32>,
+    /// The folders of the plugins.
+    pub path: Vec<PathBuf>,
+    /// Only this container: its ID, or its pod.
+    pub container: Option<String>,
+    /// Only find out.
+    pub dry_run: bool,
+}
+
+/// Checks all attachments, then repairs those that CHECK refuses, one for each CPU at once. `plugins` are those of this program.
+///
+/// # Errors
+/// This process does not see the whole node or lacks a right, no attachment has the name, or another repair runs and does not end.
+pub fn run(plugins: &'static [&'static Plugin], options: &Options) -> Result<Repaired, CniError> {
+    let refuse = |why: String| CniError::internal(format!("nothing is repaired: {why}"));
+    let not_whole = |why: String| refuse(format!("{NOT_WHOLE}: {why}"));
+    let Options { results, init, path, container, dry_run } = options;
+    let sight = Sight::of_all(*init, iter::once(results.as_path()));
+    if let Some(why) = sight.partial.clone() {
+        return Err(not_whole(why));
+    }
+    if let Some(right) = lacks(&sight::read("/proc/thread-self/status").unwrap_or_default()) {
+        return Err(refuse(format!("plugins need {right}, which this process lacks")));
+    }
+    let _lock = match dry_run {
+        true => None,
+        false => Some(Lock::take(LOCK.as_ref(), 0o600).context(|| "wait for another repair")?),
+    };
+    let mut cache = Cache::read(results, &sight);
+    let is_wanted =
+        |entry: &Entry| container.as_ref().is_none_or(|who| is_container(who, &entry.owner, Some(entry)));
+    cache.entries.retain(|entry| !entry.is_loopback() && is_wanted(entry));
+    let named = container.as_ref().filter(|_| cache.entries.is_empty());
+    if let Some(who) = named {
+        return Err(refuse(format!("no cached result is that of {who:?}")));
+    }
+    let path = path.iter().map(|folder| folder.display()).join(":");
+    let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run };
+    let mut found = at_once(&cache.entries, |entry| mender.look(entry));
+    if found.iter().any(Found::is_broken) {
+        let guard = Guard::read(&sight).map_err(not_whole)?;
+        found = at_once(&found, |found| mender.mend(found, &guard));
+        mender.settle(&mut found)?;
+    }
+    let mut findings: Vec<Finding> = found.iter().flat_map(Found::findings).collect();
+    findings.sort();
+    let mut failures = cache.failures;
+    if !cache.is_readable {
+        failures.push(format!("cannot read the cached results in {}", results.display()));
+    }
+    let mut repaired = Repaired { findings, failures };
+    if !dry_run {
+        let [done, failed] = [Outcome::Repaired, Outcome::Failed].map(|outcome| repaired.count(outcome));
+        repaired.failures.extend(totals::add(&totals::REPAIR, done, failed).err());
+    }
+    Ok(repaired)
+}
+
+/// What is known of an attachment.
+#[derive(Clone)]
+struct Found<'e> {
+    entry: &'e Entry,
+    /// Why it is left alone.
+    skipped: Option<String>,
+    plugins: Vec<Step>,
+}
+
+/// What a plugin says of an attachment.
+#[derive(Clone)]
+struct Step {
+    plugin: String,
+    repair: Repair,
+    /// Whether it was called to make something again.
+    is_tried: bool,
+}
+
+impl Found<'_> {
+    fn is_broken(&self) -> bool {
+        self.plugins.iter().any(|step| matches!(step.repair, Repair::Possible(_)))
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let finding = |outcome, plugin: Option<&String>, reason: Option<String>| Finding {
+            outcome,
+            owner: self.entry.owner.clone(),
+            plugin: plugin.cloned(),
+            reason,
+        };
+        if self.skipped.is_some() {
+            return vec![finding(Outcome::Skipped, None, self.skipped.clone())];
+        }
+        let of_plugin = |Step { plugin, repair, .. }: &Step| {
+            let (outcome, why) = match repair {
+                Repair::Sound => return None,
+                Repair::Possible(why) => (Outcome::Possible, why.to_string()),
+                Repair::Done(why) => (Outcome::Repaired, why.to_string()),
+                Repair::Failed(why) => (Outcome::Failed, why.to_string()),
+                Repair::Foreign => (Outcome::Skipped, "not Ferrule's".to_owned()),
+            };
+            Some(finding(outcome, Some(plugin), Some(why)))
+        };
+        let mut findings: Vec<Finding> = self.plugins.iter().filter_map(of_plugin).collect();
+        if findings.is_empty() {
+            findings.push(finding(Outcome::Sound, None, None));
+        }
+        findings
+    }
+}
+
+/// Calls the plugins.
+struct Mender<'s> {
+    plugins: &'static [&'static Plugin],
+    path: String,
+    sight: &'s Sight,
+    dry_run: bool,
+}
+
+impl Mender<'_> {
+    /// Checks an attachment.
+    fn look<'e>(&self, entry: &'e Entry) -> Found<'e> {
+        let mut found =
+            Found { entry, skipped: reason_to_skip(entry, self.sight, None), plugins: Vec::new() };
+        if found.skipped.is_none() {
+            let names = entry.plugins().into_iter().map(|plugin| plugin["type"].as_str().unwrap_or_default());
+            let look = |(at, name): (usize, &str)| {
+                let repair = self.repair(entry, at, true);
+                Step { plugin: name.to_owned(), repair, is_tried: false }
+            };
+            found.plugins = names.enumerate().map(look).collect();
+        }
+        found
+    }
+
+    /// Repairs an attachment, or finds the obstacle.
+    fn mend<'e>(&self, found: &Found<'e>, guard: &Guard) -> Found<'e> {
+        let mut found = found.clone();
+        if !found.is_broken() {
+            return found;
+        }
+        found.skipped = guard.obstacle(found.entry, self.sight);
+        if found.skipped.is_some() || self.dry_run {
+            return found;
+        }
+        for at in 0..found.plugins.len() {
+            let Repair::Possible(why) = &found.plugins[at].repair else { continue };
+            let has_interface = at == 0
+                || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
+                || has_address(found.entry);
+            let repair = match has_interface {
+                true => self.repair(found.entry, at, false),
+                false => Repair::Failed(CniError::internal(format!(
+                    "{why}; cannot be made again: the container has none of its addresses"
+                ))),
+            };
+            found.plugins[at] =
+                Step { plugin: found.plugins[at].plugin.clone(), repair, is_tried: has_interface };
+        }
+        found
+    }
+
+    /// Looks whether ADD or DEL came in between. After a DEL, removes what was made again.
+    fn settle(&self, found: &mut [Found<'_>]) -> Result<(), CniError> {
+        let mut tried: Vec<&mut Found<'_>> =
+            found.iter_mut().filter(|found| found.plugins.iter().any(|step| step.is_tried)).collect();
+        if tried.is_empty() {
+            return Ok(());
+        }
+        let mut guard = Guard::read(self.sight).map_err(CniError::internal)?;
+        for found in &mut tried {
+            let (start, mut quiet) = (Instant::now(), None);
+            while guard.obstacle(found.entry, self.sight).is_some() {
+                if guard.caller(found.entry).is_some() {
+                    quiet = None;
+                } else if matches!(found.entry.file.try_exists(), Ok(false)) {
+                    self.del(found)?;
+                    found.skipped = Some("it was deleted meanwhile".to_owned());
+                    break;
+                } else if quiet.get_or_insert_with(Instant::now).elapsed() > QUIET {
+                    found.skipped = Some("its container has ended or started again meanwhile".to_owned());
+                    break;
+                }
+                if start.elapsed() > LIMIT {
+                    return Err(CniError::internal(format!(
+                        "a call for {} does not end; ferrule gc removes what it leaves",
+                        found.entry.owner
+                    )));
+                }
+                thread::sleep(PAUSE);
+                guard = Guard::read(self.sight).map_err(CniError::internal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs DEL of the plugins that were repaired, the last one first.
+    fn del(&self, found: &Found<'_>) -> Result<(), CniError> {
+        let tried = found.plugins.iter().enumerate().filter(|(_, step)| step.is_tried);
+        tried.rev().try_for_each(|(at, _)| self.with(found.entry, at, |delegate| delegate.call(Verb::Del))?)
+    }
+
+    fn repair(&self, entry: &Entry, plugin: usize, dry_run: bool) -> Repair {
+        self.with(entry, plugin, |delegate| delegate.repair(dry_run)).unwrap_or_else(Repair::Failed)
+    }
+
+    /// Calls a plugin of the chain with the request that libcni makes from the cache.
+    fn with<T>(
+        &self,
+        entry: &Entry,
+        plugin: usize,
+        call: impl FnOnce(Delegate<'_>) -> T,
+    ) -> Result<T, CniError> {
+        let plugin = entry.plugins()[plugin];
+        let env = Environment {
+            container_id: entry.owner.container.clone().unwrap_or_default(),
+            ifname: entry.owner.ifname.clone().unwrap_or_default(),
+            netns: entry.netns.clone(),
+            args: entry.args(),
+            path: self.path.clone(),
+            siblings: self.plugins,
+            ..Environment::default()
+        };
+        let config = NetConf::parse(entry.request(plugin).into_bytes())?;
+        Ok(call(Delegate::find(plugin["type"].as_str().unwrap_or_default(), &env, &config)?))
+    }
+}
+
+/// Whether the container has one of the addresses of its result. A path in `/proc` may lead to another container by now; CHECK of
+/// the plugin that has made the interface would have found that.
+fn has_address(entry: &Entry) -> bool {
+    let inside = Namespace { path: entry.netns.clone(), ..Namespace::default() }.read(false);
+    inside.is_ok_and(|inside| inside.addresses.iter().any(|address| entry.addresses.contains(address)))
+}
