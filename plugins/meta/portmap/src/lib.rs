@@ -3,8 +3,8 @@
 //! [`config`] decodes the configuration, and [`plan`] computes the host ports; these two do not touch the kernel. [`nft`] and [`iptables`] are the two backends.
 //! [`reference`](mod@reference) reads, writes and deletes the rules of the reference's nftables backend.
 //! [`localhost`] enables connections from 127.0.0.0/8. [`services`] gives Services precedence if kube-proxy
-//! runs in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb, and
-//! [`export`] exports host ports to the reference plugin.
+//! runs in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb,
+//! [`repair`] makes them again for a running container, and [`export`] exports host ports to the reference plugin.
 
 #![deny(missing_docs)]
 
@@ -22,6 +22,7 @@ pub mod nft;
 pub mod plan;
 pub mod reference;
 pub mod remove;
+pub mod repair;
 pub mod services;
 pub mod verbs;
 
@@ -31,6 +32,7 @@ use cni_common::plugin::Plugin;
 pub const PLUGIN: Plugin = Plugin {
     tool: export::tool,
     check: verbs::check,
+    repair: Some(repair::repair),
     gc: verbs::gc,
     status: verbs::status,
     ..Plugin::new("portmap", verbs::add, verbs::del)

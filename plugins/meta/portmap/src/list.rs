@@ -1,12 +1,14 @@
 //! Lists the host ports in iptables, for the operator's tool. Also tells which host ports no container has.
 
-use cni_common::spec::{CniError, Context};
+use std::net::IpAddr;
+
+use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{Listing, Programs, Variant, kernel, legacy};
 use ferrule_kernel::netlink::Socket;
 
 use crate::iptables::rules::{DNAT, OLD_SNAT, owner_in};
-use crate::plan::HostPort;
+use crate::plan::{HostPort, Plan};
 use crate::{nft, reference};
 
 /// A container's chain in iptables.
@@ -108,6 +110,45 @@ pub fn unmapped(socket: &mut Socket, mut host_ports: Vec<HostPort>) -> Result<Ve
             && !chains.iter().flat_map(|chain| &chain.host_ports).any(is_it)
     });
     Ok(host_ports)
+}
+
+/// Checks that no other container has one of the plan's host ports in iptables or in the reference's tables.
+///
+/// # Errors
+/// Code 11 with the name of the container; otherwise as [`unmapped`].
+pub fn ensure_free(socket: &mut Socket, plan: &Plan<'_>) -> Result<(), CniError> {
+    let mut others: Vec<(String, String, String)> = Vec::new();
+    for (container_id, host_port) in reference::list(socket)? {
+        others.extend(host_port.map(|found| (container_id, packets(&found), found.target.to_string())));
+    }
+    for chain in chains(socket)? {
+        let found = chain.host_ports.iter().filter_map(|host_port| host_port.split_once(" -> "));
+        others.extend(
+            found.map(|(key, target)| (chain.container_id.clone(), key.to_owned(), target.to_owned())),
+        );
+    }
+    others.retain(|(container_id, ..)| container_id != plan.owner.container_id);
+    for wanted in &plan.host_ports {
+        let is_it = |(_, key, target): &&(String, String, String)| {
+            *key == packets(wanted) && target.starts_with('[') == wanted.target.is_ipv6()
+        };
+        if let Some((container_id, _, target)) = others.iter().find(is_it) {
+            let held = format!("host port {} is held by container {container_id}", wanted.key);
+            let details = format!("the host port leads to {target}");
+            return Err(CniError::new(Code::TryAgainLater, held).with_details(details));
+        }
+    }
+    Ok(())
+}
+
+/// The packets of a host port, in the form of [`Chain::host_ports`].
+fn packets(HostPort { key, .. }: &HostPort) -> String {
+    let host = match key.host_ip {
+        None => String::new(),
+        Some(IpAddr::V4(ip)) => format!("{ip}:"),
+        Some(IpAddr::V6(ip)) => format!("{ip}/128:"),
+    };
+    format!("{host}{}/{}", key.port, key.proto)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use ferrule_kit::remedy;
 use ferrule_kit::socket::netfilter;
 
 use crate::config::{Backend, Conf, has_mappings, not_chained};
-use crate::nft::{self, Gate};
+use crate::nft::{self, Gate, Purpose};
 use crate::plan::{HostPort, Plan, addresses};
 use crate::{flows, iptables, kube_proxy, localhost, reference, services};
 
@@ -54,8 +54,9 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let added = added.inspect_err(|_| undo(&mut socket, &owner))?;
     // The guard comes first: `route_localnet` must not be enabled without it.
     if let Some(container) = plan.from_loopback() {
-        let enabled = create_guard(&mut socket, conf.backend)
-            .and_then(|()| localhost::enable(&result, call.ifname, container));
+        // The nf_tables backend has created it with the host ports.
+        let guarded = if conf.backend == Backend::Iptables { create_guard(&mut socket) } else { Ok(()) };
+        let enabled = guarded.and_then(|()| localhost::enable(&result, call.ifname, container));
         enabled.inspect_err(|_| undo(&mut socket, &owner))?;
     }
     flows::delete_after_add(&mut socket, &added, nft::has_own);
@@ -83,7 +84,7 @@ fn add_to_nft(
     if !is_ipvs {
         gate = services::adapt(socket, Some(conf.services_bit))?;
     }
-    Ok((nft::replace(socket, plan, netns, gate)?, has_others))
+    Ok((nft::replace(socket, plan, netns, gate, Purpose::Add)?, has_others))
 }
 
 /// Adapts the table to kube-proxy in a call without host ports, so that the ADD of any container notices that
@@ -97,17 +98,13 @@ fn follow_services() {
 }
 
 /// Deletes what iptables and the reference's nftables backend have for the container.
-fn delete_from_others(socket: &mut Socket, owner: &Attachment<'_>) -> Result<(), CniError> {
+pub(crate) fn delete_from_others(socket: &mut Socket, owner: &Attachment<'_>) -> Result<(), CniError> {
     reference::delete(socket, owner.container_id)?;
     iptables::delete(socket, owner, false)
 }
 
-/// Creates the guard for the iptables backend; the nf_tables backend has created it with the host ports. A
-/// kernel without nf_tables gets no guard, as with the reference.
-fn create_guard(socket: &mut Socket, backend: Backend) -> Result<(), CniError> {
-    if backend == Backend::Nftables {
-        return Ok(());
-    }
+/// Creates the guard, unless it is there. A kernel without nf_tables gets no guard, as with the reference.
+pub(crate) fn create_guard(socket: &mut Socket) -> Result<(), CniError> {
     if probe(socket, Family::Inet).is_err() {
         eprintln!("this kernel has no nf_tables: packets to 127.0.0.0/8 from other hosts are not dropped");
         return Ok(());
@@ -122,41 +119,51 @@ fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
     }
 }
 
-/// CHECK: compares all objects of ADD with the plan.
-///
-/// # Errors
-/// The first difference.
-pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+/// What CHECK and repair find requested: the configuration, `prevResult`, and the plan of its host ports.
+pub(crate) type Requested<'a> = (Conf, &'a AddResult, Plan<'a>);
+
+/// Reads a request of CHECK or repair. `None`: the container has no host ports.
+pub(crate) fn requested<'a>(call: &'a AddRequest<'_>) -> Result<Option<Requested<'a>>, CniError> {
     let conf = Conf::read(call.config)?;
     let Some(result) = &call.prev_result else {
         return Err(not_chained("Required prevResult missing"));
     };
     if conf.mappings.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let owner = Attachment::from(call);
-    let plan = Plan::new(&conf, owner, addresses(result, call.ifname));
-    if plan.host_ports.is_empty() {
-        return Ok(());
-    }
-    let mut socket = netfilter()?;
+    let plan = Plan::new(&conf, Attachment::from(call), addresses(result, call.ifname));
+    Ok((!plan.host_ports.is_empty()).then_some((conf, result, plan)))
+}
+
+/// CHECK: compares all objects of ADD with the plan.
+///
+/// # Errors
+/// The first difference.
+pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let Some((conf, result, plan)) = requested(call)? else { return Ok(()) };
+    check_host_ports(&mut netfilter()?, &conf, &plan)?;
+    plan.from_loopback().map_or(Ok(()), |container| localhost::check(result, call.ifname, container))
+}
+
+/// CHECK of everything except connections from 127.0.0.0/8.
+pub(crate) fn check_host_ports(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>) -> Result<(), CniError> {
+    let owner = &plan.owner;
     let present = match conf.backend {
-        Backend::Nftables => Some(nft::find(&mut socket, &plan)?),
+        Backend::Nftables => Some(nft::find(socket, plan)?),
         Backend::Iptables => None,
     };
     // The reference may have made the host ports, or this plugin with another backend.
     let has_owner = present.as_ref().is_some_and(|present| present.owner.is_some());
-    if present.is_some() && !has_owner && reference::has(&mut socket, owner.container_id)? {
-        reference::check(&mut socket, &conf, &plan)?;
+    if present.is_some() && !has_owner && reference::has(socket, owner.container_id)? {
+        reference::check(socket, conf, plan)
     } else if let Some(present) = present
-        && (has_owner || !iptables::has(&mut socket, &owner)?)
+        && (has_owner || !iptables::has(socket, owner)?)
     {
-        let gate = nft::check(&mut socket, &plan, present)?;
-        services::check(&mut socket, gate)?;
+        let gate = nft::check(socket, plan, present)?;
+        services::check(socket, gate)
     } else {
-        iptables::check(&conf, &owner, &plan.addresses)?;
+        iptables::check(conf, owner, &plan.addresses)
     }
-    plan.from_loopback().map_or(Ok(()), |container| localhost::check(result, call.ifname, container))
 }
 
 /// DEL: removes everything of the attachment, even with an invalid configuration.

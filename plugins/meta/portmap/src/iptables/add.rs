@@ -12,8 +12,8 @@ use ferrule_kernel::retry::{Limit, retry_step};
 use ferrule_kit::lock;
 use ipnetwork::IpNetwork;
 
-use super::delete_in;
 use super::rules::{Rules, SETMARK, is_in, rules};
+use super::{compare, delete_in, listed};
 use crate::config::Conf;
 use crate::kube_proxy;
 
@@ -137,6 +137,32 @@ fn add_legacy(
         return Ok(());
     }
     let _lock = lock::iptables()?;
+    replace(programs, conf, owner, address)
+}
+
+/// Makes the container's rules again in each family where CHECK refuses them, in one transaction. The other family stays.
+///
+/// # Errors
+/// As [`add`].
+pub fn repair(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    let _lock = lock::iptables()?;
+    for address in addresses {
+        let (programs, listing) = listed(owner, IpFamily::of(address.ip()))?;
+        if compare(conf, owner, *address, &listing).is_err() {
+            replace(&programs, conf, owner, *address)?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the container's rules of one family, and creates what they need. The caller holds the lock.
+fn replace(
+    programs: &Programs,
+    conf: &Conf,
+    owner: &Attachment<'_>,
+    address: IpNetwork,
+) -> Result<(), CniError> {
+    let external = conf.external_chain.as_deref().filter(|_| conf.snat);
     let outcome = programs.change(ATTEMPTS, |listing| {
         let usable = external
             .and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { warn_missing_chain(chain) });

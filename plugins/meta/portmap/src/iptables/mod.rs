@@ -7,7 +7,7 @@
 mod add;
 pub mod rules;
 
-pub use add::add;
+pub use add::{add, repair};
 
 use std::io;
 
@@ -32,20 +32,28 @@ const STEP: &str = "check host ports with iptables";
 /// # Errors
 /// Code 999 with the first difference.
 pub fn check(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
-    for address in addresses {
-        let family = IpFamily::of(address.ip());
-        let own = Programs::of_node(family).context(|| STEP)?;
-        let mut listing = own.list().context(|| STEP)?;
-        // The container's rules may be in the legacy tables even if the node uses iptables-nft.
-        if !listing.has_chain(&chain_of(owner.network, owner.container_id))
-            && own.variant != Variant::Legacy
-            && let Some(legacy) = Programs::legacy(family, NAT)
-        {
-            listing = legacy.list().context(|| STEP)?;
+    addresses.iter().try_for_each(|address| {
+        let (_, listing) = listed(owner, IpFamily::of(address.ip()))?;
+        compare(conf, owner, *address, &listing)
+    })
+}
+
+/// The programs that have made the container's rules of a family, and their listing. The rules may be in the legacy tables
+/// even if the node uses iptables-nft.
+fn listed(owner: &Attachment<'_>, family: IpFamily) -> Result<(Programs, Listing), CniError> {
+    let chain = chain_of(owner.network, owner.container_id);
+    let own = Programs::of_node(family).context(|| STEP)?;
+    let listing = own.list().context(|| STEP)?;
+    if !listing.has_chain(&chain)
+        && own.variant != Variant::Legacy
+        && let Some(legacy) = Programs::legacy(family, NAT)
+    {
+        let other = legacy.list().context(|| STEP)?;
+        if other.has_chain(&chain) {
+            return Ok((legacy, other));
         }
-        compare(conf, owner, *address, &listing)?;
     }
-    Ok(())
+    Ok((own, listing))
 }
 
 fn compare(

@@ -16,6 +16,15 @@ use super::{Gate, establish, list, owner_metadata, repeat};
 
 const STEP: &str = "set up host ports";
 
+/// Who replaces host ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// ADD. IPAM has just given the container its addresses, and nothing may stay if it fails.
+    Add,
+    /// Repair of a running container. IPAM may have given its addresses to another one, and what stands stays if it fails.
+    Repair,
+}
+
 /// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
 /// if a map of this network is missing, or if one of the host ports or the owner exists.
 ///
@@ -52,6 +61,7 @@ pub fn replace(
     plan: &Plan<'_>,
     netns: &str,
     gate: Gate,
+    purpose: Purpose,
 ) -> Result<Vec<HostPort>, CniError> {
     let label = &plan.label;
     repeat(STEP, || {
@@ -62,7 +72,7 @@ pub fn replace(
             stale = list::list_where(socket, |other| other == label)?;
         }
         let mut wanted = plan.host_ports.clone();
-        if let Err(error) = sort_out(socket, plan, &mut wanted, &mut stale)? {
+        if let Err(error) = sort_out(socket, plan, purpose, &mut wanted, &mut stale)? {
             return Ok(Err(error));
         }
         let mut batch = Batch::new();
@@ -74,9 +84,21 @@ pub fn replace(
         let marks = list::marked(socket, &keys.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         element::delete(&mut batch, present.as_slice(), dnat, marks);
         element::add(&mut batch, label, netns, &wanted);
-        batch.commit_at(socket, generation).inspect_err(|error| undo_lost(socket, plan, error))?;
+        batch.commit_at(socket, generation).inspect_err(|error| match purpose {
+            Purpose::Add => undo_lost(socket, plan, error),
+            Purpose::Repair => {}
+        })?;
         Ok(Ok(wanted))
     })?
+}
+
+/// Checks that no other container has one of the plan's host ports. For a repair that does not make them in this table.
+///
+/// # Errors
+/// Code 11 with the name of the owner; code 999 if the kernel refuses a request.
+pub fn ensure_free(socket: &mut Socket, plan: &Plan<'_>) -> Result<(), CniError> {
+    let (mut wanted, mut stale) = (plan.host_ports.clone(), Vec::new());
+    sort_out(socket, plan, Purpose::Repair, &mut wanted, &mut stale).context(|| STEP)?
 }
 
 /// Sorts the host ports of the plan that exist already: moves those that are the owner's own or whose container is gone
@@ -85,6 +107,7 @@ pub fn replace(
 fn sort_out(
     socket: &mut Socket,
     plan: &Plan<'_>,
+    purpose: Purpose,
     wanted: &mut Vec<HostPort>,
     stale: &mut Vec<Owned>,
 ) -> Result<Result<(), CniError>, Error> {
@@ -92,7 +115,7 @@ fn sort_out(
     for existing in list::find(socket, &keys)?.into_iter().flatten() {
         let (key, other) = (&existing.host_port.key, owner::describe(&existing.label));
         if existing.label != plan.label {
-            let namespace = namespace_of(socket, plan, &existing)?;
+            let namespace = namespace_of(socket, plan, purpose, &existing)?;
             if matches!(namespace, Sandbox::Gone { .. }) {
                 eprintln!("taking over host port {key} from {other}, which no longer exists");
             } else if owner::is_of(&existing.label, plan.owner.container_id) {
@@ -108,14 +131,19 @@ fn sort_out(
     Ok(Ok(()))
 }
 
-/// The state of the container of an existing host port. Gone if its network has now assigned its
-/// target address to this container, if its owner is not in the set of owners, or if the owner's network
+/// The state of the container of an existing host port. Gone if this is the ADD of a container to which its network has
+/// now assigned its target address, if its owner is not in the set of owners, or if the owner's network
 /// namespace is gone.
-fn namespace_of(socket: &mut Socket, plan: &Plan<'_>, existing: &Owned) -> Result<Sandbox, Error> {
+fn namespace_of(
+    socket: &mut Socket,
+    plan: &Plan<'_>,
+    purpose: Purpose,
+    existing: &Owned,
+) -> Result<Sandbox, Error> {
     let gone = Sandbox::Gone { is_missing: true };
     let (label, owner) = (&existing.label, &plan.owner);
-    let is_our_address =
-        plan.host_ports.iter().any(|ours| ours.target.ip() == existing.host_port.target.ip());
+    let is_our_address = purpose == Purpose::Add
+        && plan.host_ports.iter().any(|ours| ours.target.ip() == existing.host_port.target.ip());
     if is_our_address && owner::is_on(label, owner.network) && !owner::is_of(label, owner.container_id) {
         return Ok(gone);
     }

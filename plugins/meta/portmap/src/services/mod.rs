@@ -76,6 +76,16 @@ pub fn collect(socket: &mut Socket) -> Result<(), CniError> {
     }
 }
 
+/// As [`adapt`], for repair: also compares the rules that earlier calls have written to iptables. `bit` is for a table
+/// without a gate; else the bit of the gate stays.
+///
+/// # Errors
+/// As [`adapt`].
+pub fn repair(socket: &mut Socket, bit: u8) -> Result<Gate, CniError> {
+    let present = nft::gate(socket)?.and_then(|gate| gate.bit());
+    adapt_after(socket, present.or(Some(bit)), false)
+}
+
 /// Deletes the UDP flows of host ports. Before the switch, a host port may have taken flows of clients of a
 /// Service. The flows of its own clients are made again by their next packet.
 fn forget_stolen_flows(socket: &mut Socket) -> Result<(), CniError> {
