@@ -5,9 +5,8 @@
 //! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
 //! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
-//! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses.
-//!
-//! [`watch`] waits for damage.
+//! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
+//! [`watch`] runs it when the kernel reports damage.
 //!
 //! [`calls`] reads the log of calls.
 //!

@@ -36,6 +36,22 @@ pub struct Finding {
     pub reason: Option<String>,
 }
 
+impl Finding {
+    /// The outcome as a line of text, except of a sound attachment.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Finding { outcome, owner, plugin, reason } = self;
+        let verb = match outcome {
+            Outcome::Failed => "cannot repair",
+            Outcome::Repaired => "repaired",
+            Outcome::Possible => "would repair",
+            Outcome::Skipped => "skipped",
+            Outcome::Sound => return None,
+        };
+        let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
+        Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
+    }
+}
+
 /// What was found and done.
 #[derive(Debug, Default)]
 pub struct Repaired {
@@ -43,6 +59,8 @@ pub struct Repaired {
     pub findings: Vec<Finding>,
     /// What could not be read.
     pub failures: Vec<String>,
+    /// The number of broken attachments that another run may repair: the runtime was starting or ending the container.
+    pub postponed: usize,
 }
 
 impl Repaired {
@@ -59,22 +77,11 @@ impl Repaired {
 
     /// As text, or as JSON.
     pub fn report(&self, as_json: bool) -> String {
-        let Repaired { findings, failures } = self;
+        let Repaired { findings, failures, .. } = self;
         if as_json {
             return json!({"schema": SCHEMA, "repairs": findings, "failures": failures}).to_string();
         }
-        let line = |Finding { outcome, owner, plugin, reason }: &Finding| {
-            let verb = match outcome {
-                Outcome::Failed => "cannot repair",
-                Outcome::Repaired => "repaired",
-                Outcome::Possible => "would repair",
-                Outcome::Skipped => "skipped",
-                Outcome::Sound => return None,
-            };
-            let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
-            Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
-        };
-        let lines: String = findings.iter().filter_map(line).collect();
+        let lines: String = findings.iter().filter_map(Finding::line).collect();
         let unread: String = failures.iter().map(|why| format!("{why}\n")).collect();
         let [sound, failed, repaired, skipped] =
             [Outcome::Sound, Outcome::Failed, Outcome::Repaired, Outcome::Skipped].map(|o| self.count(o));

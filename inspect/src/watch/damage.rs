@@ -33,7 +33,7 @@ const SHAPING: [&str; 4] = ["clsact", "ingress", "tbf", "u32"];
 #[derive(Debug, Default)]
 pub struct Damage {
     /// The names of processes whose changes of the ruleset are no damage.
-    trusted: Vec<String>,
+    trusted: Vec<&'static str>,
     links: HashMap<u32, Known>,
     /// Links that have lost something, and when the loss counts unless the link is gone by then.
     suspects: HashMap<u32, Instant>,
@@ -54,9 +54,8 @@ struct Known {
 
 impl Damage {
     /// With the names of the plugins.
-    pub fn new(plugins: &[&str]) -> Self {
-        let trusted = plugins.iter().chain(&["ferrule"]).map(|name| (*name).to_owned());
-        Damage { trusted: trusted.collect(), ..Damage::default() }
+    pub fn new(plugins: impl Iterator<Item = &'static str>) -> Self {
+        Damage { trusted: plugins.chain(["ferrule"]).collect(), ..Damage::default() }
     }
 
     /// Starts again from all links of the node.
@@ -79,7 +78,7 @@ impl Damage {
         self.is_ruleset_hit |= match notice {
             ruleset::Notice::Generation { process } => {
                 let is_hit = std::mem::take(&mut self.is_ruleset_hit);
-                return is_hit && !self.trusted.contains(process);
+                return is_hit && !self.trusted.contains(&process.as_str());
             }
             ruleset::Notice::TableMade(table) => table == FIREWALLD,
             ruleset::Notice::TableGone(table) => is_known(table) || table == FIREWALLD,
@@ -191,7 +190,7 @@ mod tests {
 
     /// A bridge with the index 1, its ports 2 and 3, the IFB 4 of the port 2, and a NIC.
     fn node() -> Damage {
-        let mut damage = Damage::new(&["bridge", "portmap"]);
+        let mut damage = Damage::new(["bridge", "portmap"].into_iter());
         let alias = "bandwidth network=pods container=c1 ifname=eth0 veth=2 hook=made".to_owned();
         let ifb = Link { alias, ..link(4, "ifb", None) };
         let port = Link { port: settings(true), ..link(2, "veth", Some(1)) };

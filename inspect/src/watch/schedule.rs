@@ -10,7 +10,7 @@ pub const LONGEST: Duration = Duration::from_millis(300);
 pub const AGAIN: Duration = Duration::from_secs(5);
 /// So many passes may follow each other without a pause.
 const BURST: u32 = 3;
-const MINUTE: Duration = Duration::from_mins(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// When passes start.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const PERIOD: Duration = Duration::from_mins(5);
+    const PERIOD: Duration = Duration::from_secs(300);
 
     /// When passes start that take no time.
     fn run(schedule: &mut Schedule) -> Instant {
