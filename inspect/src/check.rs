@@ -112,8 +112,11 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
     Checked { checks, failures }
 }
 
-/// The outcomes of some work, in any order: one item for each CPU at once.
+/// The outcomes of some work, in any order: one item for each CPU at once, a single one in this thread.
 pub(crate) fn at_once<'i, I: Sync, O: Send>(items: &'i [I], work: impl Fn(&'i I) -> O + Sync) -> Vec<O> {
+    if let [only] = items {
+        return vec![work(only)];
+    }
     let waiting = Mutex::new(items.iter());
     let next = || waiting.lock().ok()?.next();
     let thread = || iter::from_fn(next).map(&work).collect::<Vec<O>>();

@@ -83,15 +83,15 @@ pub fn run(
     }
     let path = path.iter().map(|folder| folder.display()).join(":");
     let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run, is_ended };
+    let mut failures = cache.failures;
     let mut found = at_once(&cache.entries, |entry| mender.look(entry));
     if found.iter().any(Found::is_broken) {
         let guard = Guard::read(&sight).map_err(not_whole)?;
         found = at_once(&found, |found| mender.mend(found, &guard));
-        mender.settle(&mut found)?;
+        failures.extend(mender.settle(&mut found));
     }
     let mut findings: Vec<Finding> = found.iter().flat_map(Found::findings).collect();
     findings.sort();
-    let mut failures = cache.failures;
     if !cache.is_readable {
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }
@@ -143,12 +143,12 @@ impl Found<'_> {
                 Repair::Possible(why) => (Outcome::Possible, why.to_string()),
                 Repair::Done(why) => (Outcome::Repaired, why.to_string()),
                 Repair::Failed(why) => (Outcome::Failed, why.to_string()),
-                Repair::Foreign => (Outcome::Skipped, "not Ferrule's".to_owned()),
+                Repair::Foreign => (Outcome::Skipped, report::FOREIGN.to_owned()),
             };
             Some(finding(outcome, Some(plugin), Some(why)))
         };
         let mut findings: Vec<Finding> = self.plugins.iter().filter_map(of_plugin).collect();
-        if findings.is_empty() {
+        if self.plugins.iter().all(|step| matches!(step.repair, Repair::Sound | Repair::Foreign)) {
             findings.push(finding(Outcome::Sound, None, None));
         }
         findings
@@ -210,38 +210,48 @@ impl Mender<'_> {
         found
     }
 
-    /// Looks whether ADD or DEL came in between. After a DEL, removes what was made again.
-    fn settle(&self, found: &mut [Found<'_>]) -> Result<(), CniError> {
+    /// Looks whether ADD or DEL came in between. Returns what could not be found out or undone.
+    fn settle(&self, found: &mut [Found<'_>]) -> Vec<String> {
         let mut tried: Vec<&mut Found<'_>> =
             found.iter_mut().filter(|found| found.plugins.iter().any(|step| step.is_tried)).collect();
         if tried.is_empty() {
-            return Ok(());
+            return Vec::new();
         }
-        let mut guard = Guard::read(self.sight).map_err(CniError::internal)?;
-        for found in &mut tried {
-            let (start, mut quiet) = (Instant::now(), None);
-            while guard.obstacle(found.entry, self.sight).is_some() {
-                if guard.caller(found.entry).is_some() {
-                    quiet = None;
-                } else if matches!(found.entry.file.try_exists(), Ok(false)) {
-                    self.del(found)?;
-                    found.skipped = Some("it was deleted meanwhile".to_owned());
-                    break;
-                } else if quiet.get_or_insert_with(Instant::now).elapsed() > QUIET {
-                    found.skipped = Some("its container has ended or started again meanwhile".to_owned());
-                    break;
+        match Guard::read(self.sight) {
+            Err(why) => return vec![why],
+            Ok(guard) => tried.retain(|found| guard.obstacle(found.entry, self.sight).is_some()),
+        }
+        let mut failures = Vec::new();
+        for found in tried {
+            match self.wait_for_end(found) {
+                Ok(why) => found.skipped = why,
+                Err(why) => {
+                    failures.push(format!("{}: {why}; ferrule gc removes what is left", found.entry.owner))
                 }
-                if start.elapsed() > LIMIT {
-                    return Err(CniError::internal(format!(
-                        "a call for {} does not end; ferrule gc removes what it leaves",
-                        found.entry.owner
-                    )));
-                }
-                thread::sleep(PAUSE);
-                guard = Guard::read(self.sight).map_err(CniError::internal)?;
             }
         }
-        Ok(())
+        failures
+    }
+
+    /// Waits for the end of the call that came in between. After a DEL, removes what was made again. Returns why the attachment is no
+    /// longer what it was.
+    fn wait_for_end(&self, found: &Found<'_>) -> Result<Option<String>, String> {
+        let (start, mut quiet) = (Instant::now(), None);
+        while start.elapsed() < LIMIT {
+            let guard = Guard::read(self.sight)?;
+            if guard.caller(found.entry).is_some() {
+                quiet = None;
+            } else if matches!(found.entry.file.try_exists(), Ok(false)) {
+                self.del(found).map_err(|error| error.to_string())?;
+                return Ok(Some("it was deleted meanwhile".to_owned()));
+            } else if guard.obstacle(found.entry, self.sight).is_none() {
+                return Ok(None);
+            } else if quiet.get_or_insert_with(Instant::now).elapsed() > QUIET {
+                return Ok(Some("its container has ended or started again meanwhile".to_owned()));
+            }
+            thread::sleep(PAUSE);
+        }
+        Err("a call of the runtime does not end".to_owned())
     }
 
     /// Runs DEL of the plugins that were repaired, the last one first.

@@ -6,6 +6,9 @@ use serde_json::json;
 
 use crate::model::{Owner, SCHEMA};
 
+/// Why another project's plugin is skipped.
+pub(super) const FOREIGN: &str = "not Ferrule's";
+
 /// The outcome for a plugin of an attachment, or for the attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,18 +40,23 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The outcome as a line of text, except of a sound attachment.
+    /// The outcome as a line of text, except of a sound attachment and of one that is none of ours.
     pub(crate) fn line(&self) -> Option<String> {
         let Finding { outcome, owner, plugin, reason } = self;
         let verb = match outcome {
             Outcome::Failed => "cannot repair",
             Outcome::Repaired => "repaired",
             Outcome::Possible => "would repair",
-            Outcome::Skipped => "skipped",
-            Outcome::Sound => return None,
+            Outcome::Skipped if !self.is_foreign() => "skipped",
+            Outcome::Skipped | Outcome::Sound => return None,
         };
         let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
         Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
+    }
+
+    /// Whether it says no more than that a plugin of the attachment is not ours.
+    fn is_foreign(&self) -> bool {
+        self.outcome == Outcome::Skipped && self.plugin.is_some()
     }
 }
 
@@ -69,9 +77,10 @@ impl Repaired {
         self.failures.is_empty() && self.count(Outcome::Failed) == 0
     }
 
-    /// The number of attachments with this outcome.
+    /// The number of attachments with this outcome. Those of which only another project's plugins were skipped count as sound.
     pub fn count(&self, outcome: Outcome) -> usize {
-        let findings = self.findings.iter().filter(|finding| finding.outcome == outcome);
+        let findings =
+            self.findings.iter().filter(|finding| finding.outcome == outcome && !finding.is_foreign());
         findings.map(|finding| &finding.owner).dedup().count()
     }
 
@@ -81,14 +90,68 @@ impl Repaired {
         if as_json {
             return json!({"schema": SCHEMA, "repairs": findings, "failures": failures}).to_string();
         }
-        let lines: String = findings.iter().filter_map(Finding::line).collect();
-        let unread: String = failures.iter().map(|why| format!("{why}\n")).collect();
+        let mut text: String = findings.iter().filter_map(Finding::line).collect();
+        let foreign = findings.iter().filter(|finding| finding.is_foreign());
+        for (plugin, count) in
+            foreign.filter_map(|finding| finding.plugin.as_ref()).counts().into_iter().sorted()
+        {
+            text += &format!("skipped {plugin} of {count} attachments: {FOREIGN}\n");
+        }
+        text.extend(failures.iter().map(|why| format!("{why}\n")));
         let [sound, failed, repaired, skipped] =
             [Outcome::Sound, Outcome::Failed, Outcome::Repaired, Outcome::Skipped].map(|o| self.count(o));
         let done = match self.count(Outcome::Possible) {
             0 => format!("{repaired} repaired"),
             possible => format!("{possible} to repair with --yes"),
         };
-        format!("{lines}{unread}{done}, {failed} failed, {skipped} skipped, {sound} sound\n")
+        text + &format!("{done}, {failed} failed, {skipped} skipped, {sound} sound\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn finding(outcome: Outcome, container: &str, plugin: &str) -> Finding {
+        let plugin = Some(plugin.to_owned()).filter(|plugin| !plugin.is_empty());
+        Finding { outcome, owner: Owner::container(container), plugin, reason: Some("why".to_owned()) }
+    }
+
+    #[test]
+    fn attachments_are_counted_and_foreign_plugins_summed_up() {
+        let mut findings = vec![
+            finding(Outcome::Failed, "c1", "bridge"),
+            finding(Outcome::Repaired, "c1", "portmap"),
+            finding(Outcome::Repaired, "c2", "firewall"),
+            finding(Outcome::Repaired, "c2", "portmap"),
+            finding(Outcome::Skipped, "c3", ""),
+            finding(Outcome::Skipped, "c4", "calico"),
+            finding(Outcome::Skipped, "c5", "calico"),
+            finding(Outcome::Sound, "c4", ""),
+        ];
+        let failures = vec!["cannot read x".to_owned()];
+        let mut repaired = Repaired { findings: findings.clone(), failures: failures.clone(), postponed: 0 };
+        let expected = "\
+cannot repair bridge of container c1: why
+repaired portmap of container c1: why
+repaired firewall of container c2: why
+repaired portmap of container c2: why
+skipped container c3: why
+skipped calico of 2 attachments: not Ferrule's
+cannot read x
+2 repaired, 1 failed, 1 skipped, 1 sound
+";
+        assert_eq!(repaired.report(false), expected);
+        let json: Value = repaired.report(true).parse().unwrap();
+        assert_eq!(json["repairs"][1]["plugin"], "portmap");
+        assert!(!repaired.is_done());
+        findings.remove(0);
+        repaired = Repaired { findings: findings.clone(), failures };
+        assert!(!repaired.is_done());
+        findings.push(finding(Outcome::Possible, "c6", "portmap"));
+        repaired = Repaired { findings, failures: Vec::new() };
+        assert!(repaired.is_done() && repaired.report(false).contains("1 to repair with --yes, 0 failed"));
     }
 }

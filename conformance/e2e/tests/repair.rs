@@ -1,0 +1,238 @@
+//! `ferrule repair` on nodes with running pods: traffic after a flush of the ruleset, its guards, and a DEL at any point of it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::process::Command;
+
+use cni_lab::testing::{Random, ask, serve, silent};
+use cni_lab::{
+    Background, Client, KillPoint, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually,
+};
+use cni_runner::{Attachment, Exec, Network};
+use serde_json::json;
+
+/// The container's port.
+const PORT: u16 = 80;
+/// How many points of a repair a run plays; all of them take two minutes.
+const POINTS: usize = 12;
+
+/// A node with a first process, and a network whose shared objects exist.
+struct World {
+    init: Background,
+    node: Node,
+    outside: Client,
+    network: Network,
+}
+
+/// A running pod.
+struct Running {
+    pod: Pod,
+    attachment: Attachment,
+    port: u16,
+    process: Option<Background>,
+}
+
+fn sleep() -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("infinity");
+    command
+}
+
+impl World {
+    fn new() -> World {
+        let node = Node::new().unwrap();
+        let network = json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
+            {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+                "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "firewall"}]});
+        let world = World {
+            init: node.spawn(sleep()).unwrap(),
+            outside: node.outside_client("192.0.2.0/24").unwrap(),
+            network: Network::from_value(&network).unwrap(),
+            node,
+        };
+        world.end(&mut world.add("repair-first", 9000));
+        world
+    }
+
+    fn runtime(&self) -> NodeRuntime<'_> {
+        self.node.runtime([bin_dir().unwrap()])
+    }
+
+    /// A pod without a process. Container IDs are unique on the machine: other tests run on it.
+    fn add(&self, name: &str, port: u16) -> Running {
+        let pod = self.node.pod(name).unwrap();
+        let mapping = json!([{"hostPort": port, "containerPort": PORT, "protocol": "tcp"}]);
+        let attachment = pod.attachment("eth0").with_capability("portMappings", mapping);
+        let attachment = attachment.with_args(format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}"));
+        self.runtime().add(&self.network, &attachment).unwrap();
+        Running { pod, attachment, port, process: None }
+    }
+
+    fn start(&self, name: &str, port: u16) -> Running {
+        let mut running = self.add(name, port);
+        running.process = Some(running.pod.spawn(sleep()).unwrap());
+        serve(&running.pod, name, PORT);
+        running
+    }
+
+    /// As a runtime ends a pod.
+    fn end(&self, running: &mut Running) {
+        running.process = None;
+        self.runtime().del(&self.network, &running.attachment).unwrap();
+        running.pod.delete().unwrap();
+    }
+
+    fn check(&self, running: &Running) -> Result<(), String> {
+        self.runtime().check(&self.network, &running.attachment).map_err(|error| error.to_string())
+    }
+
+    fn words(&self, words: &str) -> Vec<String> {
+        let bin_dir = bin_dir().unwrap().display().to_string();
+        let options = ["--bin-dir".to_owned(), bin_dir, "--init".to_owned(), self.init.id().to_string()];
+        words.split(' ').map(str::to_owned).chain(options).collect()
+    }
+
+    /// What `ferrule` has said, and whether it succeeded. `$@` in the script is the command.
+    fn ferrule_in(&self, script: &str, words: &str) -> (bool, String) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(bin_dir().unwrap().join("ferrule")).args(self.words(words));
+        let output = self.node.exec(&mut command).unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    #[track_caller]
+    fn ferrule(&self, words: &str) -> String {
+        let (succeeded, said) = self.ferrule_in("\"$@\"", words);
+        assert!(succeeded, "{words}: {said}");
+        said
+    }
+
+    fn flush(&self) {
+        self.node.tool("nft", &["flush", "ruleset"]).unwrap();
+    }
+
+    fn is_silent(&self, running: &Running) -> bool {
+        silent(&self.outside, "tcp", (self.outside.node_address(), running.port).into())
+    }
+
+    /// From outside through the host port, and from the pod to the outside, masqueraded.
+    #[track_caller]
+    fn assert_traffic(&self, running: &Running) {
+        let (node, client) = (self.outside.node_address(), self.outside.address());
+        let answer = ask(&self.outside, "tcp", (node, running.port).into()).unwrap();
+        assert_eq!(answer, format!("{} {client}", running.pod.name()));
+        assert_eq!(ask(&running.pod, "tcp", (client, PORT).into()).unwrap(), format!("outside {node}"));
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.node).unwrap().ignoring(&["last_reserved_ip"])
+    }
+
+    /// Fails if the node has something that it did not have before. A flush may have removed what the pods share.
+    #[track_caller]
+    fn assert_no_leftovers(&self, before: &Snapshot, when: &str) {
+        let left = || {
+            let diff = before.diff(&self.snapshot());
+            diff.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
+        };
+        // The kernel removes some objects after the call that asked for it.
+        eventually(TIMEOUT, || left().is_empty());
+        assert_eq!(left(), [""; 0], "{when}");
+    }
+}
+
+#[test]
+fn traffic_after_a_flush_and_the_guards() {
+    let world = World::new();
+    let before = world.snapshot();
+    serve(&world.outside, "outside", PORT);
+    let [mut one, mut two] =
+        [("repair-one", 8081), ("repair-two", 8082)].map(|(name, port)| world.start(name, port));
+    let mut starting = world.add("repair-starting", 8083);
+    let mut called = world.start("repair-called", 8084);
+    let mut plugin = sleep();
+    plugin.env("CNI_CONTAINERID", "repair-called");
+    let plugin = world.node.spawn(plugin).unwrap();
+    world.assert_traffic(&one);
+    assert_eq!(world.ferrule("repair --yes"), "0 repaired, 0 failed, 0 skipped, 4 sound\n");
+
+    world.flush();
+    assert!(world.is_silent(&one) && world.is_silent(&two));
+    let flushed = world.snapshot();
+    let said = world.ferrule("repair --dry-run");
+    for line in [
+        "would repair portmap of container repair-one (interface eth0 on network pods): ",
+        "skipped container repair-starting (interface eth0 on network pods): no process is in its namespace",
+        &format!(
+            "skipped container repair-called (interface eth0 on network pods): process {} ",
+            plugin.id()
+        ),
+        "2 to repair with --yes, 0 failed, 2 skipped, 0 sound",
+    ] {
+        assert!(said.lines().any(|said| said.starts_with(line)), "{line}\n{said}");
+    }
+    let hidden = "unshare --mount sh -c 'mount -t tmpfs none /run/netns; exec \"$@\"' sh \"$@\"";
+    for (script, words, why) in [
+        (hidden, "repair --yes", "nothing is repaired: this process does not see the node"),
+        ("unshare --net \"$@\"", "repair --yes", "another network namespace"),
+        ("\"$@\"", "repair --yes --container shop/web", "no cached result is that of"),
+    ] {
+        let (succeeded, said) = world.ferrule_in(script, words);
+        assert!(!succeeded && said.contains(why) && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(flushed.diff(&world.snapshot()), "");
+
+    let said = world.ferrule("repair --yes --container shop/repair-one");
+    assert!(said.ends_with("\n1 repaired, 0 failed, 0 skipped, 0 sound\n"), "{said}");
+    world.assert_traffic(&one);
+    assert!(world.is_silent(&two));
+    let said = world.ferrule("repair --yes");
+    assert!(said.ends_with("\n1 repaired, 0 failed, 2 skipped, 1 sound\n"), "{said}");
+    for running in [&one, &two] {
+        world.assert_traffic(running);
+        world.check(running).unwrap();
+    }
+    assert!(world.check(&starting).is_err() && world.check(&called).is_err());
+    let repaired = world.snapshot();
+    assert!(world.ferrule("repair --yes").ends_with("\n0 repaired, 0 failed, 2 skipped, 2 sound\n"));
+    assert_eq!(repaired.diff(&world.snapshot()), "");
+    let metrics = world.node.read_file("/run/ferrule-totals").unwrap();
+    assert!(metrics.contains("\nferrule_repair_repaired_attachments_total 2\n"), "{metrics}");
+    drop(plugin);
+    assert!(world.ferrule("repair --yes").ends_with("\n1 repaired, 0 failed, 1 skipped, 2 sound\n"));
+
+    for running in [&mut one, &mut two, &mut starting, &mut called] {
+        world.end(running);
+    }
+    world.assert_no_leftovers(&before, "after DEL");
+}
+
+/// The pod ends between two steps of a repair: whatever the repair has made is removed again.
+#[test]
+fn a_del_in_between() {
+    let world = World::new();
+    let before = world.snapshot();
+    let ferrule = |words: &str| {
+        let mut exec = Exec::new(bin_dir().unwrap().join("ferrule"), "repair").without("CNI_COMMAND");
+        exec.arguments = world.words(words);
+        exec
+    };
+    let repair = ferrule("repair --yes");
+    let mut running = world.start("repair-recorded", 8090);
+    world.flush();
+    let points = KillPoint::requests(&world.node, &repair).unwrap();
+    world.check(&running).unwrap();
+    world.end(&mut running);
+    world.assert_no_leftovers(&before, "after DEL");
+    let mut random = Random::seeded();
+    for at in 0..POINTS {
+        let point = &points[random.below(points.len())];
+        let mut running = world.start(&format!("repair-ends-{at}"), 8091);
+        world.flush();
+        let status = point.pause(&world.node, &repair, || world.end(&mut running)).unwrap();
+        assert!(status.success(), "{point}: {status}");
+        world.assert_no_leftovers(&before, &format!("paused {point}"));
+    }
+}
