@@ -22,9 +22,9 @@ use crate::plan::{self, Plan};
 use crate::{forward_chain, iptables};
 
 /// What a call requests: `prevResult`, and what its `addresses` need; `None` without any.
-type Requested<'a> = (&'a AddResult, Option<(Plan, Option<Bridge>)>);
+pub(crate) type Requested<'a> = (&'a AddResult, Option<(Plan, Option<Bridge>)>);
 
-fn requested<'a>(
+pub(crate) fn requested<'a>(
     call: &'a AddRequest<'_>,
     addresses: impl FnOnce(&AddResult) -> Vec<IpAddr>,
 ) -> Result<Requested<'a>, CniError> {
@@ -54,7 +54,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let mut socket = netfilter()?;
     let node = nft::node(&mut socket, plan.conf.mark_bit)?;
     let mut chosen = choose(&node, &plan)?;
-    let added = open(&mut socket, &node, &plan, &mut chosen).and_then(|()| match bridge {
+    let added = open(&mut socket, &node, &plan, &mut chosen, nft::add).and_then(|()| match bridge {
         Some(bridge) if plan.conf.policy == Policy::Isolated => bridge.isolate_port(),
         _ => Ok(()),
     });
@@ -62,16 +62,25 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     Ok(result.clone())
 }
 
+/// Adds the container to our table: [`nft::add`] or [`nft::repair`].
+type Record = fn(&mut Socket, &Node, &Plan, &By) -> Result<(), CniError>;
+
 /// Records the owner first: a call that is killed after that leaves nothing that DEL or GC does not find.
-fn open(socket: &mut Socket, node: &Node, plan: &Plan, chosen: &mut Chosen) -> Result<(), CniError> {
+pub(crate) fn open(
+    socket: &mut Socket,
+    node: &Node,
+    plan: &Plan,
+    chosen: &mut Chosen,
+    record: Record,
+) -> Result<(), CniError> {
     match chosen {
         Chosen::Nftables => {
-            nft::add(socket, node, plan, &By::Nftables)?;
+            record(socket, node, plan, &By::Nftables)?;
             plan.families().try_for_each(|family| open_forward(socket, node, family, plan.conf.mark_bit))
         }
         Chosen::Iptables => {
             // The policy is iptables' business.
-            let recorded = nft::add(socket, node, &plan.without_policy(), &By::Iptables);
+            let recorded = record(socket, node, &plan.without_policy(), &By::Iptables);
             if probe(socket, Family::Inet).is_ok() {
                 recorded?;
             } else {
@@ -83,14 +92,19 @@ fn open(socket: &mut Socket, node: &Node, plan: &Plan, chosen: &mut Chosen) -> R
         }
         Chosen::Firewalld(firewalld) => {
             let zone = &plan.conf.zone;
-            nft::add(socket, node, plan, &By::Firewalld(zone.clone()))?;
+            record(socket, node, plan, &By::Firewalld(zone.clone()))?;
             plan.addresses.iter().try_for_each(|address| firewalld.add(zone, *address))
         }
     }
 }
 
 /// Opens the chains `FORWARD` of both variants of iptables, if they exist and are not open yet.
-fn open_forward(socket: &mut Socket, node: &Node, family: IpFamily, bit: u8) -> Result<(), CniError> {
+pub(crate) fn open_forward(
+    socket: &mut Socket,
+    node: &Node,
+    family: IpFamily,
+    bit: u8,
+) -> Result<(), CniError> {
     let present = node.iptables(family);
     if present.has_forward && !(present.is_open && node.is_complete) {
         forward_chain::add(socket, family, bit)?;
@@ -129,7 +143,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let in_table = if by == By::Iptables { plan.without_policy() } else { plan.clone() };
     match &by {
         By::Nftables => {}
-        By::Iptables => iptables::check(&plan)?,
+        By::Iptables => iptables::check(&plan, is_ours)?,
         By::Firewalld(zone) => {
             let mut firewalld = Firewalld::connect()?;
             plan.addresses.iter().try_for_each(|address| firewalld.check(zone, *address))?;
@@ -138,13 +152,9 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     if is_ours || by == By::Nftables {
         nft::check(&mut socket, &in_table, &owned, &by)?;
     }
-    for family in plan.families().filter(|_| by == By::Nftables) {
-        if node.iptables(family).has_forward {
-            forward_chain::check(&mut socket, family, plan.conf.mark_bit)?;
-        }
-        if let Some(programs) = forward_chain::legacy(family) {
-            forward_chain::check_legacy(&programs, family, plan.conf.mark_bit)?;
-        }
+    if by == By::Nftables {
+        plan.families()
+            .try_for_each(|family| check_forward(&mut socket, &node, family, plan.conf.mark_bit))?;
     }
     let shared = bridge
         .as_ref()
@@ -155,8 +165,29 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     })
 }
 
+/// Checks the chains `FORWARD` that [`open_forward`] opens.
+pub(crate) fn check_forward(
+    socket: &mut Socket,
+    node: &Node,
+    family: IpFamily,
+    bit: u8,
+) -> Result<(), CniError> {
+    if node.iptables(family).has_forward {
+        forward_chain::check(socket, family, bit)?;
+    }
+    match forward_chain::legacy(family) {
+        Some(programs) => forward_chain::check_legacy(&programs, family, bit),
+        None => Ok(()),
+    }
+}
+
 /// What has opened the addresses: what the table says, else what the reference has left, else the configured backend.
-fn opened_by(socket: &mut Socket, node: &Node, plan: &Plan, owned: &[Owned]) -> Result<By, CniError> {
+pub(crate) fn opened_by(
+    socket: &mut Socket,
+    node: &Node,
+    plan: &Plan,
+    owned: &[Owned],
+) -> Result<By, CniError> {
     let conf = &plan.conf;
     let is_iptables = owned.iter().any(Owned::is_by_iptables);
     let zone = owned.iter().find_map(Owned::zone);

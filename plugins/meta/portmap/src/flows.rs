@@ -11,7 +11,6 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 
 use crate::list::unmapped;
-use crate::mapping::Proto;
 use crate::plan::{HostPort, Key};
 
 fn is_to_host_port(flow: &Flow, host_port: &HostPort) -> bool {
@@ -34,7 +33,7 @@ fn is_stale_after_removal(flow: &Flow, host_port: &HostPort) -> bool {
 /// One filter for each family and protocol of the host ports, limited to one port if all have the same.
 fn filters(host_ports: &[HostPort]) -> Vec<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
-    for host_port in host_ports.iter().filter(|host_port| host_port.key.proto != Proto::Tcp) {
+    for host_port in host_ports.iter().filter(|host_port| host_port.has_lasting_flows()) {
         let filter = Filter {
             family: host_port.key.map_set.family,
             proto: host_port.key.proto.number(),

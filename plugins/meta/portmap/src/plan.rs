@@ -83,6 +83,13 @@ pub struct HostPort {
     pub masquerade: Option<Masquerade>,
 }
 
+impl HostPort {
+    /// Whether a client that goes on sending keeps the translation of its first packet: with all protocols but TCP.
+    pub fn has_lasting_flows(&self) -> bool {
+        self.key.proto != Proto::Tcp
+    }
+}
+
 fn network_of(address: IpNetwork) -> IpNetwork {
     // This cannot fail: the prefix length is valid in `address`.
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)

@@ -12,7 +12,7 @@ use crate::verbs::{check_host_ports, create_guard, delete_from_others, requested
 use crate::{flows, iptables, list, localhost, services};
 
 /// Makes again the host ports, if CHECK refuses one of them, and connections from 127.0.0.0/8. Host ports get the form of the
-/// configured backend, as by ADD.
+/// configured backend, as by ADD. If the repair is killed before it has deleted stale flows, CHECK refuses the host ports.
 ///
 /// # Errors
 /// Code 11 with the name of the container that has one of the host ports now. Then the host ports stay as they are.
@@ -21,28 +21,35 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     let mut socket = netfilter()?;
     if check_host_ports(&mut socket, &conf, &plan).is_err() {
         list::ensure_free(&mut socket, &plan)?;
-        let made = make(&mut socket, call.sandbox.path(), &conf, &plan)?;
-        flows::delete_after_add(&mut socket, &made, nft::has_own);
-    }
-    match plan.from_loopback() {
-        Some(container) => {
-            create_guard(&mut socket)?;
-            localhost::enable(result, call.ifname, container)
+        let netns = call.sandbox.path();
+        match conf.backend {
+            Backend::Nftables => repair_nft(&mut socket, &conf, &plan, netns)?,
+            Backend::Iptables => repair_iptables(&mut socket, &conf, &plan)?,
         }
-        None => Ok(()),
     }
+    let Some(container) = plan.from_loopback() else { return Ok(()) };
+    create_guard(&mut socket)?;
+    localhost::enable(result, call.ifname, container)
 }
 
-fn make(socket: &mut Socket, netns: &str, conf: &Conf, plan: &Plan<'_>) -> Result<Vec<HostPort>, CniError> {
-    match conf.backend {
-        Backend::Nftables => {
-            let gate = services::repair(socket, conf.services_bit)?;
-            let made = nft::replace(socket, plan, netns, gate, Purpose::Repair)?;
-            delete_from_others(socket, &plan.owner).map(|()| made)
-        }
-        Backend::Iptables => {
-            nft::ensure_free(socket, plan)?;
-            iptables::repair(conf, &plan.owner, &plan.addresses).map(|()| plan.host_ports.clone())
-        }
+fn repair_nft(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>, netns: &str) -> Result<(), CniError> {
+    let gate = services::repair(socket, conf.services_bit)?;
+    let made = nft::replace(socket, plan, netns, gate, Purpose::Repair)?;
+    delete_from_others(socket, &plan.owner)?;
+    flows::delete_after_add(socket, &made, nft::has_own);
+    if made.iter().any(HostPort::has_lasting_flows) {
+        nft::finish(socket, plan, netns, made.len())?;
     }
+    Ok(())
+}
+
+fn repair_iptables(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>) -> Result<(), CniError> {
+    nft::ensure_free(socket, plan)?;
+    let is_unfinished = plan.host_ports.iter().any(HostPort::has_lasting_flows);
+    iptables::repair(conf, &plan.owner, &plan.addresses, is_unfinished)?;
+    flows::delete_after_add(socket, &plan.host_ports, nft::has_own);
+    if is_unfinished {
+        iptables::repair(conf, &plan.owner, &plan.addresses, false)?;
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::End;
 use ferrule_kernel::nftables::{Error, Rule, delete_rules};
 use ferrule_kernel::retry::Limit;
+use ferrule_kit::check::ensure;
 use ferrule_kit::lock;
 
 use crate::forward_chain::{self, CNI_FORWARD};
@@ -83,11 +84,12 @@ pub fn add(plan: &Plan) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Compares the rules with the plan. They may be in the legacy tables even if the node uses iptables-nft.
+/// Compares the rules with the plan, and the forward chain if the rules are ours: the reference has none. They may be in the
+/// legacy tables even if the node uses iptables-nft.
 ///
 /// # Errors
 /// Code 999 with the first missing rule.
-pub fn check(plan: &Plan) -> Result<(), CniError> {
+pub fn check(plan: &Plan, is_ours: bool) -> Result<(), CniError> {
     for family in plan.families() {
         let step = || format!("list the rules of {family} iptables");
         let programs = programs(family).context(step)?;
@@ -99,6 +101,9 @@ pub fn check(plan: &Plan) -> Result<(), CniError> {
             listing = legacy.list().context(step)?;
         }
         rules::check(&listing, &wanted(plan, &plan.of(family)))?;
+        ensure(!is_ours || forward_chain::lines(&listing, plan.conf.mark_bit).is_empty(), || {
+            format!("chain {} of {family} iptables is missing or altered", forward_chain::CHAIN)
+        })?;
     }
     Ok(())
 }

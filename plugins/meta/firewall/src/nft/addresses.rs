@@ -236,10 +236,24 @@ fn delete_where(
     })
 }
 
+/// Checks that no other owner has one of the plan's addresses. The inner error names it.
+pub(super) fn ensure_own(socket: &mut Socket, plan: &Plan) -> Result<Result<(), CniError>, Error> {
+    Ok(read(socket, &plan.addresses)?.iter().try_for_each(|owned| {
+        let other = owned.labels().find(|label| *label != plan.label);
+        let address = owned.address;
+        ensure(other.is_none(), || {
+            format!("address {address} belongs to {}", describe(other.unwrap_or_default()))
+        })
+    }))
+}
+
 /// Checks that the plan's owner has these addresses, by the nftables backend or by any.
 pub(super) fn check(plan: &Plan, owned: &[Owned], by: &By) -> Result<(), CniError> {
     owned.iter().try_for_each(|owned| {
-        let is_there = *by != By::Nftables || owned.is_pod_of(&plan.label);
+        let is_there = match by {
+            By::Nftables => owned.is_pod_of(&plan.label),
+            By::Iptables | By::Firewalld(_) => owned.labels().any(|label| label == plan.label),
+        };
         let address = owned.address;
         ensure(is_there && !owned.is_foreign(&plan.label), || match owned.labels().next() {
             Some(other) => format!("address {address} belongs to {}", describe(other)),

@@ -11,7 +11,7 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, Error, find_elements};
+use ferrule_kernel::nftables::{Batch, Element, Error, find_elements, generation};
 use ferrule_kernel::retry::{Limit, retry};
 
 use crate::plan::Plan;
@@ -49,6 +49,28 @@ pub fn add(socket: &mut Socket, node: &Node, plan: &Plan, by: &By) -> Result<(),
         batch.commit(socket).inspect_err(|_| is_complete = false)
     });
     outcome.context(|| format!("add the container to table {TABLE}"))
+}
+
+/// As [`add`] for a container that runs, at the generation of the lookup. Chains that are right stay, even if another process
+/// has changed their number of uses.
+///
+/// # Errors
+/// Code 999 with the name of another container that has one of the addresses; otherwise as [`add`].
+pub fn repair(socket: &mut Socket, _: &Node, plan: &Plan, by: &By) -> Result<(), CniError> {
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
+        let generation = generation(socket)?;
+        if let Err(error) = addresses::ensure_own(socket, plan)? {
+            return Ok(Err(error));
+        }
+        let mut batch = Batch::new();
+        if table::check(socket, plan.conf.mark_bit).is_err() {
+            table::establish(&mut batch, plan.conf.mark_bit);
+        }
+        addresses::add(socket, &mut batch, plan, by)?;
+        bridges::set_policy(socket, &mut batch, plan)?;
+        batch.commit_at(socket, generation).map(Ok)
+    });
+    outcome.context(|| format!("add the container to table {TABLE}"))?
 }
 
 /// Checks the table: its chains, the addresses, and the policy of the bridge.

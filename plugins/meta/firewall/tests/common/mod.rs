@@ -19,6 +19,11 @@ pub(crate) fn plugins(firewall: Origin) -> PluginDir {
     PluginDir::new(FIREWALL, firewall).with(Origin::Ours, &["bridge", "host-local", "portmap"])
 }
 
+/// The same node with a program whose ADD is the repair of firewall.
+pub(crate) fn repairing(ctx: &TestContext) -> TestContext {
+    TestContext { plugin: env!("CARGO_BIN_EXE_firewall-repair").into(), ..ctx.clone() }
+}
+
 /// A node, and the shortcuts of these tests.
 pub(crate) struct World(testing::World);
 

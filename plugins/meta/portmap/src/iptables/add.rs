@@ -137,19 +137,25 @@ fn add_legacy(
         return Ok(());
     }
     let _lock = lock::iptables()?;
-    replace(programs, conf, owner, address)
+    replace(programs, conf, owner, address, false)
 }
 
 /// Makes the container's rules again in each family where CHECK refuses them, in one transaction. The other family stays.
+/// `is_unfinished` adds a second jump to the container's chain, without effect on packets, which CHECK refuses until the next call.
 ///
 /// # Errors
 /// As [`add`].
-pub fn repair(conf: &Conf, owner: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
+pub fn repair(
+    conf: &Conf,
+    owner: &Attachment<'_>,
+    addresses: &[IpNetwork],
+    is_unfinished: bool,
+) -> Result<(), CniError> {
     let _lock = lock::iptables()?;
     for address in addresses {
         let (programs, listing) = listed(owner, IpFamily::of(address.ip()))?;
         if compare(conf, owner, *address, &listing).is_err() {
-            replace(&programs, conf, owner, *address)?;
+            replace(&programs, conf, owner, *address, is_unfinished)?;
         }
     }
     Ok(())
@@ -161,12 +167,16 @@ fn replace(
     conf: &Conf,
     owner: &Attachment<'_>,
     address: IpNetwork,
+    is_unfinished: bool,
 ) -> Result<(), CniError> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
     let outcome = programs.change(ATTEMPTS, |listing| {
         let usable = external
             .and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { warn_missing_chain(chain) });
-        lines_for_listing(&rules_here(conf, owner, address, usable), listing)
+        let rules = rules_here(conf, owner, address, usable);
+        let mut lines = lines_for_listing(&rules, listing);
+        lines.extend(rules.jumps.last().filter(|_| is_unfinished).map(|rule| rule.line("-A")));
+        lines
     });
     outcome.context(|| STEP)
 }

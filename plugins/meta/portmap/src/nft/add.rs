@@ -11,6 +11,7 @@ use ferrule_kit::sandbox::Sandbox;
 use crate::plan::{HostPort, Key, Plan, masquerades};
 
 use super::element::{self, Owned};
+use super::owner_metadata::{UNFINISHED, is_unfinished};
 use super::remove::delete;
 use super::{Gate, establish, list, owner_metadata, repeat};
 
@@ -32,7 +33,8 @@ pub enum Purpose {
 /// Code 999 if the kernel refuses the batch for another reason.
 pub fn add_only(socket: &mut Socket, plan: &Plan<'_>, netns: &str) -> Result<bool, CniError> {
     let mut batch = Batch::new();
-    element::add(&mut batch, &plan.label, netns, &plan.host_ports);
+    element::add_owner(&mut batch, &plan.label, netns, plan.host_ports.len());
+    element::add(&mut batch, &plan.label, &plan.host_ports);
     match batch.commit(socket).inspect_err(|error| undo_lost(socket, plan, error)) {
         // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
@@ -50,7 +52,7 @@ fn undo_lost(socket: &mut Socket, plan: &Plan<'_>, error: &Error) {
 }
 
 /// Completes the table and replaces the owner's host ports by those of the plan. Returns the host ports that
-/// the owner has now. Runtimes request all ports of a container on each of its networks, so a host port that
+/// the owner has now. CHECK refuses those of a repair until [`finish`]. Runtimes request all ports of a container on each of its networks, so a host port that
 /// another interface of the same container has stays there and is not returned.
 ///
 /// # Errors
@@ -83,13 +85,32 @@ pub fn replace(
         let keys = dnat.iter().copied().chain(wanted.iter().map(|host_port| &host_port.key));
         let marks = list::marked(socket, &keys.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         element::delete(&mut batch, present.as_slice(), dnat, marks);
-        element::add(&mut batch, label, netns, &wanted);
+        let is_unfinished = purpose == Purpose::Repair && wanted.iter().any(HostPort::has_lasting_flows);
+        let count = if is_unfinished { UNFINISHED } else { wanted.len() };
+        element::add_owner(&mut batch, label, netns, count);
+        element::add(&mut batch, label, &wanted);
         batch.commit_at(socket, generation).inspect_err(|error| match purpose {
             Purpose::Add => undo_lost(socket, plan, error),
             Purpose::Repair => {}
         })?;
         Ok(Ok(wanted))
     })?
+}
+
+/// Ends a repair after it has deleted stale flows: from now on CHECK accepts the owner. `count` is that of its host ports.
+///
+/// # Errors
+/// As [`replace`].
+pub fn finish(socket: &mut Socket, plan: &Plan<'_>, netns: &str, count: usize) -> Result<(), CniError> {
+    repeat(STEP, || {
+        let generation = generation(socket)?;
+        let mut batch = Batch::new();
+        if list::find_owner(socket, &plan.label)?.as_ref().is_some_and(is_unfinished) {
+            element::delete(&mut batch, std::slice::from_ref(&plan.label), [], []);
+            element::add_owner(&mut batch, &plan.label, netns, count);
+        }
+        batch.commit_at(socket, generation)
+    })
 }
 
 /// Checks that no other container has one of the plan's host ports. For a repair that does not make them in this table.

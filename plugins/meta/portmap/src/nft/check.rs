@@ -10,7 +10,7 @@ use crate::plan::{HostPort, Key, Plan, masquerades};
 use super::establish::gate_of;
 use super::layout::{OWNERS, PREROUTING, TABLE, chains};
 use super::list::{self, Present};
-use super::owner_metadata::host_port_count;
+use super::owner_metadata::{host_port_count, is_unfinished};
 use super::{Gate, Owned};
 
 const STEP: &str = "check host ports";
@@ -68,6 +68,10 @@ fn check_host_ports(socket: &mut Socket, plan: &Plan<'_>, present: Present) -> R
         let owner = owner::describe(label);
         return Err(CniError::internal(format!("{owner} is not in set {OWNERS:?} of table {TABLE}")));
     };
+    if is_unfinished(&element) {
+        let owner = owner::describe(label);
+        return Err(CniError::internal(format!("the repair of the host ports of {owner} did not end")));
+    }
     let mut own: Vec<Owned> =
         host_ports.into_iter().flatten().filter(|owned| owned.label == *label).collect();
     if element.metadata.as_deref().and_then(host_port_count) != Some(own.len()) {

@@ -93,11 +93,15 @@ impl Owned {
     }
 }
 
-/// Adds to the batch what creates an owner with its host ports. `netns` is the path of the container's network namespace.
-pub(super) fn add(batch: &mut Batch, label: &str, netns: &str, host_ports: &[HostPort]) {
-    let metadata = Some(owner_metadata::encode(host_ports.len(), netns));
+/// Adds to the batch what creates an owner with this host port count. `netns` is the path of the container's network namespace.
+pub(super) fn add_owner(batch: &mut Batch, label: &str, netns: &str, count: usize) {
+    let metadata = Some(owner_metadata::encode(count, netns));
     let owner = Element { comment: Some(label.to_owned()), metadata, ..Element::new(key_of(label)) };
     batch.add_elements(TABLE, OWNERS, &[owner]);
+}
+
+/// Adds to the batch what creates the host ports of an owner.
+pub(super) fn add(batch: &mut Batch, label: &str, host_ports: &[HostPort]) {
     let mut maps: BTreeMap<String, Vec<Element>> = BTreeMap::new();
     for host_port in host_ports {
         maps.entry(host_port.key.map(true).name()).or_default().push(dnat(host_port, label));

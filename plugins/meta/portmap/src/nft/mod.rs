@@ -24,7 +24,7 @@ pub mod maps;
 pub mod owner_metadata;
 mod remove;
 
-pub use add::{Purpose, add_only, ensure_free, replace};
+pub use add::{Purpose, add_only, ensure_free, finish, replace};
 pub use check::{check, find};
 pub use element::Owned;
 pub use establish::{create_guard, gate, is_complete, switch};

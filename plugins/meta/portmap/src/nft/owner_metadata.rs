@@ -19,6 +19,9 @@ use std::path::Path;
 use ferrule_kernel::nftables::Element;
 use ferrule_kit::sandbox::{self, Identity, Sandbox, View};
 
+/// The host port count of an owner whose repair has not deleted stale flows yet. As a count it is wrong for every owner, so
+/// that CHECK and DEL of every version list the maps.
+pub const UNFINISHED: usize = u32::MAX as usize;
 /// Length of an encoded [`Identity`].
 const IDENTITY: usize = 16;
 
@@ -48,6 +51,11 @@ pub fn encode(host_ports: usize, netns: &str) -> Vec<u8> {
 /// The number of host ports that the owner had after its ADD.
 pub fn host_port_count(metadata: &[u8]) -> Option<usize> {
     usize::try_from(u32::from_be_bytes(*metadata.first_chunk()?)).ok()
+}
+
+/// Whether the repair of the owner was killed before its end.
+pub fn is_unfinished(owner: &Element) -> bool {
+    owner.metadata.as_deref().and_then(host_port_count) == Some(UNFINISHED)
 }
 
 /// The state of the owner's network namespace.

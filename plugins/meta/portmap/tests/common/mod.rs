@@ -6,7 +6,7 @@ pub(crate) mod ipvs;
 
 use std::ops::Deref;
 
-use cni_lab::testing::{self, Origin, PluginDir, bridged, overlay};
+use cni_lab::testing::{self, Origin, PluginDir, TestContext, bridged, overlay};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
 
@@ -15,6 +15,11 @@ pub(crate) const PORTMAP: &str = env!("CARGO_BIN_EXE_portmap");
 /// Our bridge and host-local, and a portmap plugin.
 pub(crate) fn plugins(portmap: Origin) -> PluginDir {
     PluginDir::new(PORTMAP, portmap).with(Origin::Ours, &["bridge", "host-local"])
+}
+
+/// The same node with a program whose ADD is the repair of portmap.
+pub(crate) fn repairing(ctx: &TestContext) -> TestContext {
+    TestContext { plugin: env!("CARGO_BIN_EXE_portmap-repair").into(), ..ctx.clone() }
 }
 
 /// A node, and the shortcuts of these tests.
