@@ -148,10 +148,10 @@ cannot read x
         assert_eq!(json["repairs"][1]["plugin"], "portmap");
         assert!(!repaired.is_done());
         findings.remove(0);
-        repaired = Repaired { findings: findings.clone(), failures };
+        repaired = Repaired { findings: findings.clone(), failures, postponed: 0 };
         assert!(!repaired.is_done());
         findings.push(finding(Outcome::Possible, "c6", "portmap"));
-        repaired = Repaired { findings, failures: Vec::new() };
+        repaired = Repaired { findings, ..Repaired::default() };
         assert!(repaired.is_done() && repaired.report(false).contains("1 to repair with --yes, 0 failed"));
     }
 }
