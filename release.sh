@@ -126,17 +126,16 @@ documents() {
 }
 
 tarball() {
-    local name=ferrule-$version-linux-$arch
+    local name=ferrule-$version-linux-$arch manifest
     local root=$work/tarball/$name
     mkdir -p "$root"/{bin,systemd,man,completions}
     documents "$root"
     cp "$manuals"/*.1 "$root/man"
     cp "$manuals"/{*.bash,_*,*.fish} "$root/completions"
     install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/bin"
-    cp dhcpd/systemd/* nic/systemd/* "$root/systemd"
+    cp {dhcpd,nic,inspect}/systemd/* "$root/systemd"
     cp Containerfile "$root"
-    sed "s/@VERSION@/$version/" release/daemonset.yaml >"$root/daemonset.yaml"
-    sed "s/@VERSION@/$version/" release/daemonset-nic.yaml >"$root/daemonset-nic.yaml"
+    for manifest in release/*.yaml; do sed "s/@VERSION@/$version/" "$manifest" >"$root/${manifest##*/}"; done
     tar --create --directory "$work/tarball" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
         --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip --no-name --best >"$out/$name.tar.gz"
     cp "$work/sbom.cdx.json" "$out/$name.cdx.json"
@@ -161,11 +160,10 @@ debian() {
     install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/usr/lib/cni"
     for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
     ln -s ../lib/cni/ferrule "$root/usr/sbin/ferrule"
-    for name in cni-dhcp.service cni-dhcp.socket; do
-        sed 's,/opt/cni/bin/,/usr/lib/cni/,' "dhcpd/systemd/$name" >"$root/lib/systemd/system/$name"
+    # The administrator enables those of Ferrule's names.
+    for name in {dhcpd,nic,inspect}/systemd/*; do
+        sed 's,/opt/cni/bin,/usr/lib/cni,g' "$name" >"$root/lib/systemd/system/${name##*/}"
     done
-    # The administrator enables it: it needs a configuration.
-    sed 's,/opt/cni/bin/,/usr/lib/cni/,' nic/systemd/ferrule-nic.service >"$root/lib/systemd/system/ferrule-nic.service"
     (cd "$root" && find lib usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f 1)/" \
         release/debian/control >"$root/DEBIAN/control"

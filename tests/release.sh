@@ -96,8 +96,9 @@ test_the_same_programs_make_the_same_files() {
 test_the_tarball_has_everything() {
     tar -xf "$tarball"
     cd ferrule-*/ || fail "no folder"
-    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml systemd/cni-dhcp.service \
-        systemd/ferrule-nic.service bin/ferrule-dhcp bin/ferrule-nic man/ferrule.1 man/ferrule-install.1 man/ferrule-dhcp.1 \
+    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml daemonset-housekeeping.yaml \
+        systemd/{cni-dhcp.service,cni-dhcp.socket,ferrule-nic.service,ferrule-gc.service,ferrule-gc.timer,ferrule-repair.service} \
+        bin/ferrule-dhcp bin/ferrule-nic man/ferrule.1 man/ferrule-{install,gc,repair,dhcp}.1 \
         man/ferrule-nic.1 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-nic; do
         [ -s "$file" ] || fail "no $file"
     done
@@ -105,7 +106,9 @@ test_the_tarball_has_everything() {
     [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
     bash -c '. completions/ferrule.bash && complete -p ferrule' >/dev/null || fail "no completions for bash"
     grep "host port" man/ferrule-inspect.1 >/dev/null || fail "no man page"
-    grep -qF "ferrule:$version" daemonset.yaml || fail "the DaemonSet names another version"
+    for file in daemonset*.yaml; do
+        grep -qF "ferrule:$version" "$file" && ! grep -q @ "$file" || fail "$file names another version"
+    done
     [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"
     # Paths of the build machine would make the bytes depend on it.
     ! grep -aoF -e "$root" -e "${CARGO_HOME:-$HOME/.cargo}" -e "${RUSTUP_HOME:-$HOME/.rustup}" bin/* || fail "names a folder"
@@ -203,6 +206,13 @@ test_the_package_takes_over_and_gives_back() {
         [ -z "$(dpkg --audit)" ]
         units_are_as_before
         grep -q ^ExecStart=/usr/lib/cni/ferrule-dhcp /lib/systemd/system/cni-dhcp.service
+        units=$(dpkg --listfiles ferrule-cni-plugins | grep "^/lib/systemd/system/.*\\.")
+        equal "$(wc -w <<<"$units")" 6
+        not grep -F /opt/cni/bin $units
+        [ -z "$(find /etc/systemd/system -name "ferrule-*")" ] || fail "a unit is enabled"
+        if command -v systemd-analyze >/dev/null; then
+            equal "$(SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no --recursive-errors=no $units 2>&1)" ""
+        fi
         [ -x /usr/lib/cni/ferrule-dhcp ] && [ -x /usr/lib/cni/ferrule-nic ]
         for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/lib/cni/$name -ef /usr/lib/cni/ferrule ]; done
         for name in $(dpkg --contents ./containernetworking-plugins.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done

@@ -5,7 +5,8 @@
 //! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
 //! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
-//! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses.
+//! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
+//! [`watch`] runs it when the kernel reports damage.
 //!
 //! [`calls`] reads the log of calls.
 //!
@@ -32,6 +33,7 @@ pub mod terminal;
 pub mod text;
 mod totals;
 pub mod view;
+pub mod watch;
 mod why;
 
 use cni_common::spec::CniError;

@@ -9,6 +9,7 @@
 //! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`unix_stream`]: a connection to a Unix socket that waits for nothing longer than its limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
+//! - [`notices`]: waits for the kernel's messages about changes.
 //! - [`observer`]: reports to the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //! - [`sorted`](fn@sorted): sorted lists without duplicates.
@@ -26,6 +27,7 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
+pub mod notices;
 pub mod observer;
 pub mod retry;
 mod sorted;

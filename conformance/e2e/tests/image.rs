@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const IMAGE: &str = "localhost/ferrule";
-const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../release/daemonset.yaml");
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../release");
 const MOUNT: &str = "--volume=/opt/cni/bin:/opt/cni/bin";
 
 /// A folder with plugins of the reference.
@@ -80,10 +80,11 @@ fn the_image_installs_and_goes_back() {
     podman.podman(&["rm", "--force", "--time", "0", "one"]).unwrap();
 }
 
-/// The manifest, which kubectl reads as YAML.
-fn manifest() -> Value {
+/// A manifest, which kubectl reads as YAML.
+fn manifest(name: &str) -> Value {
     let program = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
-    let output = Command::new("/usr/bin/python3").args(["-c", program, MANIFEST]).output().unwrap();
+    let file = format!("{MANIFESTS}/{name}.yaml");
+    let output = Command::new("/usr/bin/python3").args(["-c", program, &file]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -103,6 +104,9 @@ fn rights(pod: &Value, container: &Value) -> Vec<String> {
     assert!(context["readOnlyRootFilesystem"] == true && context["allowPrivilegeEscalation"] == false);
     let mut options: Vec<String> =
         ["--network=host", "--read-only", "--security-opt=no-new-privileges"].map(str::to_owned).into();
+    if pod["hostPID"] == true {
+        options.push("--pid=host".to_owned());
+    }
     for (key, option) in [("drop", "--cap-drop"), ("add", "--cap-add")] {
         options.extend(texts(&context["capabilities"][key]).iter().map(|right| format!("{option}={right}")));
     }
@@ -120,7 +124,7 @@ fn rights(pod: &Value, container: &Value) -> Vec<String> {
 /// kubelet's part is played by podman: the containers get exactly the rights and folders of the manifest.
 #[test]
 fn the_daemon_set_installs_and_checks() {
-    let manifest = manifest();
+    let manifest = manifest("daemonset");
     let update = &manifest["spec"]["updateStrategy"];
     assert!(update["type"] == "RollingUpdate" && update["rollingUpdate"]["maxUnavailable"] == 1, "{update}");
     let pod = &manifest["spec"]["template"]["spec"];
@@ -165,5 +169,28 @@ fn the_daemon_set_installs_and_checks() {
     node.sh("nft delete table inet cni_portmap").unwrap();
     let refused = format!("{:#}", run(check, &probe[1..]).unwrap_err());
     assert!(refused.contains("portmap"), "{refused}");
+
+    // The housekeeping on the same nodes. The machine's first process is not this node's.
+    let mut first = Command::new("sleep");
+    first.arg("infinity");
+    let first = node.spawn(first).unwrap();
+    let init = format!("--init={}", first.id());
+    let manifest = self::manifest("daemonset-housekeeping");
+    let pod = &manifest["spec"]["template"]["spec"];
+    let [repair, gc] = items(&pod["containers"]) else { panic!("{pod}") };
+    for (container, again, outcome) in [
+        (repair, "--watch", "1 repaired, 0 failed, 0 skipped, 1 sound"),
+        (gc, "--every", "0 of 0 leaks removed"),
+    ] {
+        let options = rights(pod, container);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let (again, mut once): (Vec<_>, Vec<_>) =
+            texts(&container["args"]).into_iter().partition(|argument| argument.starts_with(again));
+        once.push(&init);
+        let said = podman.run_image(IMAGE, &options, &once).unwrap();
+        assert!(again.len() == 1 && said.contains(outcome), "{once:?}: {said}");
+    }
+    let said = run(check, &probe[1..]).unwrap();
+    assert!(said.contains("2 sound, 0 failed, 0 skipped"), "{said}");
     podman.podman(&["rm", "--force", "--time", "0", "old", "new"]).unwrap();
 }

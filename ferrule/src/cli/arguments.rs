@@ -225,6 +225,9 @@ pub(super) struct Mode {
 pub(super) struct Gc {
     #[command(flatten)]
     pub(super) mode: Mode,
+    /// Again every SECONDS, until a signal
+    #[arg(long, value_name = "SECONDS", value_parser = positive(), requires = "yes")]
+    pub(super) every: Option<u32>,
     #[command(flatten)]
     pub(super) state: State,
 }
@@ -236,6 +239,15 @@ pub(super) struct Repair {
     /// Only this container: its ID or the beginning of it, or its pod as NAMESPACE/NAME or NAME
     #[arg(long, value_name = "WHO")]
     pub(super) container: Option<String>,
+    /// Repair again whenever the kernel reports damage, until a signal. Prints a line for each repair
+    #[arg(long, requires = "yes", conflicts_with_all = ["dry_run", "container", "json"])]
+    pub(super) watch: bool,
+    /// With --watch: also every SECONDS, because iptables-legacy and most sysctls send no messages
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = positive(), requires = "watch")]
+    pub(super) every: u32,
+    /// With --watch: look at the containers at most N times a minute. Further damage waits
+    #[arg(long, value_name = "N", default_value = "10", value_parser = positive(), requires = "watch")]
+    pub(super) per_minute: u32,
     #[command(flatten)]
     pub(super) programs: Programs,
     /// Print one JSON document

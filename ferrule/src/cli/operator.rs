@@ -3,7 +3,8 @@
 
 use std::env;
 use std::os::unix::fs::chroot;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
@@ -15,10 +16,15 @@ use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::View;
+use ferrule_inspect::watch::Pace;
 use ferrule_inspect::{check, collect, repair};
 use ferrule_install::console::{note, say};
+use ferrule_install::signals::Signals;
 
 use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Repair, State};
+
+/// How soon a command that runs again and again ends after a signal.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {
     fn enter(&self) -> Result<()> {
@@ -65,12 +71,27 @@ pub(super) fn inspect(arguments: &Inspect) -> Result<u8> {
 
 pub(super) fn gc(arguments: &Gc) -> Result<u8> {
     arguments.state.node.enter()?;
-    let is_done = collect(&arguments.state.roots(), arguments.mode.dry_run, &mut |line| say(line))?;
-    Ok(u8::from(!is_done))
+    let roots = arguments.state.roots();
+    let run = || collect(&roots, arguments.mode.dry_run, &mut |line| say(line));
+    let Some(every) = arguments.every else { return Ok(u8::from(!run()?)) };
+    let signals = Signals::catch()?;
+    let mut next = Instant::now();
+    while signals.check().is_ok() {
+        if next <= Instant::now() {
+            if let Err(error) = run() {
+                note(error);
+            }
+            next = Instant::now() + seconds(every);
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()).min(PAUSE));
+    }
+    Ok(0)
 }
 
 pub(super) fn repair(arguments: &Repair, plugins: &'static [&'static Plugin]) -> Result<u8> {
-    let Repair { mode, container, programs, json, cache, node } = arguments;
+    let Repair { mode, container, watch, every, per_minute, programs, json, cache, node } = arguments;
+    let signals = Signals::catch()?;
+    let is_ended = || signals.check().is_err();
     node.enter()?;
     let options = repair::Options {
         results: cache.dir.join("results"),
@@ -79,8 +100,14 @@ pub(super) fn repair(arguments: &Repair, plugins: &'static [&'static Plugin]) ->
         container: container.clone(),
         dry_run: mode.dry_run,
     };
-    let repaired = repair::run(plugins, &options)?;
+    if *watch {
+        let pace = Pace { period: seconds(*every), most: *per_minute };
+        ferrule_inspect::watch::watch(plugins, &options, pace, &mut |line| say(line), &is_ended)?;
+        return Ok(0);
+    }
+    let repaired = repair::run(plugins, &options, &is_ended)?;
     say(repaired.report(*json).trim_end());
+    signals.check()?;
     Ok(u8::from(!repaired.is_done()))
 }
 

@@ -50,10 +50,15 @@ pub struct Options {
 }
 
 /// Checks all attachments, then repairs those that CHECK refuses, one for each CPU at once. `plugins` are those of this program.
+/// Touches no other attachment once `is_ended`.
 ///
 /// # Errors
 /// This process does not see the whole node or lacks a right, no attachment has the name, or another repair runs and does not end.
-pub fn run(plugins: &'static [&'static Plugin], options: &Options) -> Result<Repaired, CniError> {
+pub fn run(
+    plugins: &'static [&'static Plugin],
+    options: &Options,
+    is_ended: &(dyn Fn() -> bool + Sync),
+) -> Result<Repaired, CniError> {
     let refuse = |why: String| CniError::internal(format!("nothing is repaired: {why}"));
     let not_whole = |why: String| refuse(format!("{NOT_WHOLE}: {why}"));
     let Options { results, init, path, container, dry_run } = options;
@@ -77,7 +82,7 @@ pub fn run(plugins: &'static [&'static Plugin], options: &Options) -> Result<Rep
         return Err(refuse(format!("no cached result is that of {who:?}")));
     }
     let path = path.iter().map(|folder| folder.display()).join(":");
-    let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run };
+    let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run, is_ended };
     let mut failures = cache.failures;
     let mut found = at_once(&cache.entries, |entry| mender.look(entry));
     if found.iter().any(Found::is_broken) {
@@ -90,7 +95,8 @@ pub fn run(plugins: &'static [&'static Plugin], options: &Options) -> Result<Rep
     if !cache.is_readable {
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }
-    let mut repaired = Repaired { findings, failures };
+    let postponed = found.iter().filter(|found| found.skipped.is_some() && found.is_broken()).count();
+    let mut repaired = Repaired { findings, failures, postponed };
     if !dry_run {
         let [done, failed] = [Outcome::Repaired, Outcome::Failed].map(|outcome| repaired.count(outcome));
         repaired.failures.extend(totals::add(&totals::REPAIR, done, failed).err());
@@ -155,6 +161,7 @@ struct Mender<'s> {
     path: String,
     sight: &'s Sight,
     dry_run: bool,
+    is_ended: &'s (dyn Fn() -> bool + Sync),
 }
 
 impl Mender<'_> {
@@ -179,7 +186,10 @@ impl Mender<'_> {
         if !found.is_broken() {
             return found;
         }
-        found.skipped = guard.obstacle(found.entry, self.sight);
+        found.skipped = match (self.is_ended)() {
+            true => Some("ended by a signal".to_owned()),
+            false => guard.obstacle(found.entry, self.sight),
+        };
         if found.skipped.is_some() || self.dry_run {
             return found;
         }

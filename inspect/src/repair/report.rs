@@ -40,6 +40,20 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The outcome as a line of text, except of a sound attachment and of one that is none of ours.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Finding { outcome, owner, plugin, reason } = self;
+        let verb = match outcome {
+            Outcome::Failed => "cannot repair",
+            Outcome::Repaired => "repaired",
+            Outcome::Possible => "would repair",
+            Outcome::Skipped if !self.is_foreign() => "skipped",
+            Outcome::Skipped | Outcome::Sound => return None,
+        };
+        let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
+        Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
+    }
+
     /// Whether it says no more than that a plugin of the attachment is not ours.
     fn is_foreign(&self) -> bool {
         self.outcome == Outcome::Skipped && self.plugin.is_some()
@@ -53,6 +67,8 @@ pub struct Repaired {
     pub findings: Vec<Finding>,
     /// What could not be read.
     pub failures: Vec<String>,
+    /// The number of broken attachments that another run may repair: the runtime was starting or ending the container.
+    pub postponed: usize,
 }
 
 impl Repaired {
@@ -70,23 +86,11 @@ impl Repaired {
 
     /// As text, or as JSON.
     pub fn report(&self, as_json: bool) -> String {
-        let Repaired { findings, failures } = self;
+        let Repaired { findings, failures, .. } = self;
         if as_json {
             return json!({"schema": SCHEMA, "repairs": findings, "failures": failures}).to_string();
         }
-        let line = |finding: &Finding| {
-            let Finding { outcome, owner, plugin, reason } = finding;
-            let verb = match outcome {
-                Outcome::Failed => "cannot repair",
-                Outcome::Repaired => "repaired",
-                Outcome::Possible => "would repair",
-                Outcome::Skipped if !finding.is_foreign() => "skipped",
-                Outcome::Skipped | Outcome::Sound => return None,
-            };
-            let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
-            Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
-        };
-        let mut text: String = findings.iter().filter_map(line).collect();
+        let mut text: String = findings.iter().filter_map(Finding::line).collect();
         let foreign = findings.iter().filter(|finding| finding.is_foreign());
         for (plugin, count) in
             foreign.filter_map(|finding| finding.plugin.as_ref()).counts().into_iter().sorted()
@@ -128,7 +132,7 @@ mod tests {
             finding(Outcome::Sound, "c4", ""),
         ];
         let failures = vec!["cannot read x".to_owned()];
-        let mut repaired = Repaired { findings: findings.clone(), failures: failures.clone() };
+        let mut repaired = Repaired { findings: findings.clone(), failures: failures.clone(), postponed: 0 };
         let expected = "\
 cannot repair bridge of container c1: why
 repaired portmap of container c1: why
@@ -144,10 +148,10 @@ cannot read x
         assert_eq!(json["repairs"][1]["plugin"], "portmap");
         assert!(!repaired.is_done());
         findings.remove(0);
-        repaired = Repaired { findings: findings.clone(), failures };
+        repaired = Repaired { findings: findings.clone(), failures, postponed: 0 };
         assert!(!repaired.is_done());
         findings.push(finding(Outcome::Possible, "c6", "portmap"));
-        repaired = Repaired { findings, failures: Vec::new() };
+        repaired = Repaired { findings, ..Repaired::default() };
         assert!(repaired.is_done() && repaired.report(false).contains("1 to repair with --yes, 0 failed"));
     }
 }

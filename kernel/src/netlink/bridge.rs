@@ -26,7 +26,7 @@ const IFLA_INET6_CONF: u16 = 2;
 const DEVCONF_ACCEPT_RA: usize = 3;
 
 /// `AF_BRIDGE`
-const AF_BRIDGE: u8 = 7;
+pub(super) const AF_BRIDGE: u8 = 7;
 /// `BRIDGE_FLAGS_MASTER`: the request is for the port's bridge.
 const MASTER: u16 = 1;
 /// `RTEXT_FILTER_BRVLAN_COMPRESSED`: list VLANs as ranges.

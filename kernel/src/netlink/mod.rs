@@ -20,6 +20,7 @@ pub mod link_data;
 pub mod mac;
 pub mod message;
 mod new_link;
+pub mod notice;
 pub mod nsid;
 pub mod qdisc;
 pub mod route;

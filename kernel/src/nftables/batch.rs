@@ -14,12 +14,12 @@ const END: u16 = 0x11;
 const BATCH_GENERATION: u16 = 1;
 
 // enum nf_tables_msg_types
-const NEW_TABLE: u16 = 0;
-const DEL_TABLE: u16 = 2;
+pub(super) const NEW_TABLE: u16 = 0;
+pub(super) const DEL_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
-const DEL_CHAIN: u16 = 5;
+pub(super) const DEL_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
-const DEL_RULE: u16 = 8;
+pub(super) const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.
 pub(super) const TABLE_NAME: u16 = 1;

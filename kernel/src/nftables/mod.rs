@@ -27,6 +27,7 @@ mod encode;
 mod expr;
 mod generation;
 pub mod matches;
+pub mod notice;
 mod read;
 mod set;
 mod userdata;

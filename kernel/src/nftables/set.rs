@@ -12,10 +12,10 @@ use crate::netlink::{Answer, Message, Socket};
 
 const NEW_SET: u16 = 9;
 const GET_SET: u16 = 10;
-const DEL_SET: u16 = 11;
+pub(super) const DEL_SET: u16 = 11;
 const NEW_ELEMENT: u16 = 12;
 const GET_ELEMENT: u16 = 13;
-const DEL_ELEMENT: u16 = 14;
+pub(super) const DEL_ELEMENT: u16 = 14;
 
 // NFTA_SET_*
 const SET_TABLE: u16 = 1;

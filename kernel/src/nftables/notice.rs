@@ -1,0 +1,61 @@
+//! The messages of nf_tables about changes of the ruleset.
+//!
+//! For each transaction the kernel sends the changed objects, then the new generation with the process that has made it.
+
+use super::SUBSYSTEM;
+use super::batch::{CHAIN_NAME, DEL_CHAIN, DEL_RULE, DEL_TABLE, NEW_TABLE, RULE_CHAIN, TABLE_NAME};
+use super::set::{DEL_ELEMENT, DEL_SET};
+use crate::netlink::message::{Received, find_attr, text};
+
+/// `NFNLGRP_NFTABLES`
+pub(crate) const GROUP: u32 = 7;
+
+/// `NFT_MSG_NEWGEN`
+const NEW_GENERATION: u16 = 15;
+/// `NFTA_GEN_PROC_NAME`
+const PROCESS_NAME: u16 = 3;
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A table is new.
+    TableMade(String),
+    /// A table is gone.
+    TableGone(String),
+    /// A rule or a whole chain is gone.
+    RuleGone {
+        /// The table's name.
+        table: String,
+        /// The chain's name.
+        chain: String,
+    },
+    /// A set of this table or an element of one is gone.
+    ElementGone(String),
+    /// The transaction with the changes before this one is complete.
+    Generation {
+        /// The name of the process that has made it, as in `/proc/PID/comm`; empty if the kernel does not say it.
+        process: String,
+    },
+}
+
+impl Notice {
+    /// Decodes a message. `None` for all other changes.
+    pub(crate) fn parse(message: &Received<'_>) -> Option<Notice> {
+        if message.kind >> 8 != SUBSYSTEM {
+            return None;
+        }
+        let kind = message.kind & 0xff;
+        let attributes = message.body.get(4..)?;
+        let text_of = |kind| find_attr(attributes, kind).map(text);
+        // `TABLE_NAME` is the number of the table's name for every object.
+        Some(match kind {
+            NEW_GENERATION => Notice::Generation { process: text_of(PROCESS_NAME).unwrap_or_default() },
+            NEW_TABLE => Notice::TableMade(text_of(TABLE_NAME)?),
+            DEL_TABLE => Notice::TableGone(text_of(TABLE_NAME)?),
+            DEL_CHAIN => Notice::RuleGone { table: text_of(TABLE_NAME)?, chain: text_of(CHAIN_NAME)? },
+            DEL_RULE => Notice::RuleGone { table: text_of(TABLE_NAME)?, chain: text_of(RULE_CHAIN)? },
+            DEL_SET | DEL_ELEMENT => Notice::ElementGone(text_of(TABLE_NAME)?),
+            _ => return None,
+        })
+    }
+}
