@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
 use ferrule_inspect::calls::metrics::export;
+use ferrule_inspect::calls::otlp;
 use ferrule_inspect::calls::read::{Selection, calls, log_file};
 use ferrule_inspect::calls::table::table;
 use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
@@ -91,11 +92,16 @@ pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &
 
 pub(super) fn log(arguments: &Log) -> Result<u8> {
     let path = log_file(arguments.file.as_deref())?;
+    if let Some(spans) = &arguments.otlp {
+        otlp::export(&path, spans)?;
+        return Ok(0);
+    }
     let selection = Selection {
         most: arguments.slowest.unwrap_or(arguments.last) as usize,
         slowest: arguments.slowest.is_some(),
         failed: arguments.failed,
         container: arguments.container.clone(),
+        trace: arguments.trace.clone(),
     };
     let chosen = selection.of(calls(&path)?);
     match arguments.json {

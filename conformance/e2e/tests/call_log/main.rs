@@ -10,3 +10,4 @@ mod lines;
 mod rotation;
 mod sockets;
 mod switched_off;
+mod trace;
