@@ -359,6 +359,7 @@ mod tests {
             "inspect why",
             "inspect why a b",
             "inspect --watch=0",
+            "inspect graph --format png",
             "log --slowest 0",
             "log --last x",
             "log --otlp /f --failed",

@@ -14,7 +14,7 @@ use ferrule_inspect::calls::table::table;
 use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
-use ferrule_inspect::view::View;
+use ferrule_inspect::view::{Query, View};
 use ferrule_inspect::{check, collect};
 use ferrule_install::console::{note, say};
 
@@ -44,7 +44,12 @@ fn seconds(number: u32) -> Duration {
 pub(super) fn inspect(arguments: &Inspect) -> Result<u8> {
     arguments.state.node.enter()?;
     let (roots, query) = (arguments.state.roots(), &arguments.query);
-    if let (true, Some(word)) = (query.view != View::Why, &query.what) {
+    let unexpected = match query {
+        Query { what: Some(word), view, .. } if *view != View::Why => Some(word.as_str()),
+        Query { format: Some(_), view, .. } if *view != View::Graph => Some("--format"),
+        _ => None,
+    };
+    if let Some(word) = unexpected {
         let why = format!("unexpected argument '{word}'\n");
         return Err(<Error>::raw(ErrorKind::UnknownArgument, why).into());
     }

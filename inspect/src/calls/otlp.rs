@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::unread::{Position, unread};
+use crate::sight::host_name;
 
 /// From this size in bytes on, the file is renamed.
 const LIMIT: u64 = 10 << 20;
@@ -39,11 +40,11 @@ pub fn export(log: &Path, file: &Path) -> Result<(), CniError> {
     let former = position(file).or_else(|| position(&old(file)));
     let mut position = former.unwrap_or_default();
     let calls = unread(log, &mut position)?;
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host_name();
     let last = calls.len().saturating_sub(1);
     let position = position.to_string();
     let lines =
-        calls.iter().enumerate().map(|(at, call)| line(call, host.trim(), (at == last).then_some(&position)));
+        calls.iter().enumerate().map(|(at, call)| line(call, &host, (at == last).then_some(&position)));
     append(file, &lines.collect::<String>()).context(|| format!("cannot write {}", file.display()))
 }
 

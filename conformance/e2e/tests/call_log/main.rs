@@ -7,6 +7,7 @@ mod commands;
 mod cost;
 mod fixture;
 mod lines;
+mod monitoring;
 mod rotation;
 mod sockets;
 mod switched_off;

@@ -25,7 +25,7 @@ fn from_the_runtime_to_the_delegate_and_the_spans() {
     let attachment = ctx.pod("call-log-trace").attachment("eth0");
     let told = |name: &str| {
         let prefix = format!("{name}=");
-        stub.env("ADD").iter().find_map(|line| Some(line.strip_prefix(&prefix)?.to_owned()))
+        stub.env("ADD").into_iter().find_map(|line| Some(line.strip_prefix(&prefix)?.to_owned()))
     };
     ctx.add(&attachment, &conf);
     for (name, value) in TRACED {
@@ -52,7 +52,8 @@ fn from_the_runtime_to_the_delegate_and_the_spans() {
     assert!(says(&ctx, &format!("log --file {LOG}")).contains(" 4bf92f3577b3 "));
 
     says(&ctx, &format!("log --file {LOG} --otlp /run/spans"));
-    let spans: Vec<Value> = { ctx.node.read_file("/run/spans").unwrap().lines() }
+    let exported = ctx.node.read_file("/run/spans").unwrap();
+    let spans: Vec<Value> = { exported.lines() }
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .map(|line| line["resourceSpans"][0]["scopeSpans"][0]["spans"].clone())
         .collect();
