@@ -4,13 +4,13 @@
 //! of [`scene`], and the objects, by the readers in [`read`]. No reader knows a format: the plugins' libraries list their own
 //! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
-//! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
+//! prints the rows, [`graph`] draws them. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
 //! [`watch`] runs it when the kernel reports damage.
 //!
 //! [`calls`] reads the log of calls.
 //!
-//! [`alive`], [`model`], [`table`] and [`view`] ask neither the kernel nor the disk.
+//! [`alive`], [`graph`], [`model`], [`table`] and [`view`] ask neither the kernel nor the disk.
 
 #![deny(missing_docs)]
 
@@ -21,6 +21,7 @@ pub mod check;
 pub mod doctor;
 mod file;
 mod gc;
+pub mod graph;
 pub mod model;
 pub mod node;
 pub mod process;

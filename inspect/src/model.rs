@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::sight::{NetnsState, Sight};
+use crate::text::scaled;
 
 /// The version of the schema of all JSON. It grows if a member disappears or changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -259,6 +260,11 @@ impl Object {
     pub fn host_ports(&self) -> impl Iterator<Item = (&str, &str)> {
         let ports = (self.kind == Kind::HostPort).then(|| self.name.split(", ")).into_iter().flatten();
         ports.map(|port| port.split_once(" -> ").unwrap_or((port, "")))
+    }
+
+    /// The rate of a limit.
+    pub fn rate(&self, unit: &str) -> String {
+        scaled(self.fact("rate"), 1000, unit)
     }
 
     /// A fact, or an empty text.

@@ -16,7 +16,7 @@ use crate::cache::{Cache, Entry, Pairs};
 use crate::model::{Kind, Object, Owner, Sockets, State};
 use crate::read::{READERS, Scene};
 use crate::scene;
-use crate::sight::{NetnsState, Sight};
+use crate::sight::{NetnsState, Sight, host_name};
 
 /// What a sight that is not whole means.
 pub const NOT_WHOLE: &str = "this process does not see the node as the node's first process does";
@@ -57,6 +57,8 @@ impl Default for Roots {
 pub struct Node {
     /// Where its state is.
     pub roots: Roots,
+    /// Its host name.
+    pub host: String,
     /// The objects. Their states are known after [`Node::judge`].
     pub objects: Vec<Object>,
     /// The evidence; processes and addresses of namespaces only after `gather`.
@@ -106,7 +108,7 @@ impl Node {
         let (namespaces, unread) = known(scene::namespaces(&sight));
         let (partial, unlisted) = (sight.partial.clone().or(unread), failures.first().cloned());
         let evidence = Evidence { cache, pairs, namespaces, partial, unlisted, processes: Vec::new() };
-        Ok(Node { roots: roots.clone(), objects, evidence, failures, sight })
+        Ok(Node { roots: roots.clone(), host: host_name(), objects, evidence, failures, sight })
     }
 
     /// What this process does not see of the node.
@@ -241,6 +243,22 @@ pub struct Attached<'n> {
     pub processes: Option<&'n [u32]>,
     /// Its objects.
     pub objects: Vec<&'n Object>,
+}
+
+impl Attached<'_> {
+    /// The rates in bits per second to and from the container, such as `80M/40M`; `-` for no limit.
+    pub fn limits(&self) -> String {
+        let limits = [Kind::Limit, Kind::Ifb].map(|kind| self.joined(kind, |object| object.rate("")));
+        match limits.iter().all(String::is_empty) {
+            true => String::new(),
+            false => limits.map(|rate| if rate.is_empty() { "-".to_owned() } else { rate }).join("/"),
+        }
+    }
+
+    /// A text for each object of a kind.
+    pub fn joined(&self, kind: Kind, text: impl Fn(&Object) -> String) -> String {
+        self.objects.iter().filter(|object| kind == object.kind).map(|object| text(object)).join(",")
+    }
 }
 
 /// What has been read; nothing after an error, which is the reason why the evidence is partial.

@@ -193,6 +193,11 @@ pub fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| unread(path, &error))
 }
 
+/// The node's host name.
+pub fn host_name() -> String {
+    read("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
+}
+
 /// How a file that cannot be read is reported.
 pub fn unread(path: &str, error: &io::Error) -> String {
     format!("cannot read {path}: {error}")

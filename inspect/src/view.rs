@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use itertools::Itertools as _;
 use serde_json::{Value, json};
 
+use crate::graph::{Format, draw};
 use crate::model::{Kind, Object, Owner, SCHEMA, name};
 use crate::node::{Attached, Node};
 use crate::table::{Row, Style, layout};
@@ -19,6 +20,9 @@ pub struct Query {
     /// With why: a container, pod, address or host port
     #[arg(required_if_eq("view", "why"))]
     pub what: Option<String>,
+    /// With graph: the language of the picture [default: svg]
+    #[arg(long)]
+    pub format: Option<Format>,
     /// With pods: also the attachments of lo, which containerd makes
     #[arg(long)]
     pub all: bool,
@@ -42,6 +46,8 @@ pub enum View {
     Devices,
     /// What belongs to no living container, each with its proof
     Leaks,
+    /// A picture: the node, bridges and parent links, the attachments on them, host ports and limits
+    Graph,
     /// Everything about a container, pod, address or host port
     Why,
 }
@@ -80,7 +86,7 @@ const NAME: Column = ("NAME", |line| line.object.name.clone());
 const NETWORK: Column = ("NETWORK", |line| line.object.owner.network.clone().unwrap_or_default());
 const PASSED: Column = ("PASSED", |line| bytes(line.object, "passed"));
 const POD: Column = ("POD", |line| line.pod());
-const RATE: Column = ("RATE", |line| rate(line.object, "bit/s"));
+const RATE: Column = ("RATE", |line| line.object.rate("bit/s"));
 const RESOURCE: Column = ("RESOURCE", |line| line.object.fact("resource").to_owned());
 const STATE: Column = ("STATE", |line| line.object.state.word().to_owned());
 const TARGET: Column = ("TO", |line| line.port.1.to_owned());
@@ -97,7 +103,7 @@ impl View {
             View::Links => node.objects_of(&[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device]),
             View::Devices => node.objects_of(&[Kind::Device]),
             View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
-            View::Pods | View::Why => Vec::new(),
+            View::Pods | View::Graph | View::Why => Vec::new(),
         }
     }
 }
@@ -111,7 +117,7 @@ impl Query {
     pub fn json(&self, node: &Node) -> Value {
         let failures = &node.failures;
         match self.view {
-            View::Pods => {
+            View::Pods | View::Graph => {
                 json!({"schema": SCHEMA, "attachments": node.attachments(self.all), "failures": failures})
             }
             View::Why => {
@@ -130,6 +136,7 @@ impl Query {
     pub fn text(&self, node: &Node, style: Style) -> String {
         let columns = match self.view {
             View::Pods => return pods(node, self.all, style),
+            View::Graph => return draw(node, self.format.unwrap_or_default()),
             View::Why => return why::text(node, self.what(), style),
             View::Addresses => vec![ADDRESS, NETWORK, POD, CONTAINER, IFNAME, MAKER, STATE, AGE],
             View::Ports => vec![HOST_PORT, TARGET, NETWORK, POD, CONTAINER, WHERE, STATE],
@@ -186,8 +193,8 @@ fn pods(node: &Node, all: bool, style: Style) -> String {
             owner.network.clone().unwrap_or_default(),
             owner.ifname.clone().unwrap_or_default(),
             attached.addresses.iter().join(","),
-            joined(&attached, Kind::HostPort, host_ports),
-            limits(&attached),
+            attached.joined(Kind::HostPort, host_ports),
+            attached.limits(),
             attached.state.to_owned(),
             age(attached.entry.and_then(|entry| entry.since)),
         ];
@@ -196,25 +203,8 @@ fn pods(node: &Node, all: bool, style: Style) -> String {
     layout(&titles, &node.attachments(all).into_iter().map(row).collect::<Vec<_>>(), style)
 }
 
-/// The rates in bits per second to and from the container, such as `80M/40M`; `-` for no limit.
-fn limits(attached: &Attached<'_>) -> String {
-    let limits = [Kind::Limit, Kind::Ifb].map(|kind| joined(attached, kind, |object| rate(object, "")));
-    match limits.iter().all(String::is_empty) {
-        true => String::new(),
-        false => limits.map(|rate| if rate.is_empty() { "-".to_owned() } else { rate }).join("/"),
-    }
-}
-
-fn joined(attached: &Attached<'_>, kind: Kind, text: impl Fn(&Object) -> String) -> String {
-    attached.objects.iter().filter(|object| kind == object.kind).map(|object| text(object)).join(",")
-}
-
 fn bytes(object: &Object, key: &str) -> String {
     scaled(object.fact(key), 1024, "B")
-}
-
-fn rate(object: &Object, unit: &str) -> String {
-    scaled(object.fact("rate"), 1000, unit)
 }
 
 fn container(owner: &Owner) -> String {

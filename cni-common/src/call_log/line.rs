@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::trace::Trace;
 use crate::plugin::Environment;
 use crate::spec::CniError;
 
@@ -22,24 +23,27 @@ pub(super) struct Record {
     pub(super) network: String,
     pub(super) steps: Vec<Step>,
     pub(super) netlink_errors: Vec<String>,
+    pub(super) trace: Option<Trace>,
 }
 
-/// A step, or several of the same name. `us` is their time in microseconds.
+/// A step, or several of the same name. `us` is their time in microseconds, and `at` when the first one began, since the
+/// call began.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Step {
     step: String,
+    at: u64,
     us: u64,
     count: u32,
 }
 
 impl Record {
     /// Steps of one name are added up. Of the path of a program only its name counts.
-    pub(super) fn add_step(&mut self, name: &str, took: Duration) {
+    pub(super) fn add_step(&mut self, name: &str, at: Duration, took: Duration) {
         let us = micros(took);
         let name = name.rsplit('/').next().unwrap_or_default();
         match self.steps.iter_mut().find(|step| step.step == name) {
             Some(step) => (step.us, step.count) = (step.us.saturating_add(us), step.count + 1),
-            None => self.steps.push(Step { step: name.to_owned(), us, count: 1 }),
+            None => self.steps.push(Step { step: name.to_owned(), at: micros(at), us, count: 1 }),
         }
     }
 
@@ -61,6 +65,8 @@ struct Line<'a> {
     container: &'a str,
     ifname: &'a str,
     pod: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a Trace>,
     us: u64,
     steps: &'a [Step],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -100,6 +106,7 @@ pub(super) fn line(
         container: cut(&env.container_id),
         ifname: cut(&env.ifname),
         pod: cut(&pod),
+        trace: record.trace.as_ref(),
         us: micros(took),
         steps: &record.steps,
         netlink_errors: &record.netlink_errors,
@@ -182,13 +189,13 @@ mod tests {
     #[test]
     fn a_success_and_an_error() {
         let mut record = Record { plugin: "bridge", network: "net\n1".to_owned(), ..Record::default() };
-        record.add_step("/opt/cni/bin/host-local", Duration::from_micros(4));
-        record.add_step("host-local", Duration::from_micros(5));
+        record.add_step("/opt/cni/bin/host-local", Duration::from_micros(1), Duration::from_micros(4));
+        record.add_step("host-local", Duration::from_micros(7), Duration::from_micros(5));
         record.add_netlink_error("route: ENODEV".to_owned());
         let mut expected = json!({
             "time": "1970-01-01T00:00:00.000001Z", "plugin": "bridge", "verb": "ADD", "pid": 7,
             "network": "net\n1", "container": "c1", "ifname": "eth0", "pod": "shop/web-1", "us": 2000,
-            "steps": [{ "step": "host-local", "us": 9, "count": 2 }], "netlink_errors": ["route: ENODEV"],
+            "steps": [{ "step": "host-local", "at": 1, "us": 9, "count": 2 }], "netlink_errors": ["route: ENODEV"],
             "result": { "ips": [] },
         });
         assert_eq!(of(&record, Ok(Some(&json!({ "ips": [] })))), expected);

@@ -12,6 +12,7 @@ pub mod switch;
 mod file;
 mod line;
 mod socket;
+mod trace;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 use self::line::Record;
 use self::switch::Destination;
+use self::trace::{TRACEPARENT, Trace};
 use crate::plugin::{Environment, Verb};
 use crate::spec::CniError;
 
@@ -58,7 +60,9 @@ pub(crate) fn start(plugin: &'static str, env: &Environment) -> bool {
             return false;
         }
     };
-    let record = Mutex::new(Some(Record { plugin, ..Record::default() }));
+    let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let trace = Trace::read(|name| std::env::var(name).ok(), process::id(), since_epoch);
+    let record = Mutex::new(Some(Record { plugin, trace, ..Record::default() }));
     LOG.set(Log { destination, env: env.clone(), started: Instant::now(), record }).is_ok()
 }
 
@@ -118,7 +122,14 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> T) -> T {
 
 /// Records a step that has ended, if the log is on.
 pub fn add_step(name: &str, took: Duration) {
-    change(|record| record.add_step(name, took));
+    let at = LOG.get().map_or(Duration::ZERO, |log| log.started.elapsed().saturating_sub(took));
+    change(|record| record.add_step(name, at, took));
+}
+
+/// The variable by which a process that this one starts learns its parent span. `None` if it has to inherit the runtime's.
+pub(crate) fn traceparent() -> Option<(&'static str, String)> {
+    let record = LOG.get().and_then(lock)?;
+    record.as_ref()?.trace.as_ref().map(|trace| (TRACEPARENT, trace.of_child()))
 }
 
 /// Records an error that the kernel answered to a netlink request, if the log is on.

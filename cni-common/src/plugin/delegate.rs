@@ -153,6 +153,7 @@ impl<'a> Delegate<'a> {
                 .env("CNI_IFNAME", &self.env.ifname)
                 .env("CNI_ARGS", &self.env.args)
                 .env("CNI_PATH", &self.env.path)
+                .envs(call_log::traceparent())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -277,6 +277,12 @@ fn claim_templates() {
 fn attribute_names() {
     let attributes = attributes();
     assert!((10..=LONGEST_LIST).contains(&attributes.len()), "{attributes:?}");
+    // Constraints across drivers need these names.
+    for standard in ["pciBusID", "pcieRoot", "numaNode"] {
+        let of_name = |(known, _): &&(String, String)| known.rsplit('/').next() == Some(standard);
+        let found: Vec<_> = attributes.iter().filter(of_name).map(|(known, _)| known).collect();
+        assert_eq!(found, [&format!("resource.kubernetes.io/{standard}")]);
+    }
     for (attribute, kind) in attributes {
         let (domain, name) = attribute.split_once('/').unwrap();
         assert!(is_subdomain(domain, 63), "{attribute}");

@@ -27,7 +27,7 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 pub use ferrule_nic_proto::podresources::{ContainerDevices, ContainerResources, PodResources};
-pub use pod_resources::{Entries, Lister, PodResourcesSocket, Release, pod};
+pub use pod_resources::{Entries, Get, Lister, PodResourcesSocket, Release, pod};
 
 use book::Book;
 use life::Life;

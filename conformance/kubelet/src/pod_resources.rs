@@ -36,12 +36,23 @@ struct State {
 /// What differs between releases. The default is 1.34.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
-    /// Whether `Get` answers (1.34 and later).
-    pub has_get: bool,
+    /// What `Get` does.
+    pub get: Get,
     /// The entries of a container's devices.
     pub entries: Entries,
     /// Calls get no answer: the kubelet is stuck.
     pub hangs: bool,
+}
+
+/// What `Get` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Get {
+    /// It is `UNIMPLEMENTED` (1.26 and earlier).
+    Missing,
+    /// It is switched off (1.27 to 1.33).
+    Disabled,
+    /// It answers (1.34 and later).
+    Answers,
 }
 
 /// How a container's devices are spread over entries.
@@ -57,7 +68,7 @@ pub enum Entries {
 
 impl Default for Release {
     fn default() -> Self {
-        Release { has_get: true, entries: Entries::PerDevice, hangs: false }
+        Release { get: Get::Answers, entries: Entries::PerDevice, hangs: false }
     }
 }
 
@@ -129,8 +140,10 @@ impl PodResourcesLister for Lister {
         request: Request<GetPodResourcesRequest>,
     ) -> Result<Response<GetPodResourcesResponse>, Status> {
         let release = self.admit().await?;
-        if !release.has_get {
-            return Err(Status::unknown("PodResources API Get method disabled"));
+        match release.get {
+            Get::Missing => return Err(Status::unimplemented("unknown method Get")),
+            Get::Disabled => return Err(Status::unknown("PodResources API Get method disabled")),
+            Get::Answers => {}
         }
         let GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
         let pods = self.pods();

@@ -303,6 +303,13 @@ pub(super) struct Log {
     /// Only calls for one container: the beginning of its ID, or its pod as NAMESPACE/NAME or NAME
     #[arg(long, value_name = "WHO")]
     pub(super) container: Option<String>,
+    /// Only calls of one trace, by the beginning of its ID: the runtime's TRACEPARENT names it
+    #[arg(long, value_name = "ID")]
+    pub(super) trace: Option<String>,
+    /// Append the calls that FILE does not have yet to FILE as spans: a line of OTLP/JSON for each call, for OpenTelemetry.
+    /// Steps are child spans. At 10 MiB it becomes FILE.1
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["last", "slowest", "failed", "container", "trace", "json"])]
+    pub(super) otlp: Option<PathBuf>,
     /// Print their lines, with all steps and netlink errors
     #[arg(long)]
     pub(super) json: bool,

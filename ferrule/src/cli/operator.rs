@@ -10,12 +10,13 @@ use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
 use cni_common::plugin::Plugin;
 use ferrule_inspect::calls::metrics::export;
+use ferrule_inspect::calls::otlp;
 use ferrule_inspect::calls::read::{Selection, calls, log_file};
 use ferrule_inspect::calls::table::table;
 use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
-use ferrule_inspect::view::View;
+use ferrule_inspect::view::{Query, View};
 use ferrule_inspect::watch::Pace;
 use ferrule_inspect::{check, collect, repair};
 use ferrule_install::console::{note, say};
@@ -50,7 +51,12 @@ fn seconds(number: u32) -> Duration {
 pub(super) fn inspect(arguments: &Inspect) -> Result<u8> {
     arguments.state.node.enter()?;
     let (roots, query) = (arguments.state.roots(), &arguments.query);
-    if let (true, Some(word)) = (query.view != View::Why, &query.what) {
+    let unexpected = match query {
+        Query { what: Some(word), view, .. } if *view != View::Why => Some(word.as_str()),
+        Query { format: Some(_), view, .. } if *view != View::Graph => Some("--format"),
+        _ => None,
+    };
+    if let Some(word) = unexpected {
         let why = format!("unexpected argument '{word}'\n");
         return Err(<Error>::raw(ErrorKind::UnknownArgument, why).into());
     }
@@ -134,11 +140,16 @@ pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &
 
 pub(super) fn log(arguments: &Log) -> Result<u8> {
     let path = log_file(arguments.file.as_deref())?;
+    if let Some(spans) = &arguments.otlp {
+        otlp::export(&path, spans)?;
+        return Ok(0);
+    }
     let selection = Selection {
         most: arguments.slowest.unwrap_or(arguments.last) as usize,
         slowest: arguments.slowest.is_some(),
         failed: arguments.failed,
         container: arguments.container.clone(),
+        trace: arguments.trace.clone(),
     };
     let chosen = selection.of(calls(&path)?);
     match arguments.json {

@@ -73,6 +73,23 @@ fn the_readme_shows_what_is_printed() {
         let wide = f.on_terminal(200, &script);
         assert!(!wide.contains('…') && wide.lines().all(|line| line.chars().count() <= 200), "{wide}");
     }
+
+    // The host's name is the machine's.
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let picture = |format: &str| {
+        let text = f.says(&format!("inspect graph --format {format}"));
+        let (svg, mermaid) = (format!(">node {}<", host.trim()), format!("n[\"{}\"]", host.trim()));
+        text.replacen(&svg, ">node node-1<", 1).replacen(&mermaid, "n[\"node-1\"]", 1)
+    };
+    let svg = picture("svg");
+    let drawn = Path::new(env!("CARGO_TARGET_TMPDIR")).join("graph.svg");
+    fs::write(&drawn, &svg).unwrap();
+    let shown = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/graph.svg")).unwrap();
+    assert!(shown == svg, "docs/graph.svg differs from {}", drawn.display());
+    let shown = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../inspect/README.md")).unwrap();
+    let mermaid = picture("mermaid");
+    assert!(shown.contains(&format!("```mermaid\n{mermaid}```\n")), "inspect/README.md lacks:\n{mermaid}");
+    assert!(picture("dot").contains("  n -> g0;\n"));
 }
 
 /// The lines without the age at their ends.

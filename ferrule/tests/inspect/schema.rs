@@ -73,7 +73,7 @@ fn every_document_follows_the_schema() {
     .unwrap();
     let (checks, views) = (
         format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()),
-        ["pods", "addresses", "ports", "shaping", "links", "devices", "leaks", "why 18502"],
+        ["pods", "graph", "addresses", "ports", "shaping", "links", "devices", "leaks", "why 18502"],
     );
     let doctor = "doctor --conf-dir /nowhere".to_owned();
     for words in views.map(|view| format!("inspect {view}")).iter().chain([&checks, &doctor]) {

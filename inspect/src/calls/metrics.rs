@@ -4,37 +4,23 @@
 //! how far it had read the log.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use cni_common::call_log::old;
 use cni_common::spec::{CniError, Context as _};
 use indexmap::IndexMap;
 
 use super::Call;
-use super::read::{if_exists, parse};
+use super::unread::{Position, unread};
 use crate::file::replace;
 use crate::totals;
-
-/// How many bytes distinguish log files: the time of their first call, and its plugin.
-const HEAD: usize = 64;
 
 /// The upper limits of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0, 10.0];
 const DURATION: &str = "ferrule_call_duration_seconds";
 const ERRORS: &str = "ferrule_errors_total";
 const POSITION: &str = "# position ";
-
-/// How far the log is counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// How many bytes of the file.
-    pub offset: u64,
-    /// How the file begins. No two log files begin with the same time.
-    pub head: String,
-}
 
 /// Counters since the first run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,8 +56,8 @@ impl Metrics {
     pub fn parse(text: &str) -> Self {
         let mut metrics = Metrics::default();
         for line in text.lines() {
-            if let Some((offset, head)) = line.strip_prefix(POSITION).and_then(|rest| rest.split_once(' ')) {
-                metrics.position = Position { offset: offset.parse().unwrap_or(0), head: head.to_owned() };
+            if let Some(position) = line.strip_prefix(POSITION).and_then(Position::parse) {
+                metrics.position = position;
             } else if let Some((counter, value)) = line.rsplit_once(' ')
                 && (counter.starts_with(DURATION) || counter.starts_with(ERRORS))
                 && let Ok(value) = value.parse()
@@ -96,8 +82,7 @@ impl Metrics {
                 let _ = writeln!(text, "{counter} {value}");
             }
         }
-        let Position { offset, head } = &self.position;
-        text + &format!("{POSITION}{offset} {head}\n")
+        text + &format!("{POSITION}{}\n", self.position)
     }
 }
 
@@ -113,10 +98,7 @@ fn label(text: &str) -> String {
 pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
     let earlier = output.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
     let mut metrics = Metrics::parse(&earlier);
-    // The current one first: a rotation in between then makes both the same file.
-    let current = if_exists(File::open(log), log)?;
-    let former = if_exists(File::open(old(log)), &old(log))?;
-    count(&mut metrics, former, current).context(|| format!("cannot read {}", log.display()))?;
+    unread(log, &mut metrics.position)?.iter().for_each(|call| metrics.add(call));
     let text = metrics.text() + &totals::read().context(|| "cannot read the totals of gc and repair")?;
     if let Some(path) = output {
         replace(path, &text).context(|| format!("cannot write {}", path.display()))?;
@@ -124,40 +106,12 @@ pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
     Ok(text)
 }
 
-/// Counts what lies behind the position.
-fn count<F: Read + Seek>(metrics: &mut Metrics, former: Option<F>, current: Option<F>) -> io::Result<()> {
-    let mut files = Vec::new();
-    for mut file in [former, current].into_iter().flatten() {
-        files.extend(head(&mut file)?.map(|head| (head, file)));
-    }
-    files.dedup_by(|(one, _), (other, _)| one == other);
-    if let Some(known) = files.iter().rposition(|(head, _)| *head == metrics.position.head) {
-        files.drain(..known);
-    }
-    for (head, mut file) in files {
-        let start = if head == metrics.position.head { metrics.position.offset } else { 0 };
-        file.seek(SeekFrom::Start(start))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        parse(&bytes[..complete]).iter().for_each(|call| metrics.add(call));
-        metrics.position = Position { offset: start + complete as u64, head };
-    }
-    Ok(())
-}
-
-/// How the file begins; `None` if it is too short to have a call.
-fn head(file: &mut impl Read) -> io::Result<Option<String>> {
-    let mut bytes = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
-    Ok((bytes.len() == HEAD).then_some(text))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
+    use super::super::read::parse;
+    use super::super::unread::of_files;
     use super::*;
 
     const LOG: &str = r#"{"plugin":"bridge","verb":"ADD","us":2500}
@@ -208,6 +162,11 @@ mod tests {
         Some(Cursor::new(letters.chars().map(call).collect()))
     }
 
+    fn count<F: io::Read + io::Seek>(metrics: &mut Metrics, former: Option<F>, current: Option<F>) {
+        let calls = of_files(&mut metrics.position, former, current).unwrap();
+        calls.iter().for_each(|call| metrics.add(call));
+    }
+
     type Files = (Option<Cursor<String>>, Option<Cursor<String>>);
 
     /// Rotation, removal and late writers between two runs do not matter.
@@ -225,11 +184,11 @@ mod tests {
         for (runs, counted) in cases {
             let mut metrics = Metrics::default();
             for (former, current) in runs {
-                count(&mut metrics, former.clone(), current.clone()).unwrap();
+                count(&mut metrics, former.clone(), current.clone());
                 metrics = Metrics::parse(&metrics.text());
             }
             let mut expected = Metrics::default();
-            count(&mut expected, None, file(counted)).unwrap();
+            count(&mut expected, None, file(counted));
             expected.position = metrics.position.clone();
             assert_eq!(metrics.text(), expected.text(), "{counted}");
         }
@@ -240,7 +199,7 @@ mod tests {
         let (mut metrics, whole) = (Metrics::default(), file("ab").unwrap().into_inner());
         let parts = [whole.len() - 3, whole.len()].map(|end| Cursor::new(whole[..end].to_owned()));
         let [partly, wholly] = parts.map(|part| {
-            count(&mut metrics, None, Some(part)).unwrap();
+            count(&mut metrics, None, Some(part));
             metrics.text()
         });
         assert!(!partly.contains("\"b\"") && wholly.contains("\"b\""), "{partly}{wholly}");

@@ -1,10 +1,13 @@
 //! The log of calls that [`cni_common::call_log`] writes: `ferrule log` and `ferrule metrics`.
 //!
-//! [`read`] reads and selects calls, [`table`] prints them; [`metrics`] counts them for Prometheus.
+//! [`read`] reads and selects calls, [`table`] prints them. [`unread`] reads those that are new; [`metrics`] counts them for
+//! Prometheus, [`otlp`] makes spans of them for OpenTelemetry.
 
 pub mod metrics;
+pub mod otlp;
 pub mod read;
 pub mod table;
+pub mod unread;
 
 use serde_json::Value;
 
@@ -27,6 +30,11 @@ impl Call {
     /// The text of a field, or an empty one.
     pub fn text(&self, key: &str) -> &str {
         self.json[key].as_str().unwrap_or_default()
+    }
+
+    /// The ID of the trace that the runtime has named, or an empty text.
+    pub fn trace(&self) -> &str {
+        self.json["trace"]["id"].as_str().unwrap_or_default()
     }
 
     /// How long the call took, in microseconds.

@@ -25,11 +25,13 @@ pub struct Selection {
     pub failed: bool,
     /// Only those of a container, by the beginning of its ID or by its pod: `NAME` or `NAMESPACE/NAME`.
     pub container: Option<String>,
+    /// Only those of a trace, by the beginning of its ID.
+    pub trace: Option<String>,
 }
 
 impl Default for Selection {
     fn default() -> Self {
-        Selection { most: LAST, slowest: false, failed: false, container: None }
+        Selection { most: LAST, slowest: false, failed: false, container: None, trace: None }
     }
 }
 
@@ -54,7 +56,12 @@ impl Selection {
                 || pod.split('/').next_back() == Some(name)
                 || call.text("container").starts_with(name)
         };
-        (!self.failed || call.error().is_some()) && self.container.as_ref().is_none_or(is_of)
+        (!self.failed || call.error().is_some())
+            && self.container.as_ref().is_none_or(is_of)
+            && self
+                .trace
+                .as_ref()
+                .is_none_or(|id| call.trace().starts_with(id.as_str()) && !call.trace().is_empty())
     }
 }
 
@@ -107,7 +114,7 @@ pub fn parse(bytes: &[u8]) -> Vec<Call> {
 mod tests {
     use super::*;
 
-    const LOG: &str = r#"{"time":"3","plugin":"a","us":5,"error":{"code":7,"msg":"m"},"container":"0a1","pod":"shop/web"}
+    const LOG: &str = r#"{"time":"3","plugin":"a","us":5,"error":{"code":7,"msg":"m"},"container":"0a1","pod":"shop/web","trace":{"id":"4bf9"}}
 {"time":"1","plu{"time":"1","plugin":"b","us":9,"result":{},"container":"0a1b2c","pod":"shop/webmail"}
 not a call
 Nov 22 10:00:00 node ferrule[7]: {"time":"2","plugin":"c","us":7,"container":"0b1","pod":""}
@@ -123,7 +130,14 @@ Nov 22 10:00:00 node ferrule[7]: {"time":"2","plugin":"c","us":7,"container":"0b
         assert_eq!(select(&all), "bca");
         assert_eq!(select(&Selection { most: 2, ..all.clone() }), "ca");
         assert_eq!(select(&Selection { most: 2, slowest: true, ..all.clone() }), "bc");
-        assert_eq!(select(&Selection { failed: true, ..all }), "a");
+        assert_eq!(select(&Selection { failed: true, ..all.clone() }), "a");
+        for (trace, plugins) in [("4bf", "a"), ("", "a"), ("bf9", "")] {
+            assert_eq!(
+                select(&Selection { trace: Some(trace.to_owned()), ..all.clone() }),
+                plugins,
+                "{trace}"
+            );
+        }
         assert_eq!(parse(LOG.as_bytes())[0].error(), Some((7, "m")));
     }
 

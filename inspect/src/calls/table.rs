@@ -9,12 +9,22 @@ use super::Call;
 use crate::table::{Row, Style, layout};
 use crate::text::short;
 
-const TITLES: [&str; 8] = ["TIME (UTC)", "MS", "VERB", "PLUGIN", "NETWORK", "WHO", "LONGEST STEP", "OUTCOME"];
+const TITLES: [&str; 9] =
+    ["TIME (UTC)", "MS", "VERB", "PLUGIN", "NETWORK", "WHO", "LONGEST STEP", "TRACE", "OUTCOME"];
+/// The place of the trace, which is left out if no call has one.
+const TRACE: usize = 7;
 
 /// One line for each call, and the message of an error below it.
 pub fn table(calls: &[Call], style: Style) -> String {
-    let rows: Vec<Row> = calls.iter().map(row).collect();
-    if rows.is_empty() { "no calls\n".to_owned() } else { layout(&TITLES, &rows, style) }
+    if calls.is_empty() {
+        return "no calls\n".to_owned();
+    }
+    let (mut titles, mut rows) = (TITLES.to_vec(), calls.iter().map(row).collect::<Vec<Row>>());
+    if calls.iter().all(|call| call.trace().is_empty()) {
+        titles.remove(TRACE);
+        rows.iter_mut().for_each(|row| drop(row.cells.remove(TRACE)));
+    }
+    layout(&titles, &rows, style)
 }
 
 fn row(call: &Call) -> Row {
@@ -28,12 +38,13 @@ fn row(call: &Call) -> Row {
         call.text("network").to_owned(),
         if pod.is_empty() { container } else { pod }.to_owned(),
         longest_step(call),
+        short(call.trace()).to_owned(),
         call.error().map_or_else(|| addresses(call), |(code, _)| format!("error {code}")),
     ];
     Row { cells: cells.into(), note: call.error().map(|(_, msg)| msg.to_owned()) }
 }
 
-fn addresses(call: &Call) -> String {
+pub(super) fn addresses(call: &Call) -> String {
     let ips = call.json["result"]["ips"].as_array().into_iter().flatten();
     ips.filter_map(|ip| ip["address"].as_str()).join(",")
 }
@@ -67,5 +78,13 @@ TIME (UTC)      MS     VERB  PLUGIN      NETWORK  WHO         LONGEST STEP     O
     bad [1m key
 ";
         assert_eq!(table(&calls, Style::default()), expected);
+
+        let traced =
+            [Call { json: serde_json::json!({"trace": {"id": "4bf92f3577b34da6a3ce929d0e0e4736"}}) }];
+        let text = table(&traced, Style::default());
+        assert!(
+            text.contains("LONGEST STEP  TRACE         OUTCOME") && text.contains("  4bf92f3577b3\n"),
+            "{text}"
+        );
     }
 }

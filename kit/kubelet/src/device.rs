@@ -32,7 +32,7 @@ impl Resource {
         }
     }
 
-    /// The IDs of the pod's devices. List has them, else the checkpoint.
+    /// The IDs of the pod's devices. The service has them, else the checkpoint.
     fn ids(&self, pod: Pod<'_>) -> Result<Vec<String>, CniError> {
         let listed = self.listed(pod);
         if let Ok(Some(ids)) = &listed
@@ -55,7 +55,8 @@ impl Resource {
     /// As [`pod_resources::ids`].
     fn listed(&self, pod: Pod<'_>) -> Result<Option<Vec<String>>, CniError> {
         let read = || -> Result<_, String> {
-            let answer = pod_resources::list(&self.socket, LIMIT).map_err(|error| error.to_string())?;
+            let answer = pod_resources::ask(&self.socket, pod.namespace, pod.name, LIMIT);
+            let answer = answer.map_err(|error| error.to_string())?;
             let ids = pod_resources::ids(&answer, pod.namespace, pod.name, &self.name)?;
             Ok(ids.map(|ids| ids.into_iter().map(str::to_owned).collect()))
         };

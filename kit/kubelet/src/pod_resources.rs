@@ -1,4 +1,4 @@
-//! The kubelet's service PodResources v1: one method, and of its answer the devices of one pod.
+//! The kubelet's service PodResources v1: the devices of one pod.
 //!
 //! # References
 //! `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`, whose numbers have not changed from Kubernetes 1.20 to 1.36;
@@ -10,19 +10,31 @@ use std::{process, thread};
 
 use crate::grpc::{self, Error, RESOURCE_EXHAUSTED};
 
+const GET: &str = "/v1.PodResourcesLister/Get";
 const LIST: &str = "/v1.PodResourcesLister/List";
-/// How long a call may take, with its repetitions. A kubelet answers within milliseconds, except while it starts.
+/// How long a question may take, with its repetitions. A kubelet answers within milliseconds, except while it starts.
 pub const LIMIT: Duration = Duration::from_secs(5);
 /// The pauses after a refusal, in milliseconds: since 1.27 a kubelet answers 100 calls a second, and 10 at once.
 const PAUSES: [u64; 4] = [50, 100, 150, 200];
 
-/// Asks the kubelet at a socket for the devices of all pods: see [`ids`].
+/// Asks the kubelet at a socket for the devices of a pod: see [`ids`]. `Get` is on since 1.34. An older kubelet does not know it or has
+/// switched it off, and then lists all pods. It also does so if it does not know the pod, because the status is the same.
 ///
 /// # Errors
 /// No answer within the limit, or an error of the kubelet.
-pub fn list(socket: &Path, limit: Duration) -> Result<Vec<u8>, Error> {
+pub fn ask(socket: &Path, namespace: &str, name: &str, limit: Duration) -> Result<Vec<u8>, Error> {
     let deadline = Instant::now() + limit;
-    let call = || grpc::call(socket, LIST, &[], deadline.saturating_duration_since(Instant::now()));
+    match repeated(socket, GET, &request(namespace, name), deadline) {
+        Err(Error::Status { code, .. }) if code != RESOURCE_EXHAUSTED => {
+            repeated(socket, LIST, &[], deadline)
+        }
+        outcome => outcome,
+    }
+}
+
+/// A call, which is made again while the kubelet says that calls come too soon.
+fn repeated(socket: &Path, method: &str, message: &[u8], deadline: Instant) -> Result<Vec<u8>, Error> {
+    let call = || grpc::call(socket, method, message, deadline.saturating_duration_since(Instant::now()));
     for pause in PAUSES {
         match call() {
             Err(Error::Status { code: RESOURCE_EXHAUSTED, .. }) => {}
@@ -35,7 +47,24 @@ pub fn list(socket: &Path, limit: Duration) -> Result<Vec<u8>, Error> {
     call()
 }
 
-/// The IDs of the devices of this resource that the pod has, from the answer to [`list`]; of all its containers, unsorted and
+/// The message `GetPodResourcesRequest`: texts with the numbers 1 and 2.
+fn request(namespace: &str, name: &str) -> Vec<u8> {
+    let mut message = Vec::new();
+    for (key, text) in [(0x0a, name), (0x12, namespace)] {
+        message.push(key);
+        let mut len = text.len();
+        while len > 0x7f {
+            message.push(len as u8 | 0x80);
+            len >>= 7;
+        }
+        message.push(len as u8);
+        message.extend(text.as_bytes());
+    }
+    message
+}
+
+/// The IDs of the devices of this resource that the pod has, from the answer to [`ask`], in which `Get` has one pod where `List` has
+/// all; of all its containers, unsorted and
 /// perhaps twice. `None` if several pods have the name: a static pod that ends, and its successor, which only the checkpoint
 /// tells apart.
 ///
@@ -142,6 +171,15 @@ mod tests {
         }
         let two = b"\x0a\x25\x0a\x01w\x12\x01n\x1a\x1d\x12\x1b\x0a\x0fferrule.dev/nic\x12\x02e1\x12\x04\xc3\xa4\xc3\xb6";
         assert_eq!(ids(two, "n", "w", NIC), Ok(Some(vec!["e1", "äö"])));
+    }
+
+    #[test]
+    fn a_request_names_the_pod() {
+        for len in [0, 3, 127, 128, 253, 20_000] {
+            let name = "x".repeat(len);
+            let message = request("shop", &name);
+            assert_eq!((text(&message, 1), text(&message, 2)), (Ok(&name[..]), Ok("shop")));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni_common::spec::NetConf;
-use ferrule_fake_kubelet::{Entries, PodResources as Served, PodResourcesSocket, Release, pod};
+use ferrule_fake_kubelet::{Entries, Get, PodResources as Served, PodResourcesSocket, Release, pod};
 use ferrule_kubelet::grpc::Error;
 use ferrule_kubelet::{Resource, pod_resources};
 use tempfile::TempDir;
@@ -32,20 +32,36 @@ fn resource(socket: &Path, checkpoint: &Path, keys: &str) -> Resource {
     Resource::read(&NetConf::parse(text.into_bytes()).unwrap()).unwrap().unwrap()
 }
 
-/// How long a call may take.
+/// Asks for the pod `shop/web`.
+fn ask(socket: &Path, limit: Duration) -> Result<Vec<u8>, Error> {
+    pod_resources::ask(socket, "shop", "web", limit)
+}
+
+/// How long a question may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_devices_of_a_pod() {
     let (_folder, socket) = socket();
     let kubelet = PodResourcesSocket::serve(&socket, vec![pod("shop", "db", &[]), web()]);
-    let answer = pod_resources::list(&socket, LIMIT).unwrap();
-    let ids = |name, resource| pod_resources::ids(&answer, "shop", name, resource).unwrap().unwrap();
-    assert_eq!((ids("web", NIC), ids("web", "other/nic")), (vec!["eth2", "eth1", "eth2"], vec!["eth9"]));
-    assert!(ids("db", NIC).is_empty());
-    assert_eq!(kubelet.calls(), 1);
+    for (get, name, calls) in [
+        (Get::Answers, "web", 1),
+        (Get::Answers, "db", 1),
+        (Get::Answers, "none", 2),
+        (Get::Disabled, "web", 2),
+        (Get::Missing, "web", 2),
+    ] {
+        kubelet.set_release(Release { get, ..Release::default() });
+        let before = kubelet.calls();
+        let answer = pod_resources::ask(&socket, "shop", name, LIMIT).unwrap();
+        assert_eq!(kubelet.calls() - before, calls, "{get:?} {name}");
+        let ids = |resource| pod_resources::ids(&answer, "shop", name, resource).unwrap().unwrap();
+        let expected =
+            if name == "web" { (vec!["eth2", "eth1", "eth2"], vec!["eth9"]) } else { Default::default() };
+        assert_eq!((ids(NIC), ids("other/nic")), expected, "{get:?} {name}");
+    }
     drop(kubelet);
-    assert!(matches!(pod_resources::list(&socket, LIMIT), Err(Error::Io(_))));
+    assert!(matches!(ask(&socket, LIMIT), Err(Error::Io(_))));
 }
 
 #[test]
@@ -53,10 +69,10 @@ fn a_call_that_comes_too_soon_is_repeated() {
     let (_folder, socket) = socket();
     let kubelet = PodResourcesSocket::serve(&socket, vec![web()]);
     kubelet.refuse(2);
-    pod_resources::list(&socket, LIMIT).unwrap();
+    ask(&socket, LIMIT).unwrap();
     assert_eq!(kubelet.calls(), 3);
     kubelet.refuse(10);
-    let error = pod_resources::list(&socket, LIMIT).unwrap_err().to_string();
+    let error = ask(&socket, LIMIT).unwrap_err().to_string();
     assert_eq!(error, "rejected by rate limit (code 8 of gRPC)");
     assert_eq!(kubelet.calls(), 8);
 }
@@ -66,7 +82,7 @@ fn a_kubelet_that_hangs() {
     let (_folder, socket) = socket();
     let kubelet = PodResourcesSocket::serve(&socket, vec![web()]);
     kubelet.set_release(Release { hangs: true, ..Release::default() });
-    let error = pod_resources::list(&socket, Duration::from_millis(100)).unwrap_err();
+    let error = ask(&socket, Duration::from_millis(100)).unwrap_err();
     assert_eq!(error.to_string(), "the server has not answered in time");
 }
 
@@ -76,11 +92,12 @@ fn long_answers() {
     let (_folder, socket) = socket();
     let long = |bytes| pod("shop", "long", &[(NIC, &"x".repeat(bytes))]);
     let kubelet = PodResourcesSocket::serve(&socket, vec![long(15 << 20), web()]);
-    let answer = pod_resources::list(&socket, LIMIT).unwrap();
+    kubelet.set_release(Release { get: Get::Disabled, ..Release::default() });
+    let answer = ask(&socket, LIMIT).unwrap();
     let ids = |name| pod_resources::ids(&answer, "shop", name, NIC).unwrap().unwrap();
     assert_eq!((ids("long")[0].len(), ids("web").len()), (15 << 20, 3));
     kubelet.set_pods(vec![long(20 << 20)]);
-    let error = pod_resources::list(&socket, LIMIT).unwrap_err();
+    let error = ask(&socket, LIMIT).unwrap_err();
     assert_eq!(error.to_string(), "the server sent an answer of more than 16777216 bytes");
 }
 
@@ -92,11 +109,16 @@ fn the_devices_of_a_pod_in_the_shapes_of_the_releases() {
     let kubelet =
         PodResourcesSocket::serve(&socket, vec![ended, pod("other", "web", &[(NIC, "eth8")]), web()]);
     let ids = |keys: &str| resource(&socket, &folder.path().join("none"), keys).device(ARGS).unwrap();
-    for entries in [Entries::PerResource, Entries::PerNode, Entries::PerDevice] {
-        kubelet.set_release(Release { entries, has_get: false, ..Release::default() });
+    for (entries, get) in [
+        (Entries::PerResource, Get::Missing),
+        (Entries::PerNode, Get::Disabled),
+        (Entries::PerDevice, Get::Disabled),
+        (Entries::PerDevice, Get::Answers),
+    ] {
+        kubelet.set_release(Release { entries, get, ..Release::default() });
         let found = ["", r#","index":1"#, r#","index":2"#].map(ids);
         // Sorted, without the duplicate.
-        assert_eq!(found, [Some("eth1".to_owned()), Some("eth2".to_owned()), None], "{entries:?}");
+        assert_eq!(found, [Some("eth1".to_owned()), Some("eth2".to_owned()), None], "{entries:?} {get:?}");
     }
 }
 
@@ -104,11 +126,12 @@ fn the_devices_of_a_pod_in_the_shapes_of_the_releases() {
 const CHECKPOINT: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"0d3cbc0b57073a80370c3882279ac24d","ContainerName":"tools","ResourceName":"ferrule.dev/nic","DeviceIDs":{"0":["eth5"]},"AllocResp":"ChMKC0ZFUlJVTEVfTklDEgRldGgx"}],"RegisteredDevices":{"ferrule.dev/nic":["eth1","eth2"]}},"Checksum":3226186620}"#;
 
 /// What the pod gets if List answers and does not tell its device, with each state of the checkpoint. A static pod that ends and its
-/// successor have one name: only the checkpoint tells them apart.
+/// successor have one name: List has both, and only the checkpoint tells them apart. Get has the successor.
 #[test]
 fn the_checkpoint_decides_where_list_does_not() {
     let (folder, socket) = socket();
     let kubelet = PodResourcesSocket::serve(&socket, vec![]);
+    kubelet.set_release(Release { get: Get::Disabled, ..Release::default() });
     let checkpoint = folder.path().join("checkpoint");
     let by_list = CHECKPOINT.replace(r#"{"0":["eth5"]}"#, r#"["eth5"]"#);
     let other_node = CHECKPOINT.replace(r#""0""#, r#""-1""#);
@@ -144,6 +167,7 @@ fn the_checkpoint_decides_where_list_does_not() {
 fn a_pod_that_the_kubelet_lists_without_the_device() {
     let (folder, socket) = socket();
     let kubelet = PodResourcesSocket::serve(&socket, vec![]);
+    kubelet.set_release(Release { get: Get::Disabled, ..Release::default() });
     let device = |keys: &str| resource(&socket, &folder.path().join("none"), keys).device(ARGS);
     assert_eq!(device(""), Ok(None));
     let error = device(r#","required":true"#).unwrap_err();

@@ -18,6 +18,7 @@ mod report;
 mod runner;
 mod side;
 mod stats;
+mod status;
 mod table;
 
 use std::iter;
@@ -48,6 +49,8 @@ enum Chapter {
     Threads,
     /// The chain beside the state of many pods
     Growth,
+    /// STATUS of the example chain, beside VERSION
+    Status,
 }
 
 /// Compare two folders of CNI plugins.
@@ -137,6 +140,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
             Chapter::Ports => compare(cli, &sides, cases::ports().into_iter())?,
             Chapter::Threads => compare(cli, &with_threads(&sides), iter::once(cases::one_chain(&sides)))?,
             Chapter::Growth => compare(cli, &sides, cases::growth(&sides).into_iter())?,
+            Chapter::Status => status::measure(&sides[0], cli.iterations).map(|()| true)?,
         };
     }
     Ok(succeeded)

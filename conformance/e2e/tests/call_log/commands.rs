@@ -9,6 +9,7 @@ use cni_runner::Attachment;
 use serde_json::{Value, json};
 
 use crate::fixture::{LOG, node};
+use crate::monitoring;
 
 fn run(ctx: &TestContext, words: &str) -> Output {
     let mut command = Command::new(bin_dir().unwrap().join("ferrule"));
@@ -87,6 +88,8 @@ fn metrics() {
     };
     let printed = says(&ctx, "metrics");
     assert!(printed.contains(&count("success", 2)) && printed.contains(&count("error", 1)), "{printed}");
+
+    monitoring::asks_only_for(&printed);
 
     ctx.node.sh("mkdir /run/node_exporter").unwrap();
     let write = || {

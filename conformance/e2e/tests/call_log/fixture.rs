@@ -9,6 +9,13 @@ pub(crate) const VARIABLE: &str = "CNI_FERRULE_LOG";
 /// A log in the node.
 pub(crate) const LOG: &str = "/run/calls";
 
+/// The runtime's span.
+pub(crate) const TRACED: [(&str, &str); 3] = [
+    ("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("TRACESTATE", "vendor=1"),
+    ("BAGGAGE", "tenant=blue"),
+];
+
 /// A node on which the plugin is installed, and host-local for the bridge, with an empty `/etc/cni`.
 pub(crate) fn node(plugin: &str) -> TestContext {
     let delegates: &[&str] = if plugin == "bridge" { &["host-local"] } else { &[] };
@@ -19,8 +26,13 @@ pub(crate) fn node(plugin: &str) -> TestContext {
 
 /// The same node with the log switched to this value.
 pub(crate) fn with_log(ctx: &TestContext, value: &str) -> TestContext {
+    with_env(ctx, &[(VARIABLE, value)])
+}
+
+/// The same node, whose runtime has these variables.
+pub(crate) fn with_env(ctx: &TestContext, variables: &[(&str, &str)]) -> TestContext {
     let mut ctx = ctx.clone();
-    ctx.env.push((VARIABLE.to_owned(), value.to_owned()));
+    ctx.env.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     ctx
 }
 

@@ -7,6 +7,8 @@ mod commands;
 mod cost;
 mod fixture;
 mod lines;
+mod monitoring;
 mod rotation;
 mod sockets;
 mod switched_off;
+mod trace;

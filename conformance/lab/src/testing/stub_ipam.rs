@@ -89,7 +89,7 @@ impl StubIpam {
         fs::read_to_string(self.dir.path().join(format!("{verb}.stdin"))).unwrap()
     }
 
-    /// The variables `CNI_*` of the last call with this verb.
+    /// The variables of CNI and of tracing in the last call with this verb.
     pub fn env(&self, verb: &str) -> Vec<String> {
         let env = fs::read_to_string(self.dir.path().join(format!("{verb}.env"))).unwrap();
         env.lines().map(str::to_owned).collect()

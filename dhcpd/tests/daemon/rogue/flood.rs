@@ -41,7 +41,6 @@ fn a_flood_at_add_and_at_t1() {
     let table = Table::new(vec![row("flooded"), row("calm")]);
     let (lab, conf) = (&table.lab, &table.conf);
     let [flooded, calm] = [0, 1].map(|number| table.attachment(number));
-    table.server.option(58, &1_u32.to_be_bytes());
     let _daemon = lab.daemon(&["-resendtimeout", "30s"]);
     table.set(Phase::Right);
     let result = under_a_flood(&table, || {
@@ -56,6 +55,8 @@ fn a_flood_at_add_and_at_t1() {
     });
     lab.ctx.del(&flooded, conf);
     table.set(Phase::ShortLease);
+    // Only from now on: the other lease must not be renewed in this phase.
+    table.server.option(58, &1_u32.to_be_bytes());
     lab.ctx.add(&flooded, conf);
     under_a_flood(&table, || {
         lab.says("one/net/e0: lease expired, bringing interface DOWN");

@@ -85,8 +85,10 @@ fn wrong_usage() {
         "inspect why",
         "inspect why a b",
         "inspect --watch=0",
+        "inspect graph --format png",
         "log --slowest 0",
         "log --last x",
+        "log --otlp /f --failed",
         "metrics --failed",
     ] {
         assert!(parse(words).is_err(), "{words}");
