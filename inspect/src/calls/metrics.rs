@@ -108,7 +108,7 @@ pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::io::{self, Cursor};
 
     use super::super::read::parse;
     use super::super::unread::of_files;
