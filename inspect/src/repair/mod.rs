@@ -179,12 +179,12 @@ impl Mender<'_> {
         if !found.is_broken() {
             return found;
         }
-        found.skipped = guard.obstacle(found.entry, self.sight);
-        if found.skipped.is_some() || self.dry_run {
-            return found;
-        }
         for at in 0..found.plugins.len() {
             let Repair::Possible(why) = &found.plugins[at].repair else { continue };
+            found.skipped = guard.obstacle(found.entry, self.sight);
+            if found.skipped.is_some() || self.dry_run {
+                break;
+            }
             let has_interface = at == 0
                 || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
                 || has_address(found.entry);
