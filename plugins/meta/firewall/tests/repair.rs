@@ -283,9 +283,10 @@ fn killed_repair() {
         let damaged = || world.node.sh(&damage).unwrap();
         damaged();
         let points = scene.repair.kill_points("ADD", &scene.pod.attachment, &config);
-        // A third of the points; `FERRULE_SEED` repeats the choice.
-        let first = Random::seeded().below(3);
-        for point in points.iter().skip(first).step_by(3) {
+        // A part of the points; `FERRULE_SEED` repeats the choice.
+        let part = if backend == "nftables" { 3 } else { 6 };
+        let first = Random::seeded().below(part);
+        for point in points.iter().skip(first).step_by(part) {
             damaged();
             scene.repair.kill(point, "ADD", &scene.pod.attachment, &config);
             let what = format!("{backend}, {damage}, killed {point}");

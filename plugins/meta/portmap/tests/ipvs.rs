@@ -147,7 +147,7 @@ fn beside_kube_proxy(backend: &str, variant: &'static str, proxy_first: bool, ha
         let to = SocketAddr::new(cluster_ip(false), 443);
         assert!(ask(&world.outside[0], "tcp", to).unwrap().starts_with("service "), "{what}");
         assert!(scene.check(&server).unwrap_err().contains("IPVS"), "{what}");
-        if has_ipvs {
+        if variant == "nft" {
             let other = scene.add("other", &json!([]));
             scene.del(&other);
         } else {
