@@ -18,8 +18,8 @@ use crate::config::Conf;
 use crate::device;
 use crate::vlan::VlanConf;
 
-/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed. `mac` is
-/// the MAC address of a new one; random if there is none.
+/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed. A new
+/// gateway gets this MAC address, or a random one.
 ///
 /// # Errors
 /// A link of another kind has the name, the kernel's error, or as [`device::ensure_gateways`].

@@ -9,7 +9,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use cni_lab::testing::iptables::{VARIANTS, variant};
-use cni_lab::testing::{ErrorObject, Expect as _, Origin, TestContext, host_local, overlay, with_prev};
+use cni_lab::testing::{
+    ErrorObject, Expect as _, Origin, TestContext, host_local, overlay, ports, with_prev,
+};
 use cni_lab::{Client, Place as _, Pod, Snapshot, TIMEOUT, eventually, kernel_module};
 use common::{config, plugins, repairing, wait_for_dad};
 use serde_json::{Value, json};
@@ -222,9 +224,17 @@ fn a_lost_or_foreign_interface_is_not_made_again() {
         scene.repair.fail("ADD", &hurt.pod.attachment("eth0"), &hurt.config).expect(999, text);
         assert_eq!(before.diff(&scene.ctx.snapshot()), "", "{script}");
     }
+    // An ADD has made the bridge again, and its container knows the new MAC address: that stays.
+    ctx.node.sh("ip link del br0").unwrap();
+    let new = ctx.pod("new").attachment("eth0");
+    let new_conf = with_prev(&conf(&json!({})), &ctx.add(&new, &conf(&json!({}))));
+    let other = &scene.pods[1];
+    scene.repair.add(&other.pod.attachment("eth0"), &other.config);
+    assert!(scene.check(other).unwrap_err().contains("\"br0\" has MAC address"));
+    assert_eq!(ports(&ctx.node, "br0").len(), 2);
+    ctx.check(&new, &new_conf);
     // The address belongs to another container.
     scene.ctx.node.sh("cd /var/lib/cni/networks/net && echo x > 10.1.0.3 && echo x > fd00:1::3").unwrap();
-    let other = &scene.pods[1];
     let failure = scene.repair.fail("ADD", &other.pod.attachment("eth0"), &other.config);
     failure.expect(999, "Failed to find address");
 }
