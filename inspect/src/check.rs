@@ -159,7 +159,7 @@ fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) -> Option<S
 }
 
 /// The plugin's configuration as libcni sends it.
-fn stdin(entry: &Entry, plugin: &Value) -> String {
+pub(crate) fn stdin(entry: &Entry, plugin: &Value) -> String {
     let mut config = plugin.as_object().cloned().unwrap_or_default();
     config.insert("name".to_owned(), json!(entry.owner.network));
     config.insert("cniVersion".to_owned(), entry.config["cniVersion"].clone());

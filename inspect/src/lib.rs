@@ -4,7 +4,7 @@
 //! of [`scene`], and the objects, by the readers in [`read`]. No reader knows a format: the plugins' libraries list their own
 //! objects. They return a [`model`].
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
-//! prints the rows. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
+//! prints the rows. [`check`] runs CHECK for all attachments, [`shape`] changes a container's limits, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`].
 //!
 //! [`calls`] reads the log of calls.
@@ -24,6 +24,7 @@ pub mod node;
 pub mod process;
 pub mod read;
 pub mod scene;
+pub mod shape;
 pub mod sight;
 pub mod table;
 pub mod terminal;

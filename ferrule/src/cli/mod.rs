@@ -56,6 +56,7 @@ fn run(plugins: &[&Plugin], command: &Command) -> Result<u8> {
         Command::Inspect(arguments) => return operator::inspect(arguments),
         Command::Gc(arguments) => return operator::gc(arguments),
         Command::Check(arguments) => return operator::check(arguments),
+        Command::Shape(arguments) => return operator::shape(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),

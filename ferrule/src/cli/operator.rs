@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
+use ferrule_bandwidth::change::Change;
 use ferrule_inspect::calls::metrics::export;
 use ferrule_inspect::calls::read::{Selection, calls, log_file};
 use ferrule_inspect::calls::table::table;
@@ -14,10 +15,10 @@ use ferrule_inspect::doctor::{self, Places, Severity, examine, findings};
 use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::View;
-use ferrule_inspect::{check, collect};
+use ferrule_inspect::{check, collect, shape};
 use ferrule_install::console::{note, say};
 
-use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, State};
+use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Shape, State};
 
 impl Node {
     fn enter(&self) -> Result<()> {
@@ -74,6 +75,19 @@ pub(super) fn check(Check { plugins, all, json, cache, node }: &Check) -> Result
     let checked = check::run(&cache.dir.join("results"), node.init, &plugins.bin_dir, limit, *all);
     say(checked.report(*json).trim_end());
     Ok(u8::from(!checked.is_sound()))
+}
+
+pub(super) fn shape(arguments: &Shape) -> Result<u8> {
+    arguments.node.enter()?;
+    let options = shape::Options {
+        results: arguments.cache.dir.join("results"),
+        init: arguments.node.init,
+        container: arguments.container.clone(),
+        ifname: arguments.ifname.clone(),
+        change: Change { ingress: arguments.ingress, egress: arguments.egress },
+    };
+    say(shape::run(&options)?);
+    Ok(0)
 }
 
 pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &[&str]) -> Result<u8> {
