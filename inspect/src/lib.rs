@@ -6,7 +6,7 @@
 //! [`alive`] decides whether an owner is alive, [`collect`] removes what dead owners have left. [`view`] makes rows or JSON, [`table`]
 //! prints the rows, [`graph`] draws them. [`check`] runs CHECK for all attachments, [`doctor`] finds what the node
 //! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
-//! [`watch`] runs it when the kernel reports damage.
+//! [`watch`] runs it when the kernel reports damage. [`shape`] changes a container's limits.
 //!
 //! [`calls`] reads the log of calls.
 //!
@@ -28,6 +28,7 @@ pub mod process;
 pub mod read;
 pub mod repair;
 pub mod scene;
+pub mod shape;
 pub mod sight;
 pub mod table;
 pub mod terminal;

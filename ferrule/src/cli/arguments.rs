@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{ArgPredicate, ValueParser};
 use clap::{ArgGroup, Args, Parser, value_parser};
 use clap_complete::Shell;
+use ferrule_bandwidth::rates::Rate;
 use ferrule_inspect::view::Query;
 use ferrule_install::options::{Install, Restore, Status};
 
@@ -88,6 +89,13 @@ pub(super) enum Command {
     /// Exit status: 0 all attachments are sound, or not to be checked; 1 a check failed, or a cached result or the namespaces
     /// of the node could not be read; 2 wrong usage.
     Check(Check),
+    /// Change the limits of a running container
+    ///
+    /// The container keeps them until it ends, or until `none` restores the limits of its configuration. CHECK of the plugin
+    /// bandwidth knows them. A direction without a limit gets one.
+    ///
+    /// Exit status: 0 done; 1 failed; 2 wrong usage.
+    Shape(Shape),
     /// Find what this node lacks for its networks, with the remedies
     ///
     /// Looks for what keeps pods from starting, or loses their traffic, and prints the remedy for each finding: networks that no
@@ -269,6 +277,26 @@ pub(super) struct Check {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) cache: Cache,
+    #[command(flatten)]
+    pub(super) node: Node,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("direction").args(["ingress", "egress"]).required(true).multiple(true))]
+pub(super) struct Shape {
+    /// Its ID or the beginning of it, or its pod as NAMESPACE/NAME or NAME
+    pub(super) container: String,
+    /// What it may receive, in bit/s: a number, or with k, M, G, T, Ki, Mi, Gi; or none
+    #[arg(long, value_name = "RATE")]
+    pub(super) ingress: Option<Rate>,
+    /// What it may send
+    #[arg(long, value_name = "RATE")]
+    pub(super) egress: Option<Rate>,
+    /// The interface, if it has several
+    #[arg(long)]
+    pub(super) ifname: Option<String>,
     #[command(flatten)]
     pub(super) cache: Cache,
     #[command(flatten)]

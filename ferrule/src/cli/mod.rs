@@ -57,6 +57,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Gc(arguments) => return operator::gc(arguments),
         Command::Repair(arguments) => return operator::repair(arguments, plugins),
         Command::Check(arguments) => return operator::check(arguments),
+        Command::Shape(arguments) => return operator::shape(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
 use cni_common::plugin::Plugin;
+use ferrule_bandwidth::change::Change;
 use ferrule_inspect::calls::metrics::export;
 use ferrule_inspect::calls::otlp;
 use ferrule_inspect::calls::read::{Selection, calls, log_file};
@@ -18,11 +19,11 @@ use ferrule_inspect::node::Roots;
 use ferrule_inspect::terminal::{style, watch};
 use ferrule_inspect::view::{Query, View};
 use ferrule_inspect::watch::Pace;
-use ferrule_inspect::{check, collect, repair};
+use ferrule_inspect::{check, collect, repair, shape};
 use ferrule_install::console::{note, say};
 use ferrule_install::signals::Signals;
 
-use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Repair, State};
+use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Repair, Shape, State};
 
 /// How soon a command that runs again and again ends after a signal.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -123,6 +124,19 @@ pub(super) fn check(Check { plugins, all, json, cache, node }: &Check) -> Result
     let checked = check::run(&cache.dir.join("results"), node.init, &plugins.programs.bin_dir, limit, *all);
     say(checked.report(*json).trim_end());
     Ok(u8::from(!checked.is_sound()))
+}
+
+pub(super) fn shape(arguments: &Shape) -> Result<u8> {
+    arguments.node.enter()?;
+    let options = shape::Options {
+        results: arguments.cache.dir.join("results"),
+        init: arguments.node.init,
+        container: arguments.container.clone(),
+        ifname: arguments.ifname.clone(),
+        change: Change { ingress: arguments.ingress, egress: arguments.egress },
+    };
+    say(shape::run(&options)?);
+    Ok(0)
 }
 
 pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &[&str]) -> Result<u8> {

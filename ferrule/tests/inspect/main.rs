@@ -10,5 +10,6 @@ mod others;
 mod partial;
 mod readme;
 mod schema;
+mod shape;
 mod shown;
 mod speed;

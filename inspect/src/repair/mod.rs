@@ -25,8 +25,8 @@ use crate::sight::{self, Sight};
 use crate::totals;
 use crate::why::is_container;
 
-/// Held by the one process that repairs.
-const LOCK: &str = "/run/ferrule-repair.lock";
+/// Held by the one process that changes what plugins have made.
+pub(crate) const LOCK: &str = "/run/ferrule-repair.lock";
 /// How long a call of the runtime that came in between may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long no plugin must run for a container that has ended: libcni starts one after the other, and removes the cached result at the end.

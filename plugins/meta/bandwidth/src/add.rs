@@ -15,6 +15,7 @@ use ferrule_kit::steps::{Failed, Step, UndoStack};
 
 use crate::config::Conf;
 use crate::plan::{Egress, Plan, Root};
+use crate::rates::Rates;
 use crate::state::{self, Filters};
 
 /// The attempts of ADD and repair. Another process may create an IFB or an ingress qdisc after the state was read.
@@ -41,6 +42,10 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         || {
             let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
             let plan = Plan::new(&conf, &owner, &container, &host, &ifbs)?;
+            if Rates::parse(&host.link.alias).is_some() {
+                let reset = socket.request(ifb::set_alias(host.link.index, ""));
+                reset.context(|| format!("remove the alias of {:?}", host.link.name))?;
+            }
             execute(&mut socket, &plan)
         },
     );

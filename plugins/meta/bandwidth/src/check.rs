@@ -1,5 +1,6 @@
 //! CHECK: compares everything that ADD made, this plugin's or the reference's, with the configuration.
 
+use cni_common::netns::Netns;
 use cni_common::plugin::{AddRequest, Attachment};
 use cni_common::spec::{AddResult, CniError, Context, Interface};
 use ferrule_kernel::netlink::Socket;
@@ -8,6 +9,7 @@ use ferrule_kernel::netlink::qdisc::{self, Qdisc};
 use ferrule_kit::{check, socket};
 
 use crate::config::{Conf, Limit};
+use crate::rates::Rates;
 use crate::state::{self, Filters, Host, Ifbs};
 use crate::{owner, plan, shape};
 
@@ -16,15 +18,17 @@ use crate::{owner, plan, shape};
 /// # Errors
 /// The first object that is missing or altered. The texts are the reference's where it has one.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let mut found = Found::read(call)?;
+    let mut found = Found::of(call)?;
     found.check_ingress()?;
     found.check_egress()
 }
 
 /// What CHECK and repair know of an attachment.
 pub struct Found<'a> {
-    /// The limits.
+    /// The limits: those of `ferrule shape`, else those of the configuration.
     pub conf: Conf,
+    /// Whether ADD has made an IFB, so that `prevResult` has it.
+    pub has_reported_ifb: bool,
     /// The attachment.
     pub owner: Attachment<'a>,
     /// The container's link.
@@ -40,19 +44,30 @@ pub struct Found<'a> {
 
 impl<'a> Found<'a> {
     /// Reads configuration and state.
-    pub fn read(call: &'a AddRequest<'_>) -> Result<Self, CniError> {
+    pub fn of(call: &'a AddRequest<'_>) -> Result<Self, CniError> {
         let conf = Conf::read(call.config)?;
-        let result = call
-            .prev_result
-            .as_ref()
-            .ok_or_else(|| CniError::invalid_config("must be called as a chained plugin"))?;
-        let owner = Attachment::from(call);
-        let netns = call.sandbox.netns()?;
-        let container = state::container(netns, call.ifname)?;
+        let result = call.prev_result.as_ref();
+        let result = result.ok_or_else(|| CniError::invalid_config("must be called as a chained plugin"))?;
+        Found::read(conf, result, Attachment::from(call), call.sandbox.netns()?)
+    }
+
+    /// Reads the state.
+    pub fn read(
+        configured: Conf,
+        result: &'a AddResult,
+        owner: Attachment<'a>,
+        netns: &Netns,
+    ) -> Result<Self, CniError> {
+        let container = state::container(netns, owner.ifname)?;
         let mut socket = socket::route()?;
-        let filters = if conf.egress.is_some() { Filters::Expected } else { Filters::Omit };
-        let (host, ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
-        Ok(Found { conf, owner, container, host, ifbs, socket, result })
+        let has_reported_ifb = configured.egress.is_some();
+        let filters = if has_reported_ifb { Filters::Expected } else { Filters::Omit };
+        let (mut host, mut ifbs) = state::read(&mut socket, netns, &container, &owner, filters)?;
+        let conf = Rates::parse(&host.link.alias).map_or(configured, |rates| rates.apply(configured));
+        if conf.egress.is_some() && !has_reported_ifb {
+            (host, ifbs) = state::read(&mut socket, netns, &container, &owner, Filters::Expected)?;
+        }
+        Ok(Found { conf, has_reported_ifb, owner, container, host, ifbs, socket, result })
     }
 
     /// Checks the limit of traffic to the container.
@@ -75,7 +90,9 @@ impl<'a> Found<'a> {
         let ifb = plan::existing(&self.owner, &self.ifbs, &ingress_qdisc.filters)
             .ok_or_else(|| CniError::internal("get ifb device: Link not found"))?;
         check::ensure(ifb.is_up(), || format!("ifb device {:?} is down", ifb.name))?;
-        check::mac("ifb device", ifb, self.reported(&ifb.name)?)?;
+        if self.has_reported_ifb {
+            check::mac("ifb device", ifb, self.reported(&ifb.name)?)?;
+        }
         let redirects = ingress_qdisc.filters.iter().any(|filter| filter.redirect == Some(ifb.index));
         check::ensure(redirects, || format!("{name:?} has no filter that redirects to {:?}", ifb.name))?;
         let ifb = ifb.clone();

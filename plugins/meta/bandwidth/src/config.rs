@@ -16,6 +16,17 @@ pub struct Limit {
     pub rate: u64,
     /// The bucket in bits: how much may pass at once after a pause.
     pub burst: u64,
+    /// The queue, if the configuration has one.
+    pub queue: Option<Queue>,
+}
+
+/// The length of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// In bytes, with the bucket; tc's `limit`.
+    Bytes(u32),
+    /// In milliseconds of the rate, without the bucket: the longest delay of a packet; tc's `latency`.
+    Milliseconds(u32),
 }
 
 /// How the kernel's parameters are computed from a limit.
@@ -37,6 +48,8 @@ pub struct Conf {
     pub egress: Option<Limit>,
     /// How the kernel's parameters are computed.
     pub numbers: Numbers,
+    /// The queues of both directions, also of one without a limit: ingress, egress.
+    pub queues: [Option<Queue>; 2],
 }
 
 /// The keys that the top level and `runtimeConfig.bandwidth` have.
@@ -53,6 +66,10 @@ struct Limits {
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
     reference_numbers: bool,
+    ingress_limit: u32,
+    ingress_latency: u32,
+    egress_limit: u32,
+    egress_latency: u32,
     runtime_config: RuntimeConfig,
 }
 
@@ -74,10 +91,15 @@ impl Conf {
         let is_static = KEYS.iter().any(|key| config.has_key(key));
         let limits = if is_static { top } else { wire.runtime_config.bandwidth };
         let numbers = if wire.reference_numbers { Numbers::Reference } else { Numbers::Delivering };
+        let queues = [
+            queue("ingress", wire.ingress_limit, wire.ingress_latency)?,
+            queue("egress", wire.egress_limit, wire.egress_latency)?,
+        ];
         Ok(Conf {
-            ingress: limit("ingress", limits.ingress_rate, limits.ingress_burst)?,
-            egress: limit("egress", limits.egress_rate, limits.egress_burst)?,
+            ingress: limit("ingress", limits.ingress_rate, limits.ingress_burst, queues[0])?,
+            egress: limit("egress", limits.egress_rate, limits.egress_burst, queues[1])?,
             numbers,
+            queues,
         })
     }
 
@@ -89,7 +111,7 @@ impl Conf {
 
 /// The limit of one direction. The reference's tests compare the whole text of the first three errors, so the
 /// keys go to standard error.
-fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, CniError> {
+fn limit(direction: &str, rate: u64, burst: u64, queue: Option<Queue>) -> Result<Option<Limit>, CniError> {
     let invalid = |msg: &str| {
         eprintln!("{direction}Rate is {rate} and {direction}Burst is {burst}");
         CniError::invalid_config(msg)
@@ -102,7 +124,18 @@ fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, CniErr
         (rate, _) if rate < 8 => Err(invalid(&format!(
             "{direction}Rate: {rate} bit/s is less than one byte per second, the kernel's minimum"
         ))),
-        (rate, burst) => Ok(Some(Limit { rate, burst })),
+        (rate, burst) => Ok(Some(Limit { rate, burst, queue })),
+    }
+}
+
+fn queue(direction: &str, limit: u32, latency: u32) -> Result<Option<Queue>, CniError> {
+    match (limit, latency) {
+        (0, 0) => Ok(None),
+        (bytes, 0) => Ok(Some(Queue::Bytes(bytes))),
+        (0, milliseconds) => Ok(Some(Queue::Milliseconds(milliseconds))),
+        _ => Err(CniError::invalid_config(format!(
+            "only one of {direction}Limit and {direction}Latency can be set"
+        ))),
     }
 }
 
@@ -117,14 +150,14 @@ mod tests {
         Conf::read(&NetConf::parse(text.into_bytes())?)
     }
 
-    const TEN: Option<Limit> = Some(Limit { rate: 10_000_000, burst: 4_294_967_295 });
+    const TEN: Option<Limit> = Some(Limit { rate: 10_000_000, burst: 4_294_967_295, queue: None });
 
     #[test]
     fn keys_of_containerd_and_crio() {
         let containerd = r#","runtimeConfig":{"bandwidth":{"IngressRate":10000000,"IngressBurst":4294967295,"EgressRate":0,"EgressBurst":0}}"#;
         assert_eq!(read(containerd), Ok(Conf { ingress: TEN, ..Conf::default() }));
         let crio = r#","runtimeConfig":{"bandwidth":{"egressBurst":34359738359,"egressRate":10000000,"ingressBurst":0,"ingressRate":0}}"#;
-        let egress = Some(Limit { rate: 10_000_000, burst: MAX_BURST });
+        let egress = Some(Limit { rate: 10_000_000, burst: MAX_BURST, queue: None });
         assert_eq!(read(crio), Ok(Conf { egress, ..Conf::default() }));
         let other = r#","RUNTIMECONFIG":{"bandWidth":{"INGRESSRATE":10000000,"ingressburst":4294967295}}"#;
         assert_eq!(read(other), Ok(Conf { ingress: TEN, ..Conf::default() }));
@@ -152,7 +185,7 @@ mod tests {
         }
         let conf = read(&format!(r#"{runtime},"egressRate":8000,"egressBurst":80"#)).unwrap();
         assert_eq!(conf.ingress, None);
-        assert_eq!(conf.egress, Some(Limit { rate: 8000, burst: 80 }));
+        assert_eq!(conf.egress, Some(Limit { rate: 8000, burst: 80, queue: None }));
     }
 
     #[test]
@@ -177,6 +210,21 @@ mod tests {
         assert!(read(r#","ingressRate":8,"ingressBurst":34359738359"#).is_ok());
         let error = read(r#","egressRate":7,"egressBurst":8"#).unwrap_err();
         assert!(error.msg.contains("egressRate: 7 bit/s"), "{error}");
+    }
+
+    /// They are no static limits: the rates are the runtime's.
+    #[test]
+    fn queues() {
+        let runtime = r#","runtimeConfig":{"bandwidth":{"ingressRate":8000,"ingressBurst":80}}"#;
+        let conf = read(&format!(r#"{runtime},"ingressLimit":3000,"egressLatency":50"#)).unwrap();
+        let limit = Limit { rate: 8000, burst: 80, queue: Some(Queue::Bytes(3000)) };
+        assert_eq!((conf.ingress, conf.queues[1]), (Some(limit), Some(Queue::Milliseconds(50))));
+        let error = read(r#","egressLimit":1,"egressLatency":1"#).unwrap_err();
+        assert_eq!(
+            (error.code.number(), &*error.msg),
+            (7, "only one of egressLimit and egressLatency can be set")
+        );
+        assert_eq!(read(r#","egressLimit":4294967296"#).unwrap_err().code.number(), 6);
     }
 
     #[test]

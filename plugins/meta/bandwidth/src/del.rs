@@ -17,6 +17,7 @@ use nix::errno::Errno;
 
 use crate::owner::{self, Claim};
 use crate::plan;
+use crate::rates::Rates;
 use crate::state::{self, Filters, Host, Ifbs};
 
 /// Removes what ADD made, this plugin's or the reference's.
@@ -98,7 +99,8 @@ fn is_used_by_another(socket: &mut Socket, netns: &Netns, ifname: &str, ifb: u32
     Ok(false)
 }
 
-fn remove(
+/// Removes the IFBs, what leads to them, and what the host's end has of ours.
+pub fn remove(
     socket: &mut Socket,
     owner: &Attachment<'_>,
     host: Option<&Host>,
@@ -131,6 +133,9 @@ fn remove(
         }
         if plan::ours(host.root.as_ref()).is_some() {
             steps.push(removal(format!("remove the root qdisc of {name:?}"), qdisc::delete(index, ROOT)));
+        }
+        if Rates::parse(&host.link.alias).is_some() {
+            steps.push(removal(format!("remove the alias of {name:?}"), ifb::set_alias(index, "")));
         }
     }
     steps.extend(to_remove.iter().map(|ifb| remove_ifb(ifb)));

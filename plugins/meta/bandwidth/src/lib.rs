@@ -5,14 +5,17 @@
 //! to an IFB and shaped there. [`config`] decodes the limits, [`shape`] computes the kernel's parameters,
 //! [`owner`] tells which attachment an IFB belongs to, and [`plan`] decides what ADD does; these four do not
 //! touch the kernel. [`state`] reads the kernel's state. [`add`], [`check`], [`repair`],
-//! [`del`], [`gc`] and [`status`] hold the steps of each verb.
+//! [`del`], [`gc`] and [`status`] hold the steps of each verb. [`change`] gives a running container the other
+//! rates of [`rates`].
 
 pub mod config;
 pub mod owner;
 pub mod plan;
+pub mod rates;
 pub mod shape;
 
 pub mod add;
+pub mod change;
 pub mod check;
 pub mod del;
 pub mod gc;

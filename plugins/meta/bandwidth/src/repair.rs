@@ -19,11 +19,11 @@ use crate::{config::Conf, gc};
 /// The container has no veth to this node any more, or another program has the root qdisc or the IFB's name.
 pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     let attempt = || {
-        let mut found = Found::read(call)?;
+        let mut found = Found::of(call)?;
         if let Some(useless) = found.useless_ifb().cloned()
             && gc::remove_if(&mut found.socket, &useless, &mut || true)?
         {
-            found = Found::read(call)?;
+            found = Found::of(call)?;
         }
         found.repair()
     };
@@ -31,7 +31,8 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
 }
 
 impl Found<'_> {
-    fn repair(&mut self) -> Result<(), Failed> {
+    /// ADD of the directions that CHECK refuses.
+    pub fn repair(&mut self) -> Result<(), Failed> {
         let (ingress, egress) = (self.check_ingress(), self.check_egress());
         let damaged = Conf {
             ingress: self.conf.ingress.filter(|_| ingress.is_err()),
@@ -40,8 +41,9 @@ impl Found<'_> {
         };
         let mut plan = Plan::new(&damaged, &self.owner, &self.container, &self.host, &self.ifbs)?;
         if let Some(egress) = &mut plan.egress {
-            let reported = self.reported_ifb()?;
-            self.name(egress, reported)?;
+            if self.has_reported_ifb {
+                self.name(egress, self.reported_ifb()?)?;
+            }
             let present = self.ifbs().find(|ifb| Some(ifb.index) == egress.existing).cloned();
             if present.is_some_and(|ifb| self.check_ifb_qdisc(&ifb).is_ok()) {
                 egress.tbf = None;
@@ -57,7 +59,7 @@ impl Found<'_> {
     /// An IFB with the name in `prevResult` that no filter uses: one that a killed call has made, or one with another hardware
     /// address, which the kernel cannot change.
     fn useless_ifb(&self) -> Option<&Link> {
-        let reported = self.reported_ifb().ok().filter(|_| self.conf.egress.is_some())?;
+        let reported = self.reported_ifb().ok().filter(|_| self.has_reported_ifb)?;
         let is_useless = |link: &&Link| {
             let is_other = || !reported.mac.eq_ignore_ascii_case(&link.mac.to_string());
             let is_damaged = match owner::claim(&self.owner, link) {

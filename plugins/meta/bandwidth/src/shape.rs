@@ -21,7 +21,7 @@
 
 use ferrule_kernel::netlink::qdisc::{LONGEST_BUCKET, TICK, Tbf};
 
-use crate::config::{Limit, Numbers};
+use crate::config::{Limit, Numbers, Queue};
 
 /// The bursts in bits that runtimes send if they have none: 2^31-1 (older kubelets), 2^32-1 (containerd), and
 /// the reference's maximum (CRI-O).
@@ -86,8 +86,12 @@ fn delivering(limit: Limit, sizes: Sizes) -> Tbf {
     let needs_bytes = within_longest < u128::from(frame);
     let largest_packet = if needs_bytes { u128::from(burst) } else { u128::from(burst).min(within_longest) };
     let is_segmented = largest_packet < u128::from(sizes.gso);
-    let room = if is_segmented { MIN_FRAMES * frame } else { 2 * u64::from(sizes.gso) };
-    let queue = worth(rate, LATENCY_MS).saturating_add(burst.min(worth(rate, QUEUE_MS))).max(room);
+    let (least, room) =
+        if is_segmented { (frame, MIN_FRAMES * frame) } else { (sizes.gso.into(), 2 * u64::from(sizes.gso)) };
+    let queue = match configured(limit, rate, burst) {
+        Some(queue) => queue.max(least),
+        None => worth(rate, LATENCY_MS).saturating_add(burst.min(worth(rate, QUEUE_MS))).max(room),
+    };
 
     Tbf {
         rate,
@@ -95,6 +99,14 @@ fn delivering(limit: Limit, sizes: Sizes) -> Tbf {
         buffer: ticks(rate, burst),
         burst: needs_bytes.then(|| saturate(burst.into())),
     }
+}
+
+/// The configured queue in bytes.
+fn configured(limit: Limit, rate: u64, burst: u64) -> Option<u64> {
+    Some(match limit.queue? {
+        Queue::Bytes(bytes) => bytes.into(),
+        Queue::Milliseconds(latency) => worth(rate, latency.into()).saturating_add(burst),
+    })
 }
 
 /// The reference's parameters in its amd64 builds: floating point, and each conversion keeps the low 32 bits.
@@ -112,7 +124,9 @@ fn reference_with(limit: Limit, to_u32: fn(f64) -> u32) -> Tbf {
     let burst = (limit.burst / 8) as u32;
     let microseconds = to_u32(f64::from(burst) * 1e6 / rate as f64);
     let buffer = to_u32(f64::from(microseconds) * 15.625);
-    Tbf { rate, limit: to_u32(rate as f64 * 25_000.0 / 1e6).wrapping_add(burst), buffer, burst: None }
+    let queue = configured(limit, rate, burst.into()).map(|queue| saturate(queue.into()));
+    let queue = queue.unwrap_or_else(|| to_u32(rate as f64 * 25_000.0 / 1e6).wrapping_add(burst));
+    Tbf { rate, limit: queue, buffer, burst: None }
 }
 
 /// The bytes that pass in this time at `rate` bytes per second.
@@ -159,7 +173,7 @@ mod tests {
     const SIZES: Sizes = Sizes { frame: 1532, gso: 65_536 };
 
     fn limit(rate: u64, burst: u64) -> Limit {
-        Limit { rate, burst }
+        Limit { rate, burst, queue: None }
     }
 
     /// Rate and burst in bits, limit in bytes, buffer in ticks; measured with the reference on amd64.
@@ -179,6 +193,21 @@ mod tests {
         (1_000_000_000, 34_359_738_359, 3_124_998, 536_870_906),
         (40_000_000_000, 4_294_967_295, 661_870_911, 1_677_718),
     ];
+
+    #[test]
+    fn configured_queues() {
+        let queue = |queue, burst, numbers| {
+            tbf(Limit { queue: Some(queue), ..limit(10_000_000, burst) }, numbers, SIZES).limit
+        };
+        let ours = Numbers::Delivering;
+        assert_eq!(queue(Queue::Bytes(40_000), 200_000, ours), 40_000);
+        // 12,500 bytes in 10 ms, and the bucket.
+        assert_eq!(queue(Queue::Milliseconds(10), 200_000, ours), 12_500 + 25_000);
+        assert_eq!(queue(Queue::Milliseconds(10), 200_000, Numbers::Reference), 12_500 + 25_000);
+        // A frame must fit, or one of TCP's packets if the kernel passes those whole.
+        assert_eq!(queue(Queue::Bytes(1), 200_000, ours), 1532);
+        assert_eq!(queue(Queue::Bytes(1), 1_000_000, ours), 65_536);
+    }
 
     #[test]
     fn parameters_of_the_reference() {

@@ -133,7 +133,7 @@ impl TestInput {
     /// in milliseconds.
     fn bounds(&self) -> (f64, f64) {
         let tbf = shape::tbf(
-            Limit { rate: self.rate, burst: self.burst.1 },
+            Limit { rate: self.rate, burst: self.burst.1, queue: None },
             Numbers::Delivering,
             Sizes::new(1500, 0),
         );

@@ -113,6 +113,36 @@ fn a_killed_repair_is_completed() {
     assert_eq!(clean.diff(&snapshot(&ctx)), "");
 }
 
+/// The alias has other rates than the kernel: `ferrule shape` was killed.
+#[test]
+fn rates_of_the_alias_count_until_add_or_del() {
+    let (ctx, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let veth = host_veth(&result);
+    let alias = || {
+        link(&ctx.node, &veth)
+            .get("ifalias")
+            .map_or(String::new(), |alias| alias.as_str().unwrap().to_owned())
+    };
+    let root = || ctx.node.sh(&format!("tc qdisc show dev {veth} root")).unwrap();
+    let add = config("1.0.0", both(10_000_000, CONTAINERD), Some(&result));
+    let clean = snapshot(&ctx);
+    let conf = config("1.0.0", both(10_000_000, CONTAINERD), Some(&ctx.add(&attachment, &add)));
+    let reshape = format!("ip link set {veth} alias 'bandwidth ingress=20000000'");
+    let error = ctx.mend(REPAIR, &attachment, &conf, &ctx.node, &reshape);
+    assert!(error.contains("Rate doesn't match") && root().contains("rate 20Mbit"), "{error} {}", root());
+    ctx.mend(REPAIR, &attachment, &conf, &ctx.node, &format!("tc qdisc del dev {veth} root"));
+    assert!(root().contains("rate 20Mbit"));
+    ctx.add(&attachment, &add);
+    assert_eq!(alias(), "");
+    assert!(root().contains("rate 10Mbit"));
+    ctx.node.sh(&reshape).unwrap();
+    assert_ne!(alias(), "");
+    ctx.del(&attachment, &conf);
+    assert_eq!(alias(), "");
+    assert_eq!(clean.diff(&snapshot(&ctx)), "");
+}
+
 #[test]
 fn what_belongs_to_others_stays() {
     let (ctx, pod, result) = attached("one");
