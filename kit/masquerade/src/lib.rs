@@ -119,9 +119,19 @@ pub fn check(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
-    let sources = nft::sources(socket, attachment).context(|| "list masquerade rules")?;
+    let own = nft::own(socket, attachment).context(|| "list masquerade rules")?;
+    missing(socket, attachment, &own, addresses)
+}
+
+/// The addresses that neither the rules in nftables nor those of iptables masquerade.
+fn missing(
+    socket: &mut Socket,
+    attachment: &Attachment<'_>,
+    own: &nft::Own,
+    addresses: &[IpNetwork],
+) -> Result<Vec<IpNetwork>, CniError> {
     let mut missing = Vec::new();
-    for address in addresses.iter().filter(|address| !sources.contains(&address.ip())) {
+    for address in addresses.iter().filter(|address| !own.masquerades(address.ip())) {
         let step = || "list masquerade rules of iptables-nft";
         if !iptables::has(socket, attachment, address).context(step)? {
             missing.push(*address);
@@ -159,10 +169,13 @@ pub fn repair(
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    let missing = check(socket, attachment, addresses)?;
+    let own = nft::own(socket, attachment).context(|| "list masquerade rules")?;
+    let missing = missing(socket, attachment, &own, addresses)?;
     match backend {
         _ if missing.is_empty() => Ok(()),
-        Backend::Nftables => nft::repair(socket, attachment, &missing).context(|| "add masquerade rules"),
+        Backend::Nftables => {
+            nft::repair(socket, attachment, &own, &missing).context(|| "add masquerade rules")
+        }
         Backend::Iptables => iptables::add(socket, attachment, &missing),
     }
 }

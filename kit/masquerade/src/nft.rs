@@ -57,28 +57,37 @@ fn establish() -> Batch {
     batch
 }
 
-/// The source addresses that are masqueraded for the attachment.
-pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
-    let (is_reached, sources) = own_rules(socket, attachment)?;
-    Ok(if is_reached { sources } else { Vec::new() })
+/// The rules of an attachment.
+pub(super) struct Own {
+    /// Whether the base chain leads to them.
+    is_reached: bool,
+    /// Their source addresses.
+    sources: Vec<IpAddr>,
+}
+
+impl Own {
+    /// Whether the address is masqueraded.
+    pub(super) fn masquerades(&self, address: IpAddr) -> bool {
+        self.is_reached && self.sources.contains(&address)
+    }
 }
 
 /// Adds the rules that these addresses lack, and completes the base chain if it does not lead to them.
 pub(super) fn repair(
     socket: &mut Socket,
     attachment: &Attachment<'_>,
+    own: &Own,
     addresses: &[IpNetwork],
 ) -> Result<(), Error> {
-    let (is_reached, sources) = own_rules(socket, attachment)?;
-    let mut batch = if is_reached { Batch::new() } else { establish() };
-    for address in addresses.iter().filter(|address| !sources.contains(&address.ip())) {
+    let mut batch = if own.is_reached { Batch::new() } else { establish() };
+    for address in addresses.iter().filter(|address| !own.sources.contains(&address.ip())) {
         batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&plan::comment(attachment)));
     }
     batch.commit(socket)
 }
 
-/// Whether the base chain leads to the rules, and the source addresses of the attachment's rules.
-fn own_rules(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(bool, Vec<IpAddr>), Error> {
+/// Reads the rules of the attachment.
+pub(super) fn own(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Own, Error> {
     let rules = all_rules(socket, TABLE)?;
     let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
     let is_reached = of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS));
@@ -86,7 +95,7 @@ fn own_rules(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(bool, 
     let own = of(CHECKS).filter(|rule| {
         rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
     });
-    Ok((is_reached, own.filter_map(Rule::source).collect()))
+    Ok(Own { is_reached, sources: own.filter_map(Rule::source).collect() })
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
