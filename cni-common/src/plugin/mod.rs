@@ -80,6 +80,7 @@ pub struct Plugin {
     /// completes one that was killed. `None`, the default: the plugin has nothing that can be made again.
     ///
     /// The error names what cannot be made again, and why.
+    #[allow(clippy::type_complexity, reason = "the type of each other verb, if there is one")]
     pub repair: Option<fn(&AddRequest<'_>) -> Result<(), CniError>>,
 
     /// Removes the attachment. A missing object is not an error. Continues after a failed step.

@@ -40,3 +40,60 @@ fn mend(plugin: &Plugin, call: &AddRequest<'_>, dry_run: bool) -> Repair {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    use super::*;
+    use crate::spec::SpecVersion;
+
+    /// What is missing: CHECK refuses 1 to 3, repair makes 1 again and believes that it has made 2.
+    static MISSING: AtomicU8 = AtomicU8::new(0);
+
+    const PLUGIN: Plugin = Plugin {
+        check: |_| match MISSING.load(Relaxed) {
+            0 => Ok(()),
+            number => Err(CniError::internal(format!("{number} is missing"))),
+        },
+        repair: Some(|_| match MISSING.load(Relaxed) {
+            1 => Ok(MISSING.store(0, Relaxed)),
+            2 => Ok(()),
+            _ => Err(CniError::internal("the port is taken")),
+        }),
+        spec_versions: &[SpecVersion::V0_3_1, SpecVersion::V1_0_0],
+        ..Plugin::new("test", |_| Err(CniError::internal("no")), |_| Ok(()))
+    };
+    const WITHOUT: Plugin = Plugin { repair: None, ..PLUGIN };
+
+    #[test]
+    fn check_decides_before_and_after() {
+        let env = Environment {
+            container_id: "c1".to_owned(),
+            ifname: "eth0".to_owned(),
+            netns: "/nowhere".to_owned(),
+            ..Environment::default()
+        };
+        let call = |plugin: &Plugin, missing: u8, dry_run: bool| {
+            MISSING.store(missing, Relaxed);
+            let config = NetConf::parse(br#"{"cniVersion": "1.0.0", "name": "net"}"#.to_vec()).unwrap();
+            repair(plugin, &env, &config, dry_run)
+        };
+        let error = |text: &str| CniError::internal(text);
+        assert_eq!(call(&PLUGIN, 0, false), Repair::Sound);
+        assert_eq!(call(&PLUGIN, 1, true), Repair::Possible(error("1 is missing")));
+        assert_eq!(MISSING.load(Relaxed), 1);
+        assert_eq!(call(&PLUGIN, 1, false), Repair::Done(error("1 is missing")));
+        for (plugin, missing, why) in [
+            (&PLUGIN, 2, "2 is missing; cannot be made again: 2 is missing"),
+            (&PLUGIN, 3, "3 is missing; cannot be made again: the port is taken"),
+            (&WITHOUT, 1, "1 is missing; cannot be made again: test makes nothing again"),
+        ] {
+            assert_eq!(call(plugin, missing, false), Repair::Failed(error(why)));
+        }
+        let old = NetConf::parse(br#"{"cniVersion": "0.3.1", "name": "net"}"#.to_vec()).unwrap();
+        let nameless = Environment { container_id: String::new(), ..env.clone() };
+        assert!(matches!(repair(&PLUGIN, &env, &old, false), Repair::Failed(_)), "without CHECK");
+        assert!(matches!(repair(&PLUGIN, &nameless, &old, false), Repair::Failed(_)));
+    }
+}

@@ -64,7 +64,8 @@ impl World {
         let pod = self.node.pod(name).unwrap();
         let mapping = json!([{"hostPort": port, "containerPort": PORT, "protocol": "tcp"}]);
         let attachment = pod.attachment("eth0").with_capability("portMappings", mapping);
-        let attachment = attachment.with_args(format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}"));
+        let attachment =
+            attachment.with_args(format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}"));
         self.runtime().add(&self.network, &attachment).unwrap();
         Running { pod, attachment, port, process: None }
     }

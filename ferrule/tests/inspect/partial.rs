@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::fixture::{Fixture, PROGRAM};
 
 /// The commands, as the columns of [`VIEWS`].
-const COMMANDS: [&str; 5] = ["gc", "inspect leaks", "inspect pods", "check", "doctor"];
+const COMMANDS: [&str; 6] = ["gc", "repair", "inspect leaks", "inspect pods", "check", "doctor"];
 
 /// What a command promises in a container.
 #[derive(Clone, Copy, Debug)]
@@ -26,71 +26,71 @@ enum Promise {
 use Promise::{Refuses, Same, Says};
 
 /// What a container lacks, the script that makes it, and what each command promises then. `$@` is the command.
-const VIEWS: [(&str, &str, [Promise; 5]); 14] = [
+const VIEWS: [(&str, &str, [Promise; 6]); 14] = [
     (
         "PID namespace",
         "unshare --mount --pid --fork --mount-proc \"$@\"",
-        [Refuses(PIDS), Says(PIDS), Says(PIDS), Says(PIDS), Says(PIDS)],
+        [Refuses(PIDS), Refuses(PIDS), Says(PIDS), Says(PIDS), Says(PIDS), Says(PIDS)],
     ),
     (
         "PID namespace and /run/netns",
         "unshare --mount --pid --fork --mount-proc sh -c 'umount -l /run/netns/*; exec \"$@\"' sh \"$@\"",
-        [Refuses(PIDS), Says(PIDS), Says(PIDS), Says(PIDS), Says(PIDS)],
+        [Refuses(PIDS), Refuses(PIDS), Says(PIDS), Says(PIDS), Says(PIDS), Says(PIDS)],
     ),
-    ("network namespace", "unshare --net \"$@\"", [Refuses(NET), Says(NET), Says(NET), Says(NET), Says(NET)]),
+    ("network namespace", "unshare --net \"$@\"", [Refuses(NET), Refuses(NET), Says(NET), Says(NET), Says(NET), Says(NET)]),
     (
         "root folder",
         "unshare --mount sh -c 'mount -t tmpfs none /mnt; cd /mnt; for all in /*; do
             [ $all = /mnt ] || if [ -L $all ]; then cp -P $all .; elif [ -d $all ]; then mkdir .$all && mount --rbind $all .$all; fi
             done; exec chroot . \"$@\"' sh \"$@\"",
-        [Refuses(ROOT), Says(ROOT), Says(ROOT), Same, Says(ROOT)],
+        [Refuses(ROOT), Refuses(ROOT), Says(ROOT), Says(ROOT), Same, Says(ROOT)],
     ),
     (
         "/run/netns",
         "unshare --mount sh -c 'mount -t tmpfs none /run/netns; exec \"$@\"' sh \"$@\"",
-        [Refuses(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN)],
+        [Refuses(HIDDEN), Refuses(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN)],
     ),
     (
         "/run",
         "unshare --mount sh -c 'mount -t tmpfs none /run; exec \"$@\"' sh \"$@\"",
-        [Refuses(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN)],
+        [Refuses(HIDDEN), Refuses(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN), Says(HIDDEN)],
     ),
-    ("/sys", "unshare --mount sh -c 'mount -t tmpfs none /sys; exec \"$@\"' sh \"$@\"", [Same; 5]),
+    ("/sys", "unshare --mount sh -c 'mount -t tmpfs none /sys; exec \"$@\"' sh \"$@\"", [Same; 6]),
     (
         "/proc",
         "unshare --mount sh -c 'mount -t tmpfs none /proc; exec \"$@\"' sh \"$@\"",
-        [Refuses("/proc"), Says("/proc"), Says("/proc"), Says("/proc"), Says("/proc")],
+        [Refuses("/proc"), Refuses("/proc"), Says("/proc"), Says("/proc"), Says("/proc"), Says("/proc")],
     ),
     (
         "cached results",
         "unshare --mount sh -c 'mount -t tmpfs none /var/lib/cni/results; exec \"$@\"' sh \"$@\"",
-        [Refuses(CACHE), Says(CACHE), Says(CACHE), Says(CACHE), Same],
+        [Refuses(CACHE), Refuses(CACHE), Says(CACHE), Says(CACHE), Says(CACHE), Same],
     ),
     (
         "/var/lib/cni",
         "unshare --mount sh -c 'mount -t tmpfs none /var/lib/cni; exec \"$@\"' sh \"$@\"",
-        [Refuses("/var/lib/cni"), Says("/var/lib/cni"), Says("/var/lib/cni"), Says("/var/lib/cni"), Same],
+        [Refuses("/var/lib/cni"), Refuses("/var/lib/cni"), Says("/var/lib/cni"), Says("/var/lib/cni"), Says("/var/lib/cni"), Same],
     ),
     (
         "CAP_NET_ADMIN",
         "setpriv --bounding-set -net_admin --inh-caps -net_admin \"$@\"",
-        [Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says("CAP_NET_ADMIN"), Says(RIGHTS)],
+        [Refuses(RIGHTS), Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says("CAP_NET_ADMIN"), Says(RIGHTS)],
     ),
     (
         "CAP_SYS_ADMIN",
         "setpriv --bounding-set -sys_admin --inh-caps -sys_admin \"$@\"",
-        [Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says("CAP_SYS_ADMIN"), Same],
+        [Refuses(RIGHTS), Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says("CAP_SYS_ADMIN"), Same],
     ),
     (
         "CAP_SYS_PTRACE",
         "setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \"$@\"",
-        [Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Same, Says(RIGHTS)],
+        [Refuses(RIGHTS), Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Same, Says(RIGHTS)],
     ),
     (
         "root",
         "unshare --mount sh -c 'mount -t tmpfs none /mnt; cp \"$1\" /mnt/ferrule; shift; \
             exec setpriv --reuid 65534 --regid 65534 --clear-groups /mnt/ferrule \"$@\"' sh \"$@\"",
-        [Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says(RIGHTS)],
+        [Refuses(RIGHTS), Refuses(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says(RIGHTS), Says(RIGHTS)],
     ),
 ];
 
@@ -149,6 +149,7 @@ fn nothing_is_removed_and_each_command_says_why() {
     let words = |view: &str, command: &str| {
         let words = match command {
             "check" => format!("check --bin-dir {bin_dir}"),
+            repair if repair.starts_with("repair ") => format!("{repair} --bin-dir {bin_dir}"),
             "doctor" => format!("doctor --conf-dir {} --bin-dir {bin_dir}", conf.path().display()),
             other => other.to_owned(),
         };
@@ -156,7 +157,12 @@ fn nothing_is_removed_and_each_command_says_why() {
         if view.starts_with("PID") { words } else { f.words(&words) }
     };
     let lan = f.add_to(Origin::Ours, &macvlan(), "inspect-partial-a", |pod| pod.attachment("eth0"));
-    f.add(Origin::Ours, "inspect-partial-b", 18602);
+    let damaged = f.add(Origin::Ours, "inspect-partial-b", 18602);
+    let mut sleep = Command::new("sleep");
+    sleep.arg("infinity");
+    let _process = damaged.pod.spawn(sleep).unwrap();
+    // `repair` has something to do.
+    f.node.sh("nft flush map inet cni_portmap dnat4").unwrap();
 
     // All pods live, so gc may also find nothing to do.
     let mut before = Snapshot::take(&f.node).unwrap();
@@ -171,8 +177,11 @@ fn nothing_is_removed_and_each_command_says_why() {
     }
     assert!(eventually(TIMEOUT, || f.leaks().len() > 4), "{:#?}", f.leaks());
     let on_node = COMMANDS.map(|command| {
-        let command = if command == "gc" { "gc --dry-run" } else { command };
-        in_container(&f, "\"$@\"", &words("", command))
+        let command = match command {
+            "gc" | "repair" => format!("{command} --dry-run"),
+            other => other.to_owned(),
+        };
+        in_container(&f, "\"$@\"", &words("", &command))
     });
     before = Snapshot::take(&f.node).unwrap();
     let mut faults = Vec::new();
@@ -180,12 +189,12 @@ fn nothing_is_removed_and_each_command_says_why() {
         for ((command, promise), on_node) in COMMANDS.into_iter().zip(promises).zip(&on_node) {
             // What gc does on the node is the last step.
             let both = match (command, promise) {
-                ("gc", Same) => vec!["gc --dry-run"],
-                ("gc", _) => vec!["gc --dry-run", "gc --yes"],
-                _ => vec![command],
+                ("gc" | "repair", Same) => vec![format!("{command} --dry-run")],
+                ("gc" | "repair", _) => vec![format!("{command} --dry-run"), format!("{command} --yes")],
+                _ => vec![command.to_owned()],
             };
             for command in both {
-                let said = in_container(&f, script, &words(view, command));
+                let said = in_container(&f, script, &words(view, &command));
                 let fault = broken(promise, &said, on_node);
                 faults.extend(fault.map(|fault| format!("{command} without {view}: {fault}")));
             }

@@ -186,15 +186,16 @@ impl Mender<'_> {
         if !found.is_broken() {
             return found;
         }
-        found.skipped = match (self.is_ended)() {
-            true => Some("ended by a signal".to_owned()),
-            false => guard.obstacle(found.entry, self.sight),
-        };
-        if found.skipped.is_some() || self.dry_run {
+        if (self.is_ended)() {
+            found.skipped = Some("ended by a signal".to_owned());
             return found;
         }
         for at in 0..found.plugins.len() {
             let Repair::Possible(why) = &found.plugins[at].repair else { continue };
+            found.skipped = guard.obstacle(found.entry, self.sight);
+            if found.skipped.is_some() || self.dry_run {
+                break;
+            }
             let has_interface = at == 0
                 || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
                 || has_address(found.entry);
