@@ -85,6 +85,13 @@ pub fn lines(listing: &Listing, bit: u8) -> Vec<String> {
     legacy_chain(bit).lines(listing)
 }
 
+/// Whether FORWARD jumps to the chain, and this accepts packets by their mark. Each network may have another bit; the last ADD wins.
+pub fn is_open(listing: &Listing) -> bool {
+    let mut rules = listing.rules_of(CHAIN);
+    rules.any(|rule| rule.argument("--mark").is_some() && rule.argument("-j") == Some("ACCEPT"))
+        && listing.jumps_to(CHAIN).any(|rule| rule.chain == FORWARD)
+}
+
 /// Checks the chain in iptables-nft: its rule, the jump, and that no rule before the jump drops everything. Another program may have
 /// made `FORWARD` since the ADD; that needs no opening until it drops everything.
 ///

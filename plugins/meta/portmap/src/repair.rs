@@ -1,18 +1,19 @@
 //! Repair: makes again what CHECK refuses, for a container that runs.
 
 use cni_common::plugin::AddRequest;
-use cni_common::spec::CniError;
+use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::chains;
 use ferrule_kit::socket::netfilter;
 
 use crate::config::{Backend, Conf};
 use crate::nft::{self, Purpose};
 use crate::plan::{HostPort, Plan};
-use crate::verbs::{check_host_ports, create_guard, delete_from_others, requested};
+use crate::verbs::{check_host_ports, create_guard, delete_from_others, others, requested};
 use crate::{flows, iptables, list, localhost, services};
 
 /// Makes again the host ports, if CHECK refuses one of them, and connections from 127.0.0.0/8. Host ports get the form of the
-/// configured backend, as by ADD. If the repair is killed before it has deleted stale flows, CHECK refuses the host ports.
+/// configured backend, as by ADD. If the repair is killed before it has deleted stale flows and rules, CHECK refuses the host ports.
 ///
 /// # Errors
 /// Code 11 with the name of the container that has one of the host ports now. Then the host ports stay as they are.
@@ -34,10 +35,15 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 fn repair_nft(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>, netns: &str) -> Result<(), CniError> {
     let gate = services::repair(socket, conf.services_bit)?;
-    let made = nft::replace(socket, plan, netns, gate, Purpose::Repair)?;
-    delete_from_others(socket, &plan.owner)?;
-    flows::delete_after_add(socket, &made, nft::has_own);
-    if made.iter().any(HostPort::has_lasting_flows) {
+    let others = others(&plan.owner);
+    let others: Vec<_> = others.iter().map(|(table, name)| (*table, name.as_str())).collect();
+    let found = chains(socket, &others).context(|| "find the chains of other backends")?;
+    let is_unfinished =
+        found.iter().any(Option::is_some) || plan.host_ports.iter().any(HostPort::has_lasting_flows);
+    let made = nft::replace(socket, plan, netns, gate, Purpose::Repair { is_unfinished })?;
+    if is_unfinished {
+        delete_from_others(socket, &plan.owner)?;
+        flows::delete_after_add(socket, &made, nft::has_own);
         nft::finish(socket, plan, netns, made.len())?;
     }
     Ok(())
@@ -47,8 +53,8 @@ fn repair_iptables(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>) -> Result<
     nft::ensure_free(socket, plan)?;
     let is_unfinished = plan.host_ports.iter().any(HostPort::has_lasting_flows);
     iptables::repair(conf, &plan.owner, &plan.addresses, is_unfinished)?;
-    flows::delete_after_add(socket, &plan.host_ports, nft::has_own);
     if is_unfinished {
+        flows::delete_after_add(socket, &plan.host_ports, nft::has_own);
         iptables::repair(conf, &plan.owner, &plan.addresses, false)?;
     }
     Ok(())

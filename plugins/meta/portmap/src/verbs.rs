@@ -4,7 +4,7 @@ use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRe
 use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Family, probe};
+use ferrule_kernel::nftables::{Family, Table, probe};
 use ferrule_kit::remedy;
 use ferrule_kit::socket::netfilter;
 
@@ -75,8 +75,7 @@ fn add_to_nft(
     let netns = call.sandbox.path();
     let is_ipvs = kube_proxy::is_ipvs();
     let mut gate = if is_ipvs { services::adapt(socket, Some(conf.services_bit))? } else { Gate::LOCAL };
-    let others: Vec<_> = reference::chains().into_iter().chain(iptables::chains_of(&plan.owner)).collect();
-    let (is_complete, has_others) = nft::is_complete(socket, plan, gate, &others)?;
+    let (is_complete, has_others) = nft::is_complete(socket, plan, gate, &others(&plan.owner))?;
     if is_complete && nft::add_only(socket, plan, netns)? {
         return Ok((plan.host_ports.clone(), has_others));
     }
@@ -85,6 +84,11 @@ fn add_to_nft(
         gate = services::adapt(socket, Some(conf.services_bit))?;
     }
     Ok((nft::replace(socket, plan, netns, gate, Purpose::Add)?, has_others))
+}
+
+/// The chains that may have rules of the container by another backend or by the reference.
+pub(crate) fn others(owner: &Attachment<'_>) -> Vec<(Table<'static>, String)> {
+    reference::chains().into_iter().chain(iptables::chains_of(owner)).collect()
 }
 
 /// Adapts the table to kube-proxy in a call without host ports, so that the ADD of any container notices that

@@ -11,7 +11,7 @@ use cni_lab::testing::{self, Added, TestContext, ask, serve_at};
 use cni_lab::{Place as _, kernel_module};
 use cni_runner::Network;
 use common::ipvs::{Balancer, KubeProxy, NODE_PORT, cluster_ip};
-use common::{World, mapping, more, pods};
+use common::{World, mapping, more, pods, repairing};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -65,6 +65,10 @@ impl<'w> Scene<'w> {
             json!([{"containerID": added.attachment.container_id, "ifname": added.attachment.ifname}]);
         let output = self.ctx.call(verb, &added.attachment, &config);
         assert!(output.success(), "{verb}: {}", output.stdout_text());
+    }
+
+    fn repair(&self, added: &Added<'_>) {
+        repairing(&self.ctx).add(&added.attachment, &added.config());
     }
 
     /// A Service with a pod behind it. Without `ip_vs` the test itself listens at the Service's addresses.
@@ -139,12 +143,16 @@ fn beside_kube_proxy(backend: &str, variant: &'static str, proxy_first: bool, ha
         }
     }
     if !proxy_first && backend == NFT {
-        // Packets that kube-proxy marks go to it at once, all others after the next ADD or DEL.
+        // Packets that kube-proxy marks go to it at once, all others after the next ADD or DEL, or after repair.
         let to = SocketAddr::new(cluster_ip(false), 443);
         assert!(ask(&world.outside[0], "tcp", to).unwrap().starts_with("service "), "{what}");
         assert!(scene.check(&server).unwrap_err().contains("IPVS"), "{what}");
-        let other = scene.add("other", &json!([]));
-        scene.del(&other);
+        if variant == "nft" {
+            let other = scene.add("other", &json!([]));
+            scene.del(&other);
+        } else {
+            scene.repair(&server);
+        }
     } else if !proxy_first {
         // With iptables only NodePorts need a rule, which comes with the next pod that has host ports.
         scene.add("other", &json!([mapping("tcp", "", 9, 9)]));
@@ -226,7 +234,7 @@ fn a_table_without_a_gate() {
     assert_eq!(scene.check(&server), Ok(()));
 }
 
-/// CHECK reports each kind of damage to the rules of iptables, and the next ADD or GC repairs it.
+/// CHECK reports each kind of damage to the rules of iptables, and the next ADD or GC mends it, and so does repair.
 #[test]
 fn check_looks_for_the_rules_of_iptables() {
     for (variant, damage) in [
@@ -246,6 +254,23 @@ fn check_looks_for_the_rules_of_iptables() {
         // ADD starts no process to look into a legacy table, GC does.
         scene.call(if variant == "nft" { "ADD" } else { "GC" }, &server);
         assert_eq!(scene.check(&server), Ok(()), "{damage}");
+        let before = (saved(&world.node, variant), world.table());
+        world
+            .node
+            .sh(&format!("{damage}; nft delete element inet cni_portmap dnat4 '{{ tcp . 8080 }}'"))
+            .unwrap();
+        assert!(scene.check(&server).is_err(), "{damage}");
+        scene.repair(&server);
+        assert_eq!(scene.check(&server), Ok(()), "{damage}");
+        assert_eq!(saved(&world.node, variant), before.0, "{damage}");
+        assert!(world.table().contains("ipvs-inet-12"), "{}", world.table());
+        // Without the gate, which says the bit, it is that of the configuration.
+        world.nft("delete table inet cni_portmap");
+        scene.repair(&server);
+        assert_eq!(
+            (saved(&world.node, variant), world.count()),
+            (before.0, before.1.matches("\" : ").count())
+        );
     }
 }
 

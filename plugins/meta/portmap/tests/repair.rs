@@ -8,10 +8,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use cni_lab::testing::iptables::{VARIANTS, saved, variant};
-use cni_lab::testing::{Added, ErrorObject, Expect as _, TestContext, ask, serve_at, udp_ask, udp_socket};
+use cni_lab::testing::{
+    Added, ErrorObject, Expect as _, Random, TestContext, ask, serve_at, udp_ask, udp_socket,
+};
 use cni_lab::{Place as _, TIMEOUT};
 use common::{World, both, mapping, pods, repairing};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A node with two pods that have host ports, by one variant of iptables: the tests damage those of the server.
@@ -25,10 +27,10 @@ struct Scene<'w> {
 }
 
 impl<'w> Scene<'w> {
-    fn new(world: &'w World, backend: &str, variant_name: &str) -> Self {
+    fn new(world: &'w World, keys: Value, variant_name: &str) -> Self {
         let programs = variant(variant_name);
         let ctx = world.with_programs(programs.path());
-        let network = pods(json!({"backend": backend}));
+        let network = pods(keys);
         let add = |name: &str, port, more: u16| {
             let [tcp, udp] = ["tcp", "udp"].map(|proto| mapping(proto, "", port, 80));
             let ports = json!([tcp, udp, mapping("tcp", "192.0.2.1", more, 81)]);
@@ -202,13 +204,38 @@ const NFTABLES: [(&str, &str); 18] = [
 #[test]
 fn host_ports_of_nftables() {
     let world = World::new();
-    let scene = Scene::new(&world, "nftables", "nft");
+    let scene = Scene::new(&world, json!({}), "nft");
     let (before, connection) = (scene.state(), connection(&scene));
     for (damage, words) in NFTABLES {
         let why = scene.mends(damage, &before);
         assert!(why.contains(words), "{damage}: {why}");
         scene.serves(damage);
         echoes(&connection, damage);
+    }
+    scene.end();
+}
+
+/// The chains and maps of a network with conditions, which are its own.
+#[test]
+fn host_ports_with_conditions() {
+    let world = World::new();
+    let keys =
+        json!({"masqAll": true, "markMasqBit": 3, "conditionsV4": ["ip saddr != { 10.9.9.9, 10.9.9.8 }"]});
+    let scene = Scene::new(&world, keys, "nft");
+    let before = scene.state();
+    let table = world.table();
+    let chain = table.split("chain ").find(|chain| chain.starts_with("network4-")).unwrap();
+    let chain = chain.split_once(' ').unwrap().0;
+    for (damage, words) in [
+        ("nft delete table inet cni_portmap".to_owned(), "no element"),
+        ("nft flush chain inet cni_portmap networks".to_owned(), "networks"),
+        ("nft flush chain inet cni_portmap postrouting".to_owned(), "postrouting"),
+        ("nft flush chain inet cni_portmap MARK-MASQ-3".to_owned(), "MARK-MASQ-3"),
+        (format!("nft flush chain inet cni_portmap {chain}"), "network4-"),
+    ] {
+        let why = scene.mends(&damage, &before);
+        assert!(why.contains(words), "{damage}: {why}");
+        scene.serves(&damage);
     }
     scene.end();
 }
@@ -231,7 +258,7 @@ const IPTABLES: [(&str, &str); 10] = [
 fn host_ports_of_iptables() {
     for name in VARIANTS {
         let world = World::new();
-        let scene = Scene::new(&world, "iptables", name);
+        let scene = Scene::new(&world, json!({"backend": "iptables"}), name);
         let (before, connection) = (scene.state(), connection(&scene));
         let chain = chain_of(&scene);
         for (damage, words) in IPTABLES {
@@ -267,7 +294,7 @@ fn host_port_of_another_container() {
         ("iptables", "iptables"),
     ] {
         let world = World::new();
-        let scene = Scene::new(&world, ours, "nft");
+        let scene = Scene::new(&world, json!({"backend": ours}), "nft");
         world.nft("flush ruleset");
         let other = world.add_by(&scene.ctx, "other", &pods(json!({"backend": theirs})), &both(8080, 80));
         other.serve(80);
@@ -292,7 +319,7 @@ fn host_port_of_another_container() {
 #[test]
 fn address_of_another_container() {
     let world = World::new();
-    let scene = Scene::new(&world, "nftables", "nft");
+    let scene = Scene::new(&world, json!({}), "nft");
     world.nft("flush ruleset");
     let other = world.pod("other");
     scene.ctx.add(&other.attachment("eth0"), &scene.server.config());
@@ -300,6 +327,36 @@ fn address_of_another_container() {
     let error = scene.repair.fail("ADD", &scene.server.attachment, &scene.server.config());
     assert!(error.msg.contains("is held by container other"), "{error}");
     assert_eq!(scene.handles(), before);
+}
+
+/// Rules of iptables that this backend has not made, such as the reference's, give way to our table, even after a kill.
+#[test]
+fn rules_of_another_backend_give_way() {
+    let world = World::new();
+    let scene = Scene::new(&world, json!({"backend": "iptables"}), "nft");
+    let mut config = scene.server.config();
+    config["backend"] = json!("nftables");
+    config["runtimeConfig"]["portMappings"] = json!([mapping("tcp", "", 8080, 80)]);
+    let attachment = &scene.server.attachment;
+    let again = || {
+        world.ctx.del(attachment, &config);
+        world.with_programs(scene._programs.path()).add(attachment, &scene.server.config());
+        scene.damage(&format!("iptables-nft -t nat -F {}", chain_of(&scene)));
+    };
+    again();
+    let points = scene.repair.kill_points("ADD", attachment, &config);
+    let check = || scene.ctx.call("CHECK", attachment, &config).success();
+    let left = || saved(&world.node, "nft").contains("id: \\\"server\\\"");
+    assert!(check() && !left());
+    let first = Random::seeded().below(4);
+    for point in points.iter().skip(first).step_by(4) {
+        again();
+        scene.repair.kill(point, "ADD", attachment, &config);
+        if !check() {
+            scene.repair.add(attachment, &config);
+        }
+        assert!(check() && !left(), "killed {point}");
+    }
 }
 
 /// A client that goes on sending reaches a server on the node while the host port is gone, and the pod after repair.
@@ -312,20 +369,22 @@ fn flows_that_point_astray_after_each_kill() {
         ("iptables", "legacy", "iptables-legacy -t nat -F; iptables-legacy -t nat -X"),
     ] {
         let world = World::new();
-        let scene = Scene::new(&world, backend, name);
+        let scene = Scene::new(&world, json!({"backend": backend}), name);
         let to = SocketAddr::new(world.address(false), 8080);
         serve_at(&world.node, "node", to);
         let (before, config) = (scene.state(), scene.server.config());
         let attachment = &scene.server.attachment;
         scene.damage(damage);
         let points = scene.repair.kill_points("ADD", attachment, &config);
-        assert!(!points.is_empty());
-        for point in points {
+        // A part of the points; `FERRULE_SEED` repeats the choice.
+        let part = if backend == "nftables" { 3 } else { 8 };
+        let first = Random::seeded().below(part);
+        for point in points.iter().skip(first).step_by(part) {
             let client: UdpSocket = udp_socket(&world.outside[0], to);
             let ask = || udp_ask(&client, TIMEOUT).unwrap_or_else(|error| error.to_string());
             scene.damage(damage);
             assert_eq!(ask(), "node 192.0.2.2", "{damage}");
-            scene.repair.kill(&point, "ADD", attachment, &config);
+            scene.repair.kill(point, "ADD", attachment, &config);
             let what = format!("{damage}, killed {point}");
             scene.repair_what_check_refuses(&scene.server, &what);
             scene.repair_what_check_refuses(&scene.neighbour, &what);

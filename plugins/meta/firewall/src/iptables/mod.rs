@@ -101,7 +101,7 @@ pub fn check(plan: &Plan, is_ours: bool) -> Result<(), CniError> {
             listing = legacy.list().context(step)?;
         }
         rules::check(&listing, &wanted(plan, &plan.of(family)))?;
-        ensure(!is_ours || forward_chain::lines(&listing, plan.conf.mark_bit).is_empty(), || {
+        ensure(!is_ours || forward_chain::is_open(&listing), || {
             format!("chain {} of {family} iptables is missing or altered", forward_chain::CHAIN)
         })?;
     }

@@ -23,7 +23,10 @@ pub enum Purpose {
     /// ADD. IPAM has just given the container its addresses, and nothing may stay if it fails.
     Add,
     /// Repair of a running container. IPAM may have given its addresses to another one, and what stands stays if it fails.
-    Repair,
+    Repair {
+        /// Whether other steps follow: CHECK refuses the host ports until [`finish`].
+        is_unfinished: bool,
+    },
 }
 
 /// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
@@ -52,7 +55,7 @@ fn undo_lost(socket: &mut Socket, plan: &Plan<'_>, error: &Error) {
 }
 
 /// Completes the table and replaces the owner's host ports by those of the plan. Returns the host ports that
-/// the owner has now. CHECK refuses those of a repair until [`finish`]. Runtimes request all ports of a container on each of its networks, so a host port that
+/// the owner has now. Runtimes request all ports of a container on each of its networks, so a host port that
 /// another interface of the same container has stays there and is not returned.
 ///
 /// # Errors
@@ -85,19 +88,21 @@ pub fn replace(
         let keys = dnat.iter().copied().chain(wanted.iter().map(|host_port| &host_port.key));
         let marks = list::marked(socket, &keys.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         element::delete(&mut batch, present.as_slice(), dnat, marks);
-        let is_unfinished = purpose == Purpose::Repair && wanted.iter().any(HostPort::has_lasting_flows);
-        let count = if is_unfinished { UNFINISHED } else { wanted.len() };
+        let count = match purpose {
+            Purpose::Repair { is_unfinished: true } => UNFINISHED,
+            _ => wanted.len(),
+        };
         element::add_owner(&mut batch, label, netns, count);
         element::add(&mut batch, label, &wanted);
         batch.commit_at(socket, generation).inspect_err(|error| match purpose {
             Purpose::Add => undo_lost(socket, plan, error),
-            Purpose::Repair => {}
+            Purpose::Repair { .. } => {}
         })?;
         Ok(Ok(wanted))
     })?
 }
 
-/// Ends a repair after it has deleted stale flows: from now on CHECK accepts the owner. `count` is that of its host ports.
+/// Ends a repair: from now on CHECK accepts the owner. `count` is that of its host ports.
 ///
 /// # Errors
 /// As [`replace`].
@@ -119,7 +124,8 @@ pub fn finish(socket: &mut Socket, plan: &Plan<'_>, netns: &str, count: usize) -
 /// Code 11 with the name of the owner; code 999 if the kernel refuses a request.
 pub fn ensure_free(socket: &mut Socket, plan: &Plan<'_>) -> Result<(), CniError> {
     let (mut wanted, mut stale) = (plan.host_ports.clone(), Vec::new());
-    sort_out(socket, plan, Purpose::Repair, &mut wanted, &mut stale).context(|| STEP)?
+    let purpose = Purpose::Repair { is_unfinished: false };
+    sort_out(socket, plan, purpose, &mut wanted, &mut stale).context(|| STEP)?
 }
 
 /// Sorts the host ports of the plan that exist already: moves those that are the owner's own or whose container is gone

@@ -19,7 +19,7 @@ use std::path::Path;
 use ferrule_kernel::nftables::Element;
 use ferrule_kit::sandbox::{self, Identity, Sandbox, View};
 
-/// The host port count of an owner whose repair has not deleted stale flows yet. As a count it is wrong for every owner, so
+/// The host port count of an owner whose repair has not ended yet. As a count it is wrong for every owner, so
 /// that CHECK and DEL of every version list the maps.
 pub const UNFINISHED: usize = u32::MAX as usize;
 /// Length of an encoded [`Identity`].
