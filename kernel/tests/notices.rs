@@ -85,7 +85,7 @@ fn changes_of_the_ruleset_name_their_process() {
     });
 }
 
-/// More messages than the buffer has room for, which nobody reads.
+/// More messages than the buffer has room for.
 #[test]
 fn lost_messages_are_noticed() {
     isolated(|_| {

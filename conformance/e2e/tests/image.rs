@@ -170,11 +170,7 @@ fn the_daemon_set_installs_and_checks() {
     let refused = format!("{:#}", run(check, &probe[1..]).unwrap_err());
     assert!(refused.contains("portmap"), "{refused}");
 
-    // The housekeeping on the same nodes. The machine's first process is not this node's.
-    let mut first = Command::new("sleep");
-    first.arg("infinity");
-    let first = node.spawn(first).unwrap();
-    let init = format!("--init={}", first.id());
+    // The housekeeping on the same nodes.
     let manifest = self::manifest("daemonset-housekeeping");
     let pod = &manifest["spec"]["template"]["spec"];
     let [repair, gc] = items(&pod["containers"]) else { panic!("{pod}") };
@@ -184,9 +180,8 @@ fn the_daemon_set_installs_and_checks() {
     ] {
         let options = rights(pod, container);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let (again, mut once): (Vec<_>, Vec<_>) =
+        let (again, once): (Vec<_>, Vec<_>) =
             texts(&container["args"]).into_iter().partition(|argument| argument.starts_with(again));
-        once.push(&init);
         let said = podman.run_image(IMAGE, &options, &once).unwrap();
         assert!(again.len() == 1 && said.contains(outcome), "{once:?}: {said}");
     }

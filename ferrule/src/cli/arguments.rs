@@ -234,7 +234,7 @@ pub(super) struct Gc {
     #[command(flatten)]
     pub(super) mode: Mode,
     /// Again every SECONDS, until a signal
-    #[arg(long, value_name = "SECONDS", value_parser = positive(), requires = "yes")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive(), conflicts_with = "dry_run")]
     pub(super) every: Option<u32>,
     #[command(flatten)]
     pub(super) state: State,
@@ -248,7 +248,7 @@ pub(super) struct Repair {
     #[arg(long, value_name = "WHO")]
     pub(super) container: Option<String>,
     /// Repair again whenever the kernel reports damage, until a signal. Prints a line for each repair
-    #[arg(long, requires = "yes", conflicts_with_all = ["dry_run", "container", "json"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "container", "json"])]
     pub(super) watch: bool,
     /// With --watch: also every SECONDS, because iptables-legacy and most sysctls send no messages
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = positive(), requires = "watch")]

@@ -40,7 +40,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The outcome as a line of text, except of a sound attachment and of one that is none of ours.
+    /// The outcome as a line of text, except of a sound attachment and of another project's plugin.
     pub(crate) fn line(&self) -> Option<String> {
         let Finding { outcome, owner, plugin, reason } = self;
         let verb = match outcome {

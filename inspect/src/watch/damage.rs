@@ -1,8 +1,8 @@
 //! Which messages of the kernel mean that an attachment may be damaged. Asks neither the kernel nor the clock.
 //!
 //! While pods come and go, the kernel sends dozens of messages for each. Those of nf_tables name the process, so the changes of
-//! plugins are known. Those of links do not: a loss in a link that is deleted shortly after was the removal of a pod. Nobody can give
-//! a pod its deleted veth back, so the deletion itself means nothing.
+//! plugins are known. Those of links do not: a loss in a link that is deleted shortly after was the removal of a pod. A deleted
+//! veth cannot be made again, so its deletion is ignored.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub struct Damage {
     is_ruleset_hit: bool,
 }
 
-/// What is known of a link.
+/// The state of a link.
 #[derive(Debug, Default)]
 struct Known {
     kind: String,
@@ -256,7 +256,7 @@ mod tests {
         let shaping = Notice::Link(notice::Notice::ShapingGone(2, "ingress".to_owned()));
         let address = Notice::Link(notice::Notice::AddressGone(2));
         assert!(!is_damage(&[gone(4), shaping, address, new(down(2, Some(1))), new(down(2, None)), gone(2)]));
-        // The NIC, and qdiscs that nobody has configured.
+        // The NIC, and the default qdisc of a link.
         let nic = new(Link { flags: 0, ..link(5, "", None) });
         let default = Notice::Link(notice::Notice::ShapingGone(2, "fq_codel".to_owned()));
         assert!(!is_damage(&[nic, gone(5), Notice::Link(notice::Notice::AddressGone(5)), default]));

@@ -94,7 +94,7 @@ pub fn watch(
     Ok(())
 }
 
-/// Says what is new, and returns whether nothing is left to repair. `failures` are those of the pass before.
+/// Prints repairs and new failures. Returns whether all attachments are sound now. `failures` are those of the pass before.
 fn is_complete(
     outcome: Result<Repaired, CniError>,
     failures: &mut HashSet<String>,
