@@ -57,7 +57,7 @@ fn position(file: &Path) -> Option<Position> {
     file.read_to_end(&mut bytes).ok()?;
     String::from_utf8_lossy(&bytes).lines().rev().find_map(|line| {
         let json: Value = serde_json::from_str(line).ok()?;
-        let attributes = json.pointer("/resourceSpans/0/scopeSpans/0/spans/0/attributes")?.as_array()?;
+        let attributes = json["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"].as_array()?;
         let found = attributes.iter().find(|attribute| attribute["key"] == POSITION)?;
         Position::parse(found["value"]["stringValue"].as_str()?)
     })
