@@ -117,12 +117,13 @@ manuals() {
 # Licences, the SBOM and examples, for every tarball and package.
 documents() {
     cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
-    mkdir -p "$1/licences" "$1/examples/dra"
+    mkdir -p "$1/licences" "$1/examples/dra" "$1/examples/monitoring"
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
     cp -r examples/*.conflist examples/*.yaml examples/runtimes "$1/examples"
     cp examples/dra/*.yaml "$1/examples/dra"
+    cp examples/monitoring/*.json examples/monitoring/*.yaml "$1/examples/monitoring"
 }
 
 tarball() {

@@ -126,7 +126,7 @@ pub fn add_step(name: &str, took: Duration) {
     change(|record| record.add_step(name, at, took));
 }
 
-/// The variable by which a process that this one starts learns its parent span. `None` if it has to inherit the runtime's.
+/// The variable that names the call's span to a process that this one starts. `None` if the process inherits the runtime's.
 pub(crate) fn traceparent() -> Option<(&'static str, String)> {
     let record = LOG.get().and_then(lock)?;
     record.as_ref()?.trace.as_ref().map(|trace| (TRACEPARENT, trace.of_child()))

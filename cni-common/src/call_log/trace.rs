@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(super) const TRACEPARENT: &str = "TRACEPARENT";
 const TRACESTATE: &str = "TRACESTATE";
 const BAGGAGE: &str = "BAGGAGE";
-/// Each text is cut after this many bytes, as much as the standards let a peer drop.
+/// Each text is cut after this many characters, as much as the standards let a peer drop.
 const LONGEST: usize = 512;
 
 /// The span of a call.
@@ -47,7 +47,7 @@ impl Trace {
         }
         let mut hasher = DefaultHasher::new();
         (&parent, pid, since_epoch).hash(&mut hasher);
-        let cut = |name| var(name).map(|text| text[..text.floor_char_boundary(LONGEST)].to_owned());
+        let cut = |name| var(name).map(|text| text.chars().take(LONGEST).collect());
         Some(Trace {
             id: id.to_owned(),
             parent: span.to_owned(),
@@ -81,7 +81,7 @@ mod tests {
     fn read(parent: &str, pid: u32) -> Option<Trace> {
         let var = |name: &str| match name {
             TRACEPARENT => Some(parent.to_owned()),
-            BAGGAGE => Some("é".repeat(LONGEST)),
+            BAGGAGE => Some("é".repeat(2 * LONGEST)),
             _ => None,
         };
         Trace::read(var, pid, Duration::from_nanos(1))
@@ -91,7 +91,7 @@ mod tests {
     fn the_span_of_a_call() {
         let trace = read(PARENT, 7).unwrap();
         assert_eq!((&trace.id[..4], &trace.parent[..], &trace.flags[..]), ("4bf9", "00f067aa0ba902b7", "01"));
-        assert_eq!((trace.baggage.len(), trace.state.len()), (LONGEST, 0));
+        assert_eq!((trace.baggage.chars().count(), trace.state.len()), (LONGEST, 0));
         let child = read(&trace.of_child(), 7).unwrap();
         assert_eq!((&child.id, &child.parent), (&trace.id, &trace.span));
         assert_ne!(read(PARENT, 8).unwrap().span, trace.span);

@@ -57,7 +57,7 @@ fn position(file: &Path) -> Option<Position> {
     file.read_to_end(&mut bytes).ok()?;
     String::from_utf8_lossy(&bytes).lines().rev().find_map(|line| {
         let json: Value = serde_json::from_str(line).ok()?;
-        let attributes = json.pointer("/resourceSpans/0/scopeSpans/0/spans/0/attributes")?.as_array()?;
+        let attributes = json["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"].as_array()?;
         let found = attributes.iter().find(|attribute| attribute["key"] == POSITION)?;
         Position::parse(found["value"]["stringValue"].as_str()?)
     })
@@ -173,8 +173,8 @@ fn micros(time: &str) -> u64 {
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
         // Years that begin in March: https://howardhinnant.github.io/date_algorithms.html#days_from_civil
         let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-        let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-        let seconds = days.checked_sub(719_468)? * 86_400 + number(11, 13)? * 3600 + number(14, 16)? * 60;
+        let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+        let seconds = days.checked_sub(719_469)? * 86_400 + number(11, 13)? * 3600 + number(14, 16)? * 60;
         Some((seconds + number(17, 19)?) * 1_000_000 + number(20, 26)?)
     };
     read().unwrap_or(0)
@@ -298,6 +298,7 @@ mod tests {
         for (time, micros_since_1970) in [
             ("1970-01-01T00:00:00.000001Z", 1),
             ("2000-02-29T00:00:00.000000Z", 951_782_400_000_000),
+            ("0000-03-00T00:00:00.000000Z", 0),
             ("yesterday", 0),
         ] {
             assert_eq!(micros(time), micros_since_1970, "{time}");

@@ -7,10 +7,6 @@ use std::time::Duration;
 pub(crate) struct Series(Vec<Duration>);
 
 impl Series {
-    pub(crate) const fn new() -> Series {
-        Series(Vec::new())
-    }
-
     pub(crate) fn push(&mut self, taken: Duration) {
         self.0.push(taken);
     }

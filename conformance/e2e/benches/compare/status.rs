@@ -19,7 +19,7 @@ pub(crate) fn measure(ours: &Side, iterations: u32) -> anyhow::Result<()> {
     let mut network = Network::from_file(Path::new(EXAMPLE))?;
     // The first version with STATUS.
     network.version = "1.1.0".to_owned();
-    let [mut version, mut status, mut version_cpu, mut status_cpu] = [const { Series::new() }; 4];
+    let [mut version, mut status, mut version_cpu, mut status_cpu]: [Series; 4] = Default::default();
     Node::new()?.run(|| -> anyhow::Result<()> {
         for round in 0..WARM_UP + iterations {
             for (verb, wall, cpu) in
