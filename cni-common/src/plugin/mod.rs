@@ -48,6 +48,9 @@ pub use repair::Repair;
 use crate::netns::{Netns, NetnsError, Presence};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};
 
+/// A function for an attachment that exists, with its result: CHECK or repair.
+pub type OnAttachment = fn(&AddRequest<'_>) -> Result<(), CniError>;
+
 /// A CNI plugin: its name, and a function for each verb. Before the dispatcher calls a verb, it checks the environment and
 /// the configuration, that the version allows the verb, and that CNI_NETNS is not the plugin's own namespace.
 pub struct Plugin {
@@ -73,7 +76,7 @@ pub struct Plugin {
     /// Compares the attachment with `prev_result` and the configuration. Changes nothing. By default does nothing.
     ///
     /// The error names the missing or different object.
-    pub check: fn(&AddRequest<'_>) -> Result<(), CniError>,
+    pub check: OnAttachment,
 
     /// Makes again what [`check`](Self::check) refuses, and changes nothing else. Not a verb of CNI: `ferrule repair` calls it for a
     /// running container after CHECK has failed, and CHECK again after it. Connections that still work go on. A second call
@@ -81,7 +84,7 @@ pub struct Plugin {
     ///
     /// The error names what cannot be made again, and why.
     #[allow(clippy::type_complexity, reason = "the type of each other verb, if there is one")]
-    pub repair: Option<fn(&AddRequest<'_>) -> Result<(), CniError>>,
+    pub repair: Option<OnAttachment>,
 
     /// Removes the attachment. A missing object is not an error. Continues after a failed step.
     ///
