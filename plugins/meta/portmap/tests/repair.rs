@@ -4,15 +4,17 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use cni_lab::testing::iptables::{VARIANTS, saved, variant};
 use cni_lab::testing::{
     Added, ErrorObject, Expect as _, Random, TestContext, ask, serve_at, udp_ask, udp_socket,
 };
 use cni_lab::{Place as _, TIMEOUT};
-use common::{World, both, mapping, pods, repairing};
+use common::{World, both, echo, echoes, mapping, pods, repairing};
+use ferrule_kernel::conntrack::{Filter, UDP, flows};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::Socket;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -60,7 +62,9 @@ impl<'w> Scene<'w> {
     }
 
     fn repair(&self, pod: &Added<'_>) {
-        self.repair.add(&pod.attachment, &pod.config());
+        let output = self.repair.call("ADD", &pod.attachment, &pod.config());
+        let said = output.stderr_text();
+        assert!(output.success() && said.lines().all(|line| line.starts_with("taking over")), "{output:?}");
     }
 
     /// What `ferrule repair` does.
@@ -162,21 +166,9 @@ impl<'w> Scene<'w> {
 
 /// A connection to the neighbour's host port that stays open.
 fn connection(scene: &Scene<'_>) -> TcpStream {
-    let listener = scene.neighbour.pod.run(|| TcpListener::bind("0.0.0.0:81")).unwrap().unwrap();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut byte = [0];
-        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
-    });
+    echo(&scene.neighbour, 81);
     let to = SocketAddr::new(scene.world.address(false), 9081);
-    let stream = scene.world.outside[0].run(|| TcpStream::connect(to)).unwrap().unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream
-}
-
-fn echoes(mut stream: &TcpStream, what: &str) {
-    stream.write_all(b"x").unwrap();
-    stream.read_exact(&mut [0]).unwrap_or_else(|error| panic!("{what}: {error}"));
+    scene.world.outside[0].run(|| TcpStream::connect(to)).unwrap().unwrap()
 }
 
 /// Each damage, and words of the error of CHECK.
@@ -389,7 +381,10 @@ fn flows_that_point_astray_after_each_kill() {
             scene.repair_what_check_refuses(&scene.server, &what);
             scene.repair_what_check_refuses(&scene.neighbour, &what);
             assert_eq!(scene.state(), before, "{what}");
-            assert_eq!(ask(), "server 192.0.2.2", "{what}");
+            let answer = ask();
+            let filter = Filter { family: IpFamily::V4, proto: UDP, dst_port: Some(8080) };
+            let tracked = world.node.run(|| flows(&mut Socket::netfilter().unwrap(), filter)).unwrap();
+            assert_eq!(answer, "server 192.0.2.2", "{what}: {tracked:?}");
         }
         scene.end();
     }

@@ -4,9 +4,12 @@
 
 pub(crate) mod ipvs;
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 
-use cni_lab::testing::{self, Origin, PluginDir, TestContext, bridged, overlay};
+use cni_lab::testing::{self, Added, Origin, PluginDir, TestContext, bridged, overlay};
+use cni_lab::{Place as _, TIMEOUT};
 use cni_runner::{Attachment, Network};
 use serde_json::{Value, json};
 
@@ -93,4 +96,21 @@ pub(crate) fn fill(world: &World) {
         let attachment = Attachment::new(format!("pod{pod}"), base.attachment.netns.clone(), "eth0");
         world.ctx.add(&attachment, &config);
     }
+}
+
+/// Answers one TCP connection to a port of the pod with the bytes that it gets, until its end.
+pub(crate) fn echo(pod: &Added<'_>, port: u16) {
+    let listener = pod.pod.run(|| TcpListener::bind(("0.0.0.0", port))).unwrap().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+    });
+}
+
+/// Panics unless the connection still carries bytes.
+pub(crate) fn echoes(mut stream: &TcpStream, what: &str) {
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap_or_else(|error| panic!("{what}: {error}"));
 }
