@@ -180,7 +180,7 @@ fn excluded_addresses_are_never_given() {
     let full = "failed to allocate for range 0: no IP addresses available in range set: 10.0.0.1-10.0.0.6";
     assert_eq!(net.add("c3").error().pair(), (999, full.to_owned()));
     let ask = |ip: &str| {
-        run(net.exec(OURS, "ADD", "c4", "eth0").env("CNI_ARGS", &format!("IP={ip}")), &net.conf).error().msg
+        run(net.exec(OURS, "ADD", "c4", "eth0").env("CNI_ARGS", format!("IP={ip}")), &net.conf).error().msg
     };
     assert_eq!(
         ask("10.0.0.5"),
