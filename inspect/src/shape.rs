@@ -35,7 +35,7 @@ pub struct Options {
     pub change: Change,
 }
 
-/// Changes the limits. Returns a line that says what they are.
+/// Changes the limits. Returns a line with the new ones.
 ///
 /// # Errors
 /// This process does not see the node or lacks a right, no interface or more than one has the name, or the kernel's error.
@@ -61,7 +61,7 @@ pub fn run(options: &Options) -> Result<String, CniError> {
     let netns = Netns::open(&entry.netns).map_err(|error| CniError::internal(error.to_string()))?;
     let changed = change(&config, &result, owner, &netns, options.change);
     if let Ok(false) = entry.file.try_exists() {
-        // A DEL has come in between, and may not have seen what is new.
+        // A DEL has come in between, and may have missed new objects.
         let env = Environment::default();
         let (container_id, ifname, netns) = (owner.container_id, owner.ifname, &Presence::of(&entry.netns));
         let call = DelRequest {

@@ -25,7 +25,7 @@ pub fn subnet(address: IpNetwork) -> Option<IpNetwork> {
     IpNetwork::new(address.network(), address.prefix()).ok().filter(|_| !is_single)
 }
 
-/// The route to the subnet of an address, as the kernel makes it; `None` if there is none.
+/// The route to the subnet of an address, as the kernel makes it; `None` for an address alone.
 pub fn to_subnet(address: IpNetwork) -> Option<Route> {
     let (src, scope, priority) = match address.ip() {
         ip @ IpAddr::V4(_) => (Some(ip), Some(SCOPE_LINK), 0),

@@ -288,10 +288,10 @@ pub(super) struct Check {
 pub(super) struct Shape {
     /// Its ID or the beginning of it, or its pod as NAMESPACE/NAME or NAME
     pub(super) container: String,
-    /// What it may receive, in bit/s: a number, or with k, M, G, T, Ki, Mi, Gi; or none
+    /// The limit of traffic to it, in bit/s: a number, or with k, M, G, T, Ki, Mi, Gi; or none
     #[arg(long, value_name = "RATE")]
     pub(super) ingress: Option<Rate>,
-    /// What it may send
+    /// The limit of traffic from it
     #[arg(long, value_name = "RATE")]
     pub(super) egress: Option<Rate>,
     /// The interface, if it has several

@@ -4,8 +4,10 @@
 mod common;
 
 use cni_lab::Place as _;
-use common::{CRIO, attached, both, config, host_veth, owner};
+use cni_lab::testing::overlay;
+use common::{CRIO, attached, both, config, host_veth, owner, qdiscs};
 use ferrule_bandwidth::owner::shared_name;
+use serde_json::{Value, json};
 
 #[test]
 fn every_loss_and_change_is_detected() {
@@ -66,5 +68,25 @@ fn every_loss_and_change_is_detected() {
         let error = ctx.fail("CHECK", &attachment, &checked);
         assert!(error.contains(expected), "{damage}: {error}");
         ctx.node.sh(&format!("ip link del ifb9 2>&-; tc qdisc del dev {veth} root 2>&-; tc qdisc del dev {veth} ingress 2>&-; ip link del {ifb} 2>&-; true")).unwrap();
+    }
+}
+
+#[test]
+fn another_queue_than_the_configured_one_is_detected() {
+    let (ctx, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let conf = |keys: Value, result: &Value| {
+        overlay(&config("1.0.0", both(10_000_000, 1_000_000), Some(result)), &keys)
+    };
+    // tc prints a queue that is shorter than the bucket in bytes, any other one in microseconds.
+    for (keys, shown, value) in
+        [(json!({"ingressLimit": 70_000}), "limit", 70_000), (json!({"ingressLatency": 10}), "lat", 10_000)]
+    {
+        let added = ctx.add(&attachment, &conf(keys.clone(), &result));
+        ctx.check(&attachment, &conf(keys.clone(), &added));
+        let found = &qdiscs(&ctx, &host_veth(&result))[0]["options"];
+        assert_eq!(found[shown], value, "{keys}: {found}");
+        let error = ctx.fail("CHECK", &attachment, &conf(json!({}), &added));
+        assert!(error.contains("Limit doesn't match"), "{keys}: {error}");
     }
 }

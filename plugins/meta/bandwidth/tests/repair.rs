@@ -1,4 +1,4 @@
-//! Repair makes again what CHECK refuses. What is sound keeps its packets and counters.
+//! Repair makes again what CHECK refuses. Sound objects keep their packets and counters.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const REPAIR: &str = env!("CARGO_BIN_EXE_bandwidth-repair");
 
-/// What is damaged: the qdisc of the host's end, that of the IFB, the IFB itself, or what leads to it.
+/// The damaged part: the qdisc of the host's end, that of the IFB, the IFB itself, or the redirection to it.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Ingress,

@@ -1,4 +1,4 @@
-//! Repair sets what CHECK refuses. DEL then restores what was there before ADD.
+//! Repair sets what CHECK refuses. DEL then restores the values from before ADD.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
