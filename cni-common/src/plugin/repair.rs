@@ -57,7 +57,10 @@ mod tests {
             number => Err(CniError::internal(format!("{number} is missing"))),
         },
         repair: Some(|_| match MISSING.load(Relaxed) {
-            1 => Ok(MISSING.store(0, Relaxed)),
+            1 => {
+                MISSING.store(0, Relaxed);
+                Ok(())
+            }
             2 => Ok(()),
             _ => Err(CniError::internal("the port is taken")),
         }),

@@ -186,14 +186,18 @@ impl Mender<'_> {
         if !found.is_broken() {
             return found;
         }
-        if (self.is_ended)() {
-            found.skipped = Some("ended by a signal".to_owned());
+        found.skipped = match (self.is_ended)() {
+            true => Some("ended by a signal".to_owned()),
+            false => guard.obstacle(found.entry, self.sight),
+        };
+        if found.skipped.is_some() || self.dry_run {
             return found;
         }
         for at in 0..found.plugins.len() {
             let Repair::Possible(why) = &found.plugins[at].repair else { continue };
+            // The plugins before this one took their time.
             found.skipped = guard.obstacle(found.entry, self.sight);
-            if found.skipped.is_some() || self.dry_run {
+            if found.skipped.is_some() {
                 break;
             }
             let has_interface = at == 0
@@ -225,7 +229,7 @@ impl Mender<'_> {
         let mut failures = Vec::new();
         for found in tried {
             match self.wait_for_end(found) {
-                Ok(why) => found.skipped = why,
+                Ok(why) => found.skipped = why.or(found.skipped.take()),
                 Err(why) => {
                     failures.push(format!("{}: {why}; ferrule gc removes what is left", found.entry.owner))
                 }
