@@ -4,7 +4,6 @@ mod svg;
 mod text;
 
 use clap::ValueEnum;
-use indexmap::IndexMap;
 
 use crate::model::{Kind, Object};
 use crate::node::{Attached, Node};
@@ -83,17 +82,17 @@ impl Graph {
             let links = attached.objects.iter().filter(|object| object.kind == Kind::Link);
             links.map(|link| Object::fact(link, "master").to_owned()).find(|master| !master.is_empty())
         };
-        let of_network: IndexMap<_, _> = { attachments.iter() }
-            .filter_map(|attached| Some((&attached.owner.network, master(attached)?)))
-            .collect();
-        let mut groups = IndexMap::<String, Vec<Pod>>::new();
+        let mut groups = Vec::<Group>::new();
         for attached in &attachments {
             let pod = Pod::of(attached);
-            let master = master(attached).or_else(|| of_network.get(&attached.owner.network).cloned());
-            let name = master.unwrap_or_else(|| format!("network {}", pod.network));
-            groups.entry(name).or_default().push(pod);
+            let mut same = attachments.iter().filter(|other| other.owner.network == attached.owner.network);
+            let name = master(attached).or_else(|| same.find_map(master));
+            let name = name.unwrap_or_else(|| format!("network {}", pod.network));
+            match groups.iter_mut().find(|group| group.name == name) {
+                Some(group) => group.pods.push(pod),
+                None => groups.push(Group { name, pods: vec![pod] }),
+            }
         }
-        let groups = groups.into_iter().map(|(name, pods)| Group { name, pods }).collect();
         Graph { node: node.host.clone(), groups }
     }
 }
