@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, Rule, all_rules, chains, rules};
+use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, all_rules, chains, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
+use super::config::Masquerade;
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
 /// The attempts of [`delete_if`].
@@ -16,16 +17,17 @@ const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
 
 pub(super) fn add(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), Error> {
-    if addresses.is_empty() {
+    if wanted.of(addresses).next().is_none() {
         return Ok(());
     }
     let comment = plan::comment(attachment);
     let commit = |socket: &mut Socket, mut batch: Batch| {
-        for address in addresses {
-            batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
+        for address in wanted.of(addresses) {
+            batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address, wanted), Some(&comment));
         }
         batch.commit(socket)
     };
@@ -57,18 +59,17 @@ fn establish() -> Batch {
     batch
 }
 
-/// The source addresses that are masqueraded for the attachment.
-pub(super) fn sources(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<IpAddr>, Error> {
+/// The expressions of the attachment's rules; none if no packet reaches them.
+pub(super) fn effects(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Vec<Vec<Expr>>, Error> {
     let rules = all_rules(socket, TABLE)?;
     let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
     if !of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS)) {
         return Ok(Vec::new());
     }
     let prefix = plan::prefix(attachment);
-    let own = of(CHECKS).filter(|rule| {
-        rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
-    });
-    Ok(own.filter_map(Rule::source).collect())
+    let own =
+        of(CHECKS).filter(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix)));
+    Ok(own.filter_map(Rule::effect).collect())
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {

@@ -69,8 +69,8 @@ fn connect(
     wait_for_groups(host, end.index, &gateways);
     let addresses = plan.addresses();
     container.wait(&inside, &addresses)?;
-    if let Some(backend) = conf.masquerade {
-        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+    if let Some(wanted) = &conf.masquerade {
+        masquerade::add(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }
     Ok(plan.result(call, &[end], &inside))
 }
