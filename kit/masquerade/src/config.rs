@@ -1,4 +1,4 @@
-//! The keys of the configuration that say what is masqueraded. Nothing here touches the kernel.
+//! The keys of the configuration for masquerading. Nothing here touches the kernel.
 
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kernel::ip::IpFamily;

@@ -58,7 +58,7 @@ fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     repair(&AddRequest { config: &made, prev_result, ..*call })
 }
 
-/// The delegate's configuration of ADD, or what it would be now if its file is lost.
+/// The delegate's configuration of ADD. If its file is lost, a new one.
 fn of_attachment(call: &AddRequest<'_>) -> Result<Object, CniError> {
     let conf = Conf::read(call.config)?;
     let mut made = match State::new(conf.data_dir(), &Attachment::from(call)).read()? {

@@ -47,7 +47,7 @@ impl SubnetEnv {
     /// Parses lines of the form `KEY=VALUE`. Ignores other keys.
     ///
     /// # Errors
-    /// The key, and what is wrong with its value.
+    /// Names the key whose value is wrong.
     pub fn parse(text: &str) -> Result<SubnetEnv, String> {
         let value = |key: &str| {
             let mut lines = text.lines().rev().map(|line| line.split_once('=').unwrap_or((line, "")));
