@@ -16,7 +16,7 @@ writers=(
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
-    kit/src/state_file.rs   # in /run/cni, or in tuning's configured dataDir
+    kit/src/state_file.rs   # in /run/cni, in flannel's folder, or in the configured dataDir of tuning and flannel
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -108,12 +108,12 @@ only_host_local_and_installation_write_files() {
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
-    # cache of results, those also host-local's folder, the plugins', the networks' and the kubelet's, and tuning reads the
+    # cache of results, those also the folders of host-local and flannel, the plugins', the networks' and the kubelet's, and tuning reads the
     # administrator's allowlist.
     # The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

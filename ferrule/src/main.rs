@@ -18,6 +18,7 @@ const PLUGINS: &[&Plugin] = &[
     &ferrule_dhcp::PLUGIN,
     &ferrule_dummy::PLUGIN,
     &ferrule_firewall::PLUGIN,
+    &ferrule_flannel::PLUGIN,
     &ferrule_host_device::PLUGIN,
     &ferrule_host_local::PLUGIN,
     &ferrule_ipvlan::PLUGIN,

@@ -131,10 +131,17 @@ impl Entry {
         !plugins.is_empty() && plugins.iter().all(|plugin| plugin["type"] == "loopback")
     }
 
-    /// The values of a key of the plugins with this type or, for an IPAM plugin, of `ipam` with this type.
+    /// The values of a key of the plugins with this type or, for an IPAM plugin, of `ipam` with this type. `ipam` of `flannel` needs
+    /// no type if it is host-local.
     pub fn values_of(&self, plugin: &str, key: &str) -> impl Iterator<Item = &str> {
-        let sections = self.plugins().into_iter().flat_map(|conf| [&conf["ipam"], conf]);
-        sections.filter(move |conf| conf["type"] == plugin).filter_map(move |conf| conf[key].as_str())
+        let type_of = |conf: &Value| conf["type"].as_str().unwrap_or_default().to_owned();
+        let ipam_of = move |conf: &Value| match type_of(&conf["ipam"]) {
+            name if name.is_empty() && conf["type"] == "flannel" => "host-local".to_owned(),
+            name => name,
+        };
+        let of = move |conf| [(ipam_of(conf), &conf["ipam"]), (type_of(conf), conf)];
+        let sections = self.plugins().into_iter().flat_map(of);
+        sections.filter(move |(name, _)| name == plugin).filter_map(move |(_, conf)| conf[key].as_str())
     }
 
     /// The plugin's configuration as libcni sends it at CHECK and DEL.

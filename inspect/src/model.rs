@@ -44,6 +44,9 @@ pub enum Kind {
     /// A state file of `tuning`.
     #[serde(rename = "tuning backup")]
     StateFile,
+    /// A state file of `flannel`.
+    #[serde(rename = "flannel state")]
+    FlannelState,
     /// A use of a VLAN device by a macvlan.
     #[serde(rename = "vlan user")]
     VlanUser,

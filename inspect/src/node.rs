@@ -30,6 +30,8 @@ pub struct Roots {
     pub data_dirs: Vec<PathBuf>,
     /// Folders of `tuning`, in addition to those that cached configurations name.
     pub tuning_dirs: Vec<PathBuf>,
+    /// Folders of `flannel`, in addition to those that cached configurations name.
+    pub flannel_dirs: Vec<PathBuf>,
     /// The node's first process, if it is not 1.
     pub init: Option<u32>,
 }
@@ -37,7 +39,8 @@ pub struct Roots {
 impl Roots {
     /// What this process sees of the node.
     fn sight(&self) -> Sight {
-        let folders = self.data_dirs.iter().chain(&self.tuning_dirs).chain([&self.results]);
+        let folders = self.data_dirs.iter().chain(&self.tuning_dirs).chain(&self.flannel_dirs);
+        let folders = folders.chain([&self.results]);
         Sight::of_all(self.init, folders.map(PathBuf::as_path))
     }
 }
@@ -48,6 +51,7 @@ impl Default for Roots {
             results: "/var/lib/cni/results".into(),
             data_dirs: vec!["/var/lib/cni/networks".into()],
             tuning_dirs: vec!["/run/cni/tuning".into()],
+            flannel_dirs: vec!["/var/lib/cni/flannel".into()],
             init: None,
         }
     }
@@ -86,6 +90,7 @@ impl Node {
         let mut scene = Scene {
             data_dirs: folders(&cache, &roots.data_dirs, "host-local", "dataDir"),
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
+            flannel_dirs: folders(&cache, &roots.flannel_dirs, "flannel", "dataDir"),
             dhcp_sockets: folders(&cache, &[SOCKET.into()], "dhcp", "daemonSocketPath"),
             owners: cache.entries.iter().map(|entry| entry.owner.clone()).collect(),
             sight,

@@ -10,7 +10,8 @@ use cni_common::spec::{CniError, Code, Failures};
 
 use crate::hash::sha512_hex;
 
-const EXTENSION: &str = ".json";
+/// The end of the files' names that a plugin of ours has chosen.
+pub const JSON: &str = ".json";
 
 /// The state file of an attachment.
 pub struct StateFile {
@@ -19,9 +20,9 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// The file `<folder>/<stem>.json`, which need not exist.
-    pub fn new(folder: &Path, stem: &str, network: &str) -> Self {
-        let name = format!("{stem}{EXTENSION}");
+    /// The file `<folder>/<stem><extension>`, which need not exist.
+    pub fn new(folder: &Path, stem: &str, extension: &str, network: &str) -> Self {
+        let name = format!("{stem}{extension}");
         let pending = folder.join(format!("{name}{}", pending_extension(network)));
         StateFile { path: folder.join(name), pending }
     }
@@ -86,9 +87,10 @@ fn names(folder: &Path) -> Result<impl Iterator<Item = String> + use<>, CniError
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
 }
 
-/// All files in the folder with their contents. Skips those that cannot be read, and those that are not complete.
-pub fn list(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
-    let complete = names(folder).into_iter().flatten().filter(|name| name.ends_with(EXTENSION));
+/// All files in the folder with their contents. Skips those that cannot be read, and those with another extension, so also
+/// those that are not complete unless the extension is empty.
+pub fn list(folder: &Path, extension: &str) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    let complete = names(folder).into_iter().flatten().filter(move |name| name.ends_with(extension));
     complete.map(|name| folder.join(name)).filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
 }
 
@@ -96,10 +98,11 @@ pub fn list(folder: &Path) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
 /// and network. The hash of the network in the name shows that a file is ours.
 pub fn list_pending<'n>(
     folder: &Path,
+    extension: &str,
     networks: impl Iterator<Item = &'n str>,
 ) -> Vec<(PathBuf, String, &'n str)> {
     let extensions: Vec<(String, &str)> =
-        networks.map(|network| (format!("{EXTENSION}{}", pending_extension(network)), network)).collect();
+        networks.map(|network| (format!("{extension}{}", pending_extension(network)), network)).collect();
     let pending = |name: String| {
         let of = |(end, network): &(String, &'n str)| Some((name.strip_suffix(end)?.to_owned(), *network));
         let (stem, network) = extensions.iter().find_map(of)?;
@@ -125,7 +128,7 @@ pub fn collect(
     for name in names(folder)? {
         let path = folder.join(&name);
         let complete = name.strip_suffix(&pending_extension);
-        let Some(stem) = complete.unwrap_or(&name).strip_suffix(EXTENSION) else { continue };
+        let Some(stem) = complete.unwrap_or(&name).strip_suffix(JSON) else { continue };
         if is_valid(stem) {
             continue;
         }

@@ -86,14 +86,22 @@ impl<'a> Delegate<'a> {
     /// The delegate's unchanged error object. Code 999 if it failed without one, or if its result cannot be
     /// decoded.
     pub fn add(&self, version: SpecVersion) -> Result<AddResult, CniError> {
-        let added = self.step(|| match self.sibling {
-            Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
-            None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
-        });
-        added.inspect_err(|error| {
+        self.add_or_leave(version).inspect_err(|error| {
             if !error.msg.contains(DUPLICATE) {
                 self.undo();
             }
+        })
+    }
+
+    /// As [`add`](Self::add), but calls no DEL after a failed ADD. For a delegate that makes the interface: it fails if an earlier ADD has
+    /// made one, and its DEL would remove that.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_or_leave(&self, version: SpecVersion) -> Result<AddResult, CniError> {
+        self.step(|| match self.sibling {
+            Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
+            None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
         })
     }
 

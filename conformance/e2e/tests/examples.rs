@@ -180,8 +180,20 @@ fn attach_to_lan(network: &Network, node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
+/// A node where flannel's daemon runs too.
+fn node_with_flannel() -> anyhow::Result<Node> {
     let node = Node::new()?;
+    node.sh("mkdir /run/flannel")?;
+    let networks = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24";
+    node.write_file(
+        "/run/flannel/subnet.env",
+        &format!("{networks}\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"),
+    )?;
+    Ok(node)
+}
+
+fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
+    let node = node_with_flannel()?;
     let clients = [node.outside_client("192.0.2.0/24")?, node.outside_client("2001:db8::/64")?];
     let runtime = node.runtime([bin_dir()?]);
     // The first pod makes the state that all pods share: the bridge, forwarding, empty chains, host-local's
@@ -206,7 +218,7 @@ fn attach_and_leave(network: &Network) -> anyhow::Result<()> {
 
 #[test]
 fn the_examples_do_not_disturb_each_other() {
-    let node = Node::new().unwrap();
+    let node = node_with_flannel().unwrap();
     let runtime = node.runtime([bin_dir().unwrap()]);
     let networks = networks(&Needs::Node).unwrap();
     let pods: Vec<Pod> = networks.iter().map(|network| node.pod(&network.name).unwrap()).collect();

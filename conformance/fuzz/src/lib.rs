@@ -19,7 +19,7 @@ const LONGEST: usize = 4096;
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("bandwidth-alias", bandwidth_alias),
     ("call-log", call_log),
     ("cni-args", cni_args),
@@ -28,6 +28,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("dbus", dbus),
     ("dhcp-frame", ferrule_dhcpd::decoders::frame),
     ("dhcp-message", ferrule_dhcpd::decoders::message),
+    ("flannel-subnets", flannel_subnets),
     ("host-device-record", host_device_record),
     ("host-local-reservation", host_local_reservation),
     ("hpack", hpack),
@@ -90,6 +91,12 @@ fn dbus(bytes: &[u8]) {
         let numbers = Numbers { is_big_endian };
         let _ = (numbers.reply_serial(bytes), numbers.text(bytes));
     }
+}
+
+/// The file of flannel's daemon, and a state file of the plugin.
+fn flannel_subnets(bytes: &[u8]) {
+    let _ = ferrule_flannel::subnet_env::SubnetEnv::parse(&String::from_utf8_lossy(bytes));
+    let _ = ferrule_flannel::state::parse(bytes);
 }
 
 /// The record of a device that host-device has moved.

@@ -54,6 +54,9 @@ pub struct Description {
     /// Whether it calls an IPAM plugin. If so, the suite adds `ipam` to the configuration.
     #[serde(default)]
     pub delegates: bool,
+    /// Whether it makes the configuration of its delegates itself.
+    #[serde(default)]
+    pub rewrites: bool,
     /// Shell commands that prepare a node for it.
     #[serde(default)]
     pub setup: Vec<String>,
@@ -171,6 +174,7 @@ impl Discovery<'_> {
             role: Role::Unknown,
             config: Map::new(),
             delegates: false,
+            rewrites: false,
             setup: Vec::new(),
             daemons: Vec::new(),
             interface: None,

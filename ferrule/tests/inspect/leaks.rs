@@ -112,11 +112,12 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     let f = Fixture::new();
     let client = f.node.outside_client("192.0.2.0/24").unwrap();
     f.node.sh(NEWER).unwrap();
-    f.node.sh("mkdir -p /run/cni/dhcp.leases /run/cni/host-device").unwrap();
+    f.node.sh("mkdir -p /run/cni/dhcp.leases /run/cni/host-device /var/lib/cni/flannel").unwrap();
     // Foreign files in tuning's folder.
     for foreign in ["my_settings.json", "my_settings.json.bak", "my_settings.json.0123456789abcdef"] {
         f.node.write_file(format!("/run/cni/tuning/{foreign}"), r#"{"cluster": 1, "mtu": 1500}"#).unwrap();
     }
+    f.node.write_file("/var/lib/cni/flannel/notes", r#"{"name": "other"}"#).unwrap();
     let living = add_living(&f);
     for (container, _) in &living {
         serve(&container.pod, container.pod.name(), 80);
@@ -177,6 +178,12 @@ fn each_is_named_and_removed_and_the_living_notice_nothing() {
     f.node.write_file("/run/cni/dhcp.leases/inspect-dead-e:net2:other", &lease.to_string()).unwrap();
     let hash = f.node.sh("printf other | sha512sum | cut -c -16").unwrap();
     f.node.write_file(format!("/run/cni/tuning/inspect-dead-e_net3.json.{}", hash.trim()), "{").unwrap();
+    // Of flannel, ours and the reference's.
+    for (name, more) in [("inspect-dead-e", r#","ferrule.dev/ifname":"net4""#), ("inspect-dead-f", "")] {
+        let state = format!(r#"{{"name":"other","type":"bridge"{more}}}"#);
+        f.node.write_file(format!("/var/lib/cni/flannel/{name}"), &state).unwrap();
+        expected.push(("flannel state", name, "/var/lib/cni/flannel/"));
+    }
     expected.extend([
         ("incomplete file", "inspect-dead-e", "/run/cni/tuning/"),
         ("device", "inspect-dead-e", "/run/cni/host-device/"),

@@ -9,12 +9,13 @@ use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_dhcp::list::{self as dhcp, Listed};
 use ferrule_dhcp::wire::Key;
+use ferrule_flannel::state as flannel;
 use ferrule_host_device::remove;
 use ferrule_host_device::state::{FOLDER, State, stem};
 use ferrule_host_local::owner;
 use ferrule_host_local::release::release_if;
 use ferrule_host_local::store::{Reserved, Store};
-use ferrule_kit::state_file;
+use ferrule_kit::state_file::{self, JSON};
 use ferrule_tuning::state as tuning;
 
 use super::Scene;
@@ -128,13 +129,29 @@ pub(super) fn of_tuning(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, C
     Ok(scene.tuning_dirs.iter().flat_map(|folder| tuning::list(folder)).map(object).collect())
 }
 
+/// The state files of `flannel` in all folders: ours and the reference's are alike. Those of the reference name no interface.
+pub(super) fn of_flannel(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
+    scene.flannel_dirs.iter().try_for_each(|folder| state_file::can_list(folder))?;
+    let object = |file: flannel::Listed| {
+        let on = Owner::container(&file.container_id).on(&file.network);
+        let known = scene.owners_of(&file.container_id).find(|owner| owner.network == on.network);
+        let (owner, maker) = match &file.ifname {
+            Some(ifname) => (on.with_ifname(ifname), Maker::Ferrule),
+            None => (known.cloned().unwrap_or(on), Maker::Reference),
+        };
+        let (since, name) = (modified(&file.path), format!("configuration of {}", file.delegate));
+        Object { since, ..state_file(Kind::FlannelState, name, file.path, owner, maker) }
+    };
+    Ok(scene.flannel_dirs.iter().flat_map(|folder| flannel::list(folder)).map(object).collect())
+}
+
 /// The state files of `tuning` and `host-device` that a killed ADD has not completed.
 pub(super) fn pending(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
     let tuning = scene.tuning_dirs.iter().map(|folder| (folder.as_path(), '_'));
     let networks: BTreeSet<&str> = scene.owners.iter().filter_map(|owner| owner.network.as_deref()).collect();
     let mut objects = Vec::new();
     for (folder, separator) in tuning.chain([(Path::new(FOLDER), ':')]) {
-        for (path, stem, network) in state_file::list_pending(folder, networks.iter().copied()) {
+        for (path, stem, network) in state_file::list_pending(folder, JSON, networks.iter().copied()) {
             // A long container ID of host-device is hashed: then the file stays.
             let Some((container, ifname)) = stem.rsplit_once(separator) else { continue };
             let owner = Owner::container(container).on(network).with_ifname(ifname);

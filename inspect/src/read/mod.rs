@@ -30,6 +30,8 @@ pub struct Scene {
     pub data_dirs: BTreeSet<PathBuf>,
     /// The folders of `tuning`.
     pub tuning_dirs: BTreeSet<PathBuf>,
+    /// The folders of `flannel`.
+    pub flannel_dirs: BTreeSet<PathBuf>,
     /// The sockets of `ferrule-dhcp`.
     pub dhcp_sockets: BTreeSet<PathBuf>,
     /// The links of the node, with their counters if these were asked for.
@@ -73,10 +75,11 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 12] = [
+pub const READERS: [(&str, Reader); 13] = [
     ("reservations of host-local", files::reservations),
     ("host ports", rules::host_ports),
     ("state files of tuning", files::of_tuning),
+    ("state files of flannel", files::of_flannel),
     ("leases of dhcp", files::leases),
     ("state files of host-device", files::devices),
     ("incomplete files", files::pending),

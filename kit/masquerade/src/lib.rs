@@ -16,6 +16,7 @@
 
 #![deny(missing_docs)]
 
+pub mod config;
 pub mod detach;
 mod iptables;
 pub mod list;
@@ -23,55 +24,18 @@ mod nft;
 pub mod plan;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::{CniError, Code, Context, Failures, NetConf, ValidAttachment};
+use cni_common::spec::{CniError, Code, Context, Failures, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::probe;
 use ferrule_kit::remedy;
 use ferrule_kit::steps::report_undo;
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
 
 use plan::TABLE;
 
-/// How the rules are stored: the key `ipMasqBackend`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// In the reference's nftables table, over netlink.
-    #[default]
-    Nftables,
-    /// In the chains of the reference's iptables backend, by the iptables programs.
-    Iptables,
-}
+pub use config::{Backend, Masquerade};
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Keys {
-    ip_masq: bool,
-    ip_masq_backend: String,
-}
-
-impl Backend {
-    /// The backend for a network with the key `ipMasq`. `None` if it does not ask for masquerading.
-    ///
-    /// # Errors
-    /// Code 6 if the configuration cannot be decoded, 7 with the reference's text for an unknown name.
-    pub fn read(config: &NetConf) -> Result<Option<Self>, CniError> {
-        let keys: Keys = config.decode()?;
-        let backend = Backend::parse(&keys.ip_masq_backend)?;
-        Ok(keys.ip_masq.then_some(backend))
-    }
-
-    fn parse(name: &str) -> Result<Self, CniError> {
-        match name {
-            "" | "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            other => Err(CniError::invalid_config(format!("unknown ipmasq backend {other:?}"))
-                .with_details("ipMasqBackend is nftables or iptables")),
-        }
-    }
-}
-
-/// Masquerades traffic from each address to outside its subnet.
+/// Masquerades traffic from each address to outside its subnet, as far as the keys of the configuration want it.
 ///
 /// This only adds rules. If a runtime repeats an ADD whose outcome it lost, the second ADD adds duplicates to
 /// nftables: finding the first rules would mean listing all rules at each ADD, and a duplicate changes nothing.
@@ -82,13 +46,13 @@ impl Backend {
 /// lost.
 pub fn add(
     socket: &mut Socket,
-    backend: Backend,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    let added = match backend {
-        Backend::Nftables => nft::add(socket, attachment, addresses),
-        Backend::Iptables => return iptables::add(socket, attachment, addresses),
+    let added = match wanted.backend {
+        Backend::Nftables => nft::add(socket, wanted, attachment, addresses),
+        Backend::Iptables => return iptables::add(socket, wanted, attachment, addresses),
     };
     if added.as_ref().is_err_and(|error| error.source.is_answer_lost()) {
         report_undo(nft::delete(socket, attachment));
@@ -97,9 +61,9 @@ pub fn add(
 }
 
 /// Checks that the node can masquerade with this backend. Code 50 if it cannot.
-pub fn status(backend: Backend) -> Result<(), CniError> {
+pub fn status(wanted: &Masquerade) -> Result<(), CniError> {
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
-    match backend {
+    match wanted.backend {
         Backend::Nftables => {
             let probed = Socket::netfilter().and_then(|mut socket| probe(&mut socket, TABLE.family));
             probed.map_err(|error| {
@@ -113,27 +77,29 @@ pub fn status(backend: Backend) -> Result<(), CniError> {
     }
 }
 
-/// Returns the addresses that the rules of neither backend masquerade.
+/// Returns the addresses that the rules of neither backend masquerade as wanted.
 pub fn check(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
     let own = nft::own(socket, attachment).context(|| "list masquerade rules")?;
-    missing(socket, attachment, &own, addresses)
+    missing(socket, wanted, attachment, &own, addresses)
 }
 
-/// The addresses that neither the rules in nftables nor those of iptables masquerade.
+/// The addresses that neither the rules in nftables nor those of iptables masquerade as wanted.
 fn missing(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     own: &nft::Own,
     addresses: &[IpNetwork],
 ) -> Result<Vec<IpNetwork>, CniError> {
     let mut missing = Vec::new();
-    for address in addresses.iter().filter(|address| !own.masquerades(address.ip())) {
+    for address in wanted.of(addresses).filter(|address| !own.masquerades(**address, wanted)) {
         let step = || "list masquerade rules of iptables-nft";
-        if !iptables::has(socket, attachment, address).context(step)? {
+        if !iptables::has(socket, wanted, attachment, address).context(step)? {
             missing.push(*address);
         }
     }
@@ -141,19 +107,20 @@ fn missing(
         return Ok(missing);
     }
     let step = || "list masquerade rules of iptables-legacy";
-    iptables::missing_in_legacy(attachment, missing).context(step)
+    iptables::missing_in_legacy(wanted, attachment, missing).context(step)
 }
 
-/// CHECK: every address is masqueraded.
+/// CHECK: every address is masqueraded as wanted.
 ///
 /// # Errors
 /// Names the first address that is not.
 pub fn ensure(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
-    match check(socket, attachment, addresses)?.first() {
+    match check(socket, wanted, attachment, addresses)?.first() {
         Some(address) => Err(CniError::internal(format!("address {address} is not masqueraded"))),
         None => Ok(()),
     }
@@ -165,18 +132,18 @@ pub fn ensure(
 /// The kernel's error, or that of the program.
 pub fn repair(
     socket: &mut Socket,
-    backend: Backend,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     let own = nft::own(socket, attachment).context(|| "list masquerade rules")?;
-    let missing = missing(socket, attachment, &own, addresses)?;
-    match backend {
+    let missing = missing(socket, wanted, attachment, &own, addresses)?;
+    match wanted.backend {
         _ if missing.is_empty() => Ok(()),
         Backend::Nftables => {
-            nft::repair(socket, attachment, &own, &missing).context(|| "add masquerade rules")
+            nft::repair(socket, wanted, attachment, &own, &missing).context(|| "add masquerade rules")
         }
-        Backend::Iptables => iptables::add(socket, attachment, &missing),
+        Backend::Iptables => iptables::add(socket, wanted, attachment, &missing),
     }
 }
 
@@ -199,25 +166,4 @@ pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Resu
     failures.keep(nft::gc(socket, network, valid).context(|| "remove dead masquerade rules"));
     failures.keep(iptables::gc(socket, network, valid));
     failures.into_result()
-}
-
-#[cfg(test)]
-mod tests {
-    use cni_common::spec::Code;
-
-    use super::*;
-
-    #[test]
-    fn names() {
-        for (name, backend) in
-            [("", Backend::Nftables), ("nftables", Backend::Nftables), ("iptables", Backend::Iptables)]
-        {
-            assert_eq!(Backend::parse(name), Ok(backend));
-        }
-        let error = Backend::parse("IPtables").unwrap_err();
-        assert_eq!(
-            (error.code, error.msg.as_str()),
-            (Code::InvalidConfig, "unknown ipmasq backend \"IPtables\"")
-        );
-    }
 }

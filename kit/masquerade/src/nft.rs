@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, Rule, all_rules, chains, rules};
+use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, all_rules, chains, rules};
 use ferrule_kernel::retry::{Limit, retry};
 use ipnetwork::IpNetwork;
 
+use super::config::Masquerade;
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
 
 /// The attempts of [`delete_if`].
@@ -16,16 +17,17 @@ const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
 
 pub(super) fn add(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), Error> {
-    if addresses.is_empty() {
+    if wanted.of(addresses).next().is_none() {
         return Ok(());
     }
     let comment = plan::comment(attachment);
     let commit = |socket: &mut Socket, mut batch: Batch| {
-        for address in addresses {
-            batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&comment));
+        for address in wanted.of(addresses) {
+            batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address, wanted), Some(&comment));
         }
         batch.commit(socket)
     };
@@ -61,27 +63,32 @@ fn establish() -> Batch {
 pub(super) struct Own {
     /// Whether the base chain leads to them.
     is_reached: bool,
-    /// Their source addresses.
-    sources: Vec<IpAddr>,
+    /// Their expressions.
+    rules: Vec<Vec<Expr>>,
 }
 
 impl Own {
-    /// Whether the address is masqueraded.
-    pub(super) fn masquerades(&self, address: IpAddr) -> bool {
-        self.is_reached && self.sources.contains(&address)
+    /// Whether the address is masqueraded as wanted.
+    pub(super) fn masquerades(&self, address: IpNetwork, wanted: &Masquerade) -> bool {
+        self.is_reached && self.has(address, wanted)
+    }
+
+    fn has(&self, address: IpNetwork, wanted: &Masquerade) -> bool {
+        self.rules.iter().any(|rule| plan::masquerades(rule, address, wanted))
     }
 }
 
 /// Adds the rules that these addresses lack, and completes the base chain if it does not lead to them.
 pub(super) fn repair(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     own: &Own,
     addresses: &[IpNetwork],
 ) -> Result<(), Error> {
     let mut batch = if own.is_reached { Batch::new() } else { establish() };
-    for address in addresses.iter().filter(|address| !own.sources.contains(&address.ip())) {
-        batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address), Some(&plan::comment(attachment)));
+    for address in addresses.iter().filter(|address| !own.has(**address, wanted)) {
+        batch.add_rule(TABLE, CHECKS, &plan::masquerade(*address, wanted), Some(&plan::comment(attachment)));
     }
     batch.commit(socket)
 }
@@ -92,10 +99,9 @@ pub(super) fn own(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Ow
     let of = |chain: &'static str| rules.iter().filter(move |(name, _)| name == chain).map(|(_, rule)| rule);
     let is_reached = of(POSTROUTING).any(|rule| rule.jump_target().is_some_and(|target| target == CHECKS));
     let prefix = plan::prefix(attachment);
-    let own = of(CHECKS).filter(|rule| {
-        rule.has("masq") && rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))
-    });
-    Ok(Own { is_reached, sources: own.filter_map(Rule::source).collect() })
+    let own =
+        of(CHECKS).filter(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix)));
+    Ok(Own { is_reached, rules: own.filter_map(Rule::effect).collect() })
 }
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {

@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni_common::plugin::Attachment;
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::nftables::matches::{End, address, family_of};
+use ferrule_kernel::nftables::matches::{End, address, family_of, is_address};
 use ferrule_kernel::nftables::{
     ChainType, CmpOp, Expr, Family, Hook, HookPoint, Policy, Table, Verdict, cut_comment,
 };
 use ferrule_kit::hash::sha512_hex;
 use ipnetwork::IpNetwork;
+
+use crate::config::Masquerade;
 
 /// The table. All plugins that use the reference's masquerading library share it.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_plugins_masquerade");
@@ -113,13 +115,27 @@ pub fn postrouting() -> [Vec<Expr>; POSTROUTING_RULES as usize] {
     ]
 }
 
-/// The rule for one address: masquerade its traffic to outside its subnet.
-pub fn masquerade(source: IpNetwork) -> Vec<Expr> {
+/// The rule for one address: masquerade its traffic to outside its subnet and the excluded networks.
+pub fn masquerade(source: IpNetwork, wanted: &Masquerade) -> Vec<Expr> {
     let mut exprs = family_of(source.ip()).to_vec();
     exprs.extend(address(End::Source, CmpOp::Eq, source.ip().into()));
-    exprs.extend(address(End::Destination, CmpOp::Neq, source));
+    for network in wanted.unchanged(source) {
+        exprs.extend(address(End::Destination, CmpOp::Neq, network));
+    }
     exprs.push(Expr::Masquerade { flags: 0 });
     exprs
+}
+
+/// Whether the rule masquerades traffic from the address as [`masquerade()`] does, with the conditions in any order.
+pub fn masquerades(rule: &[Expr], source: IpNetwork, wanted: &Masquerade) -> bool {
+    let Some((Expr::Masquerade { .. }, conditions)) = rule.split_last() else { return false };
+    let conditions: Vec<&[Expr]> =
+        conditions.split_inclusive(|expr| matches!(expr, Expr::Cmp { .. })).collect();
+    let has = |end, op, network| conditions.iter().any(|condition| is_address(condition, end, op, network));
+    // The first condition is the family.
+    conditions.len() == 2 + wanted.unchanged(source).count()
+        && has(End::Source, CmpOp::Eq, source.ip().into())
+        && wanted.unchanged(source).all(|network| has(End::Destination, CmpOp::Neq, network))
 }
 
 #[cfg(test)]
@@ -180,12 +196,23 @@ mod tests {
 
     #[test]
     fn rule_masquerades_one_address_outside_its_subnet() {
-        let rule = masquerade("10.0.0.2/24".parse().unwrap());
+        let (source, plain) = ("10.0.0.2/24".parse().unwrap(), Masquerade::default());
+        let rule = masquerade(source, &plain);
         assert_eq!(rule.len(), 7);
         assert_eq!(rule[..2], family_of("10.0.0.2".parse().unwrap()));
         assert_eq!(rule[6], Expr::Masquerade { flags: 0 });
         let cmp = |op, value: &[u8]| Expr::Cmp { register: Register::R1, op, value: value.to_vec() };
         assert_eq!(rule[3], cmp(CmpOp::Eq, &[10, 0, 0, 2]));
         assert_eq!(rule[5], cmp(CmpOp::Neq, &[10, 0, 0]));
+        let exclude = ["172.16.0.0/12", "fd00::/8"].map(|text| text.parse().unwrap()).into();
+        let excluding = Masquerade { exclude, ..Masquerade::default() };
+        let within = Masquerade { within_subnet: true, ..excluding.clone() };
+        let all = [plain, excluding, within];
+        for (at, wanted) in all.iter().enumerate() {
+            let rule = masquerade(source, wanted);
+            let matching = all.iter().map(|other| masquerades(&rule, source, other));
+            assert!(matching.eq((0..all.len()).map(|other| other == at)), "{wanted:?}");
+            assert!(!masquerades(&rule, "10.0.0.3/24".parse().unwrap(), wanted));
+        }
     }
 }

@@ -23,6 +23,7 @@ use ferrule_kit::lock;
 use ferrule_kit::steps::report_undo;
 use ipnetwork::IpNetwork;
 
+use super::config::Masquerade;
 use super::plan;
 use rules::Rules;
 
@@ -34,12 +35,13 @@ pub(super) const POSTROUTING: &str = "POSTROUTING";
 /// Adds the rules of the attachment. If that fails for one family, removes those of the other.
 pub(super) fn add(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: &[IpNetwork],
 ) -> Result<(), CniError> {
     let mut is_new = false;
     for family in IpFamily::ALL {
-        let rules = rules::rules(attachment, family, addresses);
+        let rules = rules::rules(wanted, attachment, family, addresses);
         match restore(&rules) {
             Ok(made) => is_new |= made,
             Err(error) => {
@@ -83,9 +85,10 @@ pub(super) fn available() -> io::Result<()> {
         .map(drop)
 }
 
-/// Whether the address is masqueraded by rules of iptables-nft.
+/// Whether the address is masqueraded as wanted by rules of iptables-nft.
 pub(super) fn has(
     socket: &mut Socket,
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     address: &IpNetwork,
 ) -> Result<bool, nftables::Error> {
@@ -95,18 +98,20 @@ pub(super) fn has(
     if !jumps.iter().filter_map(Rule::source).any(|source| source == address.ip()) {
         return Ok(false);
     }
-    Ok(rules::masquerades(&nftables::rules(socket, kernel::table(family), &chain)?, address))
+    Ok(rules::masquerades(&nftables::rules(socket, kernel::table(family), &chain)?, wanted, address))
 }
 
 /// Those of the addresses that no rules of iptables-legacy masquerade. Starts one process for each family that
 /// has a legacy nat table.
 pub(super) fn missing_in_legacy(
+    wanted: &Masquerade,
     attachment: &Attachment<'_>,
     addresses: Vec<IpNetwork>,
 ) -> io::Result<Vec<IpNetwork>> {
     let listings = legacy::listings()?;
     let is_missing = |address: &IpNetwork| {
-        let rules = rules::rules(attachment, IpFamily::of(address.ip()), slice::from_ref(address));
+        let family = IpFamily::of(address.ip());
+        let rules = rules::rules(wanted, attachment, family, slice::from_ref(address));
         !listings.iter().any(|listing| rules.are_in(listing))
     };
     Ok(addresses.into_iter().filter(is_missing).collect())

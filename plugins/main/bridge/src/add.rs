@@ -124,8 +124,8 @@ fn add_rules(
         if conf.mac_spoof_check {
             mac_spoof::add(&mut socket, attachment, &port.name, container.mac)?;
         }
-        let masquerade = |backend| masquerade::add(&mut socket, backend, attachment, addresses);
-        conf.ip_masq.map_or(Ok(()), masquerade)
+        let masquerade = |wanted| masquerade::add(&mut socket, wanted, attachment, addresses);
+        conf.ip_masq.as_ref().map_or(Ok(()), masquerade)
     };
     add().inspect_err(|_| {
         if conf.mac_spoof_check {

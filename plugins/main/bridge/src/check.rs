@@ -50,8 +50,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     if conf.mac_spoof_check {
         mac_spoof::check(&mut socket::netfilter()?, &attachment, &port.name, container.mac)?;
     }
-    if conf.ip_masq.is_some() {
-        masquerade::ensure(&mut socket::netfilter()?, &attachment, &addresses)?;
+    if let Some(wanted) = &conf.ip_masq {
+        masquerade::ensure(&mut socket::netfilter()?, wanted, &attachment, &addresses)?;
     }
     Ok(())
 }

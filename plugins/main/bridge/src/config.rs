@@ -3,7 +3,7 @@
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_masquerade::Backend;
+use ferrule_masquerade::Masquerade;
 use serde::Deserialize;
 
 use crate::vlan::VlanConf;
@@ -37,9 +37,9 @@ pub struct Conf {
     pub port_isolation: bool,
     /// Set the bridge to promiscuous mode.
     pub promisc_mode: bool,
-    /// Masquerade traffic that leaves the container's subnet, with this backend.
+    /// Masquerade the container's traffic in this way.
     #[serde(skip)]
-    pub ip_masq: Option<Backend>,
+    pub ip_masq: Option<Masquerade>,
     /// The VLANs of the port.
     #[serde(skip)]
     pub vlan: VlanConf,
@@ -81,7 +81,7 @@ impl Conf {
         if conf.is_gateway && conf.vlan.vlan != 0 && has_ipam {
             check_name("gateway of the VLAN", &conf.vlan_gateway())?;
         }
-        conf.ip_masq = Backend::read(config)?;
+        conf.ip_masq = Masquerade::read(config)?;
         conf.link = link.check(cni_args, "")?;
         Ok(conf)
     }

@@ -50,7 +50,7 @@ fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, "")?;
     let checked = socket::route().and_then(|mut socket| device::status(&mut socket, &conf));
     checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
-    conf.ip_masq.map_or(Ok(()), masquerade::status)?;
+    conf.ip_masq.as_ref().map_or(Ok(()), masquerade::status)?;
     if conf.mac_spoof_check {
         mac_spoof::status()?;
     }

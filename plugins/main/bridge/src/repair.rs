@@ -79,6 +79,6 @@ fn restore_rules(
         mac_spoof::add(&mut socket, attachment, &port.name, mac)?;
     }
     let addresses = inside.plan.addresses();
-    let masquerade = |backend| masquerade::repair(&mut socket, backend, attachment, &addresses);
-    conf.ip_masq.map_or(Ok(()), masquerade)
+    let masquerade = |wanted| masquerade::repair(&mut socket, wanted, attachment, &addresses);
+    conf.ip_masq.as_ref().map_or(Ok(()), masquerade)
 }

@@ -14,7 +14,7 @@ use cni_lab::testing::isolated;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Rule, rules};
 use ferrule_masquerade::plan::{CHECKS, POSTROUTING, TABLE, chain_of, comment};
-use ferrule_masquerade::{self as masquerade, Backend, check, delete, gc};
+use ferrule_masquerade::{self as masquerade, Masquerade, delete, gc};
 use ipnetwork::IpNetwork;
 
 use node::{Namespace, run, succeeds};
@@ -62,7 +62,15 @@ fn nets(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 fn add(socket: &mut Socket, of: &Attachment<'_>, addresses: &[IpNetwork]) -> Result<(), CniError> {
-    masquerade::add(socket, Backend::Nftables, of, addresses)
+    masquerade::add(socket, &Masquerade::default(), of, addresses)
+}
+
+fn check(
+    socket: &mut Socket,
+    of: &Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<Vec<IpNetwork>, CniError> {
+    masquerade::check(socket, &Masquerade::default(), of, addresses)
 }
 
 fn socket() -> Socket {

@@ -12,7 +12,7 @@ use ferrule_kernel::netlink::link::{IFF_ALLMULTI, IFF_PROMISC};
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
 use ferrule_kit::hash::sha512_hex;
-use ferrule_kit::state_file::{self, StateFile};
+use ferrule_kit::state_file::{self, JSON, StateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{self, Identity, OtherEnd};
@@ -125,7 +125,7 @@ impl State {
 
     /// The states of all attachments.
     pub fn list() -> impl Iterator<Item = State> {
-        state_file::list(Path::new(FOLDER)).filter_map(|(_, bytes)| State::parse(&bytes))
+        state_file::list(Path::new(FOLDER), JSON).filter_map(|(_, bytes)| State::parse(&bytes))
     }
 
     /// The file of the state.
@@ -208,7 +208,7 @@ impl State {
 
 /// The state file of an attachment.
 pub fn file(network: &str, container_id: &str, ifname: &str) -> StateFile {
-    StateFile::new(Path::new(FOLDER), &stem(container_id, ifname), network)
+    StateFile::new(Path::new(FOLDER), &stem(container_id, ifname), JSON, network)
 }
 
 /// The longest stem in bytes that is not hashed. File names have at most 255.

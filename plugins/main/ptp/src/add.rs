@@ -57,8 +57,8 @@ fn connect(
     connect_host(host, end, &plan)?;
     let addresses = plan.addresses();
     container.wait(&inside, &addresses)?;
-    if let Some(backend) = conf.masquerade {
-        masquerade::add(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+    if let Some(wanted) = &conf.masquerade {
+        masquerade::add(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }
     Ok(plan.result(call, &[end], &inside))
 }

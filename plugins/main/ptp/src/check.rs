@@ -27,8 +27,8 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         })?;
     }
     sysctl::check_forwarding(&addresses)?;
-    if conf.masquerade.is_some() {
-        masquerade::ensure(&mut socket::netfilter()?, &Attachment::from(call), &addresses)?;
+    if let Some(wanted) = &conf.masquerade {
+        masquerade::ensure(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }
     Ok(())
 }

@@ -3,14 +3,14 @@
 use cni_common::spec::{CniError, Code, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
 use ferrule_kit::veth;
-use ferrule_masquerade::Backend;
+use ferrule_masquerade::Masquerade;
 use serde::Deserialize;
 
 /// A checked configuration.
 #[derive(Debug, Default)]
 pub struct Conf {
-    /// Masquerade traffic that leaves the container's subnet, with this backend.
-    pub masquerade: Option<Backend>,
+    /// Masquerade the container's traffic in this way.
+    pub masquerade: Option<Masquerade>,
     /// The kernel's type of the pair: `veth` or `netkit`.
     pub kind: &'static str,
     /// The keys that all interface plugins have.
@@ -46,12 +46,14 @@ impl Conf {
                 );
             }
         };
-        Ok(Conf { masquerade: Backend::read(config)?, kind, link: link.check("", "")? })
+        Ok(Conf { masquerade: Masquerade::read(config)?, kind, link: link.check("", "")? })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ferrule_masquerade::Backend;
+
     use super::*;
 
     fn read(keys: &str) -> Result<Conf, CniError> {
@@ -64,9 +66,12 @@ mod tests {
     fn backends_and_link_types() {
         let conf = read("").unwrap();
         assert_eq!((conf.masquerade, conf.kind), (None, "veth"));
-        assert_eq!(read(r#","ipMasq":true"#).unwrap().masquerade, Some(Backend::Nftables));
+        assert_eq!(read(r#","ipMasq":true"#).unwrap().masquerade, Some(Masquerade::default()));
         let iptables = read(r#","ipMasq":true,"IPMASQBACKEND":"iptables","linkType":"netkit""#).unwrap();
-        assert_eq!((iptables.masquerade, iptables.kind), (Some(Backend::Iptables), "netkit"));
+        assert_eq!(
+            (iptables.masquerade.map(|wanted| wanted.backend), iptables.kind),
+            (Some(Backend::Iptables), "netkit")
+        );
         assert_eq!(read(r#","ipMasqBackend":"iptables""#).unwrap().masquerade, None);
     }
 

@@ -39,6 +39,6 @@ fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 /// Checks that the configuration is valid, that the node can masquerade, and that IPAM is ready.
 fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
-    conf.masquerade.map_or(Ok(()), masquerade::status)?;
+    conf.masquerade.as_ref().map_or(Ok(()), masquerade::status)?;
     ipam::status(call)
 }

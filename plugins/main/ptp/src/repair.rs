@@ -24,8 +24,8 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     connect_host(&mut host, &end, &inside.plan)?;
     let addresses = inside.plan.addresses();
     sysctl::ensure_forwarding(&addresses)?;
-    if let Some(backend) = conf.masquerade {
-        masquerade::repair(&mut socket::netfilter()?, backend, &Attachment::from(call), &addresses)?;
+    if let Some(wanted) = &conf.masquerade {
+        masquerade::repair(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }
     Ok(())
 }

@@ -75,6 +75,24 @@ fn outside_sees_the_nodes_address() {
     }
 }
 
+/// The keys are those of bridge, whose tests have all of them.
+#[test]
+fn excluded_networks_and_families() {
+    let ctx = ours();
+    let pod = ctx.pod("pod1");
+    let keys = json!({"ipMasq": true, "ipMasqExclude": ["192.0.2.0/24"], "ipMasqFamilies": ["ipv4"]});
+    let conf = config("1.0.0", &keys);
+    let result = ctx.add(&pod.attachment("eth0"), &conf);
+    let rules = ctx.node.sh("nft list chain inet cni_plugins_masquerade masq_checks").unwrap();
+    let rules: Vec<&str> = rules.lines().filter(|line| line.contains("masquerade comment")).collect();
+    let expected = "ip saddr 10.1.2.2 ip daddr != 10.1.2.0/24 ip daddr != 192.0.2.0/24 masquerade";
+    assert!(rules.len() == 1 && rules[0].contains(expected), "{rules:?}");
+    ctx.check(&pod.attachment("eth0"), &with_prev(&conf, &result));
+    let more = config("1.0.0", &json!({"ipMasq": true}));
+    let failure = ctx.fail("CHECK", &pod.attachment("eth0"), &with_prev(&more, &result));
+    failure.expect(999, "address 10.1.2.2/24 is not masqueraded");
+}
+
 /// nftables needs no process, iptables one for each family.
 #[test]
 fn processes() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Json, ValidAttachment};
-use ferrule_kit::state_file::{self, StateFile};
+use ferrule_kit::state_file::{self, JSON, StateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{self, Attributes};
@@ -69,7 +69,7 @@ impl<'a> State<'a> {
     pub fn new(data_dir: &Path, attachment: &Attachment<'a>) -> Self {
         let stem = stem(attachment.container_id, attachment.ifname);
         let network = attachment.network;
-        State { network, file: StateFile::new(data_dir, &stem, network) }
+        State { network, file: StateFile::new(data_dir, &stem, JSON, network) }
     }
 
     /// The former values. `None` if there is no file, or if its content is not a state.
@@ -147,7 +147,7 @@ pub fn list(data_dir: &Path) -> Vec<Listed> {
         let network = Some(Former::of_tuning(&bytes)?.network).filter(|network| !network.is_empty());
         Some(Listed { path, container_id, ifname, network })
     };
-    state_file::list(data_dir).filter_map(read).collect()
+    state_file::list(data_dir, JSON).filter_map(read).collect()
 }
 
 /// Removes the files of the network's attachments that are not valid. Files of the reference do not name their network,

@@ -56,6 +56,7 @@ impl<'l> Caller<'l> {
             role: Role::Chain,
             config: Map::new(),
             delegates: false,
+            rewrites: false,
             setup: Vec::new(),
             daemons: Vec::new(),
             interface: None,
