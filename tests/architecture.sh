@@ -10,7 +10,8 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     cni-common/src/call_log/file.rs # the log of calls, at a path that the administrator names
     cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
-    inspect/src/calls/metrics.rs    # the file for Prometheus, at a path that the user names
+    inspect/src/calls/metrics.rs    # opens the log of calls, for reading
+    inspect/src/file.rs     # the file for Prometheus, at a path that the user names; the totals in /run
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
