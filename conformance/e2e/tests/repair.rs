@@ -213,7 +213,7 @@ fn traffic_after_a_flush_and_the_guards() {
     world.assert_no_leftovers(&before, "after DEL");
 }
 
-/// The pod ends between two steps of a repair: whatever the repair has made is removed again.
+/// The pod ends between two steps of a repair: nothing of the repair stays.
 #[test]
 fn a_del_in_between() {
     let world = World::new();
