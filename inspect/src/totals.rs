@@ -17,7 +17,7 @@ const FILE: &str = "/run/ferrule-totals";
 /// Held by the process that changes it.
 const LOCK: &str = "/run/ferrule-totals.lock";
 
-/// The metrics of a command: what it has done, what has failed, when it last ran to its end, and when it last did something.
+/// The metrics of a command: the numbers of changes and of failures, the time of its last run, and of its last change.
 pub(crate) struct Command([(&'static str, &'static str); 4]);
 
 pub(crate) const GC: Command = Command([

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::spec::SpecVersion;
 
-    /// What is missing: CHECK refuses 1 to 3, repair makes 1 again and believes that it has made 2.
+    /// The missing object: CHECK refuses 1 to 3, repair makes 1 again, and says so of 2 too.
     static MISSING: AtomicU8 = AtomicU8::new(0);
 
     const PLUGIN: Plugin = Plugin {

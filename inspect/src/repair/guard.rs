@@ -24,8 +24,8 @@ impl Guard {
         Ok(Guard { namespaces, processes })
     }
 
-    /// Why nothing proves that the attachment is what it was when its cached result was read. Looks again at what takes no list of
-    /// all processes.
+    /// Why ADD or DEL may run for the attachment, or may have changed it since its cached result was read. Reads everything again
+    /// except the list of processes.
     pub(super) fn obstacle(&self, entry: &Entry, sight: &Sight) -> Option<String> {
         if let Some(Process { pid, name, .. }) = self.caller(entry) {
             return Some(format!("process {pid} ({name}) works for it"));

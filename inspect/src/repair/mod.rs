@@ -104,7 +104,7 @@ pub fn run(
     Ok(repaired)
 }
 
-/// What is known of an attachment.
+/// An attachment, and the answers of its plugins.
 #[derive(Clone)]
 struct Found<'e> {
     entry: &'e Entry,
@@ -238,8 +238,8 @@ impl Mender<'_> {
         failures
     }
 
-    /// Waits for the end of the call that came in between. After a DEL, removes what was made again. Returns why the attachment is no
-    /// longer what it was.
+    /// Waits for the end of the call that came in between. After a DEL, calls DEL of the plugins that were called. Returns why the
+    /// attachment has ended.
     fn wait_for_end(&self, found: &Found<'_>) -> Result<Option<String>, String> {
         let (start, mut quiet) = (Instant::now(), None);
         while start.elapsed() < LIMIT {

@@ -54,13 +54,13 @@ impl Finding {
         Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
     }
 
-    /// Whether it says no more than that a plugin of the attachment is not ours.
+    /// Whether it is about another project's plugin.
     fn is_foreign(&self) -> bool {
         self.outcome == Outcome::Skipped && self.plugin.is_some()
     }
 }
 
-/// What was found and done.
+/// The outcomes of a run.
 #[derive(Debug, Default)]
 pub struct Repaired {
     /// In the order of outcomes and attachments.
@@ -77,7 +77,7 @@ impl Repaired {
         self.failures.is_empty() && self.count(Outcome::Failed) == 0
     }
 
-    /// The number of attachments with this outcome. Those of which only another project's plugins were skipped count as sound.
+    /// The number of attachments with this outcome. Skipped plugins of other projects do not count.
     pub fn count(&self, outcome: Outcome) -> usize {
         let findings =
             self.findings.iter().filter(|finding| finding.outcome == outcome && !finding.is_foreign());
