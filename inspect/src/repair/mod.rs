@@ -1,7 +1,7 @@
 //! `ferrule repair`: makes again what CHECK refuses, for every live attachment of libcni's cache.
 //!
 //! The plugins run in this process: `repair` is no verb of CNI, so only plugins of this program have it. An attachment is
-//! repaired only if [`guard`] proves that neither ADD nor DEL runs for it.
+//! repaired only if `guard` proves that neither ADD nor DEL runs for it.
 
 mod guard;
 mod report;

@@ -21,7 +21,7 @@ pub fn setup(conf: &Conf, bridge: &Link, port: &Link) -> Vec<Step> {
     steps
 }
 
-/// The request that gives an existing port its settings again, if CHECK refuses them. Isolation stays: see [`check`].
+/// The request that gives an existing port its settings again, if CHECK refuses them. Isolation stays: see [`check()`].
 pub fn restore(conf: &Conf, port: &Link) -> Option<Step> {
     check(port, conf).is_err().then(|| {
         let isolated = conf.port_isolation.then_some(true);
