@@ -123,7 +123,7 @@ impl<'a> Delegate<'a> {
         })
     }
 
-    /// Makes again what CHECK refuses, or only says what it would be. For `ferrule repair`: a function call, never a process.
+    /// CHECK and, unless it is a dry run, repair. For `ferrule repair`: a function call, never a process.
     pub fn repair(&self, dry_run: bool) -> Repair {
         self.sibling.map_or(Repair::Foreign, |plugin| repair(plugin, self.env, self.config, dry_run))
     }

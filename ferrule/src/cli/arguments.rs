@@ -73,7 +73,7 @@ pub(super) enum Command {
     Gc(Gc),
     /// Make again what running containers have lost of their network
     ///
-    /// Whatever CHECK refuses, after a flush of the ruleset for example: host ports, masquerading, entries of the firewall, limits,
+    /// Makes again what CHECK refuses, after a flush of the ruleset for example: host ports, masquerading, firewall entries, limits,
     /// addresses and ports of bridges, routes. Leaves everything else as it is. Repairs a container only if a process is in its
     /// network namespace and no plugin runs for it, so that the runtime is neither starting nor ending it. If this process does not
     /// see the node as the node's first process does, it repairs nothing.
