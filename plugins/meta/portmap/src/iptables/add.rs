@@ -161,7 +161,7 @@ pub fn repair(
     Ok(())
 }
 
-/// Replaces the container's rules of one family, and creates what they need. The caller holds the lock.
+/// Replaces the container's rules of one family, and creates the chains that they need. The caller holds the lock.
 fn replace(
     programs: &Programs,
     conf: &Conf,
