@@ -1,5 +1,5 @@
 //! A container that works against the node: it has NET_ADMIN in its own network namespace and changes its links, routes and rules
-//! between ADD and DEL. After DEL or GC nothing of the attachment is left, nothing of the container has come to the node, no other
+//! between ADD and DEL, also before `ferrule repair`. After DEL or GC nothing of the attachment is left, nothing of the container has come to the node, no other
 //! pod has changed, and the next pod gets the address.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

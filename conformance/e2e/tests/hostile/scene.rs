@@ -1,10 +1,11 @@
 //! A node with a bystander, on which one container after the other misbehaves.
 
 use std::fmt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cni_lab::testing::{ips_of, overlay};
-use cni_lab::{Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
+use cni_lab::{Background, Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::{Attachment, Network, ValidAttachment};
 use serde_json::{Value, json};
 
@@ -39,6 +40,8 @@ impl Ending {
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) network: Network,
+    /// The node's first process, for `ferrule repair`.
+    init: Background,
     /// Keeps the bystander's namespace.
     bystander: Pod,
     /// The node and the bystander without the container.
@@ -65,7 +68,8 @@ impl Scene {
         let other = self::network(subject, &subject.bystander);
         let runtime = node.runtime([bin_dir().unwrap()]);
         runtime.add(&other, &attachment(&bystander, BYSTANDER.1)).unwrap();
-        let scene = Scene { node, network, bystander, before: Default::default() };
+        let init = node.spawn(sleep()).unwrap();
+        let scene = Scene { node, network, init, bystander, before: Default::default() };
         // The first container makes what all share.
         let first = scene.node.pod("first").unwrap();
         scene.add(&first);
@@ -111,6 +115,7 @@ impl Scene {
             .unwrap_or_else(|error| panic!("{what}: {error:#}"));
         // CHECK may succeed or fail, but has to answer.
         let _ = self.timed(&what, |runtime| runtime.check(&self.network, &attachment(&victim, VICTIM.1)));
+        self.repair(&victim, &what);
         if ending != Ending::Del {
             victim.delete().unwrap();
         }
@@ -141,6 +146,24 @@ impl Scene {
         self.next_pod_gets(&ips, &what);
     }
 
+    /// `ferrule repair` may succeed or fail, while a process of the container runs. What it does must go with DEL.
+    fn repair(&self, victim: &Pod, what: &str) {
+        let process = victim.spawn(sleep()).unwrap();
+        let bin_dir = bin_dir().unwrap();
+        let mut said = String::new();
+        eventually(TIMEOUT, || {
+            let mut command = Command::new(bin_dir.join("ferrule"));
+            command.args(["repair", "--yes", "--container", VICTIM.0, "--init", &self.init.id().to_string()]);
+            let output =
+                self.timed(what, |_| self.node.exec(command.arg("--bin-dir").arg(&bin_dir)).unwrap());
+            said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            // Containers of other tests have the same ID.
+            !said.contains("works for it")
+        });
+        assert!(said.contains(" repaired, ") && said.contains(" 0 skipped, "), "{what}: {said}");
+        drop(process);
+    }
+
     /// The address is free again, and a pod that has it works.
     fn next_pod_gets(&self, ips: &[String], what: &str) {
         let next = self.node.pod("next").unwrap();
@@ -159,6 +182,12 @@ impl Scene {
         assert!(began.elapsed() < LIMIT, "{what}: {:?}", began.elapsed());
         outcome
     }
+}
+
+fn sleep() -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("infinity");
+    command
 }
 
 pub(crate) fn attachment(pod: &Pod, host_port: u16) -> Attachment {
