@@ -76,8 +76,10 @@ impl KillPoint {
         for line in log.lines() {
             let (name, arguments) = line.split_once('(').with_context(|| format!("strace wrote {line:?}"))?;
             let nth = *counts.entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
-            // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build.
-            if !arguments.contains("O_RDONLY") || arguments.contains("O_CREAT") {
+            // Opening for reading has no effect outside. Most of it is the dynamic linker of a debug build. Nor has a call that the
+            // kernel restarts: a write of a forwarding sysctl does so thousands of times while others change links.
+            let is_reading = arguments.contains("O_RDONLY") && !arguments.contains("O_CREAT");
+            if !is_reading && !arguments.contains(" ERESTARTNOINTR ") {
                 kill_points.push(KillPoint { name: name.to_owned(), nth, kinds: Arc::clone(&kinds) });
             }
         }
