@@ -51,9 +51,9 @@ const IPTABLES: [Damage; 3] = [
 ];
 
 const FIREWALLD: [Damage; 3] = [
-    // firewalld still knows the sources.
-    ("nft flush ruleset", Outbound, "bridge portmap"),
     ("firewall-cmd --reload", Outbound, "firewall"),
+    // firewalld still knows the sources.
+    ("nft -f /run/nftables.conf", Outbound, "bridge portmap"),
     ("restart firewalld", Outbound, "firewall"),
 ];
 

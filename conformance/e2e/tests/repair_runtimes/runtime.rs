@@ -75,7 +75,7 @@ impl<'n> Runtime<'n> {
         }
     }
 
-    /// Runs `ferrule` in the runtime's namespaces. The error has what it said.
+    /// Runs `ferrule` in the runtime's namespaces, and returns its output. The error quotes the output too.
     pub(crate) fn ferrule(&self, words: &str) -> anyhow::Result<String> {
         let script = format!("/opt/cni/bin/ferrule {words} --bin-dir /opt/cni/bin --init 1 2>&1");
         match self {

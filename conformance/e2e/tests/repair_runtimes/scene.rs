@@ -43,7 +43,7 @@ pub(crate) enum Loss {
 pub(crate) const LOSSES: [Loss; 5] =
     [Loss::HostPort, Loss::Outbound, Loss::Hairpin, Loss::Ingress, Loss::Egress];
 
-/// A script, what it breaks, and the plugins that are repaired. `BRIDGE`, `VETH` and `IFB` are links of the first pod;
+/// A script, the traffic that it breaks, and the plugins that are repaired. `BRIDGE`, `VETH` and `IFB` are links of the first pod;
 /// `pod:` runs in the pod. `CLOSED` makes the chains `FORWARD` drop packets, as at the start.
 pub(crate) type Damage = (&'static str, Loss, &'static str);
 
