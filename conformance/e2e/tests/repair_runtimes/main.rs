@@ -15,10 +15,11 @@ use self::runtime::Runtime;
 use self::scene::Loss::{Egress, Hairpin, HostPort, Ingress, Outbound, Unseen};
 use self::scene::{Damage, Scene};
 
-const LINKS: [Damage; 9] = [
+const LINKS: [Damage; 10] = [
     ("ip link set BRIDGE down", Outbound, "bridge"),
     ("ip address flush dev BRIDGE scope global", Outbound, "bridge"),
     ("ip link set VETH nomaster", HostPort, "bridge"),
+    ("ip link del BRIDGE", Outbound, "bridge portmap"),
     ("bridge link set dev VETH hairpin off", Hairpin, "bridge"),
     ("tc qdisc del dev VETH root", Ingress, "bandwidth"),
     ("tc qdisc del dev VETH ingress", Egress, "bandwidth"),
