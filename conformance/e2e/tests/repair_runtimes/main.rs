@@ -68,6 +68,8 @@ table inet filter {
 
 fn node() -> Node {
     let node = Node::new().unwrap();
+    // So that a host port of the pod itself needs hairpin mode.
+    node.write_file("/proc/sys/net/bridge/bridge-nf-call-iptables", "1").unwrap();
     node.write_file("/run/nftables.conf", SERVICE).unwrap();
     node.tool("nft", &["-f", "/run/nftables.conf"]).unwrap();
     node
