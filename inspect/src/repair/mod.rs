@@ -201,7 +201,7 @@ impl Mender<'_> {
             };
             let lost = match &found.plugins[at].repair {
                 Repair::Possible(why) => (!has_interface()).then(|| why.clone()),
-                // What is made again, such as a bridge, may lack what a later plugin sets on it.
+                // A bridge that was made again may lack what a later plugin sets on it.
                 Repair::Sound if found.plugins[..at].iter().any(|step| step.is_tried) && has_interface() => {
                     None
                 }
