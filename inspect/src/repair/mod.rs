@@ -118,7 +118,7 @@ struct Found<'e> {
 struct Step {
     plugin: String,
     repair: Repair,
-    /// Whether it was called to make something again.
+    /// Whether it was called, so that it may have made something again.
     is_tried: bool,
 }
 
@@ -194,23 +194,32 @@ impl Mender<'_> {
             return found;
         }
         for at in 0..found.plugins.len() {
-            let Repair::Possible(why) = &found.plugins[at].repair else { continue };
+            let has_interface = || {
+                at == 0
+                    || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
+                    || has_address(found.entry)
+            };
+            let lost = match &found.plugins[at].repair {
+                Repair::Possible(why) => (!has_interface()).then(|| why.clone()),
+                // A bridge that was made again may lack what a later plugin sets on it.
+                Repair::Sound if found.plugins[..at].iter().any(|step| step.is_tried) && has_interface() => {
+                    None
+                }
+                _ => continue,
+            };
             // The plugins before this one took their time.
             found.skipped = guard.obstacle(found.entry, self.sight);
             if found.skipped.is_some() {
                 break;
             }
-            let has_interface = at == 0
-                || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
-                || has_address(found.entry);
-            let repair = match has_interface {
-                true => self.repair(found.entry, at, false),
-                false => Repair::Failed(CniError::internal(format!(
+            let is_tried = lost.is_none();
+            let repair = match lost {
+                None => self.repair(found.entry, at, false),
+                Some(why) => Repair::Failed(CniError::internal(format!(
                     "{why}; cannot be made again: the container has none of its addresses"
                 ))),
             };
-            found.plugins[at] =
-                Step { plugin: found.plugins[at].plugin.clone(), repair, is_tried: has_interface };
+            found.plugins[at] = Step { plugin: found.plugins[at].plugin.clone(), repair, is_tried };
         }
         found
     }

@@ -70,6 +70,11 @@ impl<'n> Podman<'n> {
         self.podman(&[&["run", "--rm", "--cgroup-parent", &cgroup], options, &[image], arguments].concat())
     }
 
+    /// Runs a shell command in podman's namespaces and returns its standard output.
+    pub fn sh_beside(&self, script: &str) -> anyhow::Result<String> {
+        self.host.run(self.host.command("sh").args(["-c", script]))
+    }
+
     /// Runs a shell command in a running container and returns its standard output.
     pub fn sh(&self, container: &str, script: &str) -> anyhow::Result<String> {
         self.podman(&["exec", container, "/bin/sh", "-c", script])

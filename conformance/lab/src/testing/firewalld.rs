@@ -41,7 +41,18 @@ impl Firewalld {
         assert!(eventually(TIMEOUT, is_running), "{:?}", self.node.read_file("/run/firewalld.log"));
     }
 
-    /// Ends firewalld; the bus stays.
+    /// Ends firewalld, which removes its rules, and starts it again, as systemd does.
+    pub fn restart_daemon(&mut self) {
+        let mut daemon = self.daemon.take().expect("firewalld runs");
+        self.node.tool("kill", &["-TERM", &daemon.id().to_string()]).unwrap();
+        assert!(
+            eventually(TIMEOUT, || daemon.child().try_wait().unwrap().is_some()),
+            "firewalld does not end"
+        );
+        self.start_daemon();
+    }
+
+    /// Kills firewalld; its rules and the bus stay.
     pub fn stop_daemon(&mut self) {
         self.daemon = None;
     }
