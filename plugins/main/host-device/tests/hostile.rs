@@ -156,8 +156,9 @@ fn only_the_physical_device_comes_to_the_node() {
         let attachment = Attachment::new("pod", "/run/netns/pod".to_owned(), "net1");
         Exec::new(plugins.plugin(), verb).attachment(&attachment).stdin(conf.to_string())
     };
+    // The carrier comes a moment after the link is up.
     let state = || {
-        let show = "ip -o link show eth0 | grep -o '<.*> mtu [0-9]*\\|master .*\\|link/.*'; ip -o -4 address show eth0 | grep -o inet.*
+        let show = "ip -o link show eth0 | grep -o '<.*> mtu [0-9]*\\|master .*\\|link/.*' | sed s/NO-CARRIER,//; ip -o -4 address show eth0 | grep -o inet.*
                     ip route show dev eth0; ip -o link | wc -l; ls /run/cni/host-device";
         Machine.sh(show).unwrap()
     };
