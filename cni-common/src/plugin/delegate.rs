@@ -13,7 +13,7 @@ use super::Plugin;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
-use super::repair::{Repair, repair};
+use super::repair::{Repair, look, repair};
 use crate::call_log;
 use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
@@ -123,9 +123,14 @@ impl<'a> Delegate<'a> {
         })
     }
 
-    /// CHECK and, unless it is a dry run, repair. For `ferrule repair`: a function call, never a process.
-    pub fn repair(&self, dry_run: bool) -> Repair {
-        self.sibling.map_or(Repair::Foreign, |plugin| repair(plugin, self.env, self.config, dry_run))
+    /// CHECK for `ferrule repair`: a function call, never a process.
+    pub fn look(&self) -> Repair {
+        self.sibling.map_or(Repair::Foreign, |plugin| look(plugin, self.env, self.config))
+    }
+
+    /// Repairs what [`Delegate::look`] has found: [`Repair::Possible`] has the error of CHECK. Then CHECK again.
+    pub fn repair(&self, why: &CniError) -> Repair {
+        self.sibling.map_or(Repair::Foreign, |plugin| repair(plugin, self.env, self.config, why))
     }
 
     /// Measures the delegate for the log.

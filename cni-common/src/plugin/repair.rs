@@ -4,7 +4,7 @@ use super::dispatch::{check_version, on_attachment};
 use super::{AddRequest, Environment, Plugin, Verb};
 use crate::spec::{CniError, NetConf};
 
-/// The outcome of [`Delegate::repair`](super::Delegate::repair).
+/// The outcome of [`Delegate::look`](super::Delegate::look) and [`Delegate::repair`](super::Delegate::repair).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// CHECK agrees.
@@ -19,26 +19,41 @@ pub enum Repair {
     Foreign,
 }
 
-pub(super) fn repair(plugin: &Plugin, env: &Environment, config: &NetConf, dry_run: bool) -> Repair {
+/// CHECK.
+pub(super) fn look(plugin: &Plugin, env: &Environment, config: &NetConf) -> Repair {
+    attempt(env, plugin, config, |call| match ((plugin.check)(call), plugin.repair) {
+        (Ok(()), _) => Repair::Sound,
+        (Err(why), Some(_)) => Repair::Possible(why),
+        (Err(why), None) => failed(&why, &format!("{} makes nothing again", plugin.name)),
+    })
+}
+
+/// Repair, then CHECK. `why` is what CHECK has refused.
+pub(super) fn repair(plugin: &Plugin, env: &Environment, config: &NetConf, why: &CniError) -> Repair {
+    attempt(env, plugin, config, |call| {
+        let repaired = plugin.repair.map_or(Ok(()), |repair| repair(call));
+        match repaired.and_then(|()| (plugin.check)(call)) {
+            Ok(()) => Repair::Done(why.clone()),
+            Err(because) => failed(why, &because.to_string()),
+        }
+    })
+}
+
+fn attempt(
+    env: &Environment,
+    plugin: &Plugin,
+    config: &NetConf,
+    work: impl FnOnce(&AddRequest<'_>) -> Repair,
+) -> Repair {
     let outcome = env.validate(Verb::Check).and_then(|()| {
         let version = check_version(plugin, Verb::Check, config)?;
-        on_attachment(env, config, version, |call| Ok(mend(plugin, call, dry_run)))
+        on_attachment(env, config, version, |call| Ok(work(call)))
     });
     outcome.unwrap_or_else(Repair::Failed)
 }
 
-fn mend(plugin: &Plugin, call: &AddRequest<'_>, dry_run: bool) -> Repair {
-    let Err(why) = (plugin.check)(call) else { return Repair::Sound };
-    let failed =
-        |because: &str| Repair::Failed(CniError::internal(format!("{why}; cannot be made again: {because}")));
-    match plugin.repair {
-        None => failed(&format!("{} makes nothing again", plugin.name)),
-        Some(_) if dry_run => Repair::Possible(why),
-        Some(repair) => match repair(call).and_then(|()| (plugin.check)(call)) {
-            Ok(()) => Repair::Done(why),
-            Err(because) => failed(&because.to_string()),
-        },
-    }
+fn failed(why: &CniError, because: &str) -> Repair {
+    Repair::Failed(CniError::internal(format!("{why}; cannot be made again: {because}")))
 }
 
 #[cfg(test)]
@@ -77,26 +92,29 @@ mod tests {
             netns: "/nowhere".to_owned(),
             ..Environment::default()
         };
-        let call = |plugin: &Plugin, missing: u8, dry_run: bool| {
+        let config = NetConf::parse(br#"{"cniVersion": "1.0.0", "name": "net"}"#.to_vec()).unwrap();
+        let call = |plugin: &Plugin, missing: u8| {
             MISSING.store(missing, Relaxed);
-            let config = NetConf::parse(br#"{"cniVersion": "1.0.0", "name": "net"}"#.to_vec()).unwrap();
-            repair(plugin, &env, &config, dry_run)
+            let looked = look(plugin, &env, &config);
+            assert_eq!(MISSING.load(Relaxed), missing);
+            match looked {
+                Repair::Possible(why) => repair(plugin, &env, &config, &why),
+                other => other,
+            }
         };
         let error = |text: &str| CniError::internal(text);
-        assert_eq!(call(&PLUGIN, 0, false), Repair::Sound);
-        assert_eq!(call(&PLUGIN, 1, true), Repair::Possible(error("1 is missing")));
-        assert_eq!(MISSING.load(Relaxed), 1);
-        assert_eq!(call(&PLUGIN, 1, false), Repair::Done(error("1 is missing")));
+        assert_eq!(call(&PLUGIN, 0), Repair::Sound);
+        assert_eq!(call(&PLUGIN, 1), Repair::Done(error("1 is missing")));
         for (plugin, missing, why) in [
             (&PLUGIN, 2, "2 is missing; cannot be made again: 2 is missing"),
             (&PLUGIN, 3, "3 is missing; cannot be made again: the port is taken"),
             (&WITHOUT, 1, "1 is missing; cannot be made again: test makes nothing again"),
         ] {
-            assert_eq!(call(plugin, missing, false), Repair::Failed(error(why)));
+            assert_eq!(call(plugin, missing), Repair::Failed(error(why)));
         }
         let old = NetConf::parse(br#"{"cniVersion": "0.3.1", "name": "net"}"#.to_vec()).unwrap();
         let nameless = Environment { container_id: String::new(), ..env.clone() };
-        assert!(matches!(repair(&PLUGIN, &env, &old, false), Repair::Failed(_)), "without CHECK");
-        assert!(matches!(repair(&PLUGIN, &nameless, &old, false), Repair::Failed(_)));
+        assert!(matches!(look(&PLUGIN, &env, &old), Repair::Failed(_)), "without CHECK");
+        assert!(matches!(look(&PLUGIN, &nameless, &old), Repair::Failed(_)));
     }
 }

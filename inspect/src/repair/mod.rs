@@ -172,7 +172,7 @@ impl Mender<'_> {
         if found.skipped.is_none() {
             let names = entry.plugins().into_iter().map(|plugin| plugin["type"].as_str().unwrap_or_default());
             let look = |(at, name): (usize, &str)| {
-                let repair = self.repair(entry, at, true);
+                let repair = self.look_at(entry, at);
                 Step { plugin: name.to_owned(), repair, is_tried: false }
             };
             found.plugins = names.enumerate().map(look).collect();
@@ -199,23 +199,26 @@ impl Mender<'_> {
                     || matches!(found.plugins[0].repair, Repair::Sound | Repair::Done(_))
                     || has_address(found.entry)
             };
-            let lost = match &found.plugins[at].repair {
-                Repair::Possible(why) => (!has_interface()).then(|| why.clone()),
+            let found_now = match &found.plugins[at].repair {
                 // A bridge that was made again may lack what a later plugin sets on it.
                 Repair::Sound if found.plugins[..at].iter().any(|step| step.is_tried) && has_interface() => {
-                    None
+                    self.look_at(found.entry, at)
                 }
-                _ => continue,
+                found_before => found_before.clone(),
+            };
+            let Repair::Possible(why) = found_now else {
+                found.plugins[at].repair = found_now;
+                continue;
             };
             // The plugins before this one took their time.
             found.skipped = guard.obstacle(found.entry, self.sight);
             if found.skipped.is_some() {
                 break;
             }
-            let is_tried = lost.is_none();
-            let repair = match lost {
-                None => self.repair(found.entry, at, false),
-                Some(why) => Repair::Failed(CniError::internal(format!(
+            let is_tried = has_interface();
+            let repair = match is_tried {
+                true => self.repair(found.entry, at, &why),
+                false => Repair::Failed(CniError::internal(format!(
                     "{why}; cannot be made again: the container has none of its addresses"
                 ))),
             };
@@ -274,8 +277,12 @@ impl Mender<'_> {
         tried.rev().try_for_each(|(at, _)| self.with(found.entry, at, |delegate| delegate.call(Verb::Del))?)
     }
 
-    fn repair(&self, entry: &Entry, plugin: usize, dry_run: bool) -> Repair {
-        self.with(entry, plugin, |delegate| delegate.repair(dry_run)).unwrap_or_else(Repair::Failed)
+    fn look_at(&self, entry: &Entry, plugin: usize) -> Repair {
+        self.with(entry, plugin, |delegate| delegate.look()).unwrap_or_else(Repair::Failed)
+    }
+
+    fn repair(&self, entry: &Entry, plugin: usize, why: &CniError) -> Repair {
+        self.with(entry, plugin, |delegate| delegate.repair(why)).unwrap_or_else(Repair::Failed)
     }
 
     /// Calls a plugin of the chain with the request that libcni makes from the cache.
