@@ -101,7 +101,16 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
         };
         Check { outcome, owner: entry.owner.clone(), reason }
     };
-    let mut checks = at_once(&cache.entries, check);
+    let waiting = Mutex::new(cache.entries.iter());
+    let work = || iter::from_fn(|| waiting.lock().ok()?.next()).map(check).collect::<Vec<_>>();
+    let mut checks: Vec<Check> = scope(|scope| {
+        let at_once = available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
     checks.sort();
     let mut failures: Vec<String> = sight.partial.iter().map(|why| format!("{NOT_WHOLE}: {why}")).collect();
     failures.extend(lacks.map(|right| format!("plugins need {right}, which this process lacks")));
@@ -110,22 +119,6 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
     }
     failures.append(&mut cache.failures);
     Checked { checks, failures }
-}
-
-/// The outcomes of some work, in any order: one item for each CPU at once, a single one in this thread.
-pub(crate) fn at_once<'i, I: Sync, O: Send>(items: &'i [I], work: impl Fn(&'i I) -> O + Sync) -> Vec<O> {
-    if let [only] = items {
-        return vec![work(only)];
-    }
-    let waiting = Mutex::new(items.iter());
-    let next = || waiting.lock().ok()?.next();
-    let thread = || iter::from_fn(next).map(&work).collect::<Vec<O>>();
-    scope(|scope| {
-        let count = available_parallelism().map_or(1, usize::from).min(items.len());
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(thread)).collect();
-        let outcomes = threads.into_iter().map(|thread| thread.join());
-        outcomes.flat_map(|outcomes| outcomes.unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
 }
 
 /// Calls all plugins of an attachment.

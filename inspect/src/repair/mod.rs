@@ -18,7 +18,7 @@ use itertools::Itertools as _;
 use self::guard::Guard;
 pub use self::report::{Finding, Outcome, Repaired};
 use crate::cache::{Cache, Entry};
-use crate::check::{at_once, reason_to_skip};
+use crate::check::reason_to_skip;
 use crate::node::NOT_WHOLE;
 use crate::scene::{Namespace, lacks};
 use crate::sight::{self, Sight};
@@ -49,7 +49,8 @@ pub struct Options {
     pub dry_run: bool,
 }
 
-/// Checks all attachments, then repairs those that CHECK refuses, one for each CPU at once. `plugins` are those of this program.
+/// Checks all attachments, then repairs those that CHECK refuses, one after the other: threads would take three times as long, because
+/// the allocator has one lock. `plugins` are those of this program.
 /// Touches no other attachment once `is_ended`.
 ///
 /// # Errors
@@ -57,7 +58,7 @@ pub struct Options {
 pub fn run(
     plugins: &'static [&'static Plugin],
     options: &Options,
-    is_ended: &(dyn Fn() -> bool + Sync),
+    is_ended: &dyn Fn() -> bool,
 ) -> Result<Repaired, CniError> {
     let refuse = |why: String| CniError::internal(format!("nothing is repaired: {why}"));
     let not_whole = |why: String| refuse(format!("{NOT_WHOLE}: {why}"));
@@ -84,10 +85,10 @@ pub fn run(
     let path = path.iter().map(|folder| folder.display()).join(":");
     let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run, is_ended };
     let mut failures = cache.failures;
-    let mut found = at_once(&cache.entries, |entry| mender.look(entry));
+    let mut found: Vec<Found<'_>> = cache.entries.iter().map(|entry| mender.look(entry)).collect();
     if found.iter().any(Found::is_broken) {
         let guard = Guard::read(&sight).map_err(not_whole)?;
-        found = at_once(&found, |found| mender.mend(found, &guard));
+        found.iter_mut().for_each(|found| mender.mend(found, &guard));
         failures.extend(mender.settle(&mut found));
     }
     let mut findings: Vec<Finding> = found.iter().flat_map(Found::findings).collect();
@@ -105,7 +106,6 @@ pub fn run(
 }
 
 /// An attachment, and the answers of its plugins.
-#[derive(Clone)]
 struct Found<'e> {
     entry: &'e Entry,
     /// Why it is left alone.
@@ -114,7 +114,6 @@ struct Found<'e> {
 }
 
 /// What a plugin says of an attachment.
-#[derive(Clone)]
 struct Step {
     plugin: String,
     repair: Repair,
@@ -161,7 +160,7 @@ struct Mender<'s> {
     path: String,
     sight: &'s Sight,
     dry_run: bool,
-    is_ended: &'s (dyn Fn() -> bool + Sync),
+    is_ended: &'s dyn Fn() -> bool,
 }
 
 impl Mender<'_> {
@@ -181,17 +180,16 @@ impl Mender<'_> {
     }
 
     /// Repairs an attachment, or finds the obstacle.
-    fn mend<'e>(&self, found: &Found<'e>, guard: &Guard) -> Found<'e> {
-        let mut found = found.clone();
+    fn mend(&self, found: &mut Found<'_>, guard: &Guard) {
         if !found.is_broken() {
-            return found;
+            return;
         }
         found.skipped = match (self.is_ended)() {
             true => Some("ended by a signal".to_owned()),
             false => guard.obstacle(found.entry, self.sight),
         };
         if found.skipped.is_some() || self.dry_run {
-            return found;
+            return;
         }
         for at in 0..found.plugins.len() {
             let has_interface = || {
@@ -222,9 +220,9 @@ impl Mender<'_> {
                     "{why}; cannot be made again: the container has none of its addresses"
                 ))),
             };
-            found.plugins[at] = Step { plugin: found.plugins[at].plugin.clone(), repair, is_tried };
+            let step = &mut found.plugins[at];
+            (step.repair, step.is_tried) = (repair, is_tried);
         }
-        found
     }
 
     /// Looks whether ADD or DEL came in between. Returns what could not be found out or undone.

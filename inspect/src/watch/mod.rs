@@ -44,7 +44,7 @@ pub fn watch(
     options: &Options,
     pace: Pace,
     say: &mut dyn FnMut(&str),
-    is_ended: &(dyn Fn() -> bool + Sync),
+    is_ended: &dyn Fn() -> bool,
 ) -> Result<(), CniError> {
     let (mut notices, mut route) = open().context(|| "listen to changes")?;
     let mut damage = Damage::new(plugins.iter().map(|plugin| plugin.name));
