@@ -146,7 +146,7 @@ impl Scene {
         self.next_pod_gets(&ips, &what);
     }
 
-    /// `ferrule repair` may succeed or fail, while a process of the container runs. What it does must go with DEL.
+    /// Runs `ferrule repair` while a process of the container runs. It may succeed or fail, but DEL must remove all that it makes.
     fn repair(&self, victim: &Pod, what: &str) {
         let process = victim.spawn(sleep()).unwrap();
         let bin_dir = bin_dir().unwrap();

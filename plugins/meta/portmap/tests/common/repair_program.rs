@@ -1,10 +1,5 @@
 //! A program whose ADD is the repair of portmap.
 
-use std::process::ExitCode;
+use ferrule_portmap::PLUGIN;
 
-use cni_common::plugin::{Plugin, run};
-use ferrule_portmap::{PLUGIN, repair::repair};
-
-fn main() -> ExitCode {
-    run(&Plugin { add: |call| repair(call).map(|()| call.prev_result.clone().unwrap_or_default()), ..PLUGIN })
-}
+include!("../../../../repair_program.rs");
