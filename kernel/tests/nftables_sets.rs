@@ -186,3 +186,49 @@ fn a_batch_for_an_outdated_generation_changes_nothing() {
         assert_eq!(elements(socket, TABLE, "ports").unwrap().len(), 1);
     });
 }
+
+#[test]
+fn intervals_are_networks() {
+    isolated(|socket| {
+        let networks = |networks: &[&str]| -> Vec<Element> {
+            networks.iter().flat_map(|network| Element::of_network(network.parse().unwrap())).collect()
+        };
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None);
+        for (id, (name, key)) in
+            [("four", DataType::Ipv4Addr), ("six", DataType::Ipv6Addr)].into_iter().enumerate()
+        {
+            batch.add_interval_set(TABLE, name, u32::try_from(id).unwrap() + 1, key);
+        }
+        // The first two are adjacent. The last one ends with the family.
+        batch.add_elements(
+            TABLE,
+            "four",
+            &networks(&["10.1.0.0/24", "10.1.1.0/24", "192.0.2.7/32", "240.0.0.0/4"]),
+        );
+        batch.add_elements(TABLE, "six", &networks(&["fd00:1::/64", "ff00::/8"]));
+        batch.commit(socket).unwrap();
+        let printed = ruleset();
+        for line in ["10.1.0.0/24, 10.1.1.0/24", "192.0.2.7, 240.0.0.0/4", "fd00:1::/64,", "ff00::/8"] {
+            assert!(printed.contains(line), "{line}: {printed}");
+        }
+        assert_eq!(
+            elements(socket, TABLE, "four").unwrap().iter().filter(|element| element.is_end).count(),
+            3
+        );
+
+        let mut batch = Batch::new();
+        batch.delete(TABLE, "four", &networks(&["10.1.0.0/24", "240.0.0.0/4"]));
+        batch.add_elements(TABLE, "four", &networks(&["10.1.2.0/23"]));
+        batch.commit(socket).unwrap();
+        assert!(ruleset().contains("elements = { 10.1.1.0/24, 10.1.2.0/23,"), "{}", ruleset());
+
+        // The kernel refuses what overlaps, and the whole batch with it. It does not notice an interval without an end.
+        for network in ["10.1.1.0/24", "10.1.0.0/16", "10.1.3.0/24"] {
+            let mut batch = Batch::new();
+            batch.add_elements(TABLE, "four", &networks(&["10.9.0.0/24", network]));
+            assert!(batch.commit(socket).unwrap_err().is_taken(), "{network}");
+        }
+        assert!(!ruleset().contains("10.9.0.0"));
+    });
+}

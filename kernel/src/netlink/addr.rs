@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use ipnetwork::IpNetwork;
 use nix::libc::{
-    IFA_ADDRESS, IFA_BROADCAST, IFA_FLAGS, IFA_LOCAL, IFA_MULTICAST, RTM_DELADDR, RTM_GETADDR,
+    IFA_ADDRESS, IFA_BROADCAST, IFA_CACHEINFO, IFA_FLAGS, IFA_LOCAL, IFA_MULTICAST, RTM_DELADDR, RTM_GETADDR,
     RTM_GETMULTICAST, RTM_NEWADDR,
 };
 
@@ -19,10 +19,14 @@ use crate::ip::{IpFamily, from_octets, octets};
 /// Length of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
 
+/// `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces after a time.
+pub const TEMPORARY: u32 = 0x01;
 /// `IFA_F_NODAD`: skip duplicate address detection.
 pub const NODAD: u32 = 0x02;
 /// `IFA_F_DADFAILED`: duplicate address detection found another host with this address.
 pub const DAD_FAILED: u32 = 0x08;
+/// `IFA_F_DEPRECATED`: the preferred lifetime has ended, new connections use another address.
+pub const DEPRECATED: u32 = 0x20;
 /// `IFA_F_TENTATIVE`: duplicate address detection has not ended, or has failed.
 pub const TENTATIVE: u32 = 0x40;
 
@@ -142,16 +146,37 @@ impl Socket {
 pub fn parse(body: &[u8]) -> Option<Address> {
     let header = body.get(..IFADDR)?;
     let (mut local, mut address, mut flags) = (None, None, u32::from(header[2]));
+    let mut is_deprecated = false;
     for (kind, value) in attrs(&body[IFADDR..]) {
         match kind {
             IFA_LOCAL => local = from_octets(value),
             IFA_ADDRESS => address = from_octets(value),
             IFA_FLAGS => flags = u32_at(value, 0),
+            // `struct ifa_cacheinfo` begins with the preferred lifetime. The kernel sets the flag up to a second after its end.
+            IFA_CACHEINFO => is_deprecated = value.get(..4) == Some(&[0; 4]),
             _ => {}
         }
+    }
+    if is_deprecated {
+        flags |= DEPRECATED;
     }
     // IPv6 addresses have IFA_LOCAL only on point-to-point links. There IFA_ADDRESS is the address of the
     // peer.
     let network = IpNetwork::new(local.or(address)?, header[1]).ok()?;
     Some(Address { network, flags, scope: header[3] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_preferred_lifetime_is_deprecated() {
+        let flags = |preferred: u32| {
+            let lifetimes = [preferred, 86_400, 0, 0].map(u32::to_ne_bytes).concat();
+            let request = add(3, "2001:db8::1/64".parse().unwrap(), 0).attr(IFA_CACHEINFO, &lifetimes);
+            parse(&request.finish(0, 0).unwrap()[16..]).unwrap().flags
+        };
+        assert_eq!((flags(0), flags(1), flags(u32::MAX)), (DEPRECATED, 0, 0));
+    }
 }

@@ -5,17 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use nix::errno::Errno;
-
 use super::error::Error;
-use super::message::{Message, attrs, find_attr, text, u16_at};
-use super::socket::Socket;
-
-/// `GENL_ID_CTRL`: the family that knows the others.
-const CONTROL: u16 = 0x10;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+use super::generic::Family;
+use super::message::{Message, attrs, find_attr, text};
 
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
 const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
@@ -44,10 +36,7 @@ pub struct Features {
 }
 
 /// A socket for the features of the links in one network namespace.
-pub struct Ethtool {
-    socket: Socket,
-    family: u16,
-}
+pub struct Ethtool(Family);
 
 impl Ethtool {
     /// Opens the socket in the caller's network namespace.
@@ -55,34 +44,24 @@ impl Ethtool {
     /// # Errors
     /// `ENOENT` if the kernel was built without ethtool over netlink (before Linux 5.6, or by choice).
     pub fn open() -> Result<Self, Error> {
-        let mut socket = Socket::generic()?;
-        let request = message(CONTROL, CTRL_CMD_GETFAMILY).attr_text(CTRL_ATTR_FAMILY_NAME, "ethtool");
-        let bodies = socket.request(request.one_answer())?;
-        let id = bodies.first().and_then(|body| find_attr(body.get(4..)?, CTRL_ATTR_FAMILY_ID));
-        let family = id.map(|id| u16_at(id, 0)).ok_or_else(|| Error::from(Errno::EPROTO))?;
-        Ok(Ethtool { socket, family })
+        Family::open("ethtool").map(Ethtool)
     }
 
     /// The features of the link with this index.
     pub fn features(&mut self, link: u32) -> Result<Features, Error> {
         let header = |m: Message| m.attr_u32(ETHTOOL_A_HEADER_DEV_INDEX, link);
-        let request = message(self.family, ETHTOOL_MSG_FEATURES_GET).nest(ETHTOOL_A_FEATURES_HEADER, header);
-        let bodies = self.socket.request(request.one_answer())?;
+        let request = self.0.message(ETHTOOL_MSG_FEATURES_GET, 0).nest(ETHTOOL_A_FEATURES_HEADER, header);
+        let bodies = self.0.socket.request(request.one_answer())?;
         Ok(bodies.first().map(|body| parse(body)).unwrap_or_default())
     }
 
     /// Switches features of the link on or off. The kernel ignores those that it does not let change.
     pub fn set(&mut self, link: u32, features: &BTreeMap<String, bool>) -> Result<(), Error> {
-        self.socket.request(set(self.family, link, features)).map(drop)
+        self.0.socket.request(set(self.0.message(ETHTOOL_MSG_FEATURES_SET, 0), link, features)).map(drop)
     }
 }
 
-/// A generic netlink message: the header is `struct genlmsghdr`.
-fn message(family: u16, command: u8) -> Message {
-    Message::new(family, 0, &[command, 1, 0, 0])
-}
-
-fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
+fn set(message: Message, link: u32, features: &BTreeMap<String, bool>) -> Message {
     let header = |m: Message| {
         m.attr_u32(ETHTOOL_A_HEADER_DEV_INDEX, link).attr_u32(ETHTOOL_A_HEADER_FLAGS, ETHTOOL_FLAG_OMIT_REPLY)
     };
@@ -92,7 +71,7 @@ fn set(family: u16, link: u32, features: &BTreeMap<String, bool>) -> Message {
             if *on { m.attr(ETHTOOL_A_BITSET_BIT_VALUE, &[]) } else { m }
         })
     };
-    message(family, ETHTOOL_MSG_FEATURES_SET)
+    message
         .nest(ETHTOOL_A_FEATURES_HEADER, header)
         .nest(ETHTOOL_A_FEATURES_WANTED, |m| m.nest(ETHTOOL_A_BITSET_BITS, |m| features.iter().fold(m, bit)))
 }
@@ -119,13 +98,14 @@ fn set_bits(bitset: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::HEADER;
+    use super::super::generic::message;
+    use super::super::message::{HEADER, u16_at};
     use super::*;
 
     #[test]
     fn a_request_is_a_bitset_with_a_mask() {
         let wanted = [("rx-gro".to_owned(), true), ("tx-checksum-sctp".to_owned(), false)].into();
-        let bytes = set(20, 3, &wanted).finish(1, 0).unwrap();
+        let bytes = set(message(20, 0, ETHTOOL_MSG_FEATURES_SET), 3, &wanted).finish(1, 0).unwrap();
         assert_eq!((u16_at(&bytes, 4), &bytes[HEADER..HEADER + 4]), (20, &[12, 1, 0, 0][..]));
         let bitset = find_attr(&bytes[HEADER + 4..], ETHTOOL_A_FEATURES_WANTED).unwrap();
         assert_eq!(set_bits(bitset), ["rx-gro"]);
@@ -137,7 +117,7 @@ mod tests {
         let bit = |m: Message, name| {
             m.nest(ETHTOOL_A_BITSET_BITS_BIT, |m| m.attr_text(ETHTOOL_A_BITSET_BIT_NAME, name))
         };
-        let answer = message(20, 0)
+        let answer = message(20, 0, 0)
             .nest(ETHTOOL_A_FEATURES_HW, |m| m.nest(ETHTOOL_A_BITSET_BITS, |m| bit(m, "fixed")))
             .nest(ETHTOOL_A_FEATURES_ACTIVE, |m| {
                 m.attr(ETHTOOL_A_BITSET_NOMASK, &[]).nest(ETHTOOL_A_BITSET_BITS, |m| bit(bit(m, "a"), "b"))

@@ -186,7 +186,8 @@ pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
     Ok(ignoring(answer, &[Errno::ENODEV])?.first().map(|body| parse(body)))
 }
 
-pub(super) fn parse(body: &[u8]) -> Link {
+/// The link in the kernel's description.
+pub fn parse(body: &[u8]) -> Link {
     let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
     for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
         match kind {

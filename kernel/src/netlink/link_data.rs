@@ -1,14 +1,16 @@
 //! What a link of some kinds has beyond other links: the mode of a macvlan or an ipvlan, the ID of a VLAN, the owner of a
-//! tap device.
+//! tap device, the ends of a VXLAN.
 //!
 //! # References
-//! linux/if_link.h: `IFLA_MACVLAN_*`, `IFLA_IPVLAN_*`, `IFLA_VLAN_*`, `IFLA_TUN_*`.
+//! linux/if_link.h: `IFLA_MACVLAN_*`, `IFLA_IPVLAN_*`, `IFLA_VLAN_*`, `IFLA_TUN_*`, `IFLA_VXLAN_*`.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use nix::libc::IFLA_INFO_DATA;
 
 use super::message::{Message, find_attr, u16_at, u32_at};
+use crate::ip::{from_octets, octets};
 
 /// The modes of a macvlan by the names that `ip` uses.
 pub const MACVLAN_MODES: [(&str, u32); 4] = [("private", 1), ("vepa", 2), ("bridge", 4), ("passthru", 8)];
@@ -26,6 +28,11 @@ const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_GROUP: u16 = 2;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+const IFLA_VXLAN_ID: u16 = 1;
+const IFLA_VXLAN_LOCAL: u16 = 4;
+const IFLA_VXLAN_LEARNING: u16 = 7;
+const IFLA_VXLAN_PORT: u16 = 15;
+const IFLA_VXLAN_LOCAL6: u16 = 17;
 /// `IFF_TAP`
 const TAP: u8 = 2;
 
@@ -64,6 +71,17 @@ pub enum LinkData {
         /// The VLAN ID.
         id: u16,
     },
+    /// Of a VXLAN.
+    Vxlan {
+        /// The VXLAN network identifier (VNI).
+        id: u32,
+        /// The address that it sends from; `None` for the kernel's choice.
+        local: Option<IpAddr>,
+        /// The UDP port of all ends.
+        port: u16,
+        /// Whether it learns the addresses of the other ends from the packets.
+        learning: bool,
+    },
 }
 
 impl LinkData {
@@ -82,6 +100,12 @@ impl LinkData {
             LinkData::Vlan { id } => {
                 info.nest(IFLA_INFO_DATA, |data| data.attr(IFLA_VLAN_ID, &id.to_ne_bytes()))
             }
+            LinkData::Vxlan { id, local, port, learning } => info.nest(IFLA_INFO_DATA, |data| {
+                let data = data.attr_u32(IFLA_VXLAN_ID, id).attr(IFLA_VXLAN_PORT, &port.to_be_bytes());
+                let data = data.attr(IFLA_VXLAN_LEARNING, &[u8::from(learning)]);
+                let of = |local: IpAddr| if local.is_ipv4() { IFLA_VXLAN_LOCAL } else { IFLA_VXLAN_LOCAL6 };
+                local.into_iter().fold(data, |data, local| data.attr(of(local), &octets(local)))
+            }),
         }
     }
 
@@ -109,6 +133,14 @@ impl LinkData {
             },
             "ipvlan" => LinkData::Ipvlan { mode: u16(IFLA_IPVLAN_MODE), flags: u16(IFLA_IPVLAN_FLAGS) },
             "vlan" => LinkData::Vlan { id: u16(IFLA_VLAN_ID) },
+            "vxlan" => LinkData::Vxlan {
+                id: u32(IFLA_VXLAN_ID),
+                local: [IFLA_VXLAN_LOCAL, IFLA_VXLAN_LOCAL6]
+                    .into_iter()
+                    .find_map(|kind| from_octets(find_attr(data, kind)?)),
+                port: u16::from_be(u16(IFLA_VXLAN_PORT)),
+                learning: find_attr(data, IFLA_VXLAN_LEARNING) != Some(&[0]),
+            },
             "tun" if find_attr(data, IFLA_TUN_TYPE) == Some(&[TAP]) => LinkData::Tap {
                 owner: find_attr(data, IFLA_TUN_OWNER).map(|value| u32_at(value, 0)),
                 group: find_attr(data, IFLA_TUN_GROUP).map(|value| u32_at(value, 0)),
@@ -129,6 +161,11 @@ impl fmt::Display for LinkData {
                 write!(f, "mode {} {}", name(&IPVLAN_MODES, *mode), name(&IPVLAN_FLAGS, *flags))
             }
             LinkData::Vlan { id } => write!(f, "VLAN ID {id}"),
+            LinkData::Vxlan { id, local, port, learning } => {
+                let local = local.map_or_else(|| "any".to_owned(), |local| local.to_string());
+                let learns = if *learning { "" } else { " without learning" };
+                write!(f, "VXLAN ID {id} port {port} local {local}{learns}")
+            }
             LinkData::Tap { owner, group, multi_queue } => {
                 let text = |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
                 let queues = if *multi_queue { "several queues" } else { "one queue" };
@@ -155,6 +192,16 @@ mod tests {
             ("macvlan", LinkData::Macvlan { mode: 16, broadcast_queue: 0 }, "mode 16"),
             ("ipvlan", LinkData::Ipvlan { mode: 2, flags: 1 }, "mode l3s private"),
             ("vlan", LinkData::Vlan { id: 4094 }, "VLAN ID 4094"),
+            (
+                "vxlan",
+                LinkData::Vxlan { id: 7, local: Some([192, 0, 2, 1].into()), port: 4789, learning: false },
+                "VXLAN ID 7 port 4789 local 192.0.2.1 without learning",
+            ),
+            (
+                "vxlan",
+                LinkData::Vxlan { id: 7, local: None, port: 8472, learning: true },
+                "VXLAN ID 7 port 8472 local any",
+            ),
         ] {
             let bytes = data.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
             let encoded = find_attr(&bytes[16..], IFLA_INFO_DATA).unwrap();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A 48-bit Ethernet address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {

@@ -202,6 +202,8 @@ pub struct Received<'a> {
     pub flags: u16,
     /// The number of the request that it answers.
     pub sequence: u32,
+    /// In a message about a change: the port ID of the socket that has asked for it; 0 if the kernel does not say it.
+    pub port: u32,
     /// What follows the header.
     pub body: &'a [u8],
 }
@@ -216,6 +218,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
             kind: u16_at(message, 4),
             flags: u16_at(message, 6),
             sequence: u32_at(message, 8),
+            port: u32_at(message, 12),
             body: &message[HEADER..],
         })
     })

@@ -13,7 +13,7 @@ use nix::libc::{
 };
 
 use super::error::Error;
-use super::message::{F_CREATE, F_DUMP, Message, attrs, find_attr, u16_at, u32_at};
+use super::message::{F_CREATE, F_DUMP, F_EXCL, F_REPLACE, Message, attrs, find_attr, u16_at, u32_at};
 use super::socket::{Answer, Socket, ignoring};
 use crate::ip::{IpFamily, octets};
 
@@ -61,6 +61,16 @@ pub struct Route {
 /// if they differ in next hop or metric.
 pub fn add(oif: u32, route: &Route) -> Message {
     request(RTM_NEWROUTE, F_CREATE, oif, route)
+}
+
+/// As [`add`], but `EEXIST` if there is a route to the same destination with the same metric.
+pub fn add_new(oif: u32, route: &Route) -> Message {
+    request(RTM_NEWROUTE, F_CREATE | F_EXCL, oif, route)
+}
+
+/// As [`add`], but instead of a route to the same destination with the same metric.
+pub fn replace(oif: u32, route: &Route) -> Message {
+    request(RTM_NEWROUTE, F_CREATE | F_REPLACE, oif, route)
 }
 
 /// A request that removes a route through the link with index `oif`; `ESRCH` if there is none.

@@ -114,6 +114,16 @@ impl Socket {
         self
     }
 
+    /// The port ID: [`Received::port`](super::message::Received::port) in messages about changes that this socket makes.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn port(&mut self) -> Result<u32, Error> {
+        let mut address = SocketAddr::new(0, 0);
+        self.socket.get_address(&mut address)?;
+        Ok(address.port_number())
+    }
+
     /// Sends one request, which may be a dump, and returns its answer.
     pub fn request(&mut self, message: Message) -> Answer {
         let [answer] = self.request_each([message]);
@@ -286,6 +296,12 @@ impl Socket {
     /// kernel starts no other one on this socket (`EBUSY`).
     fn drain(&mut self) {
         while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
+    }
+
+    /// Makes room for an answer of this size in bytes, which may be larger than those of a dump.
+    pub(super) fn make_room(&mut self, size: usize) {
+        self.buffer.clear();
+        self.buffer.reserve(size);
     }
 
     /// Receives one datagram.

@@ -38,6 +38,13 @@ pub enum Notice {
     },
 }
 
+/// The family's number ([`Family`](super::Family)) and the name of the table that a message is about. `None` for a new generation.
+pub fn table_of(message: &Received<'_>) -> Option<(u8, String)> {
+    let table = find_attr(message.body.get(4..)?, TABLE_NAME)
+        .filter(|_| message.kind >> 8 == SUBSYSTEM && message.kind & 0xff != NEW_GENERATION)?;
+    Some((message.body[0], text(table)))
+}
+
 impl Notice {
     /// Decodes a message. `None` for all other changes.
     pub(crate) fn parse(message: &Received<'_>) -> Option<Notice> {

@@ -1,5 +1,6 @@
 //! Sets and maps: creates and fills them in batches, reads single elements or all.
 
+use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use super::batch::{Batch, LIST_ELEMENT, request};
@@ -7,6 +8,7 @@ use super::encode::{DATA_VALUE, DATA_VERDICT};
 use super::expr::Verdict;
 use super::read::{HEADER, absent, dump, name};
 use super::{Error, Table, decode, userdata};
+use crate::ip::octets;
 use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr};
 use crate::netlink::{Answer, Message, Socket};
 
@@ -23,8 +25,12 @@ const SET_NAME: u16 = 2;
 const SET_USERDATA: u16 = 13;
 /// `nft`'s `BYTEORDER_HOST_ENDIAN`.
 const HOST_ORDER: u32 = 1;
+/// `NFT_SET_INTERVAL`.
+const FLAG_INTERVAL: u32 = 4;
 /// `NFT_SET_MAP`.
 const FLAG_MAP: u32 = 8;
+/// `NFT_SET_ELEM_INTERVAL_END`.
+const INTERVAL_END: u32 = 1;
 /// `NFT_DATA_VERDICT`.
 const TYPE_VERDICT: u32 = 0xffff_ff00;
 
@@ -35,6 +41,7 @@ const LIST_ELEMENTS: u16 = 3;
 // NFTA_SET_ELEM_*
 const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
+const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USERDATA: u16 = 6;
 
 /// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes.
@@ -100,6 +107,8 @@ pub struct Element {
     /// The owner metadata: private bytes of the plugin, which `nft` ignores. At most [`Element::METADATA_MAX`]
     /// bytes.
     pub metadata: Option<Vec<u8>>,
+    /// In a set of intervals: the key is the first one behind an interval.
+    pub is_end: bool,
 }
 
 impl Element {
@@ -110,6 +119,21 @@ impl Element {
     /// An element with this key, without value and comment.
     pub fn new(key: Vec<u8>) -> Self {
         Element { key, ..Element::default() }
+    }
+
+    /// The elements of a set of intervals that contain this network and nothing else: its first address, and the first
+    /// one behind it unless it has the last address of the family.
+    pub fn of_network(network: IpNetwork) -> Vec<Element> {
+        let first = Element::new(octets(network.network()));
+        let mut key = octets(network.broadcast());
+        // Adds one.
+        for byte in key.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                return vec![first, Element { is_end: true, ..Element::new(key) }];
+            }
+        }
+        vec![first]
     }
 
     /// The elements in the body of an answer.
@@ -133,11 +157,13 @@ impl Element {
             value,
             comment: userdata::decode(user),
             metadata: userdata::decode_owner_metadata(user),
+            is_end: find_attr(attributes, ELEMENT_FLAGS) == Some(&INTERVAL_END.to_be_bytes()),
         }
     }
 
     fn encode_key(&self, message: Message) -> Message {
-        message.nest(ELEMENT_KEY, |key| key.attr(DATA_VALUE, &self.key))
+        let flags = self.is_end.then(|| INTERVAL_END.to_be_bytes());
+        message.nest(ELEMENT_KEY, |key| key.attr(DATA_VALUE, &self.key)).attr_if(ELEMENT_FLAGS, flags)
     }
 
     fn encode(&self, message: Message) -> Message {
@@ -168,10 +194,28 @@ impl Batch {
         key: &[DataType],
         values: Option<Values<'_>>,
     ) -> &mut Self {
+        let flags = if values.is_some() { FLAG_MAP } else { 0 };
+        self.new_set(table, name, id, key, values, flags)
+    }
+
+    /// Adds a set of intervals, see [`Element::of_network`]. An existing one stays unchanged. `id` as for [`Batch::add_set`].
+    pub fn add_interval_set(&mut self, table: Table<'_>, name: &str, id: u32, key: DataType) -> &mut Self {
+        self.new_set(table, name, id, &[key], None, FLAG_INTERVAL)
+    }
+
+    fn new_set(
+        &mut self,
+        table: Table<'_>,
+        name: &str,
+        id: u32,
+        key: &[DataType],
+        values: Option<Values<'_>>,
+        flags: u32,
+    ) -> &mut Self {
         let (key_type, key_len) = DataType::concatenation(key);
         // NFTA_SET_FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _ID
         let mut message = set_request(NEW_SET, F_CREATE, table, name)
-            .attr_be32(3, if values.is_some() { FLAG_MAP } else { 0 })
+            .attr_be32(3, flags)
             .attr_be32(4, key_type)
             .attr_be32(5, key_len);
         if let Some(values) = values {
@@ -204,6 +248,11 @@ impl Batch {
     /// Deletes the elements with these keys. The kernel rejects the batch if one of the keys does not exist.
     pub fn delete_elements(&mut self, table: Table<'_>, set: &str, keys: &[Vec<u8>]) -> &mut Self {
         let elements: Vec<Element> = keys.iter().cloned().map(Element::new).collect();
+        self.delete(table, set, &elements)
+    }
+
+    /// As [`Batch::delete_elements`], also for the ends of intervals.
+    pub fn delete(&mut self, table: Table<'_>, set: &str, elements: &[Element]) -> &mut Self {
         for part in elements.chunks(PER_REQUEST) {
             let message = list_request(DEL_ELEMENT, 0, table, set, part, Element::encode_key);
             self.push(format!("delete elements of {table} {set}"), message);

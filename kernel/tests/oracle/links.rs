@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 
 use ferrule_kernel::netlink::bridge::{PVID, PortSettings, UNTAGGED, Vlans};
 use ferrule_kernel::netlink::link::{IFF_PROMISC, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{LinkData, LinkId, Mac, Message, bridge, ifb, link, nsid, transfer, vrf};
+use ferrule_kernel::netlink::vf::{DOT1AD, Setting};
+use ferrule_kernel::netlink::{LinkData, LinkId, Mac, Message, bridge, ifb, link, nsid, transfer, vf, vrf};
 
 /// Requests, each with its flags (`NLM_F_*`) and fields. `NETNS` is the number of the file descriptor.
 pub(crate) fn table(netns: &File) -> Vec<(Message, &'static str)> {
@@ -14,6 +15,7 @@ pub(crate) fn table(netns: &File) -> Vec<(Message, &'static str)> {
     let veth = NewLink { kind: "veth", name: "veth1", mtu: 1450, ..NewLink::default() };
     let end = NewLink { name: "eth0", mac: Some(mac), netns: Some(netns.as_fd()), ..veth };
     let macvlan = LinkData::Macvlan { mode: 4, broadcast_queue: 2000 };
+    let vxlan = LinkData::Vxlan { id: 7471, local: Some([192, 0, 2, 1].into()), port: 4789, learning: false };
     let vlans =
         [Vlans { first: 100, last: 100, flags: PVID | UNTAGGED }, Vlans { first: 200, last: 4094, flags: 0 }];
     vec![
@@ -114,6 +116,11 @@ pub(crate) fn table(netns: &File) -> Vec<(Message, &'static str)> {
                LinkInfo([Kind(Vlan), Data(Vlan([Id(100)]))])] })"#,
         ),
         (
+            NewLink { kind: "vxlan", data: vxlan, ..veth }.request(),
+            r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0 }, attributes: [IfName("veth1"), Mtu(1450),
+               LinkInfo([Kind(Vxlan), Data(Vxlan([Id(7471), Port(4789), Learning(false), Local(192.0.2.1)]))])] })"#,
+        ),
+        (
             bridge::new_filtering(&NewLink { flags: IFF_UP, ..cni0 }),
             r#"0x601 NewLink(LinkMessage { header: LinkHeader { index: 0, flags: LinkFlags(Up),
                change_mask: LinkFlags(Up) }, attributes: [IfName("cni0"), Address([2, 0, 0, 0, 0, 9]),
@@ -203,6 +210,31 @@ pub(crate) fn table(netns: &File) -> Vec<(Message, &'static str)> {
         (
             nsid::translate(7, 0),
             r#"0x1 GetNsId(NsidMessage { header: NsidHeader { family: Unspec }, attributes: [Id(7), TargetNsid(0)] })"#,
+        ),
+        (
+            vf::get(3),
+            r#"0x1 GetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes:
+               [ExtMask([Vf, SkipStats])] })"#,
+        ),
+        (
+            Setting::Vlan { id: 100, qos: 3, proto: DOT1AD }.request(3, 7),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [VfInfoList([LinkVfInfo([VlanList([Info(VfVlanInfo { vf_id: 7, vlan_id: 100, qos: 3, protocol: Ieee8021Ad })])])])] })"#,
+        ),
+        (
+            Setting::Rate { min: 10, max: 200 }.request(3, 7),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [VfInfoList([LinkVfInfo([Rate(VfInfoRate { vf_id: 7, min_tx_rate: 10, max_tx_rate: 200 })])])] })"#,
+        ),
+        (
+            Setting::SpoofCheck(true).request(3, 7),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [VfInfoList([LinkVfInfo([SpoofCheck(VfInfoSpoofCheck { vf_id: 7, enabled: true })])])] })"#,
+        ),
+        (
+            Setting::Trust(true).request(3, 7),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [VfInfoList([LinkVfInfo([Trust(VfInfoTrust { vf_id: 7, enabled: true })])])] })"#,
+        ),
+        (
+            Setting::LinkState(2).request(3, 7),
+            r#"0x1 SetLink(LinkMessage { header: LinkHeader { index: 3 }, attributes: [VfInfoList([LinkVfInfo([LinkState(VfInfoLinkState { vf_id: 7, state: Disable })])])] })"#,
         ),
     ]
 }

@@ -15,11 +15,12 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::neighbour::{self, Neighbour, Table};
 use ferrule_kernel::netlink::qdisc::{INGRESS, ROOT, Tbf};
 use ferrule_kernel::netlink::route::{MAIN_TABLE, Route};
 use ferrule_kernel::netlink::rule::Rule;
 use ferrule_kernel::netlink::stored_route::{self, StoredRoute};
-use ferrule_kernel::netlink::{Message, addr, filter, qdisc, route, rule};
+use ferrule_kernel::netlink::{Mac, Message, addr, filter, qdisc, route, rule};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -92,6 +93,9 @@ fn table() -> Vec<(Message, &'static str)> {
     // Without the netlink header, the request is the kernel's own description of the route.
     let listed = body(route::add(3, &v4));
     let stored = StoredRoute::parse(&listed).unwrap();
+    let mac = Mac([2, 0, 0, 0, 0, 9]);
+    let fdb = Neighbour { table: Table::Fdb, mac, ip: [192, 0, 2, 1].into(), is_permanent: true };
+    let permanent = Neighbour { table: Table::Neighbours, ip: "fd00::".parse().unwrap(), ..fdb };
     vec![
         (
             addr::add(3, "10.0.0.2/24".parse().unwrap(), addr::NODAD),
@@ -219,6 +223,34 @@ fn table() -> Vec<(Message, &'static str)> {
             addr::add_again(5, &body(addr::add(3, "fd00::2/64".parse().unwrap(), addr::NODAD))),
             r#"0x601 NewAddress(AddressMessage { header: AddressHeader { family: Inet6, prefix_len: 64, index: 5 },
                attributes: [Local(fd00::2), Address(fd00::2), Flags(AddressFlags(Nodad))] })"#,
+        ),
+        (
+            fdb.set(3),
+            r#"0x501 NewNeighbour(NeighbourMessage { header: NeighbourHeader { family: Bridge, ifindex: 3, state:
+               Permanent, flags: NeighbourFlags(Own), kind: Unspec }, attributes: [Destination(Other([192, 0, 2, 1])),
+               LinkLayerAddress([2, 0, 0, 0, 0, 9])] })"#,
+        ),
+        (
+            permanent.set(3),
+            r#"0x501 NewNeighbour(NeighbourMessage { header: NeighbourHeader { family: Inet6, ifindex: 3, state:
+               Permanent, flags: NeighbourFlags(0x0), kind: Unspec }, attributes: [Destination(Inet6(fd00::)),
+               LinkLayerAddress([2, 0, 0, 0, 0, 9])] })"#,
+        ),
+        (
+            fdb.delete(3),
+            r#"0x1 DelNeighbour(NeighbourMessage { header: NeighbourHeader { family: Bridge, ifindex: 3, state:
+               Permanent, flags: NeighbourFlags(Own), kind: Unspec }, attributes: [Destination(Other([192, 0, 2, 1])),
+               LinkLayerAddress([2, 0, 0, 0, 0, 9])] })"#,
+        ),
+        (
+            neighbour::list(3, None),
+            r#"0x301 GetNeighbour(NeighbourMessage { header: NeighbourHeader { family: Bridge, ifindex: 3, state:
+               None, flags: NeighbourFlags(0x0), kind: Unspec }, attributes: [] })"#,
+        ),
+        (
+            neighbour::list(3, Some(IpFamily::V4)),
+            r#"0x301 GetNeighbour(NeighbourMessage { header: NeighbourHeader { family: Inet, ifindex: 0, state:
+               None, flags: NeighbourFlags(0x0), kind: Unspec }, attributes: [IfIndex(3)] })"#,
         ),
         (
             qdisc::get(3, ROOT),
