@@ -16,6 +16,7 @@ use crate::config::LinkConf;
 use crate::container::Container;
 use crate::plan::Plan;
 use crate::route::restore_attributes;
+use crate::router_wait::may_be_of_router;
 use crate::{address_wait, ipam};
 
 /// Runs CHECK of the IPAM plugin, then checks the container's interface: its kind, if one is given, MAC address, state,
@@ -34,6 +35,7 @@ pub fn container(
     let ifname = call.ifname;
     ensure(!must_be_up || inside.link.is_up(), || format!("interface {ifname:?} of the container is down"))?;
     inside.has_addresses()?;
+    inside.accepts_ra()?;
     if let Some(Route { dst, gw, .. }) = inside.missing_routes()?.first() {
         let via = gw.map_or(String::new(), |gw| format!(" via {gw}"));
         return Err(CniError::internal(format!("route {dst}{via} not found in the container")));
@@ -69,8 +71,11 @@ impl<'a> Inside<'a> {
         ipam::call(call.env, call.config, Verb::Check)?;
         let result = prev_result(call)?;
         let reported = reported(call, result)?;
-        let mut plan =
-            Plan { ips: own_ips(result, call.ifname), routes: result.routes.clone(), ..Plan::default() };
+        let wait_for_ra = conf.wait_for_ra;
+        let mut ips = own_ips(result, call.ifname);
+        // Those may have ended since.
+        ips.retain(|ip| wait_for_ra.is_none() || !may_be_of_router(ip));
+        let mut plan = Plan { ips, routes: result.routes.clone(), wait_for_ra, ..Plan::default() };
         restore_attributes(&mut plan.routes, &conf.ipam_routes);
         let mut container = Container::open(netns, call.ifname)?;
         // The index is not known yet, so all addresses of the container are listed.
@@ -87,6 +92,13 @@ impl<'a> Inside<'a> {
     /// Checks that the interface has its addresses.
     pub(crate) fn has_addresses(&self) -> Result<(), CniError> {
         has_addresses("interface", &self.link, &self.present, &self.plan.addresses())
+    }
+
+    /// Checks that the interface accepts router advertisements, if an address shall come by them.
+    pub(crate) fn accepts_ra(&self) -> Result<(), CniError> {
+        ensure(self.plan.wait_for_ra.is_none() || self.link.accepts_ra, || {
+            format!("interface {:?} of the container does not accept router advertisements", self.link.name)
+        })
     }
 
     /// The routes that are not there, each with the table that it belongs to.

@@ -1,10 +1,14 @@
-//! The configuration keys that interface plugins share: `mtu`, the MAC address, `dns`, and `ipam.routes`.
+//! The configuration keys that interface plugins share: `mtu`, the MAC address, `waitForRA`, `dns`, and `ipam.routes`.
+
+use std::time::Duration;
 
 use cni_common::spec::args::bad_pair;
 use cni_common::spec::wire::WireRoute;
 use cni_common::spec::{CniArgs, CniError, Dns, Route};
 use ferrule_kernel::netlink::Mac;
 use serde::Deserialize;
+
+use crate::router_wait;
 
 /// The MTU range in bytes that the kernel accepts for an Ethernet link (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
 const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
@@ -16,6 +20,8 @@ pub struct LinkConf {
     pub mtu: u32,
     /// The MAC address of the container's interface, if the configuration or CNI_ARGS asks for one.
     pub mac: Option<Mac>,
+    /// How long ADD waits for an address from a router: the key `waitForRA`.
+    pub wait_for_ra: Option<Duration>,
     /// Replaces the `dns` of IPAM's result.
     pub dns: Option<Dns>,
     /// The routes of the `ipam` section. Results before version 1.1.0 cannot carry all of their attributes.
@@ -27,6 +33,7 @@ pub struct LinkConf {
 #[serde(default, rename_all = "camelCase")]
 pub struct LinkKeys {
     mtu: i64,
+    wait_for_ra: Option<i64>,
     dns: WireDns,
     args: Args,
     runtime_config: WithMac,
@@ -75,6 +82,7 @@ impl LinkKeys {
         Ok(LinkConf {
             mtu,
             mac: self.mac(cni_args, mac)?,
+            wait_for_ra: router_wait::limit(self.wait_for_ra)?,
             dns: self.dns.into_override(),
             // Skip invalid routes: the IPAM plugin reports them.
             ipam_routes: self.ipam.routes.into_iter().filter_map(|route| route.into_route().ok()).collect(),
@@ -146,6 +154,7 @@ mod tests {
             (r#","mtu":67"#, "invalid mtu 67"),
             (r#","mtu":-1"#, "invalid mtu -1"),
             (r#","mtu":65536"#, "invalid mtu 65536"),
+            (r#","waitForRA":61"#, "invalid waitForRA 61"),
             (r#","runtimeConfig":{"mac":"x"}"#, "runtimeConfig.mac: address x: invalid MAC address"),
             (
                 r#","args":{"cni":{"mac":"01:00:00:00:00:01"}}"#,
@@ -156,6 +165,7 @@ mod tests {
             assert_eq!(error.code, Code::InvalidConfig, "{keys}");
             assert!(error.msg.contains(part), "{}", error.msg);
         }
+        assert_eq!(read(r#","waitForRA":true"#, "").unwrap_err().code, Code::Decode);
         assert_eq!(read(r#","mtu":"9000""#, "").unwrap_err().code, Code::Decode);
         assert_eq!(read("", "MAC=x").unwrap_err().code, Code::InvalidEnvironment);
         assert_eq!(read("", "IP=10.1.2.3").unwrap_err().code, Code::InvalidEnvironment);

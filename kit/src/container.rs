@@ -16,8 +16,8 @@ use crate::address_wait::{Dad, wait_for_dad, wait_for_groups};
 use crate::netns::enter;
 use crate::plan::Plan;
 use crate::route::{installed, of_result, through_gateways};
-use crate::socket;
 use crate::steps::{Step, UndoStack};
+use crate::{router_wait, socket};
 
 /// `IFF_LOWER_UP`: the link has a carrier.
 const IFF_LOWER_UP: u32 = 1 << 16;
@@ -69,7 +69,8 @@ impl<'a> Container<'a> {
     pub fn configure(&mut self, index: u32, plan: &Plan) -> Result<Link, CniError> {
         let (ifname, dad) = (self.ifname, self.dad != Dad::Off);
         let addresses = plan.addresses();
-        enter(self.netns, || set_sysctls(ifname, addresses.iter().any(IpNetwork::is_ipv6), dad))?;
+        let has_ipv6 = plan.wait_for_ra.is_some() || addresses.iter().any(IpNetwork::is_ipv6);
+        enter(self.netns, || set_sysctls(ifname, has_ipv6, dad, plan.wait_for_ra.is_some()))?;
         let mut steps = Vec::new();
         let done: &[Errno] = if self.completes { &[Errno::EEXIST] } else { &[] };
         for address in &addresses {
@@ -116,6 +117,18 @@ impl<'a> Container<'a> {
         }
         Ok(())
     }
+
+    /// Waits for addresses from a router, if the plan says so, and adds them to the plan: the result reports them.
+    ///
+    /// # Errors
+    /// Those of [`router_wait::wait`].
+    pub fn wait_for_router(&mut self, link: &Link, plan: &mut Plan) -> Result<(), CniError> {
+        let Some(limit) = plan.wait_for_ra else { return Ok(()) };
+        let found = router_wait::wait(&mut self.socket, link, limit, &plan.addresses())?;
+        let ip = |address| IpConfig { address, gateway: None, interface: None };
+        plan.ips.extend(found.into_iter().map(ip));
+        Ok(())
+    }
 }
 
 /// Whether the next hop is in the subnet of an address without being its gateway. Without a route to that subnet the kernel
@@ -126,7 +139,7 @@ fn is_neighbour(next_hop: IpAddr, ips: &[IpConfig]) -> bool {
 
 /// Sets the interface's sysctls in the calling thread's namespace. A kernel without IPv6 lacks the IPv6
 /// ones; that is an error only if there is an IPv6 address.
-fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool) -> Result<(), CniError> {
+fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool, accepts_ra: bool) -> Result<(), CniError> {
     let ipv6 = |link: &str, setting: &str| format!("net/ipv6/conf/{link}/{setting}");
     if dad {
         // Enhanced DAD (RFC 7527) tells its own probes, which a bridge may send back, from another host's.
@@ -141,6 +154,13 @@ fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool) -> Result<(), CniError> 
     }
     for link in ["lo", ifname] {
         sysctl::ensure(&ipv6(link, "disable_ipv6"), "0").context(|| "failed to enable IPv6")?;
+    }
+    if accepts_ra {
+        // Also if the container forwards.
+        for (setting, value) in [("accept_ra", "2"), ("accept_ra_pinfo", "1"), ("autoconf", "1")] {
+            sysctl::ensure(&ipv6(ifname, setting), value)
+                .context(|| "failed to accept router advertisements")?;
+        }
     }
     sysctl::write(&ipv6(ifname, "keep_addr_on_down"), "1")
         .context(|| "failed to keep IPv6 addresses on link down")

@@ -5,6 +5,7 @@
 
 pub mod address_wait;
 pub mod check;
+pub mod cluster;
 pub mod config;
 pub mod container;
 pub mod hash;
@@ -17,6 +18,7 @@ pub mod plan;
 pub mod remedy;
 pub mod repair;
 pub mod route;
+pub mod router_wait;
 pub mod sandbox;
 pub mod socket;
 pub mod state_file;

@@ -1,6 +1,8 @@
 //! What ADD gives the container's interface, from IPAM's result and the configuration. Nothing here touches
 //! the kernel.
 
+use std::time::Duration;
+
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{AddResult, CniError, Dns, Interface, IpConfig, Route};
 use ferrule_kernel::netlink::Link;
@@ -20,6 +22,8 @@ pub struct Plan {
     pub dns: Option<Dns>,
     /// The container reaches even its own subnets through their gateways.
     pub point_to_point: bool,
+    /// ADD also waits so long for an address from a router.
+    pub wait_for_ra: Option<Duration>,
 }
 
 impl Plan {
@@ -35,7 +39,7 @@ impl Plan {
         let AddResult { ips, mut routes, dns, .. } = assigned.unwrap_or_default();
         restore_attributes(&mut routes, &conf.ipam_routes);
         let dns = conf.dns.clone().or(Some(dns).filter(|dns| !dns.is_empty()));
-        Ok(Plan { ips, routes, dns, point_to_point: false })
+        Ok(Plan { ips, routes, dns, point_to_point: false, wait_for_ra: conf.wait_for_ra })
     }
 
     /// The addresses with their prefix lengths.

@@ -33,11 +33,12 @@ impl Inside<'_> {
     pub fn repair(&mut self) -> Result<(), CniError> {
         let routes = self.missing_routes()?;
         let is_up = self.container.keep_down || self.link.is_up();
-        if is_up && self.has_addresses().is_ok() && routes.is_empty() {
+        if is_up && self.has_addresses().is_ok() && self.accepts_ra().is_ok() && routes.is_empty() {
             return Ok(());
         }
-        let Plan { ips, point_to_point, .. } = &self.plan;
-        let plan = Plan { ips: ips.clone(), routes, dns: None, point_to_point: *point_to_point };
+        let Plan { ips, point_to_point, wait_for_ra, .. } = &self.plan;
+        let (point_to_point, wait_for_ra) = (*point_to_point, *wait_for_ra);
+        let plan = Plan { ips: ips.clone(), routes, dns: None, point_to_point, wait_for_ra };
         self.container.completes = true;
         self.link = self.container.configure(self.link.index, &plan)?;
         self.container.wait(&self.link, &plan.addresses())

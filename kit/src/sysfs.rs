@@ -1,6 +1,7 @@
 //! Devices on a bus, and their links. `/sys` shows the links of the namespace for which it was mounted: a device that is in
 //! a container has none.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -111,9 +112,41 @@ pub fn link_below(device: &Path) -> Option<String> {
     first_in(&device.join("net")).or_else(virtio)
 }
 
+/// The place of a virtual function (SR-IOV).
+#[derive(Debug, PartialEq, Eq)]
+pub struct VirtualFunction {
+    /// Its number among those of the physical function.
+    pub number: u32,
+    /// The links of the physical function on the host, in the order of names. Some drivers also show links that represent virtual
+    /// functions there.
+    pub physical: Vec<String>,
+}
+
+/// The place of the PCI device with this ID. `None` if it is no virtual function.
+pub fn virtual_function(sys: &Path, id: &str) -> Option<VirtualFunction> {
+    let physical = sys.join("bus/pci/devices").join(id).join("physfn");
+    let is_own = |path: &Path| fs::read_link(path).is_ok_and(|to| to.file_name() == Some(OsStr::new(id)));
+    let parts = fs::read_dir(&physical).ok()?.filter_map(Result::ok);
+    let mut numbers = parts.filter_map(|part| {
+        let name = part.file_name().into_string().ok()?;
+        let number = name.strip_prefix("virtfn")?.parse().ok()?;
+        is_own(&part.path()).then_some(number)
+    });
+    Some(VirtualFunction { number: numbers.next()?, physical: names_in(&physical.join("net")) })
+}
+
+/// The names in a folder, in their order.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
 /// The first name in a folder, in the order of names.
 fn first_in(folder: &Path) -> Option<String> {
-    fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).min()
+    names_in(folder).into_iter().next()
 }
 
 #[cfg(test)]
@@ -181,6 +214,28 @@ mod tests {
             link_at(&missing).unwrap_err().msg,
             format!("failed to find host device: failed to read directory {missing}/net: \"{error}\"")
         );
+    }
+
+    #[test]
+    fn the_place_of_a_virtual_function() {
+        let sys = sys(&[
+            "pci/0000:01:00.0/net/pf1",
+            "pci/0000:01:00.0/net/pf0",
+            "pci/0000:01:10.2",
+            "pci/0000:01:10.4",
+        ]);
+        let devices = sys.path().join("devices/pci");
+        let physical = devices.join("0000:01:00.0");
+        symlink("../0000:01:10.0", physical.join("virtfn0")).unwrap();
+        symlink("../0000:01:10.2", physical.join("virtfn1")).unwrap();
+        for id in ["0000:01:10.2", "0000:01:10.4"] {
+            symlink("../0000:01:00.0", devices.join(id).join("physfn")).unwrap();
+        }
+        let found = VirtualFunction { number: 1, physical: vec!["pf0".to_owned(), "pf1".to_owned()] };
+        assert_eq!(virtual_function(sys.path(), "0000:01:10.2"), Some(found));
+        for id in ["0000:01:10.4", "0000:01:00.0", "0000:09:00.0"] {
+            assert_eq!(virtual_function(sys.path(), id), None, "{id}");
+        }
     }
 
     #[test]

@@ -147,10 +147,11 @@ impl<'a> Attaching<'a> {
 
     /// Gives the link its addresses and routes.
     fn attach(&mut self, assigned: Option<AddResult>) -> Result<AddResult, CniError> {
-        let plan = Plan::new(&self.link.conf, assigned)?;
+        let mut plan = Plan::new(&self.link.conf, assigned)?;
         let created = self.container.created()?;
         let link = self.container.configure(created.index, &plan)?;
         self.container.wait(&link, &plan.addresses())?;
+        self.container.wait_for_router(&link, &mut plan)?;
         Ok(plan.result(self.call, &[], &link))
     }
 }

@@ -16,7 +16,7 @@ use cni_common::spec::{AddResult, CniError, Code, NetConf};
 use ferrule_kernel::netlink::{LinkData, ifb};
 use ferrule_kit::address_wait::Dad;
 use ferrule_kit::config::{LinkConf, LinkKeys};
-use ferrule_kit::{ipam, remedy, repair, socket, sysfs};
+use ferrule_kit::{ipam, remedy, repair, router_wait, socket, sysfs};
 use ferrule_kubelet::{Resource, skipped};
 use serde::Deserialize;
 
@@ -60,6 +60,7 @@ impl ContainerLink {
     pub fn read(kind: &'static str, config: &NetConf, cni_args: &str) -> Result<Self, CniError> {
         let (keys, link): (Keys, LinkKeys) = (config.decode()?, config.decode()?);
         let conf = link.check(cni_args, &keys.mac)?;
+        router_wait::refuse(conf.wait_for_ra, kind)?;
         Ok(ContainerLink { kind, conf, ..ContainerLink::default() })
     }
 
