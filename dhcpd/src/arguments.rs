@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
+use crate::action::Timing;
 use crate::lease::Millis;
-use crate::machine::Timing;
 
 /// Takes DHCP leases for containers, and keeps them renewed
 #[derive(Clone, Debug, Parser)]

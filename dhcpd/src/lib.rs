@@ -1,13 +1,15 @@
 //! `ferrule-dhcp`: the daemon of the `dhcp` plugin. It takes DHCP leases for containers and keeps them renewed.
 //!
 //! - `arguments`, `listener` and `server` are the process, its socket and its clients.
-//! - `registry` has the leases. Each one has a task (`worker`) that does what its state machine (`machine`) wants.
-//!   `supervisor` runs the task, again after a panic.
-//! - `frame`, `packet`, `message`, `settings` and `lease` build and read what goes over the wire. With `machine`
-//!   they are pure.
+//! - `registry` has the leases. Each one has a task (`worker`) that does what its state machine (`binding`) wants, as an
+//!   `action`. `supervisor` runs the task, again after a panic.
+//! - DHCPv4: `frame`, `packet`, `message`, `settings` and `lease` build and read what goes over the wire, `machine` is the state
+//!   machine. DHCPv6 has the same in `v6`. All of it is pure.
 //! - `link` reaches the container's interface, `store` keeps the leases on the disk.
 
+mod action;
 mod arguments;
+mod binding;
 mod clock;
 pub mod decoders;
 mod frame;
@@ -22,6 +24,7 @@ mod server;
 mod settings;
 mod store;
 mod supervisor;
+mod v6;
 mod worker;
 
 use std::io::{self, Write as _};

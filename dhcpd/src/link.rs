@@ -5,8 +5,10 @@
 //! needs a way back, and none goes on in a container's namespace after an error or a panic. Sockets are closed in threads too,
 //! because closing a packet socket waits for an RCU grace period.
 
+mod ipv6;
+
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cni_common::netns::Netns;
 use ferrule_kernel::netlink::link::{IFF_UP, OPER_UP, set_flags};
-use ferrule_kernel::netlink::{self, Link, LinkId, Mac};
+use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Message};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{LinkAddr, SockaddrStorage, bind};
@@ -23,15 +25,16 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::action::Way;
 use crate::frame::{self, BROADCAST, CLIENT_PORT, SERVER_PORT};
 use crate::log;
-use crate::machine::Way;
+pub(crate) use ipv6::Ipv6;
 
 /// How long ADD waits for the carrier of a link that was just set up. Without it the first message would be lost.
 const CARRIER_WAIT: Duration = Duration::from_secs(2);
-const CARRIER_POLL: Duration = Duration::from_millis(20);
-/// The pauses before the attempts to set an interface down.
-const DOWN_PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)];
+const POLL: Duration = Duration::from_millis(20);
+/// The pauses before the attempts to take an address from a container.
+const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)];
 /// The most threads that are in containers' namespaces at once.
 static ENTRIES: Semaphore = Semaphore::const_new(64);
 /// `ETH_P_IP`.
@@ -53,12 +56,13 @@ pub(crate) struct Interface {
 
 impl Interface {
     /// Finds the interface, sets it up and waits for its carrier.
-    pub(crate) async fn prepare(path: PathBuf, ifname: &str) -> Result<Self, String> {
+    pub(crate) async fn prepare(path: PathBuf, ifname: &str, ipv6: Ipv6) -> Result<Self, String> {
         let netns = Netns::open(&path.to_string_lossy()).map_err(|error| error.to_string())?;
         let identity =
             netns.identity().map_err(|error| format!("failed to look at {}: {error}", path.display()))?;
         let name = ifname.to_owned();
-        let link = inside(netns, move || Ok(set_up(&name))).await.map_err(|error| error.to_string())??;
+        let link =
+            inside(netns, move || Ok(set_up(&name, ipv6))).await.map_err(|error| error.to_string())??;
         Ok(Interface { path, identity, ifname: ifname.to_owned(), index: link.index, mac: link.mac.0 })
     }
 
@@ -77,20 +81,25 @@ impl Interface {
 
     /// Sets the interface down. A missing one is down.
     pub(crate) async fn set_down(&self) {
-        for pause in DOWN_PAUSES {
+        self.insist("set it down", || set_flags(self.index, 0, IFF_UP)).await;
+    }
+
+    /// Sends a request several times, if it fails. A missing interface or address is success.
+    async fn insist(&self, what: &str, request: impl Fn() -> Message) {
+        for pause in PAUSES {
             tokio::time::sleep(pause).await;
-            let Err(why) = self.try_set_down().await else { return };
-            log(&format!("failed to set {} of {} down: {why}", self.ifname, self.path.display()));
+            let Err(why) = self.request(request()).await else { return };
+            log(&format!("{} of {}: failed to {what}: {why}", self.ifname, self.path.display()));
         }
     }
 
-    async fn try_set_down(&self) -> io::Result<()> {
+    async fn request(&self, request: Message) -> io::Result<()> {
         let Some(netns) = self.find(&self.path)? else { return Ok(()) };
-        let down = set_flags(self.index, 0, IFF_UP);
-        let answer =
-            inside(netns, move || Ok(netlink::Socket::route().and_then(|mut socket| socket.request(down))));
-        match answer.await? {
-            Err(error) if error.errno != Errno::ENODEV => Err(io::Error::other(error)),
+        let work = || Ok(netlink::Socket::route().and_then(|mut socket| socket.request(request)));
+        match inside(netns, work).await? {
+            Err(error) if !matches!(error.errno, Errno::ENODEV | Errno::EADDRNOTAVAIL) => {
+                Err(io::Error::other(error))
+            }
             _ => Ok(()),
         }
     }
@@ -104,27 +113,28 @@ impl Interface {
         }
     }
 
-    /// Opens the sockets of an exchange. With an address also a socket that sends from there.
-    pub(crate) async fn connect(&self, address: Option<Ipv4Addr>) -> io::Result<Sockets> {
+    /// Opens the sockets of an exchange that begins with a message on this way.
+    pub(crate) async fn connect(&self, way: Way) -> io::Result<Sockets> {
         let interface = self.clone();
         let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", self.path.display()));
         let netns = self.find(&self.path)?.ok_or_else(gone)?;
-        let (packets, udp) = inside(netns, move || {
-            let packets = interface.packet_socket()?;
+        let (receiver, udp) = inside(netns, move || match way {
+            Way::Multicast => Ok((interface.udp6_socket()?, None)),
             // Without the address on the interface, frames are sent instead.
-            let address = address.filter(|address| interface.has(*address));
-            Ok((packets, address.and_then(|address| interface.udp_socket(address).ok())))
+            Way::Unicast(peer) if interface.has(peer.address) => {
+                Ok((interface.packet_socket()?, interface.udp_socket(peer.address).ok()))
+            }
+            _ => Ok((interface.packet_socket()?, None)),
         })
         .await?;
         // tokio has no safe type for packet sockets. recv and send of this one are recv(2) and send(2) of any socket.
-        let packets = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(packets)))?;
-        Ok(Sockets { packets, udp, mac: self.mac })
+        let receiver = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(receiver)))?;
+        Ok(Sockets { receiver, udp, mac: self.mac, index: self.index })
     }
 
     /// A socket for IPv4 frames on the interface, which must still be the same.
     fn packet_socket(&self) -> io::Result<Socket> {
-        let gone = || io::Error::new(io::ErrorKind::NotFound, format!("the link {} is gone", self.ifname));
-        let address = self.link_address()?.ok_or_else(gone)?;
+        let address = self.link_address()?.ok_or_else(|| self.gone())?;
         let protocol = Protocol::from(i32::from(ETH_P_IP.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(protocol))?;
         socket.attach_filter(&answers_to(self.mac))?;
@@ -132,6 +142,10 @@ impl Interface {
         bind(socket.as_raw_fd(), &address)?;
         socket.set_nonblocking(true)?;
         Ok(socket)
+    }
+
+    fn gone(&self) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, format!("the link {} is gone", self.ifname))
     }
 
     /// The link's address, as `bind` needs it.
@@ -191,15 +205,21 @@ fn answers_to(mac: [u8; 6]) -> [SockFilter; 13] {
 
 /// The sockets of an exchange.
 pub(crate) struct Sockets {
-    packets: UdpSocket,
+    /// Gets all answers: a packet socket with DHCPv4, a UDP socket with DHCPv6.
+    receiver: UdpSocket,
     udp: Option<Socket>,
     mac: [u8; 6],
+    index: u32,
 }
 
 impl Sockets {
     /// Sends a message.
     pub(crate) async fn send(&self, message: &[u8], way: Way) -> io::Result<()> {
         let (to_mac, from, to) = match (way, &self.udp) {
+            (Way::Multicast, _) => {
+                let servers = SocketAddrV6::new(ipv6::SERVERS, ipv6::SERVER_PORT, 0, self.index);
+                return self.receiver.send_to(message, servers).await.map(drop);
+            }
             (Way::Broadcast, _) => (BROADCAST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST),
             (Way::Unicast(peer), Some(udp)) => {
                 return udp.send_to(message, &SocketAddrV4::new(peer.server, SERVER_PORT).into()).map(drop);
@@ -208,13 +228,13 @@ impl Sockets {
         };
         let frame =
             frame::build([self.mac, to_mac], [from, to], message).ok_or(io::ErrorKind::InvalidInput)?;
-        self.packets.send(&frame).await.map(drop)
+        self.receiver.send(&frame).await.map(drop)
     }
 
-    /// Waits for the next frame and returns it.
+    /// Waits for the next frame or datagram and returns it.
     pub(crate) async fn receive(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 2048];
-        let len = self.packets.recv(&mut buffer).await?;
+        let len = self.receiver.recv(&mut buffer).await?;
         buffer.truncate(len);
         Ok(buffer)
     }
@@ -227,13 +247,16 @@ impl Sockets {
 }
 
 /// Finds the link of this name, sets it up and waits for its carrier, in the thread's namespace.
-fn set_up(ifname: &str) -> Result<Link, String> {
+fn set_up(ifname: &str, ipv6: Ipv6) -> Result<Link, String> {
     let failed = |why: &dyn std::fmt::Display| format!("error looking up {ifname:?}: {why}");
     let mut socket = netlink::Socket::route().map_err(|error| failed(&error))?;
     let link = socket.link(LinkId::Name(ifname)).map_err(|error| failed(&error))?;
     let link = link.ok_or_else(|| failed(&"Link not found"))?;
     if link.mac == Mac::default() {
         return Err(failed(&"it has no Ethernet address"));
+    }
+    if ipv6 != Ipv6::Leave {
+        ipv6::enable(&link, ifname).map_err(|error| format!("failed to enable IPv6: {error}"))?;
     }
     if !link.is_up() {
         let up = socket.request(set_flags(link.index, IFF_UP, IFF_UP));
@@ -247,7 +270,10 @@ fn set_up(ifname: &str) -> Result<Link, String> {
             .link(LinkId::Index(link.index))
             .is_ok_and(|link| link.is_some_and(|link| !has_carrier(link)))
     {
-        thread::sleep(CARRIER_POLL);
+        thread::sleep(POLL);
+    }
+    if ipv6 == Ipv6::Wait {
+        ipv6::wait_for_link_local(&mut socket, link.index);
     }
     Ok(link)
 }

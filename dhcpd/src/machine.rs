@@ -1,4 +1,4 @@
-//! The life of one lease as a state machine. Pure: it gets the time and the server's answers, and returns what to do.
+//! The life of one IPv4 lease as a state machine. Pure: it gets the time and the server's answers, and returns what to do.
 //!
 //! ```text
 //! Selecting --OFFER--> Requesting --ACK--> Bound --T1--> Renewing --T2--> Rebinding --expiry--> Ended
@@ -12,13 +12,11 @@
 //! # References
 //! RFC 2131, sections 4.4.1 to 4.4.6.
 
-mod action;
 mod renewal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use action::{Action, Peer, Timing, Way};
-
+use crate::action::{Action, Peer, Timing, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
 

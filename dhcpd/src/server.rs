@@ -53,7 +53,7 @@ async fn converse(daemon: &Rc<Daemon>, mut stream: UnixStream) -> io::Result<()>
         Err(error) => {
             let msg = format!("ferrule-dhcp does not understand the request: {error}");
             let error = Some(Failure { code: 6, msg });
-            serde_json::to_vec(&Answer { ferrule_dhcp: PROTOCOL, error, lease: None })?
+            serde_json::to_vec(&Answer { ferrule_dhcp: PROTOCOL, error, ..Answer::default() })?
         }
     };
     answer.push(b'\n');

@@ -46,7 +46,7 @@ pub(crate) fn settings(options: &Options, requested: &[u8], own: Ipv4Addr) -> (L
         routes,
         nameservers: this.requested(NAME_SERVERS, hosts),
         domain: this.requested(DOMAIN, domain),
-        search: this.requested(SEARCH, search),
+        search: this.requested(SEARCH, |content, _| search(content)),
         mtu: this.requested(MTU, mtu),
         ntp: this.requested(TIME_SERVERS, hosts),
     };
@@ -125,7 +125,8 @@ fn domain(content: &[u8], _: Ipv4Addr) -> (String, bool) {
     if is_name(text) { (text.to_owned(), true) } else { (String::new(), false) }
 }
 
-fn search(content: &[u8], _: Ipv4Addr) -> (Vec<String>, bool) {
+/// The names of a search list, and whether they are all of it.
+pub(crate) fn search(content: &[u8]) -> (Vec<String>, bool) {
     let (mut names, mut is_whole, mut at) = (Vec::new(), true, 0);
     while at < content.len() && names.len() < MOST_NAMES {
         let Some((name, next)) = name_at(content, at) else { return (names, false) };

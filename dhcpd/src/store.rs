@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use ferrule_dhcp::wire::{Key, lease_dir, lease_file};
 use serde::{Deserialize, Serialize};
 
-use crate::lease::Lease;
+use crate::binding::{Binding, Id};
 use crate::link::Interface;
 use crate::log;
-use crate::message::Client;
 
 /// The name of a pending file. No lease has it: container IDs begin with a letter or digit.
 const PENDING: &str = ".pending";
@@ -29,10 +28,16 @@ pub(crate) struct State {
     // The name of the file's first format.
     #[serde(rename = "sandbox")]
     pub(crate) interface: Interface,
-    pub(crate) client: Client,
+    #[serde(flatten)]
+    pub(crate) binding: Binding,
     /// False while the server's acknowledgement is awaited.
     pub(crate) confirmed: bool,
-    pub(crate) lease: Lease,
+}
+
+impl State {
+    pub(crate) fn id(&self) -> Id {
+        Id { key: self.key.clone(), family: self.binding.family() }
+    }
 }
 
 /// The content of a state file.
@@ -67,20 +72,24 @@ impl Store {
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
         file.write_all(&serde_json::to_vec_pretty(&content)?)?;
         drop(file);
-        fs::rename(pending, lease_file(&self.socket, &state.key))
+        fs::rename(pending, self.path(&state.id()))
     }
 
-    /// The state of an attachment's lease, if it has one.
-    pub(crate) fn find(&self, key: &Key) -> io::Result<Option<State>> {
-        match fs::read(lease_file(&self.socket, key)) {
+    fn path(&self, id: &Id) -> PathBuf {
+        lease_file(&self.socket, &id.key, id.family)
+    }
+
+    /// The state of a lease, if it exists.
+    pub(crate) fn find(&self, id: &Id) -> io::Result<Option<State>> {
+        match fs::read(self.path(id)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             text => Ok(Some(serde_json::from_slice::<Content<State>>(&text?)?.state)),
         }
     }
 
     /// Removes the file of a lease, if there is one.
-    pub(crate) fn remove(&self, key: &Key) -> io::Result<()> {
-        remove(&lease_file(&self.socket, key))
+    pub(crate) fn remove(&self, id: &Id) -> io::Result<()> {
+        remove(&self.path(id))
     }
 
     /// The leases of this boot. Removes all other files: no container of another boot exists.
@@ -119,7 +128,69 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use ferrule_dhcp::wire::Family;
+    use serde_json::json;
+
     use super::*;
+    use crate::lease::Lease;
+    use crate::v6;
+
+    /// A state file of IPv4 as it was before there was another family.
+    #[test]
+    fn old_files_stay_readable() {
+        let old = json!({
+            "format": 1, "boot_id": "b",
+            "key": {"network": "n", "containerId": "a", "ifname": "eth0"},
+            "sandbox": {"path": "/run/netns/x", "identity": [4, 5], "ifname": "eth0", "index": 2, "mac": [2, 0, 0, 0, 0, 1]},
+            "client": {"mac": [2, 0, 0, 0, 0, 1], "id": [0, 97], "options": {"provide": [], "request": [1], "broadcast": false}},
+            "confirmed": true,
+            "lease": {
+                "address": "10.0.0.5", "prefix": 24, "server": "10.0.0.1", "server_mac": [2, 2, 2, 2, 2, 2],
+                "renew_at": 1, "rebind_at": 2, "expires_at": u64::MAX,
+                "settings": {
+                    "address": "10.0.0.5/24", "gateway": null, "routes": [], "nameservers": [], "domain": "", "search": [],
+                    "mtu": 0, "ntp": []
+                }
+            }
+        });
+        let read: Content<State> = serde_json::from_value(old.clone()).unwrap();
+        assert_eq!(read.state.id().family, Family::Ipv4);
+        // An older daemon reads the new one.
+        assert_eq!(serde_json::to_value(read).unwrap(), old);
+    }
+
+    #[test]
+    fn both_families_of_an_attachment_have_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("dhcp.sock");
+        let store = Store::open(&socket, "b".to_owned()).unwrap();
+        let key = Key { network: "n".to_owned(), container_id: "a".to_owned(), ifname: "eth0".to_owned() };
+        let client = v6::message::Client::new(&key, true);
+        let lease = v6::lease::Lease {
+            address: "fd00::5".parse().unwrap(),
+            server: client.duid.clone(),
+            renew_at: 1,
+            rebind_at: 2,
+            expires_at: u64::MAX,
+            settings: Default::default(),
+        };
+        let interface = Interface {
+            path: "/run/netns/x".into(),
+            identity: (4, 5),
+            ifname: "eth0".to_owned(),
+            index: 2,
+            mac: [2, 0, 0, 0, 0, 1],
+        };
+        let state = State { key, interface, binding: Binding::V6 { client, lease }, confirmed: false };
+        store.write(&state).unwrap();
+        let found = store.find(&state.id()).unwrap().unwrap();
+        assert_eq!((&found.binding, found.id()), (&state.binding, state.id()));
+        assert!(store.find(&Id { family: Family::Ipv4, ..state.id() }).unwrap().is_none());
+        let [listed] = ferrule_dhcp::list::list(&socket).try_into().unwrap();
+        assert_eq!((listed.address.as_str(), &listed.server[..6]), ("fd00::5", "00:04:"));
+        store.remove(&Id { family: Family::Ipv4, ..state.id() }).unwrap();
+        assert_eq!(store.list().unwrap().len(), 1);
+    }
 
     #[test]
     fn files_of_another_boot_and_broken_ones_are_removed() {
@@ -152,18 +223,18 @@ mod tests {
         let state = |id| State {
             key: key(id),
             interface: interface.clone(),
-            client: client.clone(),
+            binding: Binding::V4 { client: client.clone(), lease: lease.clone() },
             confirmed: true,
-            lease: lease.clone(),
         };
         store.write(&state("a")).unwrap();
         let other = Store::open(&socket, "another".to_owned()).unwrap();
         other.write(&state("b")).unwrap();
         fs::write(lease_dir(&socket).join("broken"), "{").unwrap();
-        fs::copy(lease_file(&socket, &key("a")), lease_dir(&socket).join(PENDING)).unwrap();
+        fs::copy(lease_file(&socket, &key("a"), Family::Ipv4), lease_dir(&socket).join(PENDING)).unwrap();
         let states = store.list().unwrap();
         assert_eq!(states.len(), 1);
-        assert_eq!((&states[0].key, &states[0].lease, &states[0].client), (&key("a"), &lease, &client));
+        let binding = Binding::V4 { client, lease };
+        assert_eq!((&states[0].key, &states[0].binding), (&key("a"), &binding));
         assert_eq!(fs::read_dir(lease_dir(&socket)).unwrap().count(), 1);
         let [listed] = ferrule_dhcp::list::list(&socket).try_into().unwrap();
         assert_eq!(listed.key, key("a"));
@@ -171,8 +242,9 @@ mod tests {
             [&listed.address, &listed.server, &listed.netns],
             ["10.0.0.5", "10.0.0.1", "/run/netns/x"]
         );
-        store.remove(&key("a")).unwrap();
-        store.remove(&key("a")).unwrap();
+        let id = Id { key: key("a"), family: Family::Ipv4 };
+        store.remove(&id).unwrap();
+        store.remove(&id).unwrap();
         assert!(store.list().unwrap().is_empty());
     }
 }

@@ -35,13 +35,12 @@ pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
         if clock::now().saturating_sub(began) > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        let left = state.lease.expires_at.saturating_sub(clock::now());
+        let left = state.binding.expires_at().saturating_sub(clock::now());
         let end = Duration::from_millis(pause.min(left));
         task.log(&format!("the work on the lease panicked; it goes on in {end:?}"));
         let _ = timeout(end, task.stopped()).await;
-        if state.confirmed && state.lease.expires_at <= clock::now() {
-            task.log("lease expired, bringing interface DOWN");
-            state.interface.set_down().await;
+        if state.confirmed && state.binding.expires_at() <= clock::now() {
+            task.expire(&state.interface, state.binding.settings()).await;
             break;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -54,7 +53,7 @@ pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
 /// Reads the lease's state file. If it cannot be read, tries again until DEL comes.
 async fn read(task: &mut Task) -> Option<State> {
     loop {
-        match task.store.find(&task.key) {
+        match task.store.find(&task.id) {
             Ok(state) => return state,
             Err(error) => task.log(&format!("cannot read the lease's file: {error}")),
         }

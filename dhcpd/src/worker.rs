@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ferrule_dhcp::wire::{self, Key, Options};
+use cni_common::spec::addr::parse_cidr;
+use ferrule_dhcp::wire;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::action::{Action, Timing, Way};
+use crate::binding::{Id, Protocol, Wishes};
 use crate::clock;
-use crate::frame;
 use crate::lease::Millis;
-use crate::link::{Interface, Sockets};
+use crate::link::{Interface, Ipv6, Sockets};
 use crate::log;
-use crate::machine::{Action, Machine, Timing, Way};
-use crate::message::{Client, name, parse};
 use crate::store::{State, Store};
 
 /// How often a task checks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
@@ -32,6 +32,8 @@ pub(crate) enum Status {
     Acquiring,
     /// The container has this lease on this interface.
     Bound(Box<wire::Lease>, Interface),
+    /// The lease has expired; the container still has the address.
+    Expiring,
     /// The task has ended, because of this.
     Ended(String),
 }
@@ -39,7 +41,7 @@ pub(crate) enum Status {
 /// How a lease begins.
 pub(crate) enum Start {
     /// ADD: with a new exchange, which may take this long.
-    Acquire { path: PathBuf, options: Options, limit: Millis },
+    Acquire { path: PathBuf, ipv6: Ipv6, wishes: Wishes, limit: Millis },
     /// After a restart of the daemon: from the disk.
     Resume(Box<State>),
 }
@@ -49,7 +51,7 @@ impl Start {
     pub(crate) fn status(&self) -> Status {
         match self {
             Start::Resume(state) if state.confirmed => {
-                Status::Bound(Box::new(state.lease.settings.clone()), state.interface.clone())
+                Status::Bound(Box::new(state.binding.settings().clone()), state.interface.clone())
             }
             _ => Status::Acquiring,
         }
@@ -59,18 +61,20 @@ impl Start {
 /// The work on one lease.
 #[derive(Clone)]
 pub(crate) struct Task {
-    pub(crate) key: Key,
+    pub(crate) id: Id,
     pub(crate) timing: Timing,
     pub(crate) store: Rc<Store>,
     pub(crate) status: Rc<watch::Sender<Status>>,
     /// True once the lease has to end.
     pub(crate) stop: watch::Receiver<bool>,
+    /// Whether the container has a lease of the other family on the same interface.
+    pub(crate) has_another: Rc<dyn Fn() -> bool>,
 }
 
 impl Task {
     /// Writes a line about this lease.
     pub(crate) fn log(&self, text: &str) {
-        log(&format!("{}: {text}", name(&self.key)));
+        log(&format!("{}: {text}", self.id.name()));
     }
 
     /// Waits until the lease has to end.
@@ -78,9 +82,25 @@ impl Task {
         let _ = self.stop.wait_for(|stop| *stop).await;
     }
 
+    /// Takes the address of an expired lease from the container: the whole interface goes down, unless it has another lease.
+    pub(crate) async fn expire(&self, interface: &Interface, lease: &wire::Lease) {
+        // Of two leases that expire at once the second one is the last.
+        self.status.send_replace(Status::Expiring);
+        match parse_cidr(&lease.address) {
+            Ok(address) if (self.has_another)() => {
+                self.log(&format!("lease expired, removing {address}; the interface has another lease"));
+                interface.remove_address(address).await;
+            }
+            _ => {
+                self.log("lease expired, bringing interface DOWN");
+                interface.set_down().await;
+            }
+        }
+    }
+
     /// Removes the state file.
     pub(crate) fn forget(&self) {
-        if let Err(error) = self.store.remove(&self.key) {
+        if let Err(error) = self.store.remove(&self.id) {
             self.log(&format!("the lease's file stays: {error}"));
         }
     }
@@ -91,18 +111,19 @@ pub(crate) async fn run(mut task: Task, start: Start) -> String {
     let random = Box::new(random);
     let status = start.status();
     let (interface, machine, actions) = match start {
-        Start::Acquire { path, options, limit } => {
-            let ifname = task.key.ifname.clone();
+        Start::Acquire { path, ipv6, wishes, limit } => {
+            let ifname = task.id.key.ifname.clone();
             let interface = select! {
-                interface = Interface::prepare(path, &ifname) => interface,
+                interface = Interface::prepare(path, &ifname, ipv6) => interface,
                 () = task.stopped() => return "the lease was deleted meanwhile".to_owned(),
             };
             let interface = match interface {
                 Ok(interface) => interface,
                 Err(why) => return why,
             };
-            let client = Client::new(interface.mac, &task.key, options);
-            let (machine, actions) = Machine::acquire(client, task.timing, limit, random, clock::now());
+            let limits = (task.timing, limit);
+            let (machine, actions) =
+                Protocol::acquire(&task.id, interface.mac, wishes, limits, random, clock::now());
             (interface, machine, actions)
         }
         Start::Resume(state) if state.interface.is_gone() => {
@@ -111,18 +132,18 @@ pub(crate) async fn run(mut task: Task, start: Start) -> String {
             return GONE.to_owned();
         }
         Start::Resume(state) => {
-            let State { interface, client, lease, confirmed, .. } = *state;
-            let mut machine = Machine::resume(client, task.timing, lease, random);
+            let State { interface, binding, confirmed, .. } = *state;
+            let mut machine = Protocol::resume(binding, task.timing, random, clock::now());
             let actions = if confirmed {
                 task.status.send_replace(status);
                 vec![Action::Log("lease taken up again".to_owned())]
             } else {
-                machine.release()
+                machine.release(clock::now())
             };
             (interface, machine, actions)
         }
     };
-    let mut worker = Worker { task, interface, machine, sockets: None };
+    let mut worker = Worker { task, interface, machine, sockets: None, is_free: None, trouble: None };
     let why = worker.live(actions).await;
     worker.close();
     worker.task.forget();
@@ -132,8 +153,12 @@ pub(crate) async fn run(mut task: Task, start: Start) -> String {
 struct Worker {
     task: Task,
     interface: Interface,
-    machine: Machine,
+    machine: Protocol,
     sockets: Option<Sockets>,
+    /// The outcome of a probe that the machine does not know yet.
+    is_free: Option<bool>,
+    /// Why the sockets could not be opened.
+    trouble: Option<String>,
 }
 
 impl Worker {
@@ -152,12 +177,16 @@ impl Worker {
             if !self.machine.is_listening() {
                 self.close();
             }
+            if let Some(is_free) = self.is_free.take() {
+                actions = self.machine.probed(is_free, clock::now());
+                continue;
+            }
             let pause = self.machine.deadline().saturating_sub(clock::now()).min(CHECK);
             actions = select! {
                 biased;
-                () = self.task.stopped() => self.machine.release(),
+                () = self.task.stopped(), if !self.machine.is_releasing() => self.machine.release(clock::now()),
                 // Answers that come faster than they are read do not keep the machine from its deadline.
-                frame = receive(&self.sockets), if pause > 0 => self.received(frame),
+                bytes = receive(&self.sockets), if pause > 0 => self.received(bytes),
                 () = sleep(Duration::from_millis(pause)) => {
                     if self.interface.is_gone() {
                         self.machine.end();
@@ -177,14 +206,27 @@ impl Worker {
             Action::Save => return self.save().await,
             Action::Send { way, message } => return self.send(way, &message).await,
             Action::Bound => {
-                let settings = self.machine.lease().map(|lease| lease.settings.clone());
+                let settings = self.machine.binding().map(|binding| binding.settings().clone());
                 let bound = Status::Bound(Box::new(settings.unwrap_or_default()), self.interface.clone());
                 self.task.status.send_replace(bound);
             }
-            Action::Fail(why) => return Some(why),
+            Action::Probe(address) => {
+                let is_free = self.interface.is_free(address).await;
+                self.is_free = Some(is_free.unwrap_or_else(|error| {
+                    self.task.log(&format!("cannot look for other hosts with {address}: {error}"));
+                    true
+                }));
+            }
+            Action::Fail(why) => {
+                let trouble = self.trouble.take().map_or(String::new(), |trouble| format!("; {trouble}"));
+                return Some(why + &trouble);
+            }
             Action::Expire => {
                 self.close();
-                self.interface.set_down().await;
+                let status = self.task.status.borrow().clone();
+                if let Status::Bound(lease, _) = status {
+                    self.task.expire(&self.interface, &lease).await;
+                }
                 return Some("the lease has expired".to_owned());
             }
         }
@@ -194,11 +236,10 @@ impl Worker {
     /// Without its file a new lease would be lost at a restart, so ADD fails. A renewed one is better than none.
     async fn save(&mut self) -> Option<String> {
         let state = State {
-            key: self.task.key.clone(),
+            key: self.task.id.key.clone(),
             interface: self.interface.clone(),
-            client: self.machine.client().clone(),
+            binding: self.machine.binding()?,
             confirmed: self.machine.is_bound(),
-            lease: self.machine.lease()?.clone(),
         };
         let error = self.task.store.write(&state).err()?;
         let why = format!("cannot write the lease's file: {error}");
@@ -206,7 +247,7 @@ impl Worker {
         if matches!(*self.task.status.borrow(), Status::Bound(..)) {
             return None;
         }
-        for action in self.machine.release() {
+        for action in self.machine.release(clock::now()) {
             if let Action::Send { way, message } = action {
                 self.send(way, &message).await;
             }
@@ -218,18 +259,18 @@ impl Worker {
     /// the lease.
     async fn send(&mut self, way: Way, message: &[u8]) -> Option<String> {
         if self.sockets.is_none() {
-            let address = match way {
-                Way::Unicast(peer) => Some(peer.address),
-                _ => None,
-            };
-            match self.interface.connect(address).await {
-                Ok(sockets) => self.sockets = Some(sockets),
+            match self.interface.connect(way).await {
+                Ok(sockets) => (self.sockets, self.trouble) = (Some(sockets), None),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     self.machine.end();
                     self.task.log(&format!("{error}, dropping the lease"));
                     return Some(error.to_string());
                 }
-                Err(error) => self.task.log(&format!("cannot open the sockets: {error}")),
+                Err(error) => {
+                    let trouble = format!("cannot open the sockets: {error}");
+                    self.task.log(&trouble);
+                    self.trouble = Some(trouble);
+                }
             }
         }
         let sockets = self.sockets.as_ref()?;
@@ -239,19 +280,16 @@ impl Worker {
         None
     }
 
-    fn received(&mut self, frame: std::io::Result<Vec<u8>>) -> Vec<Action> {
-        let frame = match frame {
-            Ok(frame) => frame,
+    fn received(&mut self, bytes: std::io::Result<Vec<u8>>) -> Vec<Action> {
+        match bytes {
+            Ok(bytes) => self.machine.receive(&bytes, clock::now()),
             Err(error) => {
                 // ENETDOWN: the link was set down. The machine tries again.
                 self.task.log(&format!("cannot receive: {error}"));
                 self.close();
-                return Vec::new();
+                Vec::new()
             }
-        };
-        let reply = frame::parse(&frame)
-            .and_then(|(mac, content)| Some((mac, parse(self.machine.client(), content)?)));
-        reply.map_or(Vec::new(), |(mac, reply)| self.machine.receive(&reply, mac, clock::now()))
+        }
     }
 
     fn close(&mut self) {
@@ -261,7 +299,7 @@ impl Worker {
     }
 }
 
-/// The next frame. Without sockets it never comes.
+/// The next frame or datagram. Without sockets it never comes.
 async fn receive(sockets: &Option<Sockets>) -> std::io::Result<Vec<u8>> {
     match sockets {
         Some(sockets) => sockets.receive().await,

@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Action, Machine, Peer, Renewal, State, Try, Way, seconds};
+use super::{Machine, Renewal, State, Try, seconds};
+use crate::action::{Action, Peer, Way};
 use crate::lease::{Millis, NEVER};
 use crate::message::{Kind, Reply, Verdict, build};
 
@@ -84,7 +85,7 @@ impl Machine {
     pub(super) fn expire(&mut self) -> Vec<Action> {
         self.state = State::Ended;
         self.lease = None;
-        vec![Action::Log("lease expired, bringing interface DOWN".to_owned()), Action::Expire]
+        vec![Action::Expire]
     }
 }
 

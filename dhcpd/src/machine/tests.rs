@@ -57,6 +57,7 @@ impl World {
                         Way::Broadcast => "broadcast".to_owned(),
                         Way::Unicast(peer) => format!("to {}", peer.server),
                         Way::Direct(peer) => format!("directly to {}", peer.server),
+                        Way::Multicast => panic!("DHCPv4 by multicast"),
                     };
                     format!("{kind:?} {way}")
                 }

@@ -133,7 +133,7 @@ proptest! {
         let list: Vec<_> = contents.iter().map(|(index, content)| (ALL[*index], content.as_slice())).collect();
         let (lease, _) = read(&list);
         let lease = Lease { address: "10.0.0.5/24".to_owned(), ..lease };
-        prop_assert!(ferrule_dhcp::result::result_of(&lease, 0).is_ok());
+        prop_assert!(ferrule_dhcp::result::result_of(std::slice::from_ref(&lease), 0).is_ok());
         prop_assert!(lease.domain.is_empty() || is_name(&lease.domain));
         prop_assert!(lease.search.iter().all(|name| is_name(name)));
         for address in lease.gateway.iter().chain(&lease.nameservers).chain(&lease.ntp) {

@@ -6,13 +6,14 @@ use std::rc::Rc;
 
 use cni_lab::testing::is_up;
 use cni_lab::{Node, Place as _, Pod, TIMEOUT};
-use ferrule_dhcp::wire::{Answer, Key, Operation, PROTOCOL, Request, lease_file};
+use ferrule_dhcp::wire::{Answer, Family, Key, Operation, PROTOCOL, Request, lease_file};
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::action::Timing;
+use crate::binding::{Binding, Id};
 use crate::lease::Lease;
-use crate::link::Interface;
-use crate::machine::Timing;
+use crate::link::{Interface, Ipv6};
 use crate::message::tests::client;
 use crate::registry::Daemon;
 use crate::store::Store;
@@ -46,7 +47,7 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
             let store = Store::open(&socket, "boot".to_owned()).unwrap();
-            let interface = Interface::prepare(path, "eth0").await.unwrap();
+            let interface = Interface::prepare(path, "eth0", Ipv6::Leave).await.unwrap();
             let expires_at = clock::now() + lasts;
             let lease = Lease {
                 address: [10, 0, 0, 5].into(),
@@ -59,12 +60,13 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
                 settings: Default::default(),
             };
             let client = crate::message::Client { mac: interface.mac, ..client(&[]) };
-            store.write(&State { key: key(), interface, client, confirmed: true, lease }).unwrap();
-            let state = store.find(&key()).unwrap().unwrap();
+            let binding = Binding::V4 { client, lease };
+            store.write(&State { key: key(), interface, binding, confirmed: true }).unwrap();
+            let state = store.find(&Id { key: key(), family: Family::Ipv4 }).unwrap().unwrap();
             let timing = Timing { answer: 1000, pause: 1000, limit: 1000 };
             let daemon = Daemon::new(timing, store, String::new(), false);
             daemon.resume(state);
-            test(&daemon, &lease_file(&socket, &key())).await;
+            test(&daemon, &lease_file(&socket, &key(), Family::Ipv4)).await;
             PANICS.set(0);
         });
     };

@@ -55,6 +55,19 @@ impl Lab {
         self.ctx.node.run(|| ask().unwrap_or(false)).unwrap()
     }
 
+    /// What the daemon answers to this line.
+    pub(crate) fn ask(&self, line: &str) -> Value {
+        let ask = || -> io::Result<String> {
+            let mut stream = UnixStream::connect(SOCKET)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.write_all(format!("{line}\n").as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        serde_json::from_str(&self.ctx.node.run(ask).unwrap().unwrap()).unwrap()
+    }
+
     /// What the daemon has said.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log.path()).unwrap()
@@ -99,10 +112,13 @@ impl Lab {
         format!("{LEASES}/{}:{}:net", attachment.container_id, attachment.ifname)
     }
 
-    /// Configures the leased address, as an interface plugin does.
+    /// Configures the leased addresses, as an interface plugin does.
     pub(crate) fn configure(&self, pod: &Pod, result: &Value) {
-        let address = result["ips"][0]["address"].as_str().unwrap();
-        pod.sh(&format!("ip addr add {address} dev eth0")).unwrap();
+        for ip in result["ips"].as_array().unwrap() {
+            let address = ip["address"].as_str().unwrap();
+            let nodad = if address.contains(':') { "nodad" } else { "" };
+            pod.sh(&format!("ip addr add {address} dev eth0 {nodad}")).unwrap();
+        }
     }
 }
 

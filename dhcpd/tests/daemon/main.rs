@@ -1,4 +1,4 @@
-//! The daemon and the plugin on a node with a bridge, against a test server and against dnsmasq. Needs root and dnsmasq.
+//! The daemon and the plugin on a node with a bridge, against test servers and against dnsmasq. Needs root and dnsmasq.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -6,6 +6,7 @@ mod crowd;
 mod dnsmasq;
 mod failing;
 mod faults;
+mod ipv6;
 mod killed;
 mod lab;
 mod life;
@@ -14,4 +15,5 @@ mod renewals;
 mod restart;
 mod rogue;
 mod server;
+mod server6;
 mod service;

@@ -1,6 +1,9 @@
 //! Our plugin with the reference's daemon, and the reference's plugin with ours.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::thread;
 
 use cni_lab::testing::{Origin, PluginDir};
 use cni_lab::{Place as _, TIMEOUT, eventually, go_bin_dir};
@@ -21,6 +24,29 @@ fn our_plugin_with_the_references_daemon() {
     for (verb, code) in [("ADD", 5), ("DEL", 5), ("GC", 5), ("STATUS", 50)] {
         lab.ctx.fail(verb, &pod.attachment("eth0"), &config(&json!({}))).expect(code, text);
     }
+}
+
+/// A daemon of before DHCPv6 does not know the key, and gives a lease of IPv4.
+#[test]
+fn our_plugin_with_an_older_daemon() {
+    let lab = Lab::new();
+    lab.ctx.node.sh("mkdir -p /run/cni").unwrap();
+    let listener = lab.ctx.node.run(|| UnixListener::bind(SOCKET).unwrap()).unwrap();
+    let daemon = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        (&stream).write_all(b"{\"ferruleDhcp\":1,\"lease\":{\"address\":\"10.9.0.5/24\"}}\n").unwrap();
+        line
+    });
+    let pod = lab.pod("one");
+    let conf = config(&json!({"families": ["ipv4", "ipv6"]}));
+    let error = lab.ctx.fail("ADD", &pod.attachment("eth0"), &conf);
+    error.expect(
+        5,
+        "ferrule-dhcp has answered without a lease of Ipv6; restart it with the program of this release",
+    );
+    assert!(daemon.join().unwrap().contains(r#""families":["ipv4","ipv6"]"#));
 }
 
 #[test]

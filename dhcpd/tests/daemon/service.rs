@@ -10,7 +10,7 @@ use cni_lab::{Place as _, TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::lab::{Lab, config};
-use crate::server::Server;
+use crate::{server::Server, server6};
 
 const SERVICE: &str = include_str!("../../systemd/cni-dhcp.service");
 /// Counts the datagrams to servers. Frames of packet sockets do not come here.
@@ -49,8 +49,10 @@ fn life(capabilities: &[&str], wrapper: &str) -> BTreeSet<&'static str> {
     let server = Server::start(&lab, 3600);
     server.option(58, &1_u32.to_be_bytes());
     let flags: &[&str] = if wrapper.is_empty() { &["-resendtimeout", "2s"] } else { &[] };
+    let _server6 = server6::Server::start(&lab, 3600);
     let _daemon = lab.daemon_under(&format!("{wrapper} {}", confined(capabilities)), flags);
     let conf = config(&json!({}));
+    let ipv6 = config(&json!({"families": ["ipv6"]}));
     let (mounted, process) = (lab.pod("mounted"), lab.pod("process"));
     // A container's process of another user, with capabilities that the daemon does not have.
     let mut sleep = Command::new("setpriv");
@@ -65,6 +67,11 @@ fn life(capabilities: &[&str], wrapper: &str) -> BTreeSet<&'static str> {
         had.insert("ADD by process");
     }
     lab.ctx.del(&by_process, &conf);
+    let pod = lab.pod("six");
+    if lab.ctx.call("ADD", &pod.attachment("eth0"), &ipv6).success() {
+        had.insert("ADD of IPv6");
+    }
+    lab.ctx.del(&pod.attachment("eth0"), &ipv6);
     mounted.sh(COUNTER).unwrap();
     let attachment = mounted.attachment("eth0");
     let output = lab.ctx.call("ADD", &attachment, &conf);
@@ -100,12 +107,16 @@ fn the_service_leaves_the_daemon_what_it_needs() {
         ("CAP_NET_ADMIN", "ADD"),
         ("CAP_NET_RAW", "ADD"),
         ("CAP_NET_BIND_SERVICE", "renewal by datagrams"),
+        ("CAP_NET_BIND_SERVICE", "ADD of IPv6"),
     ];
     let all = setting("CapabilityBoundingSet");
-    assert_eq!(all, needed.map(|(name, _)| name));
+    let mut names: Vec<_> = needed.iter().map(|(name, _)| *name).collect();
+    names.dedup();
+    assert_eq!(all, names);
     let log = tempfile::NamedTempFile::new().unwrap();
     let strace = format!("strace -D -f -qq -o {} -e trace=socket", log.path().display());
-    let everything = BTreeSet::from(["ADD", "ADD by process", "RELEASE", "renewal by datagrams"]);
+    let everything =
+        BTreeSet::from(["ADD", "ADD by process", "ADD of IPv6", "RELEASE", "renewal by datagrams"]);
     assert_eq!(life(&all, &strace), everything);
     let log = fs::read_to_string(log.path()).unwrap();
     let families = log.lines().filter_map(|line| Some(line.split_once("socket(")?.1.split_once(',')?.0));

@@ -8,7 +8,9 @@ use std::time::Duration;
 use cni_common::spec::{CniError, Code, Json};
 use ferrule_kernel::unix_stream::{SocketAddr, TimedStream};
 
-use crate::wire::{Answer, LONGEST, Lease, Operation, PROTOCOL, REFERENCE_DAEMON, Request, lease_file};
+use crate::wire::{
+    Answer, Family, LONGEST, Lease, Operation, PROTOCOL, REFERENCE_DAEMON, Request, lease_file,
+};
 
 /// How long the daemon may look for a lease. The kubelet gives up after two minutes.
 pub const ACQUIRE: Duration = Duration::from_secs(90);
@@ -32,8 +34,8 @@ impl From<Error> for CniError {
     }
 }
 
-/// Sends the request and waits for the answer.
-pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
+/// Sends the request and waits for the answer: the leases of the request's families.
+pub fn ask(socket: &Path, request: &Request) -> Result<Vec<Lease>, Error> {
     let stream = dial(socket)?;
     let call = match request.operation {
         Operation::Acquire | Operation::Show => "DHCP.Allocate",
@@ -53,7 +55,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
     if line.starts_with(REFERENCE_DAEMON) {
         return Err(broken(&"this is the daemon of the reference plugins; stop it and start ferrule-dhcp"));
     }
-    let answer: Answer = Json::parse(&line)
+    let mut answer: Answer = Json::parse(&line)
         .and_then(|json| json.decode())
         .map_err(|error| broken(&format_args!("the peer is not ferrule-dhcp: {error}")))?;
     if let Some(failure) = answer.error {
@@ -66,7 +68,14 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Lease>, Error> {
             "ferrule-dhcp speaks version {theirs} of the protocol, this plugin version {PROTOCOL}; install both of one release"
         )));
     }
-    Ok(answer.lease)
+    let lease = |family: &Family| {
+        answer.lease(*family).take().ok_or_else(|| {
+            broken(&format_args!(
+                "ferrule-dhcp has answered without a lease of {family:?}; restart it with the program of this release"
+            ))
+        })
+    };
+    request.families.iter().map(lease).collect()
 }
 
 fn dial(socket: &Path) -> Result<TimedStream, Error> {
@@ -107,14 +116,17 @@ fn text_of(error: &io::Error) -> String {
     chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// DEL without a daemon: removes the lease's file, so that a daemon that starts later does not renew a lease without a container. The
-/// lease expires at the server.
+/// DEL without a daemon: removes the files of the leases, so that a daemon that starts later does not renew a lease without a
+/// container. The leases expire at the server.
 ///
 /// # Errors
-/// The file exists and cannot be removed.
+/// A file exists and cannot be removed.
 pub fn forget(socket: &Path, request: &Request) -> Result<(), CniError> {
-    let file = lease_file(socket, &request.key);
-    match fs::remove_file(&file) {
+    Family::ALL.into_iter().try_for_each(|family| remove(&lease_file(socket, &request.key, family)))
+}
+
+fn remove(file: &Path) -> Result<(), CniError> {
+    match fs::remove_file(file) {
         Ok(()) => {
             eprintln!(
                 "dhcp: no daemon: removed {}; the lease is not released and expires at the server",

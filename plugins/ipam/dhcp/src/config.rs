@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cni_common::spec::{CniError, NetConf};
 use serde::Deserialize;
 
-use crate::wire::{self, Options};
+use crate::wire::{self, Family, Options};
 
 /// What the plugin requests if the configuration does not say `skipDefault`: 1 subnet mask, 3 routers, 6 name servers, 15
 /// domain, 26 MTU, 33 static routes, 42 time servers, 119 search list, 121 classless routes. RFC 3442 wants 121 first. The
@@ -37,8 +37,12 @@ const NAMES: [(&str, u8); 13] = [
 pub struct Config {
     /// `ipam.daemonSocketPath`.
     pub socket: PathBuf,
+    /// `ipam.families`, in the order of results.
+    pub families: Vec<Family>,
     /// `provide`, `request` and `broadcast`.
     pub options: Options,
+    /// `ipam.rapidCommit`.
+    pub rapid_commit: bool,
     /// `ipam.priority`: the metric of every route; 0 for none.
     pub priority: u32,
 }
@@ -57,6 +61,8 @@ struct Keys {
     request: Vec<RequestKey>,
     priority: u32,
     broadcast: bool,
+    families: Option<Vec<String>>,
+    rapid_commit: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -110,8 +116,13 @@ impl Config {
         }
         let mut seen = [false; 256];
         request.retain(|code| !std::mem::replace(&mut seen[usize::from(*code)], true));
-        let options = Options { provide, request, broadcast: keys.broadcast };
-        Ok(Config { socket: socket_or_default(keys.daemon_socket_path), options, priority: keys.priority })
+        Ok(Config {
+            socket: socket_or_default(keys.daemon_socket_path),
+            families: keys.families.as_deref().map_or(Ok(vec![Family::Ipv4]), families)?,
+            options: Options { provide, request, broadcast: keys.broadcast },
+            rapid_commit: keys.rapid_commit,
+            priority: keys.priority,
+        })
     }
 
     /// The path of the daemon's socket, for verbs that need nothing else. A broken configuration does not stop them.
@@ -128,6 +139,18 @@ impl Config {
 
 fn socket_or_default(path: String) -> PathBuf {
     if path.is_empty() { wire::SOCKET.into() } else { path.into() }
+}
+
+/// The names are those of `ipMasqFamilies`.
+fn families(names: &[String]) -> Result<Vec<Family>, CniError> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    match names[..] {
+        ["ipv4"] => Ok(vec![Family::Ipv4]),
+        ["ipv6"] => Ok(vec![Family::Ipv6]),
+        ["ipv4", "ipv6"] | ["ipv6", "ipv4"] => Ok(Family::ALL.into()),
+        _ => Err(CniError::invalid_config(format!("invalid families {names:?}"))
+            .with_details("it has \"ipv4\", \"ipv6\" or both")),
+    }
 }
 
 /// The value of a key in CNI_ARGS. Unlike other plugins, the reference takes any text here.
@@ -165,6 +188,7 @@ mod tests {
         assert_eq!(config.socket, PathBuf::from("/run/cni/dhcp.sock"));
         assert_eq!(config.options.request, DEFAULT_REQUEST);
         assert!(config.options.provide.is_empty() && !config.options.broadcast && config.priority == 0);
+        assert_eq!((config.families, config.rapid_commit), (vec![Family::Ipv4], false));
     }
 
     #[test]
@@ -182,6 +206,28 @@ mod tests {
         assert_eq!(load(ipam, "").unwrap().options.provide[0], (12, b"a".to_vec()));
         let skip = load(r#"{"request":[{"option":"3","skipDefault":true}]}"#, "").unwrap();
         assert_eq!(skip.options.request, [3]);
+    }
+
+    #[test]
+    fn families_of_addresses() {
+        for (names, expected) in [
+            ("null", vec![Family::Ipv4]),
+            (r#"["ipv4"]"#, vec![Family::Ipv4]),
+            (r#"["ipv6"]"#, vec![Family::Ipv6]),
+            (r#"["ipv6","ipv4"]"#, vec![Family::Ipv4, Family::Ipv6]),
+        ] {
+            let config = load(&format!(r#"{{"families":{names},"rapidCommit":true}}"#), "").unwrap();
+            assert_eq!((config.families, config.rapid_commit), (expected, true));
+        }
+        for (names, text) in [
+            ("[]", "invalid families []"),
+            (r#"["IPv6"]"#, r#"invalid families ["IPv6"]"#),
+            (r#"["ipv6","ipv6"]"#, r#"invalid families ["ipv6", "ipv6"]"#),
+        ] {
+            let error = load(&format!(r#"{{"families":{names}}}"#), "").unwrap_err();
+            assert_eq!((error.code.number(), error.msg.as_str()), (7, text));
+        }
+        assert_eq!(load(r#"{"families":"ipv6"}"#, "").unwrap_err().code.number(), 6);
     }
 
     #[test]

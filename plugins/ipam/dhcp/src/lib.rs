@@ -1,4 +1,4 @@
-//! The `dhcp` CNI IPAM plugin: asks a daemon for a DHCP lease, which the daemon keeps renewed.
+//! The `dhcp` CNI IPAM plugin: asks a daemon for DHCP leases, which the daemon keeps renewed.
 //!
 //! The plugin lives for one call; the daemon is the program `ferrule-dhcp`, which is not linked into the plugins.
 //!
@@ -48,10 +48,10 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let config = Config::load(call.config, &call.env.args)?;
     let mut request = request(Operation::Acquire, Attachment::from(call));
     request.netns = absolute(call.sandbox.path())?;
-    request.options = config.options;
+    (request.families, request.options) = (config.families, config.options);
+    request.rapid_commit = config.rapid_commit;
     request.wait = client::ACQUIRE.as_millis().try_into().unwrap_or_default();
-    let lease = client::ask(&config.socket, &request)?;
-    result::result_of(&lease.unwrap_or_default(), config.priority)
+    result::result_of(&client::ask(&config.socket, &request)?, config.priority)
 }
 
 /// Compares `prevResult` with the lease. Unlike the reference's CHECK it never asks the server for a lease.
@@ -59,9 +59,9 @@ fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let config = Config::load(call.config, &call.env.args)?;
     let mut request = request(Operation::Show, Attachment::from(call));
     request.netns = absolute(call.sandbox.path())?;
+    request.families = config.families;
     let result = prev_result(call)?;
-    let lease = client::ask(&config.socket, &request)?;
-    result::compare(&lease.unwrap_or_default(), result, call.ifname)
+    result::compare(&client::ask(&config.socket, &request)?, result, call.ifname)
 }
 
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {

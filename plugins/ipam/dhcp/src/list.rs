@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::client::{self, Error};
-use crate::wire::{Key, Operation, lease_dir, lease_file};
+use crate::wire::{Family, Key, Operation, lease_dir, lease_file};
 
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Listed {
     pub key: Key,
     /// The address; empty if unknown.
     pub address: String,
-    /// The server's address; empty if unknown.
+    /// The server's address, or its DUID with DHCPv6; empty if unknown.
     pub server: String,
     /// CNI_NETNS.
     pub netns: String,
@@ -46,8 +46,8 @@ pub fn list(socket: &Path) -> Vec<Listed> {
     files.filter(|path| !is_pending(path)).filter_map(read).collect()
 }
 
-/// Asks the daemon to release the lease, if there still is one and `is_dead` says so; without a daemon removes the file. Returns
-/// whether it has.
+/// Asks the daemon to release the attachment's leases, if there still is one and `is_dead` says so; without a daemon removes their files.
+/// Returns whether it has.
 ///
 /// # Errors
 /// The daemon's error, or the file cannot be removed.
@@ -57,7 +57,7 @@ pub fn release(
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
     let request = crate::request(Operation::Release, attachment);
-    if !lease_file(socket, &request.key).exists() || !is_dead() {
+    if !Family::ALL.iter().any(|family| lease_file(socket, &request.key, *family).exists()) || !is_dead() {
         return Ok(false);
     }
     match client::ask(socket, &request) {

@@ -36,6 +36,21 @@ pub enum Operation {
     Ping,
 }
 
+/// The version of IP of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// DHCPv4.
+    Ipv4,
+    /// DHCPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// Both, in the order of results.
+    pub const ALL: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+}
+
 /// A request of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -48,8 +63,12 @@ pub struct Request {
     pub key: Key,
     /// The absolute path of the container's namespace.
     pub netns: String,
-    /// What the configuration says.
+    /// ADD and CHECK: the families. None means IPv4, as plugins send it that know no other.
+    pub families: Vec<Family>,
+    /// What the configuration says about DHCPv4.
     pub options: Options,
+    /// DHCPv6: offer the server to answer the first message with a lease.
+    pub rapid_commit: bool,
     /// The attachments that GC keeps: container ID and interface name.
     pub valid: Vec<(String, String)>,
     /// How many milliseconds the plugin waits for the lease.
@@ -98,8 +117,21 @@ pub struct Answer {
     pub ferrule_dhcp: u32,
     /// Why the request failed.
     pub error: Option<Failure>,
-    /// The lease.
+    /// The lease of IPv4.
     pub lease: Option<Lease>,
+    /// The lease of IPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease6: Option<Lease>,
+}
+
+impl Answer {
+    /// The lease of a family.
+    pub fn lease(&mut self, family: Family) -> &mut Option<Lease> {
+        match family {
+            Family::Ipv4 => &mut self.lease,
+            Family::Ipv6 => &mut self.lease6,
+        }
+    }
 }
 
 /// Why a request failed.
@@ -149,8 +181,9 @@ pub fn lease_dir(socket: &Path) -> PathBuf {
 }
 
 /// The file of an attachment's lease. None of the three names can contain a colon.
-pub fn lease_file(socket: &Path, key: &Key) -> PathBuf {
-    let name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
+pub fn lease_file(socket: &Path, key: &Key, family: Family) -> PathBuf {
+    let end = if family == Family::Ipv6 { ":ipv6" } else { "" };
+    let name = format!("{}:{}:{}{end}", key.container_id, key.ifname, key.network);
     lease_dir(socket).join(shorten(&name, 240))
 }
 
@@ -188,6 +221,8 @@ mod tests {
             operation: Operation::Collect,
             key: Key { network: "n\n".to_owned(), ..Key::default() },
             netns: "/x".to_owned(),
+            families: Family::ALL.into(),
+            rapid_commit: true,
             options: Options { provide: vec![(12, vec![0, 255])], request: vec![3, 1], broadcast: true },
             valid: vec![("c1".to_owned(), "eth0".to_owned())],
             wait: 5,
@@ -200,6 +235,8 @@ mod tests {
     #[test]
     fn files_are_beside_the_socket() {
         let key = Key { network: "net".to_owned(), container_id: "c1".to_owned(), ifname: "eth0".to_owned() };
-        assert_eq!(lease_file(Path::new(SOCKET), &key), Path::new("/run/cni/dhcp.leases/c1:eth0:net"));
+        let file = |family| lease_file(Path::new(SOCKET), &key, family);
+        assert_eq!(file(Family::Ipv4), Path::new("/run/cni/dhcp.leases/c1:eth0:net"));
+        assert_eq!(file(Family::Ipv6), Path::new("/run/cni/dhcp.leases/c1:eth0:net:ipv6"));
     }
 }

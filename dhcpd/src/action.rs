@@ -1,6 +1,6 @@
-//! What the machine wants to be done.
+//! What the state machine of a lease wants to be done.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::frame::BROADCAST;
 use crate::lease::{Lease, Millis};
@@ -25,6 +25,8 @@ pub(crate) enum Way {
     Unicast(Peer),
     /// From the leased address to the server, without a wait for its MAC address: the link may go at any time.
     Direct(Peer),
+    /// To all DHCPv6 servers of the link, from the link-local address.
+    Multicast,
 }
 
 /// The ends of a unicast message.
@@ -49,7 +51,7 @@ impl From<&Lease> for Peer {
     }
 }
 
-/// What the machine wants to be done.
+/// What a machine wants to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send this message.
@@ -58,6 +60,8 @@ pub(crate) enum Action {
     Save,
     /// A line for the log.
     Log(String),
+    /// Find out whether another host has this address. Always the last one.
+    Probe(Ipv6Addr),
     /// The lease is there, or is prolonged.
     Bound,
     /// There is no lease, because of this.

@@ -1,0 +1,87 @@
+//! What becomes of a lease that the container has: Confirm, T1, T2, and the servers' answers.
+
+use super::super::lease::Lease;
+use super::super::message::{Kind, Reply, Status};
+use super::exchange::Try;
+use super::{Machine, State, said};
+use crate::action::Action;
+use crate::lease::{Millis, NEVER};
+
+/// The longest pause before the first Confirm: a daemon that starts may have hundreds of leases.
+const CONFIRM_PAUSE: Millis = 1000;
+/// How long Confirm is repeated. Without an answer the lease goes on.
+const CONFIRM_TIME: Millis = 10_000;
+
+impl Machine {
+    pub(super) fn confirm(&mut self, now: Millis) {
+        // Never 0: the first message is an action of `wake`.
+        let pause = 1 + Millis::from((self.random)()) % CONFIRM_PAUSE;
+        self.start(Kind::Confirm, now, pause, now.saturating_add(pause + CONFIRM_TIME));
+    }
+
+    pub(super) fn confirmed(&mut self, reply: &Reply, now: Millis) -> Vec<Action> {
+        match reply.status {
+            Status::Success => {
+                self.state = State::Bound;
+                vec![Action::Log(format!("{} confirms the address", reply.server))]
+            }
+            Status::NotOnLink => self.ask_again(said(reply), reply, now),
+            _ => self.ignore(reply, format!("{} {}", reply.server, said(reply))),
+        }
+    }
+
+    pub(super) fn wake_bound(&mut self, now: Millis) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        if now >= lease.expires_at {
+            // The daemon did not run, or the machine slept. The server may not have given the address to another client.
+            let log = Action::Log("lease expired meanwhile, asking for it again".to_owned());
+            return [vec![log], self.search_again(now)].concat();
+        }
+        if now >= lease.rebind_at {
+            return self.rebind(now);
+        }
+        let until = lease.rebind_at;
+        let log = Action::Log("renewing lease".to_owned());
+        [vec![log], self.start(Kind::Renew, now, 0, until)].concat()
+    }
+
+    pub(super) fn rebind(&mut self, now: Millis) -> Vec<Action> {
+        let until = self.lease.as_ref().map_or(now, |lease| lease.expires_at);
+        let log = Action::Log("renewal time expired, rebinding".to_owned());
+        [vec![log], self.start(Kind::Rebind, now, 0, until)].concat()
+    }
+
+    pub(super) fn prolonged(&mut self, reply: &Reply, this: &Try, now: Millis) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        let (address, until) = (lease.address, lease.expires_at);
+        let is_withdrawn = reply.addresses.iter().any(|given| given.address == address && given.valid == 0);
+        match reply.status {
+            Status::NoBinding => {
+                let log = format!("{} {}; requesting the address anew", reply.server, said(reply));
+                self.offer = Some(Lease { server: reply.server.clone(), ..lease.clone() });
+                [vec![Action::Log(log)], self.start(Kind::Request, now, 0, until)].concat()
+            }
+            Status::NotOnLink => self.ask_again(said(reply), reply, now),
+            Status::Success if is_withdrawn => self.ask_again("ends the lease".to_owned(), reply, now),
+            Status::Success => match self.read(reply, this) {
+                Ok(lease) => self.bound(lease, "renewed", this.sent_at),
+                Err(why) => self.ignore(reply, why),
+            },
+            Status::Other(_) => self.ignore(reply, format!("{} {}", reply.server, said(reply))),
+        }
+    }
+
+    fn ask_again(&mut self, why: String, reply: &Reply, now: Millis) -> Vec<Action> {
+        let log = format!("{} {why}; asking for the same address once more", reply.server);
+        [vec![Action::Log(log)], self.search_again(now)].concat()
+    }
+
+    /// A search that counts only with the same address.
+    fn search_again(&mut self, now: Millis) -> Vec<Action> {
+        // A lease that expired meanwhile has as long as any other answer.
+        let left =
+            self.lease.as_ref().map(|lease| lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
+        let until = now.saturating_add(self.timing.answer).min(left);
+        self.start(Kind::Solicit, now, 0, until)
+    }
+}
