@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 const DRIVER: &str = "nic.ferrule.dev";
 /// The longest list of selectors, configurations or requests.
@@ -47,17 +47,6 @@ struct Class {
     extended_resource_name: Option<String>,
 }
 
-/// A DeviceClass of v1alpha3.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ClassAlpha {
-    #[serde(default)]
-    selectors: Vec<Selector>,
-    #[serde(default)]
-    config: Vec<Config>,
-    suitable_nodes: Option<Nodes>,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Selector {
@@ -84,43 +73,21 @@ struct Opaque {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Nodes {
-    node_selector_terms: Vec<Term>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Term {
-    #[serde(default)]
-    match_expressions: Vec<Match>,
+#[serde(deny_unknown_fields)]
+struct Template {
+    spec: Claim,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Match {
-    key: String,
-    operator: String,
-    #[serde(default)]
-    values: Vec<String>,
+struct Claim {
+    devices: Devices,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Template<R> {
-    spec: Claim<R>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Claim<R> {
-    devices: Devices<R>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Devices<R> {
-    requests: Vec<R>,
+struct Devices {
+    requests: Vec<Request>,
 }
 
 /// A request of v1.
@@ -140,20 +107,6 @@ struct Exactly {
     allocation_mode: Option<String>,
     count: Option<u32>,
     admin_access: Option<bool>,
-}
-
-/// A request of v1alpha3, which has the keys of `exactly` beside its name.
-#[derive(Deserialize)]
-#[serde(try_from = "Map<String, Value>")]
-struct RequestAlpha(Request);
-
-impl TryFrom<Map<String, Value>> for RequestAlpha {
-    type Error = serde_json::Error;
-
-    fn try_from(mut exactly: Map<String, Value>) -> Result<Self, Self::Error> {
-        let name = exactly.remove("name");
-        serde_json::from_value(json!({"name": name, "exactly": exactly})).map(RequestAlpha)
-    }
 }
 
 fn read<S: DeserializeOwned>(file: &str, version: &str, kind: &str) -> (String, S) {
@@ -249,28 +202,13 @@ fn device_classes() {
     check_class(&name, &class.selectors, &class.config);
     // The device plugin serves the resource.
     assert_eq!(class.extended_resource_name, None);
-    let (name, class) = read::<ClassAlpha>("device-class-v1alpha3.yaml", "v1alpha3", "DeviceClass");
-    check_class(&name, &class.selectors, &class.config);
-    let terms = class.suitable_nodes.unwrap().node_selector_terms;
-    // A term without expressions matches no node.
-    assert!(!terms.is_empty() && terms.iter().all(|term| !term.match_expressions.is_empty()));
-    for one in terms.iter().flat_map(|term| &term.match_expressions) {
-        assert!(
-            one.key.split_once('/').is_some_and(|(domain, name)| is_subdomain(domain, 253) && is_label(name))
-        );
-        assert!(one.operator == "Exists" && one.values.is_empty());
-    }
 }
 
 #[test]
 fn claim_templates() {
     let kind = "ResourceClaimTemplate";
-    let (_, template) = read::<Template<Request>>("resource-claim-template.yaml", "v1", kind);
+    let (_, template) = read::<Template>("resource-claim-template.yaml", "v1", kind);
     check_requests(&template.spec.devices.requests);
-    let file = "resource-claim-template-v1alpha3.yaml";
-    let (_, template) = read::<Template<RequestAlpha>>(file, "v1alpha3", kind);
-    let requests: Vec<Request> = template.spec.devices.requests.into_iter().map(|alpha| alpha.0).collect();
-    check_requests(&requests);
 }
 
 #[test]

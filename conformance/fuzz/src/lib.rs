@@ -10,6 +10,7 @@ use ferrule_kernel::iptables::Listing;
 use ferrule_kernel::netlink::message::{self, attrs, messages};
 use ferrule_kernel::netlink::{self, addr, features, filter, link, nsid, qdisc, route, rule, stored_route};
 use ferrule_kernel::nftables::{Chain, Element, Rule};
+use ferrule_kubelet::claims;
 use ferrule_kubelet::grpc::answer::{Answer, Frame};
 
 /// The longest message that [`http2`] accepts, in bytes.
@@ -19,15 +20,17 @@ const LONGEST: usize = 4096;
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("bandwidth-alias", bandwidth_alias),
     ("call-log", call_log),
     ("cni-args", cni_args),
+    ("claims", of_claims),
     ("configuration", configuration),
     ("conntrack", conntrack),
     ("dbus", dbus),
     ("dhcp-frame", ferrule_dhcpd::decoders::frame),
     ("dhcp-message", ferrule_dhcpd::decoders::message),
+    ("dhcpv6-message", ferrule_dhcpd::decoders::message6),
     ("flannel-subnets", flannel_subnets),
     ("host-device-record", host_device_record),
     ("host-local-reservation", host_local_reservation),
@@ -57,6 +60,15 @@ fn bandwidth_alias(bytes: &[u8]) {
 /// The log of calls, which `ferrule log` reads.
 fn call_log(bytes: &[u8]) {
     drop(ferrule_inspect::calls::read::parse(bytes));
+}
+
+/// The files of DRA claims: the kubelet's, the driver's record, and what ADD has made of it.
+fn of_claims(bytes: &[u8]) {
+    let _ = claims::KubeletState::parse(bytes, claims::DRIVER).map(|state| state.of_pod("0d3c").count());
+    let _ = claims::Attached::parse(bytes);
+    if let Ok(record) = claims::Record::parse(bytes) {
+        let _ = ferrule_host_device::claims::plan::plan(&[record], "net", &std::collections::BTreeSet::new());
+    }
 }
 
 /// CNI_ARGS.

@@ -65,7 +65,7 @@ fn connect(
     call: &AddRequest<'_>,
     conf: &Conf,
     container: &mut Container<'_>,
-    plan: Plan,
+    mut plan: Plan,
     host: &mut Socket,
     bridge: &Link,
     port: &Link,
@@ -77,6 +77,7 @@ fn connect(
     port::check_isolation(&port, conf)?;
     let vlan_gateway = ensure_gateways(host, conf, &bridge, &present, &plan, None)?;
     container.wait(&end, &addresses)?;
+    container.wait_for_router(&end, &mut plan)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
     let mut result = plan.result(call, &[&bridge, &port], &end);
     result.interfaces.extend(vlan_gateway.map(|link| interface(&link, "")));

@@ -3,6 +3,7 @@
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kit::config::{LinkConf, LinkKeys};
+use ferrule_kit::router_wait;
 use ferrule_masquerade::Masquerade;
 use serde::Deserialize;
 
@@ -83,6 +84,9 @@ impl Conf {
         }
         conf.ip_masq = Masquerade::read(config)?;
         conf.link = link.check(cni_args, "")?;
+        if conf.disable_container_interface {
+            router_wait::refuse(conf.link.wait_for_ra, "an interface that stays down")?;
+        }
         Ok(conf)
     }
 
@@ -127,6 +131,10 @@ mod tests {
             (
                 r#","disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
                 "cannot use IPAM when DisableContainerInterface flag is set",
+            ),
+            (
+                r#","disableContainerInterface":true,"waitForRA":5"#,
+                "waitForRA: an interface that stays down hears no router",
             ),
             (r#","VLAN":4095"#, "invalid VLAN ID 4095"),
             (

@@ -7,14 +7,15 @@ use ferrule_kit::container::Container;
 use ferrule_kit::plan::Plan;
 use ferrule_kit::steps::{Step, report_undo, run_all};
 use ferrule_kit::sysfs::Key;
-use ferrule_kit::{ipam, socket};
+use ferrule_kit::{ipam, router_wait, socket};
 use nix::errno::Errno;
 
 use crate::config::{Conf, Selector};
 use crate::find::{self, Device};
 use crate::state::State;
 use crate::transfer::OUR_RULES;
-use crate::{own_network, transfer};
+use crate::vf::{Former, Vf};
+use crate::{own_network, transfer, vf};
 
 /// Moves the device into the container, or only reports it if it belongs to a program.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -29,7 +30,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         selector = Selector::bus(id, Key::DeviceId)?;
     }
     match find::device(&mut host, &selector, call.container_id, is_given)? {
-        Device { link: None, pci_id } => report(call, &conf, ipam.as_ref(), pci_id),
+        Device { link: None, pci_id } => report(call, &conf, &mut host, ipam.as_ref(), pci_id),
         Device { link: Some(link), pci_id } => {
             let mut container = Container::open(netns, call.ifname)?;
             container.dad = conf.dad;
@@ -57,10 +58,11 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     }
 }
 
-/// The result for a device without a link: the program configures the addresses.
+/// The result for a device without a link: the program configures the addresses. A virtual function gets its settings.
 fn report(
     call: &AddRequest<'_>,
     conf: &Conf,
+    host: &mut Socket,
     ipam: Option<&Delegate<'_>>,
     pci_id: String,
 ) -> Result<AddResult, CniError> {
@@ -68,8 +70,32 @@ fn report(
         let msg = format!("useInterfaceNetwork: device {pci_id} belongs to a program and has no network");
         return Err(CniError::invalid_config(msg));
     }
+    router_wait::refuse(conf.link.wait_for_ra, "a device that belongs to a program")?;
     let link = Link { name: call.ifname.to_owned(), ..Link::default() };
-    ipam::add(ipam, call, |assigned| Ok(result(call, Plan::new(&conf.link, assigned)?, &link, pci_id)))
+    let attach = |assigned| Ok(result(call, Plan::new(&conf.link, assigned)?, &link, pci_id.clone()));
+    if conf.vf.is_empty() {
+        return ipam::add(ipam, call, attach);
+    }
+    let vf = Vf::find(host, &pci_id)?;
+    let mut state = State { is_userspace: true, ..State::of_attachment(call, &pci_id) };
+    state.vf = vf.former(&conf.vf);
+    state.device_id.clone_from(&pci_id);
+    set_resource(&mut state, call, conf);
+    let applied = state.save().and_then(|()| vf.apply(host, &conf.vf));
+    let added = applied.and_then(|()| ipam::add(ipam, call, attach));
+    added.inspect_err(|_| {
+        vf::restore(host, &state.vf);
+        report_undo(state.file().remove());
+    })
+}
+
+/// The resource of the device and its pod.
+fn set_resource(state: &mut State, call: &AddRequest<'_>, conf: &Conf) {
+    if let Some(resource) = &conf.resource {
+        state.resource.clone_from(&resource.name);
+        let pod = ferrule_kubelet::Pod::of(&call.env.args);
+        state.pod = pod.ok().flatten().map_or_else(String::new, |pod| pod.to_string());
+    }
 }
 
 struct Attach<'a, 'c> {
@@ -91,18 +117,21 @@ impl Attach<'_, '_> {
         pci_id: String,
         with_plan: impl FnOnce(Configure<'_>) -> Result<(Plan, Link), CniError>,
     ) -> Result<AddResult, CniError> {
+        let wants_vf = !self.conf.vf.is_empty();
+        let vf = if wants_vf { Some(Vf::find(self.host, &pci_id)?) } else { None };
         let mut state = State::take(self.call, self.host, link)?;
+        state.vf = vf.as_ref().map_or_else(Former::default, |vf| vf.former(&self.conf.vf));
         state.device_id.clone_from(&self.device_id);
-        if let Some(resource) = &self.conf.resource {
-            state.resource.clone_from(&resource.name);
-            let pod = ferrule_kubelet::Pod::of(&self.call.env.args);
-            state.pod = pod.ok().flatten().map_or_else(String::new, |pod| pod.to_string());
-        }
+        set_resource(&mut state, self.call, self.conf);
         if self.conf.use_interface_network {
             let rules = self.host.request(rule::list()).context(|| "list the rules of the host")?;
             state.rules = own_network::rules(&state, rules);
         }
-        let moved = state.save().and_then(|()| {
+        let set = state.save().and_then(|()| match &vf {
+            Some(vf) => vf.apply(self.host, &self.conf.vf),
+            None => Ok(()),
+        });
+        let moved = set.and_then(|()| {
             transfer::to_container(self.host, link, self.call.sandbox.netns()?, self.call.ifname)
         });
         let attached = moved.and_then(|()| self.moved(&mut state)).and_then(|index| {
@@ -111,6 +140,7 @@ impl Attach<'_, '_> {
                     own_network::merge(&mut plan, &state);
                 }
                 let inside = self.configure(index, &plan, &state)?;
+                self.container.wait_for_router(&inside, &mut plan)?;
                 Ok((plan, inside))
             })
         });

@@ -1,14 +1,17 @@
-//! CHECK: compares the container's interface with `prevResult`, and that it is the device.
+//! CHECK: compares the container's interface with `prevResult`, and that it is the device. Repair makes its addresses and routes again.
 
 use std::path::Path;
 
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::CniError;
+use ferrule_kernel::netlink::Link;
 use ferrule_kit::sysfs::{BusDevice, SYS};
-use ferrule_kit::{check, ipam};
+use ferrule_kit::{check, ipam, repair as kit, socket};
 
 use crate::config::{Conf, Selector};
 use crate::state::{self, State};
+use crate::vf::Vf;
+use crate::vf_conf::VfConf;
 
 /// Compares the attachment with `prevResult` and the state file.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
@@ -26,20 +29,41 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         Selector::Resource(resource) if state.is_none() && resource.has_skipped(call) => {
             return check::prev_result(call).map(drop);
         }
-        Selector::Resource(_) => state.is_none(),
+        Selector::Resource(_) => state.as_ref().is_none_or(|state| state.is_userspace),
         _ => false,
     };
+    let of_vf = state.as_ref().map_or("", |state| &state.vf.pci_id).to_owned();
     if is_userspace {
         ipam::call(call.env, call.config, Verb::Check)?;
-        return check::prev_result(call).map(drop);
+        check::prev_result(call)?;
+        return check_vf(&conf.vf, &of_vf);
     }
     let (link, _) = check::container(call, None, &conf.link, true)?;
-    // The reference writes no state file, but the alias.
-    let name = state.map(|state| state.name);
-    let is_it = name.as_ref().map_or(!link.alias.is_empty(), |name| link.alias == *name);
+    check_vf(&conf.vf, if of_vf.is_empty() { &link.parent } else { &of_vf })?;
+    is_device(state.as_ref(), &link)
+}
+
+/// Sets the device up, and adds the addresses and routes that it lacks.
+pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let conf = Conf::read(call.config)?;
+    let state = State::find(&state::file(call.config.name(), call.container_id, call.ifname))?;
+    let mut inside = kit::find(call, None, &conf.link)?;
+    is_device(state.as_ref(), &inside.link)?;
+    inside.container.dad = conf.dad;
+    inside.repair()
+}
+
+/// Checks that the link is the device. The reference writes no state file, but the alias.
+fn is_device(state: Option<&State>, link: &Link) -> Result<(), CniError> {
+    let name = state.map(|state| &state.name);
+    let is_it = name.map_or(!link.alias.is_empty(), |name| link.alias == *name);
     check::ensure(is_it, || {
         let device =
             name.map_or("a device of the host".to_owned(), |name| format!("device {name:?} of the host"));
         format!("interface {:?} of the container is not {device}: its alias is {:?}", link.name, link.alias)
     })
+}
+
+fn check_vf(conf: &VfConf, pci_id: &str) -> Result<(), CniError> {
+    if conf.is_empty() { Ok(()) } else { Vf::find(&mut socket::route()?, pci_id)?.check(conf) }
 }

@@ -8,6 +8,8 @@ use ferrule_kit::sysfs::{Key, is_id};
 use ferrule_kubelet::Resource;
 use serde::Deserialize;
 
+use crate::vf_conf::VfConf;
+
 /// A checked configuration.
 #[derive(Debug)]
 pub struct Conf {
@@ -19,6 +21,8 @@ pub struct Conf {
     pub use_interface_network: bool,
     /// What duplicate address detection does.
     pub dad: Dad,
+    /// What a virtual function gets.
+    pub vf: VfConf,
     /// The keys that all interface plugins have.
     pub link: LinkConf,
 }
@@ -77,6 +81,7 @@ impl Conf {
         Ok(Conf {
             use_interface_network: wire.use_interface_network,
             dad: Dad::parse(&wire.dad)?,
+            vf: VfConf::read(config)?,
             selector: wire.selector()?.or_else(|| resource.clone().map(Selector::Resource)),
             resource,
             link: link.check("", "")?,

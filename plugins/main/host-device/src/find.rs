@@ -78,6 +78,7 @@ fn find_now(host: &mut Socket, selector: &Selector) -> Result<Device, CniError> 
                 pci_id.clone_from(id);
             }
             if device.is_userspace() {
+                recover(host, selector, None)?;
                 return Ok(Device { link: None, pci_id });
             }
             Selector::Name(device.link()?)

@@ -16,6 +16,7 @@ use ferrule_kit::state_file::{self, JSON, StateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{self, Identity, OtherEnd};
+use crate::vf::Former;
 
 /// The flags of a link that let it receive packets for others.
 pub const MODES: u32 = IFF_PROMISC | IFF_ALLMULTI;
@@ -66,6 +67,10 @@ pub struct State {
     pub addresses: Vec<Vec<u8>>,
     /// The routes through it that someone has added, as the kernel describes them.
     pub routes: Vec<Vec<u8>>,
+    /// What ADD has changed of a virtual function.
+    pub vf: Former,
+    /// It belongs to a program and has no link. Its name is its PCI address.
+    pub is_userspace: bool,
     /// The policy routing rules that the container has got, as the kernel describes those of the host.
     pub rules: Vec<Vec<u8>>,
 }
@@ -80,10 +85,6 @@ impl State {
         let addresses = addr::descriptions(host.request(addr::list(link.index)), link.index);
         let routes = host.routes_through(link.index);
         Ok(State {
-            network: call.config.name().to_owned(),
-            container_id: call.container_id.to_owned(),
-            ifname: call.ifname.to_owned(),
-            netns: call.sandbox.path().to_owned(),
             kind: link.kind.clone(),
             // An ADD that was killed has left its own alias.
             alias: if link.alias == link.name { String::new() } else { link.alias.clone() },
@@ -100,14 +101,26 @@ impl State {
                 .into_iter()
                 .map(StoredRoute::into_description)
                 .collect(),
-            ..State::of(&link.name, link)
+            mac: mac_of(link),
+            ..State::of_attachment(call, &link.name)
         })
+    }
+
+    /// The attachment, and the device's name.
+    pub fn of_attachment(call: &AddRequest<'_>, name: &str) -> State {
+        State {
+            network: call.config.name().to_owned(),
+            container_id: call.container_id.to_owned(),
+            ifname: call.ifname.to_owned(),
+            netns: call.sandbox.path().to_owned(),
+            name: name.to_owned(),
+            ..State::default()
+        }
     }
 
     /// What is known of a device that the reference has moved: its name.
     pub fn of(name: &str, link: &Link) -> State {
-        let mac = if link.mac.is_zero() { String::new() } else { link.mac.to_string() };
-        State { name: name.to_owned(), kind: link.kind.clone(), mac, ..State::default() }
+        State { name: name.to_owned(), kind: link.kind.clone(), mac: mac_of(link), ..State::default() }
     }
 
     /// The state in a file; `None` if the content is something else.
@@ -204,6 +217,10 @@ impl State {
     pub fn has_mac(&self, mac: Mac) -> bool {
         !self.mac.is_empty() && self.mac == mac.to_string()
     }
+}
+
+fn mac_of(link: &Link) -> String {
+    if link.mac.is_zero() { String::new() } else { link.mac.to_string() }
 }
 
 /// The state file of an attachment.

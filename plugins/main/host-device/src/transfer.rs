@@ -13,8 +13,8 @@ use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfe
 use ferrule_kit::netns;
 use nix::errno::Errno;
 
-use crate::search;
 use crate::state::{MODES, State};
+use crate::{search, vf};
 
 /// Marks the rules of a container that ADD has copied from the host (`FRA_PROTOCOL`).
 pub const OUR_RULES: u8 = 69;
@@ -32,12 +32,17 @@ pub fn to_container(host: &mut Socket, link: &Link, netns: &Netns, ifname: &str)
     moved.map(drop).context(failed)
 }
 
-/// Gives the device back to the host: name, alias, hardware address, MTU, modes, transmit queue, state, addresses and routes.
+/// Gives the device back to the host: name, alias, hardware address, MTU, modes, transmit queue, state, addresses and routes, and
+/// the settings of a virtual function.
 /// Continues where an earlier attempt has stopped. Returns whether the device is back.
 ///
 /// # Errors
 /// Another link of the host has the device's name: the device then stays in the container as it is.
 pub fn give_back(host: &mut Socket, container: Option<&mut Socket>, state: &State) -> Result<bool, CniError> {
+    if state.is_userspace {
+        vf::restore(host, &state.vf);
+        return Ok(true);
+    }
     let mut has_moved = false;
     if let Some(container) = container {
         for link in search::in_container(container, state)? {
@@ -58,6 +63,7 @@ pub fn give_back(host: &mut Socket, container: Option<&mut Socket>, state: &Stat
     };
     let Some(mut link) = found else { return Ok(false) };
     if !has_moved && link.name == *name && state.is_restored(&link) {
+        vf::restore(host, &state.vf);
         return Ok(true);
     }
     if link.name != *name {
@@ -115,6 +121,7 @@ fn take_out(host: &mut Socket, container: &mut Socket, link: &Link, state: &Stat
 /// Restores what the move has changed, the alias last: it tells that this is still to be done. What cannot be restored
 /// goes to standard error, because a runtime would repeat a failed DEL forever.
 fn restore(host: &mut Socket, link: &Link, state: &State) -> Result<(), CniError> {
+    vf::restore(host, &state.vf);
     let (name, index) = (&state.name, link.index);
     let mut steps: Vec<(&str, Message)> = Vec::new();
     if let Ok(mac) = state.mac.parse()

@@ -190,3 +190,31 @@ fn a_device_that_belongs_to_a_program_is_only_reported() {
     ctx.fail("ADD", &attachment, &conf)
         .expect(7, "useInterfaceNetwork: device 0000:00:1f.6 belongs to a program");
 }
+
+/// State, addresses and routes of the device are made again. Another link does not become the device.
+#[test]
+fn repair_completes_the_device() {
+    let ctx = node();
+    let repair = ctx.repairing(env!("CARGO_BIN_EXE_host-device-repair"));
+    let pod = ctx.pod("pod");
+    let attachment = pod.attachment("net1");
+    let conf = config(&json!({"useInterfaceNetwork": true}));
+    let conf = with_prev(&conf, &ctx.add(&attachment, &conf));
+    for damage in [
+        "ip link set net1 down; ip link set net1 up; ip route flush dev net1 scope global",
+        "ip address flush dev net1 scope global",
+        "ip address flush dev net1; ip link set net1 down",
+    ] {
+        pod.sh(damage).unwrap();
+        ctx.fail("CHECK", &attachment, &conf);
+        repair.add(&attachment, &conf);
+        ctx.check(&attachment, &conf);
+    }
+    pod.sh("ip link set net1 alias other").unwrap();
+    repair.fail("ADD", &attachment, &conf).expect(999, "\"net1\" of the container is not device \"hd0\"");
+    pod.sh("ip link set net1 name gone").unwrap();
+    let text = "the container has no interface \"net1\", start the container again";
+    repair.fail("ADD", &attachment, &conf).expect(999, text);
+    ctx.del(&attachment, &conf);
+    assert!(try_link(&ctx.node, "hd0").is_some());
+}

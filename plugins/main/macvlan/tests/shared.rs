@@ -4,7 +4,7 @@
 
 use cni_lab::Place as _;
 use cni_lab::testing::link_plugin::{self, CHANGES};
-use cni_lab::testing::{TestContext, with_prev};
+use cni_lab::testing::{TestContext, overlay, with_prev};
 use serde_json::{Value, json};
 
 fn node() -> TestContext {
@@ -95,4 +95,17 @@ fn takes_turns_with_the_reference() {
 #[test]
 fn dhcp_finds_the_link() {
     link_plugin::dhcp_finds_the_link(&node(), &conf());
+}
+
+#[test]
+fn repair_accepts_router_advertisements_again() {
+    let ctx = node();
+    let pod = ctx.pod("pod");
+    let eth0 = pod.attachment("eth0");
+    let result = ctx.add(&eth0, &conf());
+    let waiting = overlay(&with_prev(&conf(), &result), &json!({"waitForRA": 5}));
+    let damage = "sysctl -qw net.ipv6.conf.eth0.accept_ra=0";
+    let error = ctx.mend(env!("CARGO_BIN_EXE_macvlan-repair"), &eth0, &waiting, &pod, damage);
+    error.expect(999, "interface \"eth0\" of the container does not accept router advertisements");
+    ctx.del(&eth0, &conf());
 }

@@ -47,7 +47,7 @@ fn connect(
     call: &AddRequest<'_>,
     conf: &Conf,
     container: &mut Container<'_>,
-    plan: Plan,
+    mut plan: Plan,
     host: &mut Socket,
     end: &Link,
 ) -> Result<AddResult, CniError> {
@@ -57,6 +57,7 @@ fn connect(
     connect_host(host, end, &plan)?;
     let addresses = plan.addresses();
     container.wait(&inside, &addresses)?;
+    container.wait_for_router(&inside, &mut plan)?;
     if let Some(wanted) = &conf.masquerade {
         masquerade::add(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }

@@ -1,4 +1,5 @@
 //! A node with a device.
+#![allow(dead_code)] // each test program uses a part
 
 use cni_lab::testing::{Origin, PluginDir, TestContext, network_config, overlay};
 use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};

@@ -1,0 +1,86 @@
+//! A node with a kubelet, a driver and claims.
+#![allow(dead_code)] // each test program uses a part
+
+use cni_lab::testing::{Origin, PluginDir, TestContext, mac, network_config, overlay};
+use cni_lab::{Place as _, Pod};
+use cni_runner::Attachment;
+use serde_json::{Value, json};
+
+use crate::common::node;
+
+pub(crate) const DATA: &str = "/run/ferrule";
+pub(crate) const ATTACHED: &str = "/run/ferrule/dra-attached";
+const KUBELET: &str = "/run/kubelet";
+pub(crate) const UID: &str = "0d3c1f2a-7d0b-4e21-8599-62581e335ed6";
+/// The plugins that a claim may name, and their IPAM plugins.
+const PLUGINS: [&str; 9] =
+    ["static", "host-local", "macvlan", "ipvlan", "vlan", "tuning", "sbr", "vrf", "loopback"];
+
+/// The node of the other tests, with all plugins in one program, and with a kubelet that has no claims.
+pub(crate) fn claims_node() -> TestContext {
+    let plugins = PluginDir::installed(Origin::Ours, "host-device").with(Origin::Ours, &PLUGINS);
+    let ctx = node().with_plugins(plugins);
+    ctx.node
+        .sh("mkdir -p /run/kubelet /run/cni/host-device /run/cni/tuning /run/ferrule/dra-attached")
+        .unwrap();
+    kubelet_has(&ctx, &[]);
+    ctx
+}
+
+/// The configuration of the plugin behind the one that has made `eth0` of this pod.
+pub(crate) fn chained(pod: &Pod, keys: &Value) -> Value {
+    let own = json!({"claims": true, "dataDir": DATA, "kubeletDir": KUBELET, "prevResult": eth0(pod)});
+    overlay(&network_config("host-device", "1.1.0", &own), keys)
+}
+
+pub(crate) fn eth0(pod: &Pod) -> Value {
+    json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:10", "sandbox": pod.path()}],
+        "ips": [{"address": "10.244.0.2/24", "interface": 0}]})
+}
+
+/// The first interface of the pod with the UID [`UID`].
+pub(crate) fn attachment(pod: &Pod) -> Attachment {
+    of_uid(pod, UID)
+}
+
+pub(crate) fn of_uid(pod: &Pod, uid: &str) -> Attachment {
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={uid}");
+    pod.attachment("eth0").with_args(args)
+}
+
+/// The device of a record. `keys` are the parameters of the claim.
+pub(crate) fn device(ctx: &TestContext, link: &str, keys: &Value) -> Value {
+    let link = json!({"name": link, "mac": mac(&ctx.node, link)});
+    overlay(&json!({"request": "nic", "pool": "node1", "device": link["name"], "link": link}), keys)
+}
+
+/// Prepares a claim as the driver and the kubelet do: the kubelet's state, then the record.
+pub(crate) fn prepare(ctx: &TestContext, claim: &str, devices: &[Value]) {
+    kubelet_has(ctx, &[(claim, UID)]);
+    write_record(ctx, claim, devices);
+}
+
+/// The record of a claim, whose UID is the hexadecimal `claim`.
+pub(crate) fn write_record(ctx: &TestContext, claim: &str, devices: &[Value]) {
+    let record = json!({"version": 1, "driver": "nic.ferrule.dev",
+        "claim": {"namespace": "shop", "name": format!("nic-{claim}"), "uid": claim},
+        "pod": {"uid": UID, "name": "web"}, "devices": devices});
+    ctx.node.sh(&format!("mkdir -p {DATA}/dra/{UID}")).unwrap();
+    ctx.node.write_file(format!("{DATA}/dra/{UID}/{claim}.json"), &record.to_string()).unwrap();
+}
+
+/// The kubelet's state: claims of our driver by UID, each with the UID of its pod.
+pub(crate) fn kubelet_has(ctx: &TestContext, claims: &[(&str, &str)]) {
+    let entry = |(claim, pod): &(&str, &str)| {
+        json!({"ClaimUID": claim, "ClaimName": format!("nic-{claim}"), "Namespace": "shop", "PodUIDs": {(*pod): {}},
+            "DriverState": {"nic.ferrule.dev": {"Devices": null}}})
+    };
+    let entries: Vec<Value> = claims.iter().map(entry).collect();
+    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "Entries": entries});
+    let state = json!({"Data": data.to_string(), "Checksum": 1});
+    ctx.node.write_file(format!("{KUBELET}/dra_manager_state"), &state.to_string()).unwrap();
+}
+
+pub(crate) fn attached(ctx: &TestContext) -> Vec<String> {
+    ctx.node.list_dir(ATTACHED).unwrap()
+}
