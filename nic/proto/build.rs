@@ -3,7 +3,15 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files = ["deviceplugin.proto", "podresources.proto"];
+    let files = [
+        "deviceplugin.proto",
+        "dra.proto",
+        "dra_v1beta1.proto",
+        "drahealth.proto",
+        "drahealth_v1alpha1.proto",
+        "pluginregistration.proto",
+        "podresources.proto",
+    ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");
     }

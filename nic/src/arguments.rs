@@ -1,13 +1,15 @@
 //! The command line. The comments are the texts of `--help` and of the man page.
 
 use std::path::PathBuf;
+use std::{env, fs};
 
 use clap::{Args, Parser, Subcommand};
+use ferrule_kubelet::claims::{ATTACHED, DATA, Folder};
 
 /// What the user asks for.
 #[derive(Debug, Parser)]
 #[command(name = "ferrule-nic", version = VERSION, args_override_self = true, before_help = concat!("ferrule-nic v", env!("CARGO_PKG_VERSION")))]
-#[command(about = "A device plugin: advertises the node's network devices to the kubelet", long_about = None)]
+#[command(about = "A device plugin and DRA driver: advertises the node's network devices", long_about = None)]
 pub struct Arguments {
     /// `None` to be the daemon.
     #[command(subcommand)]
@@ -27,6 +29,12 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 pub enum Command {
     /// Print what would be advertised, and why
     Devices {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the claims that are prepared for pods
+    Claims {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -56,6 +64,34 @@ pub struct Options {
     /// The state file: the devices in pods
     #[arg(long, global = true, value_name = "FILE", default_value = "/run/ferrule/nic.json")]
     pub state: PathBuf,
+    /// For DRA: the name of this node [default: NODE_NAME of the environment, then the host name]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// For DRA: how to reach the API server [default: the pod's ServiceAccount]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// For DRA: the folder of the claims' records and of what host-device has made of them
+    #[arg(long, global = true, value_name = "DIR", default_value = DATA)]
+    pub data_dir: PathBuf,
+}
+
+impl Options {
+    /// The records of claims.
+    pub fn records(&self) -> Folder {
+        Folder::in_data(&self.data_dir)
+    }
+
+    /// The attached files.
+    pub fn attached(&self) -> PathBuf {
+        self.data_dir.join(ATTACHED)
+    }
+
+    /// The node's name, as the API server knows it.
+    pub fn node_name(&self) -> String {
+        let host =
+            || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
+        self.node_name.clone().or_else(|| env::var("NODE_NAME").ok()).unwrap_or_else(host)
+    }
 }
 
 #[cfg(test)]

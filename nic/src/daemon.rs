@@ -1,4 +1,4 @@
-//! The daemon: one task for each resource, and a loop that keeps their lists true.
+//! The daemon: one task for each resource, the driver, and a loop that keeps their lists true.
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::arguments::Options;
 use crate::config::Config;
 use crate::discovery::{Event, Sysfs, Watch};
+use crate::dra;
+use crate::dra::driver::{self, Driver};
 use crate::health::Millis;
 use crate::plan::{Offer, Plan};
 use crate::serve::{Served, keep_registered, name_pods, watch_folder};
@@ -54,18 +56,25 @@ async fn serve(
     let (stop, stopped) = watch::channel(false);
     let (allocated, allocations) = watch::channel(0);
     let changes = watch_folder(options.device_plugins.clone());
-    let mut tasks = JoinSet::new();
     let mut lists = Vec::new();
+    let mut resources = Vec::new();
     for (resource, offers) in tracker.config.resources.iter().zip(&plan.offers) {
         let (list, offers) = watch::channel(offers.clone());
         lists.push(list);
         let (resource, folder) = (resource.clone(), options.device_plugins.clone());
-        let served = Served { resource, offers, folder, allocated: allocated.clone() };
-        tasks.spawn(keep_registered(Arc::new(served), changes.clone(), stopped.clone()));
+        resources.push(Arc::new(Served { resource, offers, folder, allocated: allocated.clone() }));
     }
-    drop((allocated, changes));
+    drop(allocated);
+    let (nics, receiver) = watch::channel(Arc::new(plan.nics.clone()));
+    let driver =
+        tracker.config.dra.as_ref().map(|dra| Arc::new(Driver::new(dra.driver(), options, receiver)));
+    let mut tasks = JoinSet::new();
+    if let Some(driver) = &driver {
+        tasks.spawn(driver.clone().serve(stopped.clone()));
+    }
     let names = tracker.config.resources.iter().map(|resource| resource.name.clone()).collect();
-    tokio::spawn(name_pods(options.kubelet.join(SOCKET), names, allocations));
+    let pods = name_pods(options.kubelet.join(SOCKET), names, allocations);
+    tasks.spawn(lead(driver, resources, changes, stopped, pods));
 
     let mut changed = None;
     let next = loop {
@@ -89,6 +98,11 @@ async fn serve(
                 changed = None;
                 let new = tracker.plan(now());
                 publish(&tracker.config, &plan, &new, &lists);
+                nics.send_if_modified(|nics| {
+                    let is_new = **nics != new.nics;
+                    *nics = Arc::new(new.nics.clone());
+                    is_new
+                });
                 plan = new;
             }
             _ = hang_up.recv() => match read(options) {
@@ -104,14 +118,48 @@ async fn serve(
     Ok(next)
 }
 
+/// What one instance of the daemon does alone: it keeps the resources registered, and publishes the driver's devices.
+async fn lead(
+    driver: Option<Arc<Driver>>,
+    resources: Vec<Arc<Served>>,
+    changes: watch::Receiver<u64>,
+    mut stop: watch::Receiver<bool>,
+    pods: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut tasks = JoinSet::new();
+    let _lock = match driver {
+        None => None,
+        Some(driver) => {
+            let lock = tokio::select! {
+                lock = dra::lead(driver.folder()) => lock,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            let mut stop = stop.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = driver.lead() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            });
+            Some(lock)
+        }
+    };
+    for served in resources {
+        tasks.spawn(keep_registered(served, changes.clone(), stop.clone()));
+    }
+    drop((changes, stop));
+    tokio::spawn(pods);
+    while tasks.join_next().await.is_some() {}
+}
+
 /// Reads the configuration. An error names the file.
 pub fn read(options: &Options) -> Result<Config, String> {
     let path = options.config.display();
     let text = std::fs::read_to_string(&options.config).map_err(|error| format!("{path}: {error}"))?;
     let config = Config::parse(&text).map_err(|error| format!("{path}: {error}"))?;
-    let mut sockets =
-        config.resources.iter().map(|resource| options.device_plugins.join(resource.socket_name()));
-    match sockets.find(|socket| socket.as_os_str().len() > MAX_SOCKET_PATH) {
+    let sockets = config.resources.iter().map(|resource| options.device_plugins.join(resource.socket_name()));
+    let of_driver = config.dra.iter().flat_map(|dra| driver::sockets(&options.kubelet, dra.driver()));
+    match sockets.chain(of_driver).find(|socket| socket.as_os_str().len() > MAX_SOCKET_PATH) {
         Some(socket) => {
             Err(format!("the path of a socket has more than {MAX_SOCKET_PATH} bytes: {}", socket.display()))
         }
@@ -122,7 +170,7 @@ pub fn read(options: &Options) -> Result<Config, String> {
 /// Sends the lists that are different, and says what has changed.
 fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<Offer>>]) {
     warn(old, new);
-    for (position, resource) in config.resources.iter().enumerate() {
+    for (position, resource) in config.takers().enumerate() {
         let (before, after) = (&old.offers[position], &new.offers[position]);
         if before == after {
             continue;
@@ -141,7 +189,8 @@ fn publish(config: &Config, old: &Plan, new: &Plan, lists: &[watch::Sender<Vec<O
         for offer in before.iter().filter(|offer| find(after, &offer.id).is_none()) {
             log!("{}: device {}: no longer advertised", resource.name, offer.id);
         }
-        lists[position].send_if_modified(|list| {
+        let Some(list) = lists.get(position) else { continue };
+        list.send_if_modified(|list| {
             list.clone_from(after);
             !before.iter().map(Offer::reported).eq(after.iter().map(Offer::reported))
         });

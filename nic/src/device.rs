@@ -70,6 +70,8 @@ pub struct Bus {
     pub function: Option<u32>,
     /// How many virtual functions the device has.
     pub functions: u32,
+    /// The PCIe root complex, such as `pci0000:00`.
+    pub pcie_root: Option<String>,
 }
 
 /// A link on the node.
@@ -88,6 +90,10 @@ pub struct Link {
     pub mac: String,
     /// `ether`, `infiniband`, or empty.
     pub link_type: String,
+    /// The MTU in bytes.
+    pub mtu: u32,
+    /// The speed in Mbit/s, of links on a bus that have a carrier.
+    pub speed: Option<u32>,
     /// Whether it is a loopback device.
     pub loopback: bool,
     /// Whether the administrator has set it up.

@@ -11,6 +11,7 @@ use ferrule_nic::arguments::{Arguments, Command, Options};
 use ferrule_nic::config::Config;
 use ferrule_nic::daemon;
 use ferrule_nic::discovery::{Sysfs, Watch};
+use ferrule_nic::dra::list;
 use ferrule_nic::report;
 use ferrule_nic::serve::owners;
 use ferrule_nic::tracker::Tracker;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
     if let Some(dir) = generate {
         return generate_into(&dir).map_or_else(|error| fail(1, &error.to_string()), |()| ExitCode::SUCCESS);
     }
+    if let Some(Command::Claims { json }) = command {
+        return claims(&options, json).map_or_else(|error| fail(1, &error.to_string()), |text| print(&text));
+    }
     let config = match daemon::read(&options) {
         Ok(config) => config,
         Err(error) => return fail(BAD_CONFIG, &error),
@@ -42,7 +46,9 @@ fn main() -> ExitCode {
         Some(Command::Devices { json }) => {
             runtime.block_on(devices(config, &options, json)).map(|text| print(&text))
         }
-        None => runtime.block_on(daemon::run(config, &options)).map(|()| ExitCode::SUCCESS),
+        Some(Command::Claims { .. }) | None => {
+            runtime.block_on(daemon::run(config, &options)).map(|()| ExitCode::SUCCESS)
+        }
     };
     runtime.shutdown_background();
     outcome.unwrap_or_else(|error| fail(1, &error.to_string()))
@@ -74,12 +80,24 @@ async fn devices(config: Config, options: &Options, json: bool) -> std::io::Resu
     let plan = tracker.preview();
     let config = &tracker.config;
     let resources: Vec<String> = config.resources.iter().map(|resource| resource.name.clone()).collect();
-    // There may be no kubelet.
-    let owners = owners(&options.kubelet.join(SOCKET), &resources).await.unwrap_or_default();
+    // There may be no kubelet, and the user may have no right to read the claims.
+    let mut owners = owners(&options.kubelet.join(SOCKET), &resources).await.unwrap_or_default();
+    if let Some(dra) = &config.dra {
+        let entries = list::entries(&options.records(), &options.attached()).unwrap_or_default();
+        owners.extend(
+            entries.iter().map(|entry| ((dra.driver().to_owned(), entry.device_id()), entry.owner())),
+        );
+    }
     Ok(match json {
         true => format!("{:#}\n", report::to_json(config, &plan, &owners)),
         false => report::to_text(config, &plan, &owners),
     })
+}
+
+/// The claims that are prepared, whether or not there is a daemon.
+fn claims(options: &Options, json: bool) -> io::Result<String> {
+    let entries = list::entries(&options.records(), &options.attached())?;
+    Ok(if json { format!("{:#}\n", list::to_json(&entries)) } else { list::to_text(&entries) })
 }
 
 fn print(text: &str) -> ExitCode {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::config::{self, Config, Health, Resource};
 use crate::device::{Device, Place};
 use crate::discovery::Inventory;
+use crate::dra::Nic;
 
 /// A device in the list of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +32,12 @@ impl Offer {
 }
 
 /// What to advertise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// For each resource of the configuration its devices, sorted by ID.
+    /// For each taker of the configuration its devices, sorted by ID.
     pub offers: Vec<Vec<Offer>>,
+    /// The devices of the DRA driver.
+    pub nics: Vec<Nic>,
     /// The devices that no resource has, and why.
     pub left_out: Vec<(String, String)>,
     /// Devices that a second resource selects too: ID, the resource that has it, the other one.
@@ -46,17 +49,17 @@ type Links<'d> = HashMap<&'d str, &'d Device>;
 
 /// Gives each device to the first resource that selects it.
 pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
-    let mut plan = Plan { offers: vec![Vec::new(); config.resources.len()], ..Plan::default() };
+    let mut plan = Plan { offers: vec![Vec::new(); config.takers().count()], ..Plan::default() };
     let on_node = inventory.devices().filter(|device| device.place == Place::Host);
     let links: Links<'_> =
         on_node.filter_map(|device| Some((device.link.as_ref()?.name.as_str(), device))).collect();
     let mut tokens = BTreeSet::new();
-    for (resource, offers) in config.resources.iter().zip(&mut plan.offers) {
+    for (resource, offers) in config.takers().zip(&mut plan.offers) {
         *offers = pool(resource, &links);
         tokens.extend(offers.iter().map(|offer| offer.id.clone()));
     }
     for device in inventory.devices() {
-        let mut takers = config.resources.iter().enumerate().filter(|(_, resource)| resource.selects(device));
+        let mut takers = config.takers().enumerate().filter(|(_, resource)| resource.selects(device));
         let Some((position, first)) = takers.next() else {
             plan.left_out.push((device.id.clone(), "no selector matches".to_owned()));
             continue;
@@ -70,7 +73,11 @@ pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
         for (_, other) in takers {
             plan.overlaps.push((device.id.clone(), first.name.clone(), other.name.clone()));
         }
-        plan.offers[position].push(offer(first, device, &links));
+        let offer = offer(first, device, &links);
+        if let Some(dra) = config.dra.as_ref().filter(|_| position == config.resources.len()) {
+            plan.nics.extend(Nic::new(dra, &offer, device));
+        }
+        plan.offers[position].push(offer);
     }
     plan
 }

@@ -21,7 +21,7 @@ pub fn to_json(config: &Config, plan: &Plan, owners: &Owners) -> Value {
     let left_out = |(id, reason): &(String, String)| json!({"id": id, "reason": reason});
     let overlap = |(id, first, other): &(String, String, String)| json!({"id": id, "resourceName": first, "alsoSelectedBy": other});
     json!({
-        "resources": config.resources.iter().zip(&plan.offers).map(resource).collect::<Value>(),
+        "resources": config.takers().zip(&plan.offers).map(resource).collect::<Value>(),
         "leftOut": plan.left_out.iter().map(left_out).collect::<Value>(),
         "overlaps": plan.overlaps.iter().map(overlap).collect::<Value>(),
     })
@@ -31,7 +31,7 @@ pub fn to_json(config: &Config, plan: &Plan, owners: &Owners) -> Value {
 pub fn to_text(config: &Config, plan: &Plan, owners: &Owners) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
-    for (resource, offers) in config.resources.iter().zip(&plan.offers) {
+    for (resource, offers) in config.takers().zip(&plan.offers) {
         let healthy = offers.iter().filter(|offer| offer.problem.is_none()).count();
         let _ = writeln!(text, "{}: {} devices, {healthy} healthy", resource.name, offers.len());
         for offer in offers {

@@ -39,7 +39,10 @@ impl Tracker {
     }
 
     /// Takes in one change.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, mut change: Change) {
+        if let (Change::Link(link), Some(_)) = (&mut change, &self.config.dra) {
+            link.speed = self.sysfs.speed(&link.name);
+        }
         self.inventory.apply(change, |name| self.sysfs.of_link(name));
     }
 

@@ -1,4 +1,4 @@
-//! A kubelet for tests of device plugins. It registers, lists and allocates as a kubelet does, and can be killed, restarted
+//! A kubelet for tests of device plugins, and another one for DRA drivers ([`DraKubelet`]). It registers, lists and allocates as a kubelet does, and can be killed, restarted
 //! and set to the behaviour of different releases ([`Knobs`]). It books devices as a node's status would show them
 //! ([`Kubelet::capacity`], [`Kubelet::allocatable`]); its clock for that is the test's.
 //!
@@ -8,6 +8,7 @@
 
 mod book;
 mod connection;
+mod dra;
 mod life;
 mod pod_resources;
 
@@ -26,6 +27,9 @@ use ferrule_nic_proto::v1beta1::{
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+pub use dra::{DraKubelet, DraRelease, Outcomes, Plugin};
+pub use ferrule_nic_proto::dra::v1::Device as ClaimedDevice;
+pub use ferrule_nic_proto::health::v1::DeviceHealth;
 pub use ferrule_nic_proto::podresources::{ContainerDevices, ContainerResources, PodResources};
 pub use pod_resources::{Entries, Get, Lister, PodResourcesSocket, Release, pod};
 

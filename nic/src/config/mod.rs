@@ -2,12 +2,15 @@
 //!
 //! The layout and the selectors are those of the SR-IOV network device plugin where the meaning is the same.
 
+mod dra;
 mod resource;
 mod selector;
 
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use dra::Dra;
+pub(crate) use dra::{MAX_TEXT, is_label};
 pub use resource::{Health, Pool, Resource, Template, token};
 pub use selector::Selector;
 
@@ -19,7 +22,7 @@ use crate::health::{Delays, Millis};
     default,
     deny_unknown_fields,
     rename_all = "camelCase",
-    expecting = "a mapping with the key resourceList"
+    expecting = "a mapping with the key resourceList or dra"
 )]
 pub struct Config {
     resource_prefix: String,
@@ -28,12 +31,20 @@ pub struct Config {
     /// The resources, in the order in which they choose devices.
     #[serde(rename = "resourceList")]
     pub resources: Vec<Resource>,
+    /// The driver of Dynamic Resource Allocation; it chooses devices after the resources.
+    pub dra: Option<Dra>,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let resource_prefix = "ferrule.dev".to_owned();
-        Config { resource_prefix, unhealthy_after_ms: 1_000, healthy_after_ms: 3_000, resources: Vec::new() }
+        Config {
+            resource_prefix,
+            unhealthy_after_ms: 1_000,
+            healthy_after_ms: 3_000,
+            resources: Vec::new(),
+            dra: None,
+        }
     }
 }
 
@@ -43,22 +54,28 @@ impl Config {
         [self.unhealthy_after_ms, self.healthy_after_ms]
     }
 
+    /// What may take a device, in this order: the resources, then the driver.
+    pub fn takers(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().chain(self.dra.iter().map(|dra| &dra.devices))
+    }
+
     /// Reads a configuration. JSON is YAML too.
     ///
     /// # Errors
     /// The first wrong value, with its place.
     pub fn parse(text: &str) -> Result<Config, String> {
         let mut file: Value = yaml_serde::from_str(text).map_err(|error| error.to_string())?;
-        // One selector may stand for a list of one.
-        for entry in file.get_mut("resourceList").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(one @ Value::Object(_)) = entry.get_mut("selectors") {
-                *one = Value::Array(vec![one.take()]);
-            }
-        }
+        file.get_mut("resourceList")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .for_each(one_selector);
+        file.get_mut("dra").into_iter().for_each(one_selector);
         let mut config: Config = serde_path_to_error::deserialize(file).map_err(|error| error.to_string())?;
-        if config.resources.is_empty() {
-            return Err("resourceList is empty".to_owned());
+        if config.resources.is_empty() && config.dra.is_none() {
+            return Err("resourceList is empty, and there is no dra".to_owned());
         }
+        config.dra.iter().try_for_each(Dra::check).map_err(|why| format!("dra: {why}"))?;
         for position in 0..config.resources.len() {
             let (earlier, rest) = config.resources.split_at_mut(position);
             let resource = &mut rest[0];
@@ -68,6 +85,13 @@ impl Config {
             checked.map_err(|why| format!("{place}: {why}"))?;
         }
         Ok(config)
+    }
+}
+
+/// One selector may stand for a list of one.
+fn one_selector(entry: &mut Value) {
+    if let Some(one @ Value::Object(_)) = entry.get_mut("selectors") {
+        *one = Value::Array(vec![one.take()]);
     }
 }
 
@@ -110,8 +134,20 @@ resourceList:
     fn bad_input_is_one_clear_error() {
         let one = |rest: &str| format!("resourceList: [{{resourceName: a, {rest}}}]");
         for (text, part) in [
-            ("resourceList: []".to_owned(), "resourceList is empty"),
-            (String::new(), "invalid type: null, expected a mapping with the key resourceList"),
+            ("resourceList: []".to_owned(), "resourceList is empty, and there is no dra"),
+            ("dra: {}".to_owned(), "dra: missing field `selectors`"),
+            ("dra: {selectors: []}".to_owned(), "dra: it has no selectors"),
+            ("dra: {selectors: {vendor: [x]}}".to_owned(), "dra.selectors[0].vendor: unknown field `vendor`"),
+            (
+                "dra: {selectors: {}, driverName: A.b}".to_owned(),
+                "dra: driverName \"A.b\" is no DNS subdomain",
+            ),
+            (
+                "dra: {selectors: {}, driverName: a..b}".to_owned(),
+                "dra: driverName \"a..b\" is no DNS subdomain",
+            ),
+            ("dra: {selectors: {}, resourceName: ''}".to_owned(), "dra: resourceName \"\" does not have"),
+            (String::new(), "invalid type: null, expected a mapping with the key resourceList or dra"),
             ("{".to_owned(), "line 2 column 1"),
             ("resources: []".to_owned(), "unknown field `resources`"),
             (one("selector: {}"), "resourceList[0].selector: unknown field `selector`"),

@@ -88,13 +88,24 @@ pub enum Health {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum DeviceType {
+pub(super) enum DeviceType {
     #[default]
     NetDevice,
     AuxNetDevice,
 }
 
 impl Resource {
+    /// The devices of a driver, with the driver's name.
+    pub(super) fn of_driver(
+        name: String,
+        selectors: Vec<Selector>,
+        device_type: DeviceType,
+        health: Health,
+        allow_addresses: bool,
+    ) -> Resource {
+        Resource { name, selectors, device_type, health, allow_addresses, ..Resource::default() }
+    }
+
     /// Puts the prefix before the name, and checks the values of the file. The error names the wrong value.
     pub(super) fn check(&mut self, prefix: &str) -> Result<(), String> {
         let prefix = self.resource_prefix.as_deref().unwrap_or(prefix);

@@ -131,6 +131,8 @@ impl Inventory {
     fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
         link.addresses = self.addresses.get(&link.index).into_iter().flatten().copied().collect();
         if let Some(device) = self.ids.get(&link.index).and_then(|id| self.devices.get_mut(id)) {
+            // A link that is down has no speed, as on its way into a pod.
+            link.speed = link.speed.or(device.link.as_ref().and_then(|link| link.speed));
             device.link = Some(link);
             return;
         }

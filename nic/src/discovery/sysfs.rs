@@ -18,6 +18,12 @@ impl Sysfs {
         self.of_device(&device)
     }
 
+    /// The speed of a link on a bus in Mbit/s.
+    pub fn speed(&self, name: &str) -> Option<u32> {
+        let link = self.0.join("class/net").join(name);
+        link.join("device").exists().then(|| text(&link, "speed")?.parse().ok())?
+    }
+
     /// What the PCI bus says about the device with this address.
     pub fn of_address(&self, address: &str) -> Option<Bus> {
         let device = fs::canonicalize(self.0.join("bus/pci/devices").join(address)).ok()?;
@@ -74,6 +80,10 @@ fn pci(device: &Path) -> Bus {
         pf_name: link_below(parent),
         function: pf.as_deref().and_then(|pf| function(pf, address.as_deref()?)),
         functions: text(device, "sriov_numvfs").and_then(|text| text.parse().ok()).unwrap_or(0),
+        pcie_root: device.components().find_map(|part| {
+            let part = part.as_os_str().to_str()?;
+            part.strip_prefix("pci")?.contains(':').then(|| part.to_owned())
+        }),
         pci_address: address,
     }
 }
@@ -157,7 +167,10 @@ mod tests {
             (Some("8086"), Some("iavf"), Some(1))
         );
         assert_eq!((bus.pf_name.as_deref(), bus.pf_address.as_deref()), (Some("p0"), Some("0000:03:00.0")));
-        assert_eq!((bus.function, bus.functions), (Some(0), 0));
+        assert_eq!((bus.function, bus.functions, bus.pcie_root.as_deref()), (Some(0), 0, Some("pci0000:00")));
+        assert_eq!(sysfs.speed("v0"), None);
+        fs::write(root.path().join("class/net/v0/speed"), "25000\n").unwrap();
+        assert_eq!(sysfs.speed("v0"), Some(25_000));
         assert_eq!(sysfs.of_link("p0").unwrap().1.functions, 2);
         assert_eq!(sysfs.of_link("lo"), None);
         let hidden: Vec<_> = sysfs.without_link().into_iter().map(|(id, bus)| (id, bus.function)).collect();

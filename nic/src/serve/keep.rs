@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_nic_proto::v1beta1::device_plugin_server::DevicePluginServer;
 use ferrule_nic_proto::v1beta1::registration_client::RegistrationClient;
 use ferrule_nic_proto::v1beta1::{RegisterRequest, VERSION};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Request;
+use tonic::transport::Server as Grpc;
 
 use super::server::{Identity, Server, identity};
-use super::service::options;
+use super::service::{Service, Streams, options};
 use super::{Served, connect};
 
 /// How long the kubelet may take for Register. Since 1.25 it calls the plugin before it answers.
@@ -83,11 +85,16 @@ impl Keeper {
 
     /// One registration, from the new socket to its end. `Ok` if another one may follow at once, else the problem.
     async fn attempt(&mut self, seen: Identity) -> Result<(), String> {
-        let server = Server::start(&self.own, self.served.clone())
+        let (served, streams) = (self.served.clone(), watch::Sender::new(None));
+        let services = |stop| {
+            let service = Service { served, streams: streams.clone(), stop };
+            Grpc::builder().add_service(DevicePluginServer::new(service))
+        };
+        let server = Server::start(&self.own, services)
             .map_err(|error| format!("cannot bind {}: {error}", self.own.display()))?;
         let mut outcome = self.register().await;
         if outcome.is_ok() {
-            outcome = self.watch(seen, &server).await;
+            outcome = self.watch(seen, &server, streams.subscribe()).await;
         }
         server.stop().await;
         outcome
@@ -115,8 +122,12 @@ impl Keeper {
     }
 
     /// Watches a registration until a new one is necessary.
-    async fn watch(&mut self, seen: Identity, server: &Server) -> Result<(), String> {
-        let mut streams = server.streams.subscribe();
+    async fn watch(
+        &mut self,
+        seen: Identity,
+        server: &Server,
+        mut streams: watch::Receiver<Streams>,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + LISTEN;
         loop {
             if *self.stop.borrow() || identity(&self.kubelet) != Some(seen) {

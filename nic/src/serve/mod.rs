@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 pub use folder::watch_folder;
 pub use keep::keep_registered;
 pub use owners::{Owners, name_pods, owners};
+pub(crate) use server::Server;
 
 use crate::config::Resource;
 use crate::plan::Offer;

@@ -78,7 +78,8 @@ impl Lab {
         let (root, program) = (self.folder.path().display(), self.program.display());
         command.args(["-c", &format!(
             "exec {wrapper} {program} --config {root}/config --state {root}/state --kubelet-dir {root}/kubelet \
-             --device-plugin-dir {root}/kubelet/device-plugins {arguments} 2>>{root}/log"
+             --device-plugin-dir {root}/kubelet/device-plugins --node-name n1 --kubeconfig {root}/kubeconfig \
+             --data-dir {root}/data {arguments} 2>>{root}/log"
         )]);
         command
     }

@@ -1,0 +1,147 @@
+//! Prepare and unprepare: a record of each claim, before the kubelet starts the pod, and until the pod is gone.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrule_kubelet::claims::{Claimed, Folder, Record, Ref, is_uid};
+use ferrule_nic_proto::dra::v1::{Claim, Device};
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+
+use super::Nic;
+use super::claim::{self, Node};
+use super::cluster::Cluster;
+
+/// How long a call may take; the kubelet gives up after 45 s.
+const LIMIT: Duration = Duration::from_secs(35);
+/// How many claims are read at once.
+const AT_ONCE: usize = 8;
+
+/// The claim's UID, and what has become of it.
+pub(super) type Outcome<T> = (String, Result<T, String>);
+
+/// What the calls need.
+pub(super) struct Preparer {
+    pub(super) driver: String,
+    /// The node's name, which is also the pool's.
+    pub(super) node: String,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) folder: Folder,
+    pub(super) nics: watch::Receiver<Arc<Vec<Nic>>>,
+}
+
+impl Preparer {
+    /// Writes the records of these claims. Each has an outcome.
+    pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Vec<Outcome<Vec<Device>>> {
+        let deadline = Instant::now() + LIMIT;
+        let one = async |claim: Claim| {
+            let (name, uid) = (format!("{}/{}", claim.namespace, claim.name), claim.uid.clone());
+            let outcome = match timeout_at(deadline, self.record(claim)).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(format!("not prepared within {} s", LIMIT.as_secs())),
+            };
+            match &outcome {
+                Ok(record) => log!("{}: claim {name}: prepared {}", self.driver, describe(record)),
+                Err(why) => log!("{}: claim {name}: cannot prepare it: {why}", self.driver),
+            }
+            (uid, outcome.map(|record| record.devices.iter().map(device).collect()))
+        };
+        stream::iter(claims).map(one).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// Removes the records of these claims, which may be gone from the API server.
+    pub(super) async fn unprepare(&self, claims: Vec<Claim>) -> Vec<Outcome<()>> {
+        let mut outcomes = Vec::new();
+        for claim in claims {
+            let (folder, uid) = (self.folder.clone(), claim.uid.clone());
+            let removed = blocking(move || remove(&folder, &claim.uid)).await;
+            match &removed {
+                Ok(0) => {}
+                Ok(_) => log!("{}: claim {}/{}: unprepared", self.driver, claim.namespace, claim.name),
+                Err(why) => {
+                    log!(
+                        "{}: claim {}/{}: cannot unprepare it: {why}",
+                        self.driver,
+                        claim.namespace,
+                        claim.name
+                    );
+                }
+            }
+            outcomes.push((uid, removed.map(drop)));
+        }
+        outcomes
+    }
+
+    async fn record(&self, claim: Claim) -> Result<Record, String> {
+        if !is_uid(&claim.uid) {
+            return Err(format!("{:?} is no UID", claim.uid));
+        }
+        let claims: Api<ResourceClaim> = Api::namespaced(self.cluster.client().await?, &claim.namespace);
+        let found = self.cluster.ask(claims.get(&claim.name)).await?;
+        let asked = Ref { namespace: claim.namespace, name: claim.name, uid: claim.uid };
+        let nics = self.nics.borrow().clone();
+        let node = Node { driver: &self.driver, pool: &self.node, nics: &nics };
+        let record = claim::record(&found, &asked, node)?;
+        let (folder, written) = (self.folder.clone(), record.clone());
+        blocking(move || write(&folder, &written)).await?;
+        Ok(record)
+    }
+}
+
+/// Writes the record, and removes those of pods that had the claim before.
+fn write(folder: &Folder, record: &Record) -> io::Result<()> {
+    let Record { pod, claim, .. } = record;
+    if folder.read(&pod.uid, &claim.uid).ok().flatten().as_ref() != Some(record) {
+        folder.write(record)?;
+    }
+    for former in folder.pods()?.iter().filter(|other| **other != pod.uid) {
+        if folder.claims_of(former)?.contains(&claim.uid) {
+            folder.remove(former, &claim.uid)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the records of the claim. Returns how many there were.
+fn remove(folder: &Folder, claim_uid: &str) -> io::Result<usize> {
+    if !is_uid(claim_uid) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{claim_uid:?} is no UID")));
+    }
+    let mut count = 0;
+    for pod in folder.pods()? {
+        count += usize::from(folder.claims_of(&pod)?.iter().any(|claim| claim == claim_uid));
+        // A write that was killed may have left its file.
+        folder.remove(&pod, claim_uid)?;
+    }
+    Ok(count)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    match spawn_blocking(work).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn device(claimed: &Claimed) -> Device {
+    // The kubelet knows requests without their alternatives.
+    let request = claimed.request.split('/').next().unwrap_or_default();
+    Device {
+        request_names: vec![request.to_owned()],
+        pool_name: claimed.pool.clone(),
+        device_name: claimed.device.clone(),
+        ..Device::default()
+    }
+}
+
+fn describe(record: &Record) -> String {
+    let devices: Vec<&str> = record.devices.iter().map(|claimed| claimed.device.as_str()).collect();
+    format!("{} for the pod {}/{}", devices.join(", "), record.claim.namespace, record.pod.name)
+}

@@ -1,0 +1,140 @@
+//! Tells in the status of a claim which interface its pod has: name, MAC address, IP addresses. ADD leaves them in the attached files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrule_kubelet::claims::folder::read_file;
+use ferrule_kubelet::claims::{Attached, Ref};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::cluster::Cluster;
+
+/// How long changes are collected: ADD writes its file twice.
+const WINDOW: Duration = Duration::from_millis(50);
+/// When a report that failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The answers that no repetition changes: forbidden; not found; another claim has the name.
+const FINAL: [u16; 3] = [403, 404, 409];
+
+/// What reports need.
+pub(super) struct Reporter {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) driver: String,
+    pub(super) folder: PathBuf,
+}
+
+impl Reporter {
+    /// Reports until `changes` of the folder end.
+    pub(super) async fn run(self, mut changes: watch::Receiver<u64>) {
+        let (mut reported, mut problem) = (HashMap::new(), String::new());
+        loop {
+            let found = reports(&self.folder, &self.driver).unwrap_or_else(|error| {
+                log!("{}: cannot read what ADD has made of claims: {error}", self.driver);
+                BTreeMap::new()
+            });
+            reported.retain(|uid, _| found.contains_key(uid));
+            let mut is_done = true;
+            for (uid, (claim, devices)) in found {
+                if reported.get(&uid) == Some(&devices) {
+                    continue;
+                }
+                match self.report(&claim, &devices).await {
+                    Ok(()) => drop(reported.insert(uid, devices)),
+                    Err(why) => {
+                        is_done = false;
+                        if why != problem {
+                            log!(
+                                "{}: the status of the claim {}/{}: {why}",
+                                self.driver,
+                                claim.namespace,
+                                claim.name
+                            );
+                            problem = why;
+                        }
+                    }
+                }
+            }
+            let changed = async {
+                let outcome = changes.changed().await;
+                tokio::time::sleep(WINDOW).await;
+                outcome
+            };
+            let ended = match is_done {
+                true => changed.await.is_err(),
+                false => timeout(RETRY, changed).await.is_ok_and(|outcome| outcome.is_err()),
+            };
+            if ended {
+                return;
+            }
+        }
+    }
+
+    async fn report(&self, claim: &Ref, devices: &[Value]) -> Result<(), String> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.cluster.client().await?, &claim.namespace);
+        let status = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
+            "status": {"devices": devices}});
+        let params = PatchParams::apply(&self.driver).force();
+        let patch = Patch::Apply(&status);
+        let request = claims.patch_status(&claim.name, &params, &patch);
+        match self.cluster.ask(request).await {
+            Err(refusal) if FINAL.contains(&refusal.code) => {
+                log!(
+                    "{}: the status of the claim {}/{}: {}",
+                    self.driver,
+                    claim.namespace,
+                    claim.name,
+                    refusal.text
+                );
+                Ok(())
+            }
+            outcome => outcome.map(drop).map_err(String::from),
+        }
+    }
+}
+
+/// For each claim, by UID, what to report of our devices.
+fn reports(folder: &Path, driver: &str) -> io::Result<BTreeMap<String, (Ref, Vec<Value>)>> {
+    let mut reports: BTreeMap<String, (Ref, Vec<Value>)> = BTreeMap::new();
+    for attached in attached(folder)? {
+        if attached.driver != driver || !attached.is_complete() {
+            continue;
+        }
+        for step in &attached.steps {
+            let Some(outcome) = &step.outcome else { continue };
+            let device = json!({"driver": driver, "pool": step.pool, "device": step.device, "networkData":
+                {"interfaceName": step.if_name, "hardwareAddress": outcome.mac, "ips": outcome.ips}});
+            let (_, devices) =
+                reports.entry(step.claim.uid.clone()).or_insert_with(|| (step.claim.clone(), Vec::new()));
+            // A sandbox that was replaced may have left its file: the API server refuses a device that is there twice.
+            devices.retain(|other| other["device"] != device["device"]);
+            devices.push(device);
+        }
+    }
+    Ok(reports)
+}
+
+/// The attached files. Those that are torn or gone meanwhile are left out.
+pub(super) fn attached(folder: &Path) -> io::Result<Vec<Attached>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let is_json = path.extension().is_some_and(|end| end == "json");
+        if is_json && let Some(bytes) = read_file(&path)? {
+            all.extend(Attached::parse(&bytes));
+        }
+    }
+    Ok(all)
+}
