@@ -1,0 +1,47 @@
+//! What a server does wrong.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Faults of a server. They hold from the next request on; [`Faults::mute`] holds for running watches too.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    /// Each answer takes so long.
+    pub delay: Duration,
+    /// A list takes so long, after its first half was sent.
+    pub slow_list: Duration,
+    /// Requests get no answer.
+    pub hang: bool,
+    /// Watches stay open and say nothing.
+    pub mute: bool,
+    /// Each request is answered with this code, such as 500 or 429.
+    pub code: Option<u16>,
+    /// The only bearer token that is accepted; another one, or none, is answered with 401.
+    pub token: Option<String>,
+    /// The rules of a ClusterRole. Every other request is answered with 403.
+    pub rules: Option<Vec<Value>>,
+    /// Paths that begin so do not exist, as `/apis/resource.k8s.io/v1/` on an old server.
+    pub absent: Vec<String>,
+    /// How often a watch that allows bookmarks gets one.
+    pub bookmarks: Duration,
+    /// The server ends a watch after this time, or after `timeoutSeconds`, if that is shorter.
+    pub longest_watch: Duration,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            delay: Duration::ZERO,
+            slow_list: Duration::ZERO,
+            hang: false,
+            mute: false,
+            code: None,
+            token: None,
+            rules: None,
+            absent: Vec::new(),
+            bookmarks: Duration::from_secs(60),
+            longest_watch: Duration::from_secs(3600),
+        }
+    }
+}

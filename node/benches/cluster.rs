@@ -1,0 +1,210 @@
+//! What the daemon costs in a cluster of 1,000 and of 5,000 nodes, and what its ways cost the pods. Prints Markdown tables.
+//!
+//! Run it as root with `cargo bench -p ferrule-node`. It measures the release program in `FERRULE_BIN_DIR`, else what
+//! `./build.sh` makes. Figures are only reported. Needs iperf3 and strace. With the argument `ways` it measures only the ways.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/cluster/lab.rs"]
+mod lab;
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/cluster/member.rs"]
+mod member;
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cni_lab::testing::connect_time;
+use cni_lab::{Place, bin_dir};
+use serde_json::Value;
+
+use lab::{Cluster, LIMIT, PORT, node_object, node_path};
+use member::CONFLIST;
+
+fn main() {
+    let program = bin_dir().unwrap().join("ferrule-node");
+    println!("Program: {:.1} MB\n", fs::metadata(&program).unwrap().len() as f64 / 1e6);
+    if !std::env::args().any(|argument| argument == "ways") {
+        crowds(&program);
+    }
+    println!("| | TCP, Mbit/s | TCP on a link of 1 Gbit/s | connect, µs |\n|---|---:|---:|---:|");
+    let by_routes = Cluster::of(program.to_path_buf());
+    report_node_to_node(&by_routes);
+    by_hand(&program);
+    pods("pod to pod by the daemon's routes", by_routes, "--mode routes");
+    pods("pod to pod by VXLAN", Cluster::of(program.to_path_buf()), "--mode vxlan");
+}
+
+fn crowds(program: &Path) {
+    println!("| | 1,000 nodes | 5,000 nodes |\n|---|---:|---:|");
+    let columns = [1000, 5000].map(|nodes| crowd(program, nodes));
+    for (row, (what, small)) in columns[0].iter().enumerate() {
+        println!("| {what} | {small} | {} |", columns[1][row].1);
+    }
+    println!();
+}
+
+/// The first synchronisation, memory and rest with so many nodes. Each has both families.
+fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
+    let mut cluster = Cluster::of(program.to_path_buf());
+    for name in ["b", "c"] {
+        cluster.store.delete(&node_path(name));
+    }
+    cluster.a.sh("ip addr add 10.0.0.1/16 dev eth0; ip addr add 2001:db8:0:9::1/64 dev eth0 nodad");
+    for number in 1..nodes {
+        let (high, low) = (number / 250, number % 250);
+        let addresses = [format!("10.0.{high}.{}", low + 2), format!("2001:db8:0:9::{:x}", number + 1)];
+        let cidrs = [format!("10.{}.{low}.0/24", 128 + high), format!("fd00:{number:x}::/64")];
+        let object =
+            node_object(&addresses.each_ref().map(String::as_str), &cidrs.each_ref().map(String::as_str));
+        cluster.store.put(&node_path(&format!("n{number}")), object);
+    }
+    let expected = 2 * (nodes - 1);
+    let began = Instant::now();
+    cluster.a.start("");
+    // It appears when all routes are there.
+    let conflist = || cluster.a.node.run(|| fs::exists(CONFLIST).unwrap()).unwrap();
+    poll(conflist);
+    let done = Instant::now();
+    let routes = cluster.a.routes().len();
+    assert_eq!(routes, expected, "{}", cluster.a.log());
+    let lists: Vec<Instant> = cluster
+        .server
+        .requests()
+        .iter()
+        .filter(|request| request.verb == "list")
+        .map(|request| request.at)
+        .collect();
+    let last = done - *lists.last().unwrap();
+    let memory = cluster.a.status("VmHWM");
+    sleep(Duration::from_secs(3));
+    let (cpu_before, wakes) = (cpu(cluster.a.pid()), cluster.a.status("voluntary_ctxt_switches"));
+    sleep(Duration::from_secs(20));
+    let cpu = cpu(cluster.a.pid()) - cpu_before;
+    let wakes = cluster.a.status("voluntary_ctxt_switches") - wakes;
+    // One node changes one address.
+    let way = |address: &str| {
+        let found = cluster.a.sh("ip route show 10.128.7.0/24");
+        found.contains(&format!("via {address} "))
+    };
+    let mut times: Vec<Duration> = (0..21)
+        .map(|round| {
+            let address = ["10.0.200.1", "10.0.0.9"][round % 2];
+            let object = node_object(&[address, "2001:db8:0:9::8"], &["10.128.7.0/24", "fd00:7::/64"]);
+            let began = Instant::now();
+            cluster.store.put(&node_path("n7"), object);
+            poll(|| way(address));
+            began.elapsed()
+        })
+        .collect();
+    times.sort();
+    vec![
+        ("from the start of the process to the last route", ms(done - began)),
+        ("from the request of the last page of the list to the last route", ms(last)),
+        ("one node's new address, until its route has changed", ms(times[10])),
+        ("requests to the kernel for that", requests(&cluster).to_string()),
+        ("memory at most (VmHWM)", format!("{:.1} MB", memory as f64 / 1000.0)),
+        ("20 seconds at rest: CPU", format!("{} ms", cpu * 10)),
+        ("20 seconds at rest: times awake", wakes.to_string()),
+    ]
+}
+
+/// The messages to the kernel that one node's new address costs.
+fn requests(cluster: &Cluster) -> usize {
+    let object = node_object(&["10.0.201.1", "2001:db8:0:9::8"], &["10.128.7.0/24", "fd00:7::/64"]);
+    let sent = cluster.a.requests(|| {
+        cluster.store.put(&node_path("n7"), object);
+        poll(|| cluster.a.sh("ip route show 10.128.7.0/24").contains("10.0.201.1"));
+    });
+    sent.len()
+}
+
+/// User and system time in ticks of 10 ms.
+fn cpu(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn poll(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < LIMIT, "nothing happens");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.0} ms", time.as_secs_f64() * 1000.0)
+}
+
+fn report_node_to_node(cluster: &Cluster) {
+    let [address, _] = cluster.b.addresses();
+    cni_lab::testing::serve(&cluster.b.node, "b", PORT);
+    row("node to node", cluster, &cluster.a.node, &cluster.b.node, address.parse().unwrap());
+}
+
+/// Pods of the same conflist, with routes that `ip` has made.
+fn by_hand(program: &Path) {
+    let mut cluster = Cluster::of(program.to_path_buf());
+    for member in cluster.members_mut() {
+        member.start("--mode routes");
+        member.until("a conflist", || member.conflist().is_some());
+        member.end("KILL");
+        member.sh("ip route flush proto 79; nft delete table inet ferrule_node");
+    }
+    let Cluster { a, b, .. } = &cluster;
+    for (from, to) in [(a, b), (b, a)] {
+        let (cidr, via) = (&to.pod_cidrs()[0], &to.addresses()[0]);
+        from.sh(&format!("ip route add {cidr} via {via}"));
+    }
+    let (one, two) = (a.pod("one"), b.pod("two"));
+    row("pod to pod by routes made by hand", &cluster, &one.pod, &two.pod, two.addresses[0]);
+}
+
+fn pods(what: &str, mut cluster: Cluster, arguments: &str) {
+    cluster.a.start(arguments);
+    cluster.b.start(arguments);
+    let Cluster { a, b, .. } = &cluster;
+    for member in [a, b] {
+        member.until("a conflist", || member.conflist().is_some());
+    }
+    let (one, two) = (a.pod("one"), b.pod("two"));
+    one.reaches(&two);
+    row(what, &cluster, &one.pod, &two.pod, two.addresses[0]);
+}
+
+/// One line of the table of ways.
+fn row(what: &str, cluster: &Cluster, from: &impl Place, to: &impl Place, address: IpAddr) {
+    let mut server = Command::new("iperf3");
+    server.arg("-s");
+    let _server = to.spawn(server).unwrap();
+    let free = throughput(from, address);
+    let connect = connect_time(from, SocketAddr::new(address, PORT));
+    for member in [&cluster.a, &cluster.b] {
+        member.sh("tc qdisc replace dev eth0 root tbf rate 1gbit burst 128kb latency 20ms");
+    }
+    let limited = throughput(from, address);
+    for member in [&cluster.a, &cluster.b] {
+        member.sh("tc qdisc del dev eth0 root");
+    }
+    println!("| {what} | {free:.0} | {limited:.0} | {} |", connect.as_micros());
+}
+
+/// The median of three runs, in Mbit/s.
+fn throughput(from: &impl Place, to: IpAddr) -> f64 {
+    let run = || {
+        let report = from.sh(&format!("iperf3 --json --time 4 --omit 1 --client {to}")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap() / 1e6
+    };
+    sleep(Duration::from_millis(500));
+    let mut runs: Vec<f64> = (0..3).map(|_| run()).collect();
+    runs.sort_by(f64::total_cmp);
+    runs[1]
+}

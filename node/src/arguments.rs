@@ -1,0 +1,246 @@
+//! The command line. The comments are the texts of `--help` and of the man page.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::cluster;
+use ipnetwork::IpNetwork;
+
+/// What the user asks for.
+#[derive(Debug, Parser)]
+#[command(name = "ferrule-node", version = VERSION, args_override_self = true, before_help = concat!("ferrule-node v", env!("CARGO_PKG_VERSION")))]
+#[command(about = "The network of a Kubernetes cluster: the node's conflist, and the ways to the pods of the other nodes", long_about = None)]
+pub struct Arguments {
+    /// `None` to be the daemon.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub options: Options,
+    /// Write the man pages and completions of a release into a folder
+    #[arg(long, hide = true)]
+    pub generate: Option<PathBuf>,
+}
+
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// The hidden command that [`crate::housekeeping::become_child`] carries out.
+pub const CHILD: &str = "child";
+
+/// What to do instead of being the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Print the nodes that the daemon knows, and whether they answer
+    Status {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        /// Send no echo requests
+        #[arg(long)]
+        no_probe: bool,
+    },
+    /// Remove all that the daemon made: routes, devices, table, conflist, state
+    Cleanup,
+    /// Become another program, which ends with the process PARENT
+    #[command(name = CHILD, hide = true)]
+    Child {
+        /// Its ID
+        parent: i32,
+        /// The program
+        program: OsString,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+}
+
+/// How packets get to the pods of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// A route to a node on the same link, VXLAN to a node behind a gateway
+    Auto,
+    /// Routes only; a node behind a gateway is refused
+    Routes,
+    /// VXLAN to all nodes
+    Vxlan,
+    /// WireGuard to all nodes: encrypted
+    Wireguard,
+}
+
+/// The plugin of the built-in conflist that makes the pod's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Main {
+    /// All pods of the node on one bridge
+    Bridge,
+    /// A pair of links for each pod
+    Ptp,
+}
+
+/// For which families packets that leave the cluster get the node's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Families {
+    /// IPv4 and IPv6
+    Both,
+    /// IPv4 alone
+    Ipv4,
+    /// IPv6 alone
+    Ipv6,
+    /// Neither
+    None,
+}
+
+impl Families {
+    /// Whether the family is one of them.
+    pub fn has(self, family: IpFamily) -> bool {
+        matches!(
+            (self, family),
+            (Families::Both, _) | (Families::Ipv4, IpFamily::V4) | (Families::Ipv6, IpFamily::V6)
+        )
+    }
+}
+
+/// The options of the daemon; `status` and `cleanup` use some of them.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The name of this node [default: NODE_NAME of the environment, then the host name]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// How to reach the API server [default: the pod's ServiceAccount]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// API servers instead of the one of the kubeconfig or of the pod; the next one if one fails
+    #[arg(long, global = true, value_name = "URL", value_delimiter = ',')]
+    pub api_server: Vec<String>,
+    /// How packets get to the pods of other nodes
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    pub mode: Mode,
+    /// The conflist that the daemon writes
+    #[arg(long, global = true, value_name = "FILE", default_value = "/etc/cni/net.d/10-ferrule.conflist")]
+    pub conflist: PathBuf,
+    /// A conflist in which the daemon sets ipam.ranges, ipMasq and mtu [default: built in]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub template: Option<PathBuf>,
+    /// The built-in conflist's plugin for the pod's interface
+    #[arg(long, global = true, value_enum, default_value = "bridge")]
+    pub main: Main,
+    /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: Option<u32>,
+    /// The families in which packets that leave the cluster get the node's address
+    #[arg(long, global = true, value_enum, default_value = "both")]
+    pub masquerade: Families,
+    /// Networks outside of the cluster that see the pods' addresses
+    #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
+    pub masquerade_exclude: Vec<IpNetwork>,
+    /// Further networks of the cluster
+    #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<IpNetwork>,
+    /// The Services' networks: a podCIDR that overlaps is refused
+    #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
+    pub service_cidr: Vec<IpNetwork>,
+    /// The UDP port of VXLAN
+    #[arg(long, global = true, value_name = "PORT", default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..))]
+    pub vxlan_port: u16,
+    /// The network identifier (VNI) of VXLAN
+    #[arg(long, global = true, value_name = "ID", default_value_t = 7471, value_parser = clap::value_parser!(u32).range(1..1 << 24))]
+    pub vxlan_id: u32,
+    /// The UDP port of WireGuard
+    #[arg(long, global = true, value_name = "PORT", default_value_t = 51871, value_parser = clap::value_parser!(u16).range(1..))]
+    pub wireguard_port: u16,
+    /// The file of this node's WireGuard key; the daemon makes it
+    #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/wireguard.key")]
+    pub wireguard_key: PathBuf,
+    /// Where /metrics, /healthz and /readyz are
+    #[arg(long, global = true, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477")]
+    pub listen: SocketAddr,
+    /// The folder of status.json
+    #[arg(long, global = true, value_name = "DIR", default_value = cluster::STATE)]
+    pub state: PathBuf,
+    /// How often `ferrule gc` runs; 0 for never
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
+    pub gc_every: u64,
+    /// Do not run `ferrule repair`
+    #[arg(long, global = true)]
+    pub no_repair: bool,
+    /// The program `ferrule` for gc and repair [default: beside ferrule-node, then /opt/cni/bin/ferrule]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ferrule: Option<PathBuf>,
+    /// The node's root file system, for gc and repair in a container
+    #[arg(long, global = true, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// A watch that says nothing for so long is opened anew
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub watch_idle: u64,
+    /// The longest pause between two attempts to reach an API server
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub longest_pause: u64,
+}
+
+impl Options {
+    /// What the parser cannot see.
+    ///
+    /// # Errors
+    /// A network has host bits, or covers every address.
+    pub fn check(&self) -> Result<()> {
+        let lists = [
+            ("--masquerade-exclude", &self.masquerade_exclude),
+            ("--cluster-cidr", &self.cluster_cidr),
+            ("--service-cidr", &self.service_cidr),
+        ];
+        for (option, network) in
+            lists.into_iter().flat_map(|(option, list)| list.iter().map(move |n| (option, n)))
+        {
+            if network.network() != network.ip() {
+                bail!(
+                    "{option} {network}: it has host bits; {}/{} was meant?",
+                    network.network(),
+                    network.prefix()
+                );
+            }
+            if network.prefix() == 0 {
+                bail!("{option} {network}: it covers every address");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(["ferrule-node"].into_iter().chain(text.split_whitespace()))
+    }
+
+    #[test]
+    fn commands_and_options() {
+        Arguments::command().debug_assert();
+        let Arguments { command, options, .. } =
+            parse("status --json --cluster-cidr 10.0.0.0/8,fd00::/8 --mode vxlan").unwrap();
+        assert_eq!(command, Some(Command::Status { json: true, no_probe: false }));
+        assert_eq!((options.mode, options.cluster_cidr.len()), (Mode::Vxlan, 2));
+        assert_eq!(parse("").unwrap().command, None);
+        for text in ["--json", "x", "--mode bgp", "--mtu 100", "--vxlan-id 16777216", "--cluster-cidr x"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_that_cannot_be_meant_are_refused() {
+        for (text, said) in [
+            ("--cluster-cidr 10.0.0.1/8", "--cluster-cidr 10.0.0.1/8: it has host bits"),
+            ("--masquerade-exclude ::/0", "it covers every address"),
+        ] {
+            let error = parse(text).unwrap().options.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        parse("--service-cidr 10.96.0.0/12").unwrap().options.check().unwrap();
+    }
+}

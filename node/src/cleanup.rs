@@ -1,0 +1,64 @@
+//! `ferrule-node cleanup`: removes what the daemon made. Needs neither the API server nor a state file.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context as _, Result, bail};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
+
+use crate::arguments::Options;
+use crate::{conflist, masquerade, routes, status, vxlan, wireguard};
+
+/// Removes the conflist first: then no new pod starts. Returns the report.
+///
+/// # Errors
+/// A daemon runs: it would make everything again. Something could not be removed; the rest is gone.
+pub fn run(options: &Options) -> Result<String> {
+    if status::runs(&options.state) {
+        bail!("ferrule-node runs (lock {}/lock): stop it first", options.state.display());
+    }
+    let path = &options.conflist;
+    let conflist =
+        conflist::remove(path).map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
+    let steps =
+        [conflist, routes(), vxlan::cleanup(), wireguard::cleanup(), masquerade::cleanup(), state(options)];
+    let (mut report, mut errors) = (String::new(), Vec::new());
+    for step in steps {
+        match step {
+            Ok(removed) => removed.iter().for_each(|what| report.push_str(&format!("removed {what}\n"))),
+            Err(error) => errors.push(format!("{error:#}")),
+        }
+    }
+    match errors.is_empty() {
+        true if report.is_empty() => Ok("nothing to remove\n".to_owned()),
+        true => Ok(report),
+        false => bail!("{}", errors.join("; ")),
+    }
+}
+
+fn listed(is_gone: bool, what: impl FnOnce() -> String) -> Vec<String> {
+    is_gone.then(what).into_iter().collect()
+}
+
+fn routes() -> Result<Vec<String>> {
+    let count =
+        Socket::route().and_then(|mut socket| routes::remove_all(&mut socket)).context("remove routes")?;
+    Ok(listed(count > 0, || format!("{count} routes")))
+}
+
+/// The files that the daemon makes, and the folder if nothing else is in it.
+fn state(options: &Options) -> Result<Vec<String>> {
+    let folder = &options.state;
+    let mut removed = Vec::new();
+    for name in [STATUS_FILE, status::PENDING, LOCK_FILE] {
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => removed.push(format!("file {}", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("remove {}", path.display())),
+        }
+    }
+    let _ = fs::remove_dir(folder);
+    Ok(removed)
+}

@@ -1,0 +1,253 @@
+//! The conflist: a template, this node's podCIDRs, and the pods' MTU.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use ferrule_kernel::ip::IpFamily;
+use serde_json::{Value, json};
+
+use crate::arguments::{Main, Options};
+use crate::plan::Pods;
+
+/// The key that marks a file as ours. libcni and the plugins ignore it.
+pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
+/// The largest template or conflist in bytes.
+const MAX: u64 = 1 << 20;
+
+/// What the file of the conflist is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is none.
+    Nothing,
+    /// One of ours.
+    Ours,
+    /// Somebody else's.
+    Foreign,
+}
+
+/// A conflist without the values that only the cluster knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template(Value);
+
+impl Template {
+    /// Reads the template of the options, or makes the built-in one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no conflist whose first plugin has `ipam` of the type host-local.
+    pub fn read(options: &Options) -> Result<Template> {
+        let Some(path) = &options.template else { return Ok(Template::built_in(options.main)) };
+        let parse = || -> Result<Template> { Template::parse(&read_limited(path)?) };
+        parse().with_context(|| format!("template {}", path.display()))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Template> {
+        let mut value: Value = serde_json::from_slice(bytes).context("it is not JSON")?;
+        if !value["name"].is_string() || !value["plugins"].is_array() {
+            bail!("it is no conflist: \"name\" or \"plugins\" is missing");
+        }
+        match &value["plugins"][0]["ipam"]["type"] {
+            Value::String(kind) if kind == "host-local" => {}
+            other => bail!("plugins[0].ipam.type is {other}, it must be \"host-local\""),
+        }
+        if let Some(object) = value.as_object_mut() {
+            object.remove(MARK);
+        }
+        Ok(Template(value))
+    }
+
+    fn built_in(main: Main) -> Template {
+        let ipam = json!({ "type": "host-local" });
+        let first = match main {
+            Main::Bridge => {
+                json!({ "type": "bridge", "bridge": "ferrule0", "isGateway": true, "hairpinMode": true, "ipam": ipam })
+            }
+            Main::Ptp => json!({ "type": "ptp", "ipam": ipam }),
+        };
+        Template(json!({
+            "cniVersion": "1.0.0",
+            "name": "ferrule",
+            "plugins": [
+                first,
+                { "type": "portmap", "capabilities": { "portMappings": true } },
+                { "type": "bandwidth", "capabilities": { "bandwidth": true } },
+            ],
+        }))
+    }
+
+    /// The network's name, and host-local's folder: where addresses in use are.
+    pub fn store(&self) -> PathBuf {
+        let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
+        Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
+    }
+
+    /// The conflist of this node.
+    pub fn fill(&self, node: &str, pods: &Pods) -> String {
+        let mut value = self.0.clone();
+        value[MARK] = json!({ "node": node });
+        let first = &mut value["plugins"][0];
+        first["ipMasq"] = json!(false);
+        first["mtu"] = json!(pods.mtu);
+        let ipam = &mut first["ipam"];
+        let range = |network: &ipnetwork::IpNetwork| json!([{ "subnet": network.to_string() }]);
+        ipam["ranges"] = pods.networks.iter().map(range).collect();
+        if ipam["routes"].is_null() {
+            let default = |network: &ipnetwork::IpNetwork| match IpFamily::of(network.ip()) {
+                IpFamily::V4 => json!({ "dst": "0.0.0.0/0" }),
+                IpFamily::V6 => json!({ "dst": "::/0" }),
+            };
+            ipam["routes"] = pods.networks.iter().map(default).collect();
+        }
+        format!("{value:#}\n")
+    }
+}
+
+/// Looks whose file it is.
+///
+/// # Errors
+/// It cannot be read.
+pub fn find(path: &Path) -> Result<Found> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error).with_context(|| format!("look at {}", path.display())),
+        Ok(metadata) if !metadata.is_file() => return Ok(Found::Foreign),
+        Ok(_) => {}
+    }
+    let bytes = read_limited(path).with_context(|| format!("read {}", path.display()))?;
+    let is_ours = serde_json::from_slice::<Value>(&bytes).is_ok_and(|value| value[MARK].is_object());
+    Ok(if is_ours { Found::Ours } else { Found::Foreign })
+}
+
+/// Writes the conflist unless it is there. Returns whether it was written.
+///
+/// # Errors
+/// The file is not ours, or cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<bool> {
+    let found = find(path)?;
+    match found {
+        Found::Foreign => bail!(
+            "{} is not ours: it has no key \"{MARK}\". Remove it, or choose another --conflist",
+            path.display()
+        ),
+        Found::Ours if read_limited(path).is_ok_and(|bytes| bytes == text.as_bytes()) => return Ok(false),
+        Found::Ours | Found::Nothing => {}
+    }
+    let put = || -> io::Result<()> {
+        let pending = pending(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file = File::create(&pending)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        match found {
+            Found::Ours => fs::rename(&pending, path),
+            // Fails if another program has made the file meanwhile.
+            _ => fs::hard_link(&pending, path).and_then(|()| fs::remove_file(&pending)),
+        }
+    };
+    put().with_context(|| format!("write {}", path.display())).map(|()| true)
+}
+
+/// Removes the conflist if it is ours. Returns whether it was there.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove(path: &Path) -> Result<bool> {
+    let _ = fs::remove_file(pending(path));
+    if find(path)? != Found::Ours {
+        return Ok(false);
+    }
+    fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+    Ok(true)
+}
+
+/// Runtimes read files with the extensions conf, conflist and json only.
+fn pending(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn read_limited(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAX + 1), &mut bytes)?;
+    match u64::try_from(bytes.len()) {
+        Ok(0..=MAX) => Ok(bytes),
+        _ => bail!("it has more than {MAX} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods() -> Pods {
+        Pods { networks: vec!["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()], mtu: 1450 }
+    }
+
+    #[test]
+    fn the_values_of_the_node_are_filled_in() {
+        for main in [Main::Bridge, Main::Ptp] {
+            let value: Value = serde_json::from_str(&Template::built_in(main).fill("n1", &pods())).unwrap();
+            let first = &value["plugins"][0];
+            assert_eq!(
+                first["ipam"]["ranges"],
+                json!([[{ "subnet": "10.244.1.0/24" }], [{ "subnet": "fd00:1::/64" }]])
+            );
+            assert_eq!(first["ipam"]["routes"], json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]));
+            assert_eq!((&first["mtu"], &first["ipMasq"]), (&json!(1450), &json!(false)));
+            assert_eq!(value[MARK]["node"], "n1");
+        }
+    }
+
+    #[test]
+    fn a_template_keeps_its_other_keys() {
+        let text = br#"{"cniVersion":"0.4.0","name":"x","plugins":[{"type":"bridge","vlan":7,"mtu":9000,
+            "ipam":{"type":"host-local","dataDir":"/d","routes":[{"dst":"10.0.0.0/8"}]}},{"type":"firewall"}]}"#;
+        let template = Template::parse(text).unwrap();
+        let value: Value = serde_json::from_str(&template.fill("n1", &pods())).unwrap();
+        assert_eq!((&value["plugins"][0]["vlan"], &value["plugins"][0]["mtu"]), (&json!(7), &json!(1450)));
+        assert_eq!(value["plugins"][0]["ipam"]["routes"], json!([{ "dst": "10.0.0.0/8" }]));
+        assert_eq!(template.store(), Path::new("/d/x"));
+        for (text, said) in [
+            ("{", "it is not JSON"),
+            (r#"{"type":"bridge"}"#, "it is no conflist"),
+            (r#"{"name":"x","plugins":[]}"#, "plugins[0].ipam.type is null"),
+            (r#"{"name":"x","plugins":[{"ipam":{"type":"dhcp"}}]}"#, "plugins[0].ipam.type is \"dhcp\""),
+        ] {
+            let error = Template::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_our_file_is_written_over_and_only_if_it_is_different() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("net.d/10-ferrule.conflist");
+        let text = Template::built_in(Main::Bridge).fill("n1", &pods());
+        assert_eq!(find(&path).unwrap(), Found::Nothing);
+        assert!(write(&path, &text).unwrap());
+        assert_eq!(find(&path).unwrap(), Found::Ours);
+        assert!(!write(&path, &text).unwrap());
+        assert!(write(&path, &text.replace("1450", "1400")).unwrap());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file stays");
+        assert!(remove(&path).unwrap() && !remove(&path).unwrap());
+        for foreign in ["{}", "no JSON", "{\"ferruleNode\":1}"] {
+            fs::write(&path, foreign).unwrap();
+            let error = write(&path, &text).unwrap_err().to_string();
+            assert!(error.contains("is not ours"), "{error}");
+            assert!(!remove(&path).unwrap());
+            assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
+        }
+    }
+
+    #[test]
+    fn a_link_is_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.conflist");
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert_eq!(find(&path).unwrap(), Found::Foreign);
+    }
+}

@@ -1,0 +1,121 @@
+//! The process: waits for what the API server and the kernel say, and makes this node as the plan says.
+
+mod report;
+mod state;
+
+use std::fs::File;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::state::State;
+use crate::arguments::Options;
+use crate::{api, housekeeping, serve, status};
+
+/// How long changes are collected.
+const WINDOW: Duration = Duration::from_millis(20);
+/// The least time from one sync to the next that the kernel's messages cause: another program may undo what we do.
+const CALM: Duration = Duration::from_millis(200);
+/// The shortest and the longest time until a failed sync is tried again.
+const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// The most messages between two tasks.
+const QUEUE: usize = 256;
+
+/// Runs until SIGTERM. Routes, devices, table and conflist stay.
+///
+/// # Errors
+/// The options or the kernel do not let it start.
+pub async fn run(options: Options) -> Result<()> {
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let node = node_name(&options)?;
+    let Some(_lock) = lock(&options, &mut signals).await? else { return Ok(()) };
+    let (figures, served) = watch::channel(serve::Figures::default());
+    let (updates, mut update) = mpsc::channel(QUEUE);
+    let (reports, report) = mpsc::channel(QUEUE);
+    let mut state = State::open(options.clone(), node.clone(), reports, figures)?;
+    log!("node {node}: starts, mode {}", state.mode());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(api::run(options.clone(), node, updates, report));
+    tasks.spawn(serve::run(options.listen, served));
+    tasks.spawn(async move { housekeeping::run(&options).await });
+
+    let [terminate, interrupt] = &mut signals;
+    let (mut due, mut last, mut failures) = (None::<Instant>, Instant::now(), 0_u32);
+    loop {
+        let soon = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |due| due.min(at)));
+        tokio::select! {
+            Some(update) = update.recv() => {
+                if state.apply(update) {
+                    due = soon(due, Instant::now() + WINDOW);
+                }
+            }
+            outcome = state.disturbed() => {
+                outcome.context("follow the kernel's links and routes")?;
+                due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
+            }
+            () = sleep_until(due.unwrap_or(last)), if due.is_some() => {
+                let is_complete = state.sync()?;
+                last = Instant::now();
+                failures = if is_complete { 0 } else { failures.saturating_add(1) };
+                due = (!is_complete).then(|| last + retry(failures));
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    log!("ends; routes, devices, table and conflist stay");
+    tasks.shutdown().await;
+    Ok(())
+}
+
+fn retry(failures: u32) -> Duration {
+    let [least, most] = RETRY;
+    least.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(most)
+}
+
+fn node_name(options: &Options) -> Result<String> {
+    let given = options.node_name.clone().or_else(|| std::env::var("NODE_NAME").ok());
+    let name = match given.filter(|name| !name.is_empty()) {
+        Some(name) => name,
+        None => nix::unistd::gethostname()?.to_string_lossy().to_lowercase(),
+    };
+    match name.is_empty() {
+        true => bail!("this node has no name: give --node-name"),
+        false => Ok(name),
+    }
+}
+
+/// Waits until no other daemon runs. `None` at a signal.
+async fn lock(options: &Options, [terminate, interrupt]: &mut [Signal; 2]) -> Result<Option<File>> {
+    let mut is_told = false;
+    loop {
+        if let Some(lock) =
+            status::lock(&options.state).with_context(|| options.state.display().to_string())?
+        {
+            return Ok(Some(lock));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            log!("another ferrule-node runs: waits until it ends");
+        }
+        tokio::select! {
+            () = sleep(Duration::from_secs(1)) => {}
+            _ = terminate.recv() => return Ok(None),
+            _ = interrupt.recv() => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_grow_and_end() {
+        let seconds = [1, 2, 3, 8, u32::MAX].map(|failures| retry(failures).as_secs());
+        assert_eq!(seconds, [1, 2, 4, 60, 60]);
+    }
+}

@@ -1,0 +1,173 @@
+//! What people see: log lines, the status file, figures.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use clap::ValueEnum as _;
+use humantime::format_rfc3339_seconds;
+use ipnetwork::IpNetwork;
+
+use crate::arguments::Options;
+use crate::conflist::Template;
+use crate::kernel::Local;
+use crate::plan::{self, Plan, State};
+use crate::serve::Figures;
+use crate::status::{self, Network, Node, Status, Way};
+
+/// The most lines about nodes of one sync.
+const MAX_LINES: usize = 20;
+
+/// Log lines.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    told: BTreeSet<String>,
+}
+
+impl Log {
+    /// Writes a line, unless it was written before.
+    pub(super) fn once(&mut self, line: String) {
+        if !self.told.contains(&line) {
+            log!("{line}");
+            if self.told.len() > 100 {
+                self.told.clear();
+            }
+            self.told.insert(line);
+        }
+    }
+
+    /// Says which nodes are reached in another way than before.
+    pub(super) fn changes(&mut self, old: &Plan, new: &Plan) {
+        let mut lines = Vec::new();
+        for (name, states) in new.nodes.iter().filter(|(name, states)| old.nodes.get(*name) != Some(states)) {
+            let texts: Vec<String> = states
+                .iter()
+                // Refusals have lines of their own.
+                .filter_map(|(network, state)| match state {
+                    State::Refused(_) => None,
+                    State::Way(way) => Some(format!("{network} {}", plain(way))),
+                    State::Waits(why) => Some(format!("{network} waits: {why}")),
+                })
+                .collect();
+            match texts.is_empty() {
+                true => {}
+                false => lines.push(format!("node {name}: {}", texts.join(", "))),
+            }
+        }
+        let gone = old.nodes.keys().filter(|name| !new.nodes.contains_key(*name));
+        lines.extend(gone.map(|name| format!("node {name}: gone")));
+        for line in lines.iter().take(MAX_LINES) {
+            log!("{line}");
+        }
+        if lines.len() > MAX_LINES {
+            log!("… and {} nodes more; ferrule-node status shows all", lines.len() - MAX_LINES);
+        }
+    }
+}
+
+fn plain(way: &plan::Way) -> String {
+    match way {
+        plan::Way::Direct { via, .. } => format!("via {via}"),
+        plan::Way::Vxlan(_) => "by VXLAN".to_owned(),
+        plan::Way::WireGuard => "by WireGuard".to_owned(),
+    }
+}
+
+fn now() -> String {
+    format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The status before the API server has said anything: the nodes of the former process keep their times.
+pub(super) fn begin(options: &Options, node: &str, template: &Template, former: Status) -> Status {
+    let nodes = if former.node == node { former.nodes } else { Vec::new() };
+    let mode = options.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let conflist = status::Conflist {
+        path: options.conflist.clone(),
+        // A conflist of a former process counts: pods start while the API server is away.
+        written: crate::conflist::find(&options.conflist)
+            .is_ok_and(|found| found == crate::conflist::Found::Ours),
+        store: template.store(),
+        ..former.conflist
+    };
+    let api = status::Api { since: now(), ..status::Api::default() };
+    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes }
+}
+
+/// Notes the state of the connection to the API server.
+pub(super) fn api(status: &mut Status, error: Option<&String>) {
+    let api = &mut status.api;
+    if api.connected != error.is_none() || api.since.is_empty() {
+        (api.connected, api.since) = (error.is_none(), now());
+    }
+    if api.error.as_ref() != error {
+        match error {
+            Some(error) => log!("API server: {error}"),
+            None => log!("API server: followed again"),
+        }
+        api.error = error.cloned();
+    }
+}
+
+/// Notes how each node is reached. A node whose networks are as before keeps its time.
+pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
+    let former = std::mem::take(&mut status.nodes);
+    for (name, states) in &plan.nodes {
+        let mut networks: Vec<Network> =
+            states.iter().map(|(network, state)| row(*network, state, local)).collect();
+        // Those that are refused before a way is looked for.
+        for refusal in plan.refusals.iter().filter(|refusal| refusal.node == *name) {
+            if !networks.iter().any(|network| network.network == refusal.what) {
+                let (network, detail) = (refusal.what.clone(), refusal.why.clone());
+                networks.push(Network { network, way: Way::Refused, detail, probe: None });
+            }
+        }
+        let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
+        let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
+        status.nodes.push(Node { name: name.clone(), networks, since });
+    }
+}
+
+fn row(network: IpNetwork, state: &State, local: &Local) -> Network {
+    let (way, detail, probe) = match state {
+        State::Way(plan::Way::Direct { via, link }) => {
+            let name = local.links.get(link).map_or("?", |link| link.name.as_str());
+            (Way::Route, format!("via {via} dev {name}"), Some(*via))
+        }
+        State::Way(plan::Way::Vxlan(inner)) => (Way::Vxlan, format!("via {inner}"), Some(*inner)),
+        State::Way(plan::Way::WireGuard) => (Way::Wireguard, String::new(), Some(network.network())),
+        State::Waits(why) => (Way::Waits, why.clone(), None),
+        State::Refused(why) => (Way::Refused, why.clone(), None),
+    };
+    Network { network: network.to_string(), way, detail, probe }
+}
+
+/// Writes the status file, unless it has this already.
+pub(super) fn write(state: &Path, new: &Status) -> io::Result<()> {
+    match status::read(state) {
+        Ok(Some(old)) if old == *new => Ok(()),
+        _ => status::write(state, new),
+    }
+}
+
+/// The figures of the status.
+pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
+    let mut not_ready: Vec<String> =
+        status.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.error)).collect();
+    if !status.conflist.written {
+        not_ready.push("the conflist is not written".to_owned());
+    }
+    let count = |way| status.nodes.iter().flat_map(|node| &node.networks).filter(|n| n.way == way).count();
+    figures.not_ready = not_ready;
+    figures.nodes = status.nodes.len();
+    figures.networks = vec![
+        ("route", count(Way::Route)),
+        ("vxlan", count(Way::Vxlan)),
+        ("wireguard", count(Way::Wireguard)),
+        ("waits", count(Way::Waits)),
+        ("refused", count(Way::Refused)),
+    ];
+    figures.routes = routes;
+    figures.connected = status.api.connected;
+    figures.problems = status.problems.len();
+}

@@ -1,0 +1,324 @@
+//! What the daemon knows and has made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::sysctl;
+use ipnetwork::IpNetwork;
+use tokio::sync::{mpsc, watch};
+
+use super::report::{self, Log};
+use crate::api::{Report, Update};
+use crate::arguments::{Mode, Options};
+use crate::cluster::{Peers, Refusal};
+use crate::conflist::{self, Template};
+use crate::kernel::Watch;
+use crate::plan::{Facts, Plan, Pods, make};
+use crate::serve::Figures;
+use crate::status::{self, Problem, Status};
+use crate::{masquerade, routes, vxlan, wireguard};
+
+/// The daemon without its clock.
+pub(super) struct State {
+    options: Options,
+    node: String,
+    template: Template,
+    watch: Watch,
+    vxlan: vxlan::Part,
+    wireguard: Option<wireguard::Part>,
+    /// `None` on a kernel without nf_tables: opened again at each sync.
+    masquerade: Option<masquerade::Part>,
+    /// `None` until the first list.
+    peers: Option<Peers>,
+    plan: Plan,
+    /// What has kept the last sync from being complete.
+    problems: BTreeMap<&'static str, String>,
+    status: Status,
+    log: Log,
+    reports: mpsc::Sender<Report>,
+    /// Reported once.
+    reported: BTreeSet<Refusal>,
+    announced: Option<String>,
+    figures: watch::Sender<Figures>,
+}
+
+impl State {
+    pub(super) fn open(
+        options: Options,
+        node: String,
+        reports: mpsc::Sender<Report>,
+        figures: watch::Sender<Figures>,
+    ) -> Result<State> {
+        let template = Template::read(&options)?;
+        let wireguard = match options.mode {
+            Mode::Wireguard => Some(wireguard::Part::open(&options.wireguard_key)?),
+            _ => {
+                wireguard::cleanup().context("remove the device of a former mode")?;
+                None
+            }
+        };
+        let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
+        Ok(State {
+            watch: Watch::open().context("read links and routes")?,
+            vxlan: vxlan::Part::open()?,
+            wireguard,
+            masquerade: None,
+            peers: None,
+            plan: Plan::default(),
+            problems: BTreeMap::new(),
+            status: report::begin(&options, &node, &template, former),
+            log: Log::default(),
+            reports,
+            reported: BTreeSet::new(),
+            announced: None,
+            figures,
+            template,
+            node,
+            options,
+        })
+    }
+
+    pub(super) fn mode(&self) -> String {
+        self.options.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn pods(&self) -> &[IpNetwork] {
+        self.plan.desired.pods.as_ref().map_or(&[], |pods| &pods.networks)
+    }
+
+    /// Takes what the API server says. Returns whether a sync is due.
+    pub(super) fn apply(&mut self, update: Update) -> bool {
+        match (update, &mut self.peers) {
+            (Update::List(list), peers) => {
+                let is_new = peers.as_ref() != Some(&list);
+                *peers = Some(list);
+                is_new
+            }
+            (Update::Changed(name, peer), Some(peers)) => {
+                let is_new = peers.get(&name) != Some(&*peer);
+                peers.insert(name, *peer);
+                is_new
+            }
+            (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
+            // There is a list before each change.
+            (Update::Changed(..) | Update::Gone(_), None) => false,
+            (Update::State(state), _) => {
+                report::api(&mut self.status, state.as_ref().err());
+                self.publish(state.is_err(), None);
+                false
+            }
+        }
+    }
+
+    /// Ends when the kernel has something that the plan does not say. Safe to cancel.
+    pub(super) async fn disturbed(&mut self) -> io::Result<()> {
+        let pods: Vec<IpNetwork> = self.pods().to_vec();
+        let masquerade = async {
+            match &mut self.masquerade {
+                Some(part) => part.disturbed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            outcome = self.watch.changed(&pods) => outcome,
+            () = masquerade => Ok(()),
+            () = self.vxlan.disturbed() => Ok(()),
+        }
+    }
+
+    /// Makes this node as the plan says. Returns whether everything is in place.
+    ///
+    /// # Errors
+    /// The subscription to the kernel's messages broke.
+    pub(super) fn sync(&mut self) -> Result<bool> {
+        let begin = Instant::now();
+        let pods = self.pods().to_vec();
+        self.watch.begin(&pods).context("read links and routes")?;
+        if self.watch.take_damage() {
+            self.vxlan.suspect();
+            if let Some(part) = &mut self.wireguard {
+                part.suspect();
+            }
+        }
+        let Some(peers) = &self.peers else { return Ok(true) };
+        let held = self.plan.desired.routes.keys().copied().collect();
+        let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
+        let Some(plan) = make(&Facts { options, name, peers, local, held: &held }) else {
+            self.log.once(format!("the API server does not know a node {name}: changes nothing"));
+            return Ok(true);
+        };
+        let problems = self.make_true(&plan)?;
+        let requests = self.routes(&plan, &problems)?;
+        self.announce();
+        self.log.changes(&self.plan, &plan);
+        self.plan = plan;
+        self.conflist();
+        self.refusals();
+        self.publish(false, Some((begin, requests)));
+        Ok(self.problems.is_empty())
+    }
+
+    /// The parts before the routes.
+    fn make_true(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+        let desired = &plan.desired;
+        let mut problems = BTreeMap::new();
+        let mut note = |part, outcome: Result<()>| {
+            if let Err(error) = outcome {
+                problems.insert(part, format!("{error:#}"));
+            }
+        };
+        note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
+        // Otherwise this node has no address. Or the mode is another one: State::open has removed the device.
+        if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
+            note("wireguard", part.sync(wanted));
+        }
+        if self.masquerade.is_none() {
+            match masquerade::Part::open() {
+                Ok(part) => self.masquerade = Some(part),
+                // Without masquerade nothing is missing.
+                Err(_) if desired.masquerade.is_none() => {}
+                Err(error) => note("masquerade", Err(error)),
+            }
+        }
+        if let Some(part) = &mut self.masquerade {
+            note("masquerade", part.sync(desired.masquerade.as_ref()));
+        }
+        Ok(problems)
+    }
+
+    /// The routes. Returns the number of requests.
+    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+        let pods = self.pods().to_vec();
+        // The indexes of new devices.
+        self.watch.refresh(&pods).context("read links")?;
+        let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
+        let mut problems = problems.clone();
+        if let Some((dst, error)) = outcome.failures.first_key_value() {
+            let count = outcome.failures.len();
+            problems.insert("routes", format!("{count} of them, such as {dst}: {error}"));
+        }
+        if outcome.without_device > 0 && problems.is_empty() {
+            let count = outcome.without_device;
+            problems.insert("routes", format!("{count} of them need a device that is not there"));
+        }
+        for (part, error) in &problems {
+            if self.problems.get(part) != Some(error) {
+                log!("{part}: {error}");
+            }
+        }
+        for part in self.problems.keys().filter(|part| !problems.contains_key(*part)) {
+            log!("{part}: works again");
+        }
+        self.problems = problems;
+        Ok(outcome.requests)
+    }
+
+    /// The conflist: when the ways to all nodes are there. One that is there already follows the podCIDRs at once.
+    fn conflist(&mut self) {
+        let conflist = &mut self.status.conflist;
+        let Some(pods) = &self.plan.desired.pods else {
+            conflist.written = false;
+            return;
+        };
+        (conflist.networks, conflist.mtu) =
+            (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
+        if !self.problems.is_empty() && !conflist.written {
+            return;
+        }
+        forward(pods, &mut self.log);
+        let text = self.template.fill(&self.node, pods);
+        match conflist::write(&conflist.path, &text) {
+            Ok(is_new) => {
+                if is_new {
+                    log!(
+                        "wrote {}: {}, MTU {}",
+                        conflist.path.display(),
+                        conflist.networks.join(" "),
+                        pods.mtu
+                    );
+                }
+                conflist.written = true;
+            }
+            Err(error) => {
+                conflist.written = false;
+                self.log.once(format!("{error:#}"));
+                let why = format!("{error:#}");
+                self.problems.insert("conflist", why.clone());
+                self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
+            }
+        }
+    }
+
+    /// One line and one event for each cause.
+    fn refusals(&mut self) {
+        let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
+        // What is no longer refused may be again.
+        self.reported
+            .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
+        for refusal in new {
+            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
+            self.tell(refusal);
+        }
+    }
+
+    fn tell(&mut self, refusal: Refusal) {
+        if self.reported.insert(refusal.clone()) {
+            let _ = self.reports.try_send(Report::Refused(refusal));
+        }
+    }
+
+    /// This node's public key, if its object does not have it.
+    fn announce(&mut self) {
+        let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
+        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
+        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
+        match is_there {
+            true => self.announced = None,
+            false if self.announced.as_ref() == Some(&key) => {}
+            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
+            false => {}
+        }
+    }
+
+    /// Status file and figures. `work`: when the sync began, and its requests.
+    fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
+        self.status.problems = self
+            .problems
+            .iter()
+            .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
+            .collect();
+        if work.is_some() {
+            report::nodes(&mut self.status, &self.plan, self.watch.local());
+        }
+        if let Err(error) = report::write(&self.options.state, &self.status) {
+            self.log.once(format!("write the status file: {error}"));
+        }
+        let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
+        self.figures.send_modify(|figures| {
+            report::figures(figures, &self.status, routes);
+            figures.failures += u64::from(has_failed);
+            if let Some((begin, requests)) = work {
+                figures.syncs += 1;
+                figures.sync_seconds += begin.elapsed().as_secs_f64();
+                figures.requests += u64::try_from(requests).unwrap_or(0);
+            }
+        });
+    }
+}
+
+/// The plugins turn forwarding on for each pod too. In a container /proc/sys may be read-only.
+fn forward(pods: &Pods, log: &mut Log) {
+    for family in pods.networks.iter().map(|network| IpFamily::of(network.ip())) {
+        let name = match family {
+            IpFamily::V4 => "net/ipv4/ip_forward",
+            IpFamily::V6 => "net/ipv6/conf/all/forwarding",
+        };
+        if let Err(error) = sysctl::ensure(name, "1") {
+            log.once(error.to_string());
+        }
+    }
+}

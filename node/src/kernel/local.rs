@@ -1,0 +1,130 @@
+//! What the kernel has: links, addresses, and the routes of the main table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::route::MAIN_TABLE;
+use ferrule_kernel::netlink::stored_route::StoredRoute;
+use ferrule_kernel::netlink::{Error, Socket, addr, link};
+use ipnetwork::IpNetwork;
+
+use super::PROTOCOL;
+
+/// This node, as the kernel describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Local {
+    /// The links by index.
+    pub links: BTreeMap<u32, Link>,
+    /// The addresses, each with the index of its link, except those of IPv6 that are link-local.
+    pub addresses: BTreeSet<(u32, IpAddr)>,
+    /// The routes of the main table, except those to link-local and multicast networks of IPv6: each pod's link has them.
+    pub routes: BTreeSet<Route>,
+}
+
+/// What matters of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Whether it is up. Whether it has a carrier does not matter: its routes stay.
+    pub is_up: bool,
+    /// Whether it is `lo`.
+    pub is_loopback: bool,
+}
+
+/// What matters of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The destination; prefix 0 for the default route.
+    pub dst: IpNetwork,
+    /// The metric: the lowest counts.
+    pub priority: u32,
+    /// The program that made it.
+    pub protocol: u8,
+    /// The next hops; none on a link.
+    pub gws: Vec<IpAddr>,
+    /// The links, one for each next hop.
+    pub links: Vec<u32>,
+    /// Whether it leads somewhere: neither `blackhole` nor another special type.
+    pub is_unicast: bool,
+}
+
+impl From<link::Link> for Link {
+    fn from(link: link::Link) -> Link {
+        let (is_up, is_loopback) = (link.is_up(), link.flags & link::IFF_LOOPBACK != 0);
+        Link { name: link.name, mtu: link.mtu, is_up, is_loopback }
+    }
+}
+
+impl Route {
+    /// The route in the kernel's description, if it is one of [`Local::routes`].
+    pub(super) fn parse(description: &[u8]) -> Option<Route> {
+        let matters = |route: &StoredRoute| route.table == MAIN_TABLE && !is_link_local(route.dst.ip());
+        let route = StoredRoute::parse(description).filter(matters)?;
+        let StoredRoute { dst, priority, protocol, gws, links, is_unicast, .. } = route;
+        Some(Route { dst, priority, protocol, gws, links, is_unicast })
+    }
+
+    /// Whether this program made it.
+    pub fn is_ours(&self) -> bool {
+        self.protocol == PROTOCOL
+    }
+}
+
+/// fe80::/10 and ff00::/8
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast())
+}
+
+impl Local {
+    /// Asks the kernel for everything.
+    ///
+    /// # Errors
+    /// The kernel refuses a list, or it changed in each of five attempts.
+    pub fn read(socket: &mut Socket) -> Result<Local, Error> {
+        let mut local = Local::default();
+        for link in socket.links(None)? {
+            local.links.insert(link.index, link.into());
+        }
+        for (link, address) in addr::read_all(socket.request(addr::list(0)))? {
+            local.addresses.insert((link, address.network.ip()));
+        }
+        local.addresses.retain(|(_, address)| !is_link_local(*address));
+        local.read_routes(socket)?;
+        Ok(local)
+    }
+
+    /// Asks the kernel for the routes anew.
+    ///
+    /// # Errors
+    /// As those of [`Local::read`].
+    pub fn read_routes(&mut self, socket: &mut Socket) -> Result<(), Error> {
+        self.routes.clear();
+        for family in IpFamily::ALL {
+            for route in socket.routes(family, MAIN_TABLE)? {
+                self.routes.extend(Route::parse(&route.into_description()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The link that has an address.
+    pub fn link_of(&self, address: IpAddr) -> Option<u32> {
+        self.addresses.iter().find(|(_, other)| *other == address).map(|(link, _)| *link)
+    }
+
+    /// Our route to a destination.
+    pub fn ours(&self, dst: IpNetwork) -> impl Iterator<Item = &Route> {
+        self.to(dst).filter(|route| route.is_ours())
+    }
+
+    /// All routes to exactly this destination.
+    pub fn to(&self, dst: IpNetwork) -> impl Iterator<Item = &Route> {
+        let least =
+            Route { dst, priority: 0, protocol: 0, gws: Vec::new(), links: Vec::new(), is_unicast: false };
+        self.routes.range(least..).take_while(move |route| route.dst == dst)
+    }
+}

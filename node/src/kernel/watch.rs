@@ -1,0 +1,329 @@
+//! The kernel's messages about links, addresses and routes.
+
+use std::io;
+use std::net::IpAddr;
+
+use ferrule_kernel::netlink::message::{Received, u32_at};
+use ferrule_kernel::netlink::{Error, Socket, addr, link};
+use ferrule_kernel::notices::Messages;
+use ipnetwork::IpNetwork;
+use nix::libc::{
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
+};
+
+use super::local::{Local, Route, is_link_local};
+use crate::listener::Listener;
+use crate::{vxlan, wireguard};
+
+/// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
+const BRIDGE: u8 = 7;
+
+/// A picture of this node that follows the kernel.
+pub struct Watch {
+    messages: Listener,
+    socket: Socket,
+    local: Local,
+    /// The routes must be read anew.
+    is_stale: bool,
+    /// Everything must be read anew.
+    is_lost: bool,
+    /// Something has changed that matters, and neither [`Watch::changed`] nor [`Watch::begin`] knows of it.
+    has_news: bool,
+    /// See [`Watch::take_damage`].
+    is_damaged: bool,
+}
+
+impl Watch {
+    /// Subscribes, then reads everything. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel refuses the subscription or a list.
+    pub fn open() -> io::Result<Watch> {
+        let groups =
+            [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE];
+        let messages = Listener::new(Messages::of_route(&groups).map_err(io::Error::other)?)?;
+        let mut socket = Socket::route().map_err(io::Error::other)?.with_whole_dumps();
+        let local = Local::read(&mut socket).map_err(io::Error::other)?;
+        Ok(Watch {
+            messages,
+            socket,
+            local,
+            is_stale: false,
+            is_lost: false,
+            has_news: false,
+            is_damaged: false,
+        })
+    }
+
+    /// This node, as of the last [`Watch::refresh`].
+    pub fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// A socket for requests.
+    pub fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// Waits for a change that matters. Safe to cancel.
+    ///
+    /// # Errors
+    /// The subscription broke.
+    pub async fn changed(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
+        loop {
+            self.take(pods)?;
+            if std::mem::take(&mut self.has_news) {
+                return Ok(());
+            }
+            self.messages.readable().await?;
+        }
+    }
+
+    /// As [`Watch::refresh`], for a new plan: what came until now is no news for it.
+    ///
+    /// # Errors
+    /// As those of [`Watch::refresh`].
+    pub fn begin(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
+        self.refresh(pods)?;
+        self.has_news = false;
+        Ok(())
+    }
+
+    /// Takes the messages that have come, and reads anew what they do not tell.
+    ///
+    /// # Errors
+    /// The subscription broke, or the kernel refuses a list.
+    pub fn refresh(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
+        self.take(pods)?;
+        let read: Result<(), Error> = match (self.is_lost, self.is_stale) {
+            (true, _) => Local::read(&mut self.socket).map(|local| self.local = local),
+            (false, true) => self.local.read_routes(&mut self.socket),
+            (false, false) => return Ok(()),
+        };
+        read.map_err(io::Error::other)?;
+        (self.is_lost, self.is_stale) = (false, false);
+        Ok(())
+    }
+
+    /// Notes that a request of ours has replaced the routes to a destination; `None`: has removed ours. The message of the
+    /// kernel about it then says nothing new.
+    pub fn note(&mut self, dst: IpNetwork, route: Option<Route>) {
+        let gone: Vec<Route> = match &route {
+            Some(new) => self.local.to(dst).filter(|old| old.priority == new.priority).cloned().collect(),
+            None => self.local.ours(dst).cloned().collect(),
+        };
+        for old in &gone {
+            self.local.routes.remove(old);
+        }
+        self.local.routes.extend(route);
+    }
+
+    /// Whether an overlay's device, or one of its addresses, may have changed since the last call.
+    pub fn take_damage(&mut self) -> bool {
+        std::mem::take(&mut self.is_damaged)
+    }
+
+    /// Reads the routes anew at the next [`Watch::refresh`].
+    pub fn distrust(&mut self) {
+        self.is_stale = true;
+    }
+
+    fn take(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
+        let Watch { messages, local, is_stale, is_lost, has_news, is_damaged, .. } = self;
+        messages.receive(|message| {
+            let effect = message.map(|message| apply(local, message, pods));
+            *is_lost |= effect.is_none();
+            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Device));
+            *is_damaged |= matches!(effect, None | Some(Effect::Device));
+            *has_news |= effect != Some(Effect::None);
+        })
+    }
+}
+
+/// What a message changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Nothing that matters.
+    None,
+    /// Links or addresses.
+    Matters,
+    /// A device of ours; the kernel may have removed its routes.
+    Device,
+    /// The routes must be read: the kernel removes routes without a word when a link goes down, and a message does not tell
+    /// which route another one has replaced.
+    Routes,
+}
+
+/// Applies a message. `pods`: this node's podCIDRs; routes and addresses in them belong to its pods.
+fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effect {
+    let body = message.body;
+    let is_of_pods = |ip: IpAddr| pods.iter().any(|network| network.contains(ip));
+    match message.kind {
+        RTM_NEWLINK if body.first() != Some(&BRIDGE) => {
+            let new = link::parse(body);
+            let (index, new) = (new.index, super::Link::from(new));
+            let is_down = !new.is_up;
+            match local.links.insert(index, new.clone()) {
+                _ if is_ours(&new) => Effect::Device,
+                Some(old) if old == new => Effect::None,
+                _ if is_down && has_routes(local, index) => Effect::Routes,
+                // A pod's link has none. It matters as soon as it gets one.
+                _ if !is_ours(&new) && !has_routes(local, index) && !has_addresses(local, index) => {
+                    Effect::None
+                }
+                _ => Effect::Matters,
+            }
+        }
+        RTM_DELLINK if body.first() != Some(&BRIDGE) => {
+            let index = u32_at(body, 4);
+            let had_addresses = has_addresses(local, index);
+            local.addresses.retain(|(link, _)| *link != index);
+            match local.links.remove(&index) {
+                Some(old) if is_ours(&old) => Effect::Device,
+                Some(_) if has_routes(local, index) => Effect::Routes,
+                Some(_) if had_addresses => Effect::Matters,
+                _ => Effect::None,
+            }
+        }
+        RTM_NEWADDR | RTM_DELADDR => {
+            let Some(address) = addr::parse(body).map(|address| address.network.ip()) else {
+                return Effect::None;
+            };
+            if is_link_local(address) {
+                return Effect::None;
+            }
+            let entry = (u32_at(body, 4), address);
+            let is_new = match message.kind {
+                RTM_NEWADDR => local.addresses.insert(entry),
+                _ => local.addresses.remove(&entry),
+            };
+            let is_of_device = local.links.get(&entry.0).is_some_and(is_ours);
+            match (is_new, is_of_pods(entry.1)) {
+                (false, _) => Effect::None,
+                (true, _) if is_of_device => Effect::Device,
+                (true, true) => Effect::None,
+                // The kernel removes the routes that need an IPv4 address without a word.
+                (true, false) if message.kind == RTM_DELADDR => Effect::Routes,
+                (true, false) => Effect::Matters,
+            }
+        }
+        RTM_NEWROUTE | RTM_DELROUTE => {
+            let Some(route) = Route::parse(body) else { return Effect::None };
+            let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
+            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip())) {
+                Effect::None
+            } else {
+                Effect::Routes
+            }
+        }
+        _ => Effect::None,
+    }
+}
+
+fn is_ours(link: &super::Link) -> bool {
+    [vxlan::LINK, wireguard::LINK].contains(&link.name.as_str())
+}
+
+fn has_addresses(local: &Local, link: u32) -> bool {
+    local.addresses.iter().any(|(index, _)| *index == link)
+}
+
+fn has_routes(local: &Local, link: u32) -> bool {
+    local.routes.iter().any(|route| route.links.contains(&link))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrule_kernel::netlink::Message;
+    use ferrule_kernel::netlink::message::HEADER;
+    use ferrule_kernel::netlink::route;
+
+    use super::*;
+    use crate::kernel::{Link, PROTOCOL};
+
+    const PODS: &str = "10.244.1.0/24";
+
+    /// eth0 with an address and a route of ours, and the VXLAN device.
+    fn local() -> Local {
+        let mut local = Local::default();
+        for (index, name) in [(2, "eth0"), (3, vxlan::LINK), (4, "veth0")] {
+            let link = Link { name: name.into(), mtu: 1500, is_up: true, is_loopback: false };
+            local.links.insert(index, link);
+        }
+        local.addresses.insert((2, "192.0.2.1".parse().unwrap()));
+        local.routes.extend(Route::parse(&body(ours("10.244.2.0/24"))));
+        local
+    }
+
+    fn ours(dst: &str) -> Message {
+        foreign(dst, PROTOCOL)
+    }
+
+    fn foreign(dst: &str, protocol: u8) -> Message {
+        let (dst, gw) = (dst.parse().unwrap(), Some("192.0.2.2".parse().unwrap()));
+        let numbers = route::Route {
+            dst,
+            gw,
+            protocol,
+            src: None,
+            onlink: false,
+            mtu: 0,
+            advmss: 0,
+            priority: 0,
+            table: None,
+            scope: None,
+        };
+        route::add(2, &numbers)
+    }
+
+    fn body(message: Message) -> Vec<u8> {
+        message.finish(0, 0).unwrap()[HEADER..].to_vec()
+    }
+
+    fn effect(local: &mut Local, kind: u16, message: Message) -> Effect {
+        let body = body(message);
+        let message = Received { kind, flags: 0, sequence: 0, port: 0, body: &body };
+        apply(local, &message, &[PODS.parse().unwrap()])
+    }
+
+    #[test]
+    fn routes_of_pods_and_what_is_known_do_not_matter() {
+        for (kind, message, expected) in [
+            (RTM_NEWROUTE, ours("10.244.2.0/24"), Effect::None),
+            (RTM_DELROUTE, ours("10.244.2.0/24"), Effect::Routes),
+            (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
+            (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
+            (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
+            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
+        ] {
+            assert_eq!(effect(&mut local(), kind, message), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_matter_unless_they_are_those_of_pods() {
+        let address = |link, text: &str| addr::add(link, text.parse().unwrap(), 0);
+        for (kind, message, expected) in [
+            (RTM_NEWADDR, address(2, "192.0.2.1/24"), Effect::None),
+            (RTM_NEWADDR, address(2, "192.0.2.7/24"), Effect::Matters),
+            (RTM_DELADDR, address(2, "192.0.2.1/24"), Effect::Routes),
+            (RTM_NEWADDR, address(4, "10.244.1.1/24"), Effect::None),
+            (RTM_NEWADDR, address(4, "fe80::1/64"), Effect::None),
+            (RTM_NEWADDR, address(3, "10.244.1.0/32"), Effect::Device),
+        ] {
+            assert_eq!(effect(&mut local(), kind, message), expected);
+        }
+    }
+
+    #[test]
+    fn links_matter_if_something_needs_them() {
+        let down = |index| link::set_flags(index, 0, 0);
+        for (index, expected) in [(2, Effect::Routes), (4, Effect::None), (9, Effect::None)] {
+            assert_eq!(effect(&mut local(), RTM_NEWLINK, down(index)), expected, "{index}");
+        }
+        for (index, expected) in [(2, Effect::Routes), (3, Effect::Device), (4, Effect::None)] {
+            assert_eq!(effect(&mut local(), RTM_DELLINK, down(index)), expected, "{index}");
+        }
+    }
+}

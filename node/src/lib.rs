@@ -1,0 +1,37 @@
+//! `ferrule-node`: the network between the nodes of a Kubernetes cluster.
+//!
+//! - [`cluster`] says what the API server says of the nodes, and which podCIDRs it refuses. Pure.
+//! - [`plan`] decides: routes, overlay peers, networks that are not masqueraded, the conflist. Pure.
+//! - [`api`] watches the nodes, and sends events and this node's annotation.
+//! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
+//! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each makes its part of the plan true.
+//! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
+//! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for people.
+//! - [`daemon`] and [`arguments`] are the process.
+
+/// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
+macro_rules! log {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+pub mod api;
+pub mod arguments;
+pub mod cleanup;
+pub mod cluster;
+pub mod conflist;
+pub mod daemon;
+mod device;
+pub mod housekeeping;
+pub mod kernel;
+pub mod listener;
+pub mod masquerade;
+pub mod plan;
+pub mod probe;
+pub mod routes;
+pub mod serve;
+pub mod status;
+pub mod vxlan;
+pub mod wireguard;

@@ -1,0 +1,120 @@
+//! What this node's kernel and folders should have.
+
+mod make;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use ferrule_kernel::netlink::Mac;
+use ipnetwork::IpNetwork;
+
+pub use make::{Facts, Plan, State, make};
+
+/// The plan for one state of the cluster and of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// The ways to the pods of other nodes, by podCIDR.
+    pub routes: BTreeMap<IpNetwork, Way>,
+    /// The VXLAN device; `None` if no node needs it.
+    pub vxlan: Option<Vxlan>,
+    /// The WireGuard device; `None` in other modes.
+    pub wireguard: Option<WireGuard>,
+    /// What is masqueraded; `None` for nothing.
+    pub masquerade: Option<Masquerade>,
+    /// What the conflist needs; `None` while this node has no podCIDR, or was refused its own.
+    pub pods: Option<Pods>,
+}
+
+/// How packets get to the pods of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The node is on the link with this index.
+    Direct {
+        /// The node's address.
+        via: IpAddr,
+        /// The index of the link.
+        link: u32,
+    },
+    /// Through [`crate::vxlan::LINK`], to this inner address, which is on the link (`onlink`).
+    Vxlan(IpAddr),
+    /// Through [`crate::wireguard::LINK`].
+    WireGuard,
+}
+
+/// The VXLAN device and its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vxlan {
+    /// The VNI.
+    pub id: u32,
+    /// The UDP port, here and at the peers.
+    pub port: u16,
+    /// The outer address of this node.
+    pub local: IpAddr,
+    /// The MAC address of this node's device.
+    pub mac: Mac,
+    /// The device's MTU.
+    pub mtu: u32,
+    /// The device's own addresses, /32 and /128: the first addresses of this node's podCIDRs.
+    pub addresses: Vec<IpNetwork>,
+    /// Sorted by name.
+    pub peers: Vec<VxlanPeer>,
+}
+
+/// A node that is reached by VXLAN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VxlanPeer {
+    /// The node's name.
+    pub name: String,
+    /// The MAC address of its device.
+    pub mac: Mac,
+    /// Its outer address, of the same family as [`Vxlan::local`].
+    pub outer: IpAddr,
+    /// Its inner addresses, the first of each podCIDR: the gateways of [`Way::Vxlan`].
+    pub inner: Vec<IpAddr>,
+}
+
+/// The WireGuard device and its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireGuard {
+    /// The UDP port here.
+    pub port: u16,
+    /// The device's MTU.
+    pub mtu: u32,
+    /// The device's own addresses, as those of [`Vxlan::addresses`].
+    pub addresses: Vec<IpNetwork>,
+    /// Sorted by name.
+    pub peers: Vec<WireGuardPeer>,
+}
+
+/// A node that is reached by WireGuard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireGuardPeer {
+    /// The node's name.
+    pub name: String,
+    /// Its public key.
+    pub key: [u8; 32],
+    /// Its outer address and port.
+    pub endpoint: SocketAddr,
+    /// Its podCIDRs: the allowed addresses, and no others.
+    pub allowed: Vec<IpNetwork>,
+}
+
+/// Which packets get the node's address: those from `own` to an address that is in none of the others, if a family is on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The podCIDRs of this node, only of families that are on.
+    pub own: Vec<IpNetwork>,
+    /// The networks of the cluster, sorted; they may overlap.
+    pub cluster: Vec<IpNetwork>,
+    /// Excluded networks, sorted; they may overlap.
+    pub exclude: Vec<IpNetwork>,
+}
+
+/// What the conflist needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pods {
+    /// This node's podCIDRs, in the order of the Node object.
+    pub networks: Vec<IpNetwork>,
+    /// The pods' MTU.
+    pub mtu: u32,
+}

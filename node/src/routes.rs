@@ -1,0 +1,206 @@
+//! The routes to the pods of other nodes.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use ferrule_kernel::netlink::message::Message;
+use ferrule_kernel::netlink::route;
+use ferrule_kernel::netlink::{Error, Socket};
+use ipnetwork::IpNetwork;
+use nix::errno::Errno;
+
+use crate::kernel::{Local, PROTOCOL, Route, Watch};
+use crate::plan::Way;
+use crate::{vxlan, wireguard};
+
+/// The metric that the kernel gives an IPv6 route without one.
+const IPV6_METRIC: u32 = 1024;
+
+/// What is to be done about one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There is none to this destination.
+    Add(Route),
+    /// There is another one with the same metric: ours with another way, or one that has replaced ours.
+    Replace(Route),
+    /// Ours is not wanted.
+    Remove(Route),
+}
+
+/// What [`sync`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The number of requests.
+    pub requests: usize,
+    /// Why the kernel refused a route.
+    pub failures: BTreeMap<IpNetwork, String>,
+    /// The way needs a device that is not there.
+    pub without_device: usize,
+}
+
+/// Makes the routes as wanted: one request for each that is different.
+///
+/// # Errors
+/// The subscription broke.
+pub fn sync(wanted: &BTreeMap<IpNetwork, Way>, pods: &[IpNetwork], watch: &mut Watch) -> io::Result<Outcome> {
+    let (routes, without_device) = resolve(wanted, watch.local());
+    let changes = diff(&routes, watch.local());
+    let mut outcome = Outcome { requests: changes.len(), without_device, ..Outcome::default() };
+    let answers = watch.socket().requests(changes.iter().map(request).collect());
+    for (change, answer) in changes.into_iter().zip(answers) {
+        let failure = answer.err().filter(|error| !is_done(&change, error));
+        match (change, failure) {
+            (Change::Add(route) | Change::Replace(route) | Change::Remove(route), Some(error)) => {
+                // It is not known what the kernel has now.
+                watch.distrust();
+                outcome.failures.insert(route.dst, error.to_string());
+            }
+            (Change::Add(route) | Change::Replace(route), None) => watch.note(route.dst, Some(route)),
+            (Change::Remove(route), None) => watch.note(route.dst, None),
+        }
+    }
+    // The kernel's messages about these requests are there already, and say nothing new.
+    watch.refresh(pods)?;
+    Ok(outcome)
+}
+
+/// Removes all our routes. Returns how many there were.
+///
+/// # Errors
+/// The kernel refuses a list or a request.
+pub fn remove_all(socket: &mut Socket) -> Result<usize, Error> {
+    let changes = diff(&BTreeMap::new(), &Local::read(socket)?);
+    for (change, answer) in changes.iter().zip(socket.requests(changes.iter().map(request).collect())) {
+        if let Err(error) = answer
+            && !is_done(change, &error)
+        {
+            return Err(error);
+        }
+    }
+    Ok(changes.len())
+}
+
+/// The routes of the ways, as the kernel will describe them, and the number of ways whose device is missing.
+fn resolve(wanted: &BTreeMap<IpNetwork, Way>, local: &Local) -> (BTreeMap<IpNetwork, Route>, usize) {
+    let index = |name: &str| {
+        let mut links = local.links.iter().filter(|(_, link)| link.name == name && link.is_up);
+        links.next().map(|(index, _)| *index)
+    };
+    let (vxlan, wireguard) = (index(vxlan::LINK), index(wireguard::LINK));
+    let mut routes = BTreeMap::new();
+    for (dst, way) in wanted {
+        let (gateway, link) = match *way {
+            Way::Direct { via, link } => (Some(via), Some(link)),
+            Way::Vxlan(inner) => (Some(inner), vxlan),
+            Way::WireGuard => (None, wireguard),
+        };
+        let Some(link) = link else { continue };
+        let (gws, links) = (gateway.into_iter().collect(), vec![link]);
+        let priority = if dst.is_ipv6() { IPV6_METRIC } else { 0 };
+        routes.insert(*dst, Route { dst: *dst, priority, protocol: PROTOCOL, gws, links, is_unicast: true });
+    }
+    let missing = wanted.len() - routes.len();
+    (routes, missing)
+}
+
+/// What is different.
+fn diff(wanted: &BTreeMap<IpNetwork, Route>, local: &Local) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (dst, route) in wanted {
+        let mut with_this_metric = local.to(*dst).filter(|found| found.priority == route.priority);
+        changes.extend(match with_this_metric.next() {
+            None => Some(Change::Add(route.clone())),
+            Some(found) if found == route && with_this_metric.next().is_none() => None,
+            Some(_) => Some(Change::Replace(route.clone())),
+        });
+    }
+    // After the new ones: there is no moment without a way.
+    let is_unwanted =
+        |route: &&Route| wanted.get(&route.dst).is_none_or(|wanted| wanted.priority != route.priority);
+    let ours = local.routes.iter().filter(|route| route.is_ours());
+    changes.extend(ours.filter(is_unwanted).cloned().map(Change::Remove));
+    changes
+}
+
+fn request(change: &Change) -> Message {
+    let (make, route): (fn(u32, &route::Route) -> Message, &Route) = match change {
+        Change::Add(route) => (route::add_new, route),
+        Change::Replace(route) => (route::replace, route),
+        Change::Remove(route) => (route::delete, route),
+    };
+    let (gw, oif) = (route.gws.first().copied(), route.links.first().copied().unwrap_or_default());
+    make(
+        oif,
+        &route::Route {
+            dst: route.dst,
+            gw,
+            src: None,
+            // The inner address of a VXLAN peer is on no network of the device.
+            onlink: gw.is_some_and(|gw| route.dst.contains(gw)),
+            mtu: 0,
+            advmss: 0,
+            priority: route.priority,
+            table: None,
+            scope: None,
+            protocol: PROTOCOL,
+        },
+    )
+}
+
+/// Whether the error says that somebody else was faster.
+fn is_done(change: &Change, error: &Error) -> bool {
+    matches!(change, Change::Remove(_)) && [Errno::ESRCH, Errno::ENODEV].contains(&error.errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(dst: &str, gw: &str, protocol: u8) -> Route {
+        let (dst, gws) = (dst.parse().unwrap(), vec![gw.parse().unwrap()]);
+        Route { dst, priority: 0, protocol, gws, links: vec![2], is_unicast: true }
+    }
+
+    #[test]
+    fn only_what_is_different_is_changed_and_only_ours_is_removed() {
+        let mut local = Local::default();
+        local.routes.extend([
+            route("10.0.1.0/24", "192.0.2.1", PROTOCOL),
+            route("10.0.2.0/24", "192.0.2.9", PROTOCOL),
+            route("10.0.3.0/24", "192.0.2.9", 3),
+            route("10.0.5.0/24", "192.0.2.5", PROTOCOL),
+            route("10.0.6.0/24", "192.0.2.6", 3),
+            Route { priority: 5, ..route("10.0.1.0/24", "192.0.2.1", PROTOCOL) },
+        ]);
+        let wanted =
+            ["1", "2", "3", "4"].map(|n| route(&format!("10.0.{n}.0/24"), &format!("192.0.2.{n}"), PROTOCOL));
+        let wanted: BTreeMap<_, _> = wanted.into_iter().map(|route| (route.dst, route)).collect();
+        let of = |n: u8| route(&format!("10.0.{n}.0/24"), &format!("192.0.2.{n}"), PROTOCOL);
+        assert_eq!(
+            diff(&wanted, &local),
+            [
+                Change::Replace(of(2)),
+                Change::Replace(of(3)),
+                Change::Add(of(4)),
+                Change::Remove(Route { priority: 5, ..of(1) }),
+                Change::Remove(of(5)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_way_through_a_device_waits_for_it() {
+        let (dst, inner) = ("fd00:2::/64".parse().unwrap(), "fd00:2::".parse().unwrap());
+        let wanted = BTreeMap::from([(dst, Way::Vxlan(inner))]);
+        let mut local = Local::default();
+        assert_eq!(resolve(&wanted, &local), (BTreeMap::new(), 1));
+        let link =
+            crate::kernel::Link { name: vxlan::LINK.into(), mtu: 1450, is_up: true, is_loopback: false };
+        local.links.insert(7, link);
+        let (routes, missing) = resolve(&wanted, &local);
+        assert_eq!(
+            (routes[&dst].priority, routes[&dst].links.as_slice(), missing),
+            (1024, [7].as_slice(), 0)
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! `status.json`, and the lock that says whether a daemon runs.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+/// What the daemon knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The name of this node.
+    pub node: String,
+    /// How packets get to the pods of other nodes, as `--mode`.
+    pub mode: String,
+    /// The connection to the API server.
+    pub api: Api,
+    /// The conflist.
+    pub conflist: Conflist,
+    /// What keeps this node from being as it should.
+    pub problems: Vec<Problem>,
+    /// The other nodes, sorted by name.
+    pub nodes: Vec<Node>,
+}
+
+/// The connection to the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Api {
+    /// Since when it is so, RFC 3339.
+    pub since: String,
+    /// Whether the nodes are followed.
+    pub connected: bool,
+    /// Why not.
+    pub error: Option<String>,
+}
+
+/// The conflist.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Conflist {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether it is there, as it should be.
+    pub written: bool,
+    /// This node's podCIDRs.
+    pub networks: Vec<String>,
+    /// The pods' MTU.
+    pub mtu: u32,
+    /// host-local's folder of this network: a file for each address in use.
+    pub store: PathBuf,
+}
+
+/// A part that does not work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Which one.
+    pub part: String,
+    /// Why.
+    pub error: String,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its podCIDRs, also those that are refused.
+    pub networks: Vec<Network>,
+    /// Since when its networks are so, RFC 3339.
+    pub since: String,
+}
+
+/// A podCIDR of another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// The podCIDR, as the Node object has it.
+    pub network: String,
+    /// How it is reached.
+    pub way: Way,
+    /// For people: the next hop, or the reason.
+    pub detail: String,
+    /// The address that tells whether the way works.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub probe: Option<IpAddr>,
+}
+
+/// How a podCIDR is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// By a route to the node.
+    Route,
+    /// By VXLAN.
+    Vxlan,
+    /// By WireGuard.
+    Wireguard,
+    /// Not yet.
+    Waits,
+    /// Never.
+    Refused,
+}
+
+impl Status {
+    /// This node's podCIDRs.
+    pub fn own(&self) -> Vec<IpNetwork> {
+        self.conflist.networks.iter().filter_map(|text| text.parse().ok()).collect()
+    }
+}
+
+/// The status file until it is complete.
+pub const PENDING: &str = "status.new";
+
+fn path(state: &Path) -> PathBuf {
+    state.join(STATUS_FILE)
+}
+
+/// Reads the file. `None` if there is none.
+///
+/// # Errors
+/// It cannot be read, or is not ours.
+pub fn read(state: &Path) -> io::Result<Option<Status>> {
+    let path = path(state);
+    let said = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
+    match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(said(&error)),
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| said(&error)),
+    }
+}
+
+/// Replaces the file.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(state: &Path, status: &Status) -> io::Result<()> {
+    let path = path(state);
+    let pending = state.join(PENDING);
+    fs::write(&pending, serde_json::to_vec(status)?)?;
+    fs::rename(pending, path)
+}
+
+/// Takes the lock of the one daemon that may run. `None` if another one has it.
+///
+/// # Errors
+/// The folder or the file cannot be made.
+pub fn lock(state: &Path) -> io::Result<Option<File>> {
+    fs::create_dir_all(state)?;
+    let file = File::options().create(true).truncate(false).write(true).open(state.join(LOCK_FILE))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether a daemon runs.
+pub fn runs(state: &Path) -> bool {
+    let file = File::open(state.join(LOCK_FILE));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let network = |way| Network { network: "10.0.0.0/24".into(), way, detail: "x".into(), probe: None };
+        let nodes =
+            vec![Node { name: "n".into(), networks: vec![network(Way::Vxlan)], since: String::new() }];
+        let status = Status { node: "n1".into(), nodes, ..Status::default() };
+        write(folder.path(), &status).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), Some(status));
+        fs::write(folder.path().join("status.json"), "[").unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains("status.json: "));
+    }
+
+    #[test]
+    fn one_daemon_has_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a/b");
+        assert!(!runs(&state));
+        let first = lock(&state).unwrap();
+        assert!(first.is_some() && lock(&state).unwrap().is_none() && runs(&state));
+        drop(first);
+        assert!(!runs(&state) && lock(&state).unwrap().is_some());
+    }
+}

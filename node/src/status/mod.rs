@@ -1,0 +1,7 @@
+//! What the daemon says of itself: `status.json`, and `ferrule-node status`.
+
+mod file;
+mod print;
+
+pub use file::{Api, Conflist, Network, Node, PENDING, Problem, Status, Way, lock, read, runs, write};
+pub use print::print;

@@ -1,0 +1,203 @@
+//! `ferrule-node status`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use super::{Status, Way, read, runs};
+use crate::arguments::Options;
+use crate::probe::probe;
+
+/// How long a node may take to answer.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The text of `ferrule-node status`.
+///
+/// # Errors
+/// There is no status file, or it cannot be read.
+pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<String> {
+    let Some(status) = read(&options.state)? else {
+        bail!("there is no {}/status.json: no daemon has run since the last boot", options.state.display());
+    };
+    let probes: Vec<IpAddr> =
+        status.nodes.iter().flat_map(|node| &node.networks).filter_map(|n| n.probe).collect();
+    let answers: BTreeMap<IpAddr, Option<Duration>> = match with_probe {
+        true => {
+            let answers = probe(&probes, LIMIT).await.context("--no-probe prints the rest")?;
+            probes.iter().copied().zip(answers).collect()
+        }
+        false => BTreeMap::new(),
+    };
+    let (is_running, former) = (runs(&options.state), former(&status));
+    Ok(match as_json {
+        true => format!("{:#}\n", to_json(&status, is_running, &former, &answers)),
+        false => to_text(&status, is_running, &former, &answers),
+    })
+}
+
+/// The addresses in use that are in none of this node's podCIDRs: pods from before a change.
+fn former(status: &Status) -> Vec<IpAddr> {
+    let own = status.own();
+    let names = fs::read_dir(&status.conflist.store).into_iter().flatten();
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let addresses = names.filter_map(|name| name.parse::<IpAddr>().ok());
+    let mut former: Vec<IpAddr> =
+        addresses.filter(|address| !own.iter().any(|network| network.contains(*address))).collect();
+    former.sort();
+    former
+}
+
+type Answers = BTreeMap<IpAddr, Option<Duration>>;
+
+fn to_json(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> Value {
+    let mut value = json!(status);
+    value["running"] = json!(is_running);
+    value["formerAddresses"] = json!(former);
+    for network in value["nodes"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .flat_map(|node| node["networks"].as_array_mut().into_iter().flatten())
+    {
+        let address = network["probe"].as_str().and_then(|text| text.parse().ok());
+        if let Some(answer) = address.and_then(|address: IpAddr| answers.get(&address)) {
+            network["answerSeconds"] = json!(answer.map(|answer| answer.as_secs_f64()));
+        }
+    }
+    value
+}
+
+fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> String {
+    let Status { node, mode, api, conflist, problems, nodes } = status;
+    let mut text = format!("node {node}, mode {mode}");
+    text.push_str(if is_running { "\n" } else { ": the daemon does not run; this is what it knew last\n" });
+    let _ = match &api.error {
+        None if api.connected => writeln!(text, "API server: followed since {}", api.since),
+        None => writeln!(text, "API server: not reached yet"),
+        Some(error) => writeln!(text, "API server: away since {}: {error}", api.since),
+    };
+    let networks = match conflist.networks.as_slice() {
+        [] => "this node has no podCIDR".to_owned(),
+        networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),
+    };
+    let state = if conflist.written { "" } else { " (not written)" };
+    let _ = writeln!(text, "conflist {}{state}: {networks}", conflist.path.display());
+    if let [first, ..] = former {
+        let count = former.len();
+        let _ = writeln!(
+            text,
+            "addresses in use outside of these networks: {count}, such as {first}: pods from before a change keep theirs"
+        );
+    }
+    for problem in problems {
+        let _ = writeln!(text, "problem: {}: {}", problem.part, problem.error);
+    }
+    let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "ANSWER"].map(str::to_owned)];
+    for node in nodes {
+        for network in &node.networks {
+            let way = match network.way {
+                Way::Route => network.detail.clone(),
+                Way::Vxlan => format!("vxlan {}", network.detail),
+                Way::Wireguard => format!("wireguard {}", network.detail),
+                Way::Waits => format!("waits: {}", network.detail),
+                Way::Refused => format!("refused: {}", network.detail),
+            };
+            let answer = match network.probe.and_then(|address| answers.get(&address)) {
+                Some(Some(time)) => format!("{:.1} ms", time.as_secs_f64() * 1000.0),
+                Some(None) => "none".to_owned(),
+                None => "-".to_owned(),
+            };
+            rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), answer]);
+        }
+        if node.networks.is_empty() {
+            let none = ["-", "waits: the node has no podCIDR", &node.since, "-"].map(str::to_owned);
+            let [pods, way, since, answer] = none;
+            rows.push([node.name.clone(), pods, way, since, answer]);
+        }
+    }
+    text.push_str(&columns(&rows));
+    text
+}
+
+/// A table: two spaces between the columns.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Network, Node};
+
+    fn status(store: &std::path::Path) -> Status {
+        let network = |network: &str, way, detail: &str, probe: Option<&str>| Network {
+            network: network.into(),
+            way,
+            detail: detail.into(),
+            probe: probe.map(|text| text.parse().unwrap()),
+        };
+        let node =
+            |name: &str, networks| Node { name: name.into(), networks, since: "2026-01-01T00:00:00Z".into() };
+        let mut status = Status {
+            node: "n1".into(),
+            mode: "auto".into(),
+            nodes: vec![
+                node(
+                    "n2",
+                    vec![network("10.244.2.0/24", Way::Route, "via 192.0.2.2 dev eth0", Some("192.0.2.2"))],
+                ),
+                node("n3", vec![network("10.244.3.0/24", Way::Refused, "it is so", None)]),
+                node("n4", vec![]),
+            ],
+            ..Status::default()
+        };
+        status.conflist.networks = vec!["10.244.1.0/24".into()];
+        status.conflist.store = store.into();
+        status
+    }
+
+    #[test]
+    fn people_see_each_node() {
+        let status = status(std::path::Path::new("/nowhere"));
+        let answers = Answers::from([("192.0.2.2".parse().unwrap(), Some(Duration::from_micros(250)))]);
+        let text = to_text(&status, false, &[], &answers);
+        for line in [
+            "node n1, mode auto: the daemon does not run; this is what it knew last",
+            "API server: not reached yet",
+            "n2    10.244.2.0/24  via 192.0.2.2 dev eth0          2026-01-01T00:00:00Z  0.2 ms",
+            "n3    10.244.3.0/24  refused: it is so               2026-01-01T00:00:00Z  -",
+            "n4    -              waits: the node has no podCIDR  2026-01-01T00:00:00Z  -",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        let value = to_json(&status, true, &[], &answers);
+        assert_eq!(value["nodes"][0]["networks"][0]["answerSeconds"], json!(0.00025));
+        assert_eq!(value["nodes"][1]["networks"][0].get("answerSeconds"), None);
+    }
+
+    #[test]
+    fn addresses_from_before_a_change_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["10.244.1.2", "10.244.9.3", "fd00::2", "last_reserved_ip.0", "lock"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let status = status(folder.path());
+        assert_eq!(former(&status), ["10.244.9.3", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap()));
+        let text = to_text(&status, true, &former(&status), &Answers::new());
+        assert!(text.contains("addresses in use outside of these networks: 2, such as 10.244.9.3"), "{text}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The conflist: when it appears, what it says, and whose it is.
+
+use std::process::Output;
+
+use cni_lab::{Place as _, eventually};
+use serde_json::json;
+
+use crate::lab::{Cluster, LIMIT, node_object, node_path, wait};
+use crate::member::CONFLIST;
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn it_appears_when_all_ways_are_there() {
+    let mut cluster = Cluster::new();
+    // Enough nodes that the routes take some time.
+    for number in 0..500 {
+        let cidr = format!("10.{}.{}.0/24", 100 + number / 250, number % 250);
+        cluster.store.put(&node_path(&format!("n{number}")), node_object(&["192.0.2.50"], &[&cidr]));
+    }
+    cluster.a.start("");
+    assert!(eventually(LIMIT, || cluster.a.node.read_file(CONFLIST).is_ok()), "{}", cluster.a.log());
+    assert_eq!(cluster.a.routes().len(), 504);
+    wait("ready", || cluster.a.http("/readyz"), |answer| answer.0 == 200);
+}
+
+#[test]
+fn the_subnet_changes_while_pods_run() {
+    let cluster = Cluster::started("");
+    let Cluster { a, b, .. } = &cluster;
+    let (old, two) = (a.pod("old"), b.pod("two"));
+    let before = a.conflist().unwrap();
+    cluster.patch(
+        "a",
+        &json!({"spec": {"podCIDR": "10.244.44.0/24", "podCIDRs": ["10.244.44.0/24", "fd00:244:44::/64"]}}),
+    );
+    wait("another conflist", || a.conflist(), |now| now.as_ref() != Some(&before));
+    b.until("the way to the new network", || {
+        b.routes().iter().any(|route| route.starts_with("10.244.44.0/24 "))
+    });
+    let new = a.pod("new");
+    assert!(new.addresses[0].to_string().starts_with("10.244.44."), "{:?}", new.addresses);
+    assert!(new.addresses[1].to_string().starts_with("fd00:244:44:"), "{:?}", new.addresses);
+    new.reaches(&two);
+    // The old pod keeps its address, and somebody says so.
+    old.pod.sh(&format!("ip addr show dev eth0 | grep -q {}", old.addresses[0])).unwrap();
+    let status = wait(
+        "a status of the old address",
+        || said(&a.run("status --no-probe")),
+        |text| text.contains("10.244.1."),
+    );
+    assert!(status.contains("10.244.44.0/24"), "{status}");
+    old.end();
+    wait("a status without it", || said(&a.run("status --no-probe")), |text| !text.contains("10.244.1."));
+}
+
+#[test]
+fn a_file_of_somebody_else_stays() {
+    let mut cluster = Cluster::new();
+    let foreign =
+        json!({"cniVersion": "1.0.0", "name": "theirs", "plugins": [{"type": "bridge"}]}).to_string();
+    cluster.a.node.write_file(CONFLIST, &foreign).unwrap();
+    for member in cluster.members_mut() {
+        member.start("");
+    }
+    let a = &cluster.a;
+    a.has_routes(&[a.ways_to(&cluster.b), a.ways_to(&cluster.c)].concat());
+    wait("an Event", || cluster.warnings("a"), |events| !events.is_empty());
+    a.until("a line", || !a.lines(CONFLIST).is_empty());
+    assert_ne!(a.http("/readyz").0, 200);
+    assert_eq!(a.node.read_file(CONFLIST).unwrap(), foreign);
+    a.sh(&format!("rm {CONFLIST}"));
+    // A change of the cluster is the next attempt, at the latest.
+    cluster.store.put(&node_path("d"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
+    a.until("its own conflist", || a.conflist().is_some());
+    wait("ready", || a.http("/readyz"), |answer| answer.0 == 200);
+}
+
+#[test]
+fn status_and_cleanup() {
+    let mut cluster = Cluster::started("");
+    let a = &mut cluster.a;
+    let text = wait("answers of the others", || said(&a.run("status")), |text| text.lines().count() >= 3);
+    for word in ["10.244.2.0/24", "fd00:244:3::/64", "vxlan"] {
+        assert!(text.contains(word), "no {word}: {text}");
+    }
+    let output = a.run("status --json");
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && parsed.is_object(), "{parsed}");
+    let metrics = a.http("/metrics");
+    assert_eq!(metrics.0, 200);
+    assert!(metrics.1.contains("ferrule_node_"), "{}", metrics.1);
+    assert_eq!(a.http("/nothing").0, 404);
+
+    // It goes, and all that it made stays, until somebody cleans up.
+    assert_eq!(a.end("TERM"), Some(0), "{}", a.log());
+    assert_eq!(a.routes().len(), 4);
+    assert!(a.conflist().is_some());
+    a.sh("ip route add 172.31.0.0/16 via 192.0.2.254 proto static");
+    cluster.server.kill();
+    let cleaned = cluster.a.run("cleanup");
+    assert!(cleaned.status.success(), "{}", said(&cleaned));
+    let a = &cluster.a;
+    assert!(a.routes().is_empty() && a.conflist().is_none());
+    assert!(!a.node_has("ferrule.vxlan"));
+    assert!(a.node.sh("nft list table inet ferrule_node").is_err());
+    a.sh("ip route show 172.31.0.0/16 | grep -q 192.0.2.254");
+    assert!(a.node.list_dir("/run/ferrule/node").unwrap().is_empty());
+    // Nothing is left to clean.
+    assert!(a.run("cleanup").status.success());
+}

@@ -1,0 +1,85 @@
+//! Somebody deletes or changes what the daemon made: it is back at once.
+
+use std::time::{Duration, Instant};
+
+use crate::lab::{Cluster, wait};
+use crate::member::Member;
+
+/// What somebody does on node a.
+const DAMAGES: [&str; 18] = [
+    "ip route del 10.244.2.0/24",
+    "ip -6 route del fd00:244:2::/64",
+    "ip route flush proto 79; ip -6 route flush proto 79",
+    "ip route replace 10.244.2.0/24 via 192.0.2.99 proto 79",
+    "ip route replace 10.244.3.0/24 dev eth0 proto 79",
+    "ip route add 10.244.55.0/24 via 192.0.2.2 proto 79",
+    "ip link del ferrule.vxlan",
+    "ip link set ferrule.vxlan down",
+    "ip link set ferrule.vxlan mtu 1300",
+    "ip link set ferrule.vxlan address 02:00:00:00:00:01",
+    "ip addr flush dev ferrule.vxlan scope global",
+    "ip neigh flush dev ferrule.vxlan nud permanent",
+    "bridge fdb show dev ferrule.vxlan | grep dst | while read mac rest; do bridge fdb del $mac dev ferrule.vxlan; done",
+    "printf '%s\n' 'link del ferrule.vxlan' 'link add ferrule.vxlan type vxlan id 7 dstport 4789' | ip -force -batch - 2>/dev/null || true",
+    "nft delete table inet ferrule_node",
+    "nft flush ruleset",
+    "nft flush table inet ferrule_node",
+    "nft add rule inet ferrule_node postrouting drop",
+];
+
+/// All that the daemon makes in the kernel, as text. The link-local address is the kernel's, which takes its time for it.
+fn state(member: &Member) -> String {
+    member.sh(
+        "for family in -4 -6; do ip $family route show proto 79; ip $family route show table local dev ferrule.vxlan | grep -v fe80 || true; done
+        ip -d -o link show ferrule.vxlan 2>&1 | sed 's/^[0-9]*: //' || true
+        bridge fdb show dev ferrule.vxlan 2>&1 | sort || true
+        for family in -4 -6; do ip $family neigh show dev ferrule.vxlan nud permanent 2>&1 | sort; done || true
+        nft -s list table inet ferrule_node 2>&1 || true",
+    )
+}
+
+/// The lines that only one of two states has.
+fn difference(before: &str, after: &str) -> Vec<String> {
+    let only = |sign: &str, one: &str, other: &str| -> Vec<String> {
+        one.lines()
+            .filter(|line| !other.lines().any(|found| found == *line))
+            .map(|line| format!("{sign}{line}"))
+            .collect()
+    };
+    [only("-", before, after), only("+", after, before)].concat()
+}
+
+#[test]
+fn all_that_is_damaged_is_back() {
+    let cluster = Cluster::started("");
+    let a = &cluster.a;
+    let (one, two, three) = (a.pod("one"), cluster.b.pod("two"), cluster.c.pod("three"));
+    one.reaches(&three);
+    // The kernel tells of the device's own changes some time after the routes are there.
+    let mut sound = state(a);
+    wait("a state that stays", || std::mem::replace(&mut sound, state(a)) == state(a), |same| *same);
+    let sound = state(a);
+    assert!(
+        sound.contains("10.244.3.0") && sound.contains("vxlan id 7471") && sound.contains("masquerade"),
+        "{sound}"
+    );
+    let mut times = Vec::new();
+    for damage in DAMAGES {
+        // The two steps are one script: the daemon may be quicker than a second process.
+        let damaged = a.sh(&format!("{damage}\necho"));
+        assert_eq!(damaged.trim(), "", "{damage}");
+        let began = Instant::now();
+        wait(&format!("repaired after: {damage}"), || difference(&sound, &state(a)), Vec::is_empty);
+        times.push((began.elapsed(), damage));
+    }
+    times.sort();
+    println!("{times:#?}");
+    let (median, _) = times[times.len() / 2];
+    assert!(median < Duration::from_secs(10), "{times:#?}");
+    one.reaches(&two);
+    one.reaches(&three);
+    // A foreign object is nobody's business.
+    a.sh("ip route add 172.31.0.0/16 via 192.0.2.254; nft add table inet other; ip route del 10.244.2.0/24");
+    wait("repaired", || difference(&sound, &state(a)), Vec::is_empty);
+    a.sh("ip route show 172.31.0.0/16 | grep -q 192.0.2.254; nft list table inet other");
+}

@@ -1,0 +1,10 @@
+//! The parts of `ferrule-node` against the kernel, in namespaces of their own. They need root, `ip`, `bridge` and `nft`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod housekeeping;
+mod lab;
+mod masquerade;
+mod probe;
+mod vxlan;
+mod wireguard;

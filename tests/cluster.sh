@@ -1,0 +1,313 @@
+#!/usr/bin/env bash
+# The manifest of ferrule-node on a real Kubernetes. Run with --help for the rest. The last line counts tests: "N passed, N failed".
+#
+# shellcheck disable=SC2015 # A && B || C: every C ends the test
+# shellcheck disable=SC2016 # commands in single quotes are for shells of nodes and pods
+set -uo pipefail
+export LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+. "$root/tests/cases.sh"
+. "$root/tests/cluster/rig.sh"
+. "$root/tests/cluster/nics.sh"
+
+usage() {
+    cat <<END
+Usage: KUBERNETES_BIN=DIR tests/cluster.sh [--keep]
+
+Starts a Kubernetes of two nodes in namespaces of this machine, without a network for
+pods, applies examples/kubernetes/ferrule.yaml, and tests what the network promises:
+traffic in both families, a rolling update, and a daemon and an API server that are
+away; and those of examples/dra: pods get their NICs, whatever is killed. Needs root.
+
+  KUBERNETES_BIN  etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
+                  kube-proxy and kubectl, of Kubernetes 1.30 or newer
+  CONTAINERD_BIN  containerd, its shim and ctr (default: those in PATH)
+  FERRULE_BIN_DIR the plugins and daemons (default: what build.sh builds)
+  FERRULE_KILLS   how often kubelet or driver is killed (default: 50)
+  --keep          wait for a key before the cluster ends; its folder has the logs
+END
+}
+
+die() { echo "tests/cluster.sh: $*" >&2; exit 2; }
+fail() { printf '%s\n' "$*"; return 1; }
+equal() { [ "$1" = "$2" ] || fail "is '$1' instead of '$2'"; }
+
+# ---------------------------------------------------------------------------------------------------------------
+# What the tests ask
+
+# Names and addresses of the pods of web, one on each node: pod, ip4, ip6 [NODE].
+declare -A pod=() ip4=() ip6=()
+find_pods() {
+    local name node v4 v6
+    while read -r name node v4 v6; do
+        pod[$node]=$name ip4[$node]=$v4 ip6[$node]=$v6
+    done < <(kubectl get pods -l app=web -o \
+        jsonpath='{range .items[*]}{.metadata.name} {.spec.nodeName} {.status.podIPs[0].ip} {.status.podIPs[1].ip}{"\n"}{end}')
+    [ ${#ip6[@]} -eq 2 ] || fail "no two pods with two addresses: ${ip6[*]}"
+}
+
+in_pod() { kubectl exec "${pod[$1]}" -- "${@:2}"; }
+
+# ask PLACE ADDRESS PORT: the answer of the web server, "CLIENT'S ADDRESS SERVER'S NAME". PLACE is a pod's node, or on:NODE for
+# the node itself.
+ask() {
+    local host=$2
+    [[ $host != *:* ]] || host="[$host]"
+    case $1 in
+    on:*) on "${1#on:}" curl --silent --show-error --globoff --noproxy '*' --max-time 3 "http://$host:$3/cgi-bin/who" ;;
+    *) in_pod "$1" sh -c 'printf "GET /cgi-bin/who HTTP/1.0\r\n\r\n" | timeout 3 nc "$@" | tail -n 1' sh "$2" "$3" ;;
+    esac | sed 's/^\[::ffff:\(.*\)\]/\1/; s/^\[\(.*\)\]/\1/'
+}
+
+# answers PLACE ADDRESS PORT WHO: within 30 seconds. WHO is a pattern of the answer.
+answers() {
+    local end=$((SECONDS + 30)) answer
+    while :; do
+        answer=$(ask "$1" "$2" "$3" 2>&1)
+        # shellcheck disable=SC2053 # a pattern
+        [[ $answer != $4 ]] || return 0
+        [ "$SECONDS" -lt "$end" ] || fail "$1 asks $2 port $3: '$answer' instead of '$4'" || return 1
+        sleep 0.3
+    done
+}
+
+daemon_pid() { on "$1" pgrep -x ferrule-node; }
+daemons_ready() { until_true 120 kubectl -n kube-system rollout status daemonset ferrule-node --timeout=1s; }
+
+# ---------------------------------------------------------------------------------------------------------------
+# The network
+
+test_one_manifest_makes_the_nodes_ready() {
+    sed "s/@VERSION@/$version/" "$root/examples/kubernetes/ferrule.yaml" >"$base/ferrule.yaml"
+    kubectl apply --validate=strict -f /mnt/ferrule.yaml || return 1
+    until_true 180 kubectl wait --for=condition=Ready node --all --timeout=1s || return 1
+    daemons_ready
+}
+
+test_pods_start_on_both_nodes() {
+    cp "$root/tests/cluster/pods.yaml" "$base"
+    kubectl apply -f /mnt/pods.yaml && until_true 120 kubectl rollout status daemonset web --timeout=1s && find_pods
+}
+
+# The server sees the pod's own address.
+test_pods_reach_each_other_without_nat() {
+    local from to
+    for from in "${workers[@]}"; do
+        for to in "${workers[@]}"; do
+            answers "$from" "${ip4[$to]}" 80 "${ip4[$from]} ${pod[$to]}" || return 1
+            answers "$from" "${ip6[$to]}" 80 "${ip6[$from]} ${pod[$to]}" || return 1
+            answers "on:$from" "${ip4[$to]}" 80 "* ${pod[$to]}" || return 1
+            answers "on:$from" "${ip6[$to]}" 80 "* ${pod[$to]}" || return 1
+        done
+    done
+}
+
+test_a_service_reaches_the_pods_of_both_nodes() {
+    local address to
+    for address in $(kubectl get service web -o jsonpath='{.spec.clusterIPs[*]}'); do
+        for to in "${workers[@]}"; do
+            answers node1 "$address" 80 "* ${pod[$to]}" && answers on:node2 "$address" 80 "* ${pod[$to]}" || return 1
+        done
+    done
+}
+
+test_node_ports_and_host_ports_answer_from_outside() {
+    local node address
+    for node in "${workers[@]}"; do
+        for address in "${address4[$node]}" "${address6[$node]}"; do
+            answers on:outside "$address" 30080 "* web-*" || return 1
+            [ "$address" = "${address6[$node]}" ] || answers on:outside "$address" 8080 "${address4[outside]} ${pod[$node]}" || return 1
+        done
+    done
+}
+
+test_what_leaves_the_cluster_has_the_nodes_address() {
+    local node
+    for node in "${workers[@]}"; do
+        answers "$node" "${address4[outside]}" 8000 "${address4[$node]} *" || return 1
+        answers "$node" "${address6[outside]}" 8000 "${address6[$node]} *" || return 1
+    done
+}
+
+test_status_knows_the_other_node() {
+    local said
+    said=$(on node1 /opt/cni/bin/ferrule-node status) || return 1
+    echo "$said"
+    [[ $said == *node2* && $said == *10.244.* ]]
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# Nothing of it is in the way of traffic
+
+# Connections that send a number ten times a second, from the pod on node1 to the echo servers on node2, which send it back.
+connect() {
+    in_pod node1 sh -c 'for address in "$@"; do
+        (n=0; while :; do echo $((n = n + 1)); sleep 0.1; done | nc "$address" 9000 >"/tmp/$address" 2>&1; echo ended >>"/tmp/$address") </dev/null >/dev/null 2>&1 &
+    done' sh "${ip4[node2]}" "${ip6[node2]}"
+}
+
+received() { in_pod node1 tail -n 1 "/tmp/$1"; }
+
+# Each number has come back, and they go on coming.
+still_connected() {
+    local address before
+    for address in "${ip4[node2]}" "${ip6[node2]}"; do
+        before=$(received "$address")
+        until_true 30 goes_on "$address" "$before" || return 1
+        in_pod node1 awk '$1 != NR { print NR ": " $0; exit 1 }' "/tmp/$address" || return 1
+    done
+}
+goes_on() { [ "$(received "$1")" -gt "$2" ]; }
+
+test_a_rolling_update_loses_no_connection() {
+    local before after
+    connect && still_connected || return 1
+    before=$(daemon_pid node1)
+    kubectl -n kube-system rollout restart daemonset ferrule-node && daemons_ready && still_connected || return 1
+    after=$(daemon_pid node1)
+    [ "$before" != "$after" ] || fail "the daemon is still $before"
+}
+
+# What is missing then is back when the next one starts.
+test_a_killed_daemon_loses_no_connection() {
+    local route
+    route=$(on node1 ip -4 route show via "${address4[node2]}")
+    [ -n "$route" ] || fail "no route by ${address4[node2]}" || return 1
+    on node1 sh -c 'kill -KILL $(pgrep -x ferrule-node)' && still_connected || return 1
+    until_true 120 daemon_pid node1 && daemons_ready && still_connected || return 1
+    equal "$(on node1 ip -4 route show via "${address4[node2]}")" "$route"
+}
+
+test_a_deleted_route_comes_back() {
+    # shellcheck disable=SC2046 # the route's words
+    on node1 ip route delete $(on node1 ip -4 route show via "${address4[node2]}") || return 1
+    until_true 30 has_route && still_connected
+}
+has_route() { [ -n "$(on node1 ip -4 route show via "${address4[node2]}")" ]; }
+
+# A static pod needs no API server, nor does the daemon's next start.
+test_pods_start_while_the_api_server_is_away() {
+    local status=0
+    halt outside apiserver && without_api_server || status=1
+    resume outside apiserver && until_true 60 kubectl get --raw=/readyz || return 1
+    until_true 120 kubectl wait --for=condition=Ready pod static-node1 --timeout=1s && daemons_ready && still_connected || return 1
+    on node1 rm /run/manifests/static.yaml
+    return "$status"
+}
+without_api_server() {
+    local file address
+    ! kubectl get --raw=/readyz --request-timeout=3s >/dev/null 2>&1 || fail "the API server answers" || return 1
+    on node1 sh -c 'kill -KILL $(pgrep -x ferrule-node)' || return 1
+    on node1 tee /run/manifests/static.yaml <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: static}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: web, image: "$pod_image", command: [httpd, -f, -p, "80", -h, /www]}]
+END
+    until_true 60 has_static_pod || return 1
+    file=$(has_static_pod) address=${file##*/}
+    answers on:node2 "$address" 80 "* static-node1" || return 1
+    until_true 60 daemon_pid node1
+}
+# host-local's file for its address.
+has_static_pod() {
+    on node1 bash -c 'for id in $("$1/ctr" -a /run/containerd/containerd.sock -n k8s.io containers list -q labels."io.kubernetes.pod.name"==static-node1); do
+        grep -ls "^$id" /var/lib/cni/networks/*/10.* && exit; done; exit 1' sh "$CONTAINERD_BIN"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# Rights
+
+# as_daemon NODE PATCH: a patch of the Node node1 by the daemon of NODE.
+as_daemon() {
+    on outside curl --silent --insecure --request PATCH --header "Authorization: Bearer admin" \
+        --header "Impersonate-User: system:serviceaccount:kube-system:ferrule-node" \
+        --header "Impersonate-Group: system:serviceaccounts" --header "Impersonate-Group: system:authenticated" \
+        --header "Impersonate-Extra-authentication.kubernetes.io%2fnode-name: $1" \
+        --header "Content-Type: application/merge-patch+json" --data "$2" https://127.0.0.1:6443/api/v1/nodes/node1
+}
+
+test_a_daemon_writes_its_own_key_and_nothing_else() {
+    local key='{"metadata": {"annotations": {"ferrule.dev/wireguard-key": "x"}}}' said row
+    said=$(as_daemon node1 "$key")
+    [[ $said == *"cannot patch resource"* ]] || fail "without wireguard.yaml: $said" || return 1
+    cp "$root/examples/kubernetes/wireguard.yaml" "$base" && kubectl apply --validate=strict -f /mnt/wireguard.yaml || return 1
+    until_true 60 own_key_only "$key" || return 1
+    for row in '{"spec": {"unschedulable": true}}' '{"metadata": {"labels": {"x": "y"}}}' '{"metadata": {"annotations": {"x": "y"}}}' \
+        '{"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": null}}}'; do
+        said=$(as_daemon node1 "$row")
+        [[ $said == *"may change only the annotation"* ]] || fail "$row: $said" || return 1
+    done
+}
+# The API server takes some seconds to know a policy.
+own_key_only() {
+    [[ $(as_daemon node2 "$1") == *"only the Node that it runs on"* ]] && [[ $(as_daemon node1 "$1") == *'"ferrule.dev/wireguard-key": "x"'* ]]
+}
+
+# ---------------------------------------------------------------------------------------------------------------
+# The end
+
+test_cleanup_leaves_the_nodes_as_they_were() {
+    local node
+    kubectl -n kube-system delete daemonset ferrule-node ferrule-nic-dra --ignore-not-found && kubectl delete daemonset web &&
+        kubectl delete pods --all && until_true 120 no_pods || return 1
+    for node in "${workers[@]}"; do
+        on "$node" /opt/cni/bin/ferrule-node cleanup || return 1
+        equal "$(on "$node" ip route show proto 79; on "$node" ip -6 route show proto 79; on "$node" ls /etc/cni/net.d)" "" || return 1
+        ! on "$node" nft list table inet ferrule_node 2>/dev/null || fail "the table is left" || return 1
+    done
+}
+no_pods() { [ -z "$(kubectl get pods -A -o name)" ]; }
+
+# ---------------------------------------------------------------------------------------------------------------
+
+keep=''
+case ${1-} in
+-h | --help) usage; exit ;;
+--keep) keep=1 ;;
+?*) die "unknown option '$1'; see --help" ;;
+esac
+[ "$(id -u)" -eq 0 ] || die "run this as root: it makes namespaces"
+[ -n "${KUBERNETES_BIN-}" ] || die "KUBERNETES_BIN names no folder; see --help"
+CONTAINERD_BIN=${CONTAINERD_BIN-$(dirname "$(command -v containerd)")} || die "no containerd"
+for program in "$KUBERNETES_BIN"/{etcd,kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl} \
+    "$CONTAINERD_BIN"/{containerd,containerd-shim-runc-v2,ctr} /bin/busybox; do
+    [ -x "$program" ] || die "no program $program"
+done
+bin_dir=${FERRULE_BIN_DIR:-$("$root/build.sh")} || exit 1
+version=$("$bin_dir/ferrule" version | sed 's/^ferrule v\([^ ]*\).*/\1/;q')
+
+base=$(mktemp -d)
+ended() {
+    local node
+    for node in "${workers[@]}"; do [ -z "${pids[$node]-}" ] || on "$node" cp -r /var/log/pods "/mnt/$node-pods"; done
+    stop_cluster
+    [ "$failed" -eq 0 ] && [ -z "$keep" ] && rm -rf -- "$base" || echo "logs: $base"
+}
+trap ended EXIT
+"$KUBERNETES_BIN/kubectl" version --client | head -n 1
+for program in kubelet kube-proxy; do "$KUBERNETES_BIN/$program" --version; done
+"$KUBERNETES_BIN/etcd" --version | head -n 1
+"$CONTAINERD_BIN/containerd" --version
+"$bin_dir/ferrule" version | head -n 1
+uname -sr
+run_case "the cluster starts" start_cluster
+start outside web busybox httpd -f -p 8000 -h /mnt/images/pod/www
+for test in one_manifest_makes_the_nodes_ready pods_start_on_both_nodes; do
+    [ "$failed" -gt 0 ] || run_case "${test//_/ }" "test_$test"
+done
+# They need the pods.
+[ "$failed" -eq 0 ] || { end_cases; exit 1; }
+for test in pods_reach_each_other_without_nat \
+    a_service_reaches_the_pods_of_both_nodes node_ports_and_host_ports_answer_from_outside what_leaves_the_cluster_has_the_nodes_address \
+    status_knows_the_other_node a_rolling_update_loses_no_connection a_killed_daemon_loses_no_connection a_deleted_route_comes_back \
+    pods_start_while_the_api_server_is_away a_daemon_writes_its_own_key_and_nothing_else the_driver_publishes_the_nics \
+    two_pods_get_their_nics_and_a_third_waits no_kill_loses_a_nic cleanup_leaves_the_nodes_as_they_were; do
+    run_case "${test//_/ }" "test_$test"
+done
+[ -z "$keep" ] || read -rp "the cluster is in the namespaces of ${pids[*]}: "
+end_cases

@@ -1,0 +1,98 @@
+# NICs of ResourceClaims on the node node1 of the cluster, which has two for pods: to be sourced by tests/cluster.sh.
+# shellcheck shell=bash disable=SC2154 # the caller sets them
+
+# Pairs of links to a network of their own.
+make_nics() {
+    local nic
+    for nic in nic0 nic1; do
+        net outside ip link add "$nic" type veth peer name "$nic" netns "${pids[node1]}" && net outside ip link set "$nic" up || return 1
+    done
+}
+
+# nics: those that the node itself has.
+nics() { on node1 sh -c 'cd /sys/class/net && echo nic*'; }
+has_nics() { [ "$(nics)" = "$1" ]; }
+
+# nic_pod NAME: it fails if its container starts without the NIC.
+nic_pod() {
+    kubectl create -f - <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: "$1", labels: {app: nic}}
+spec:
+  nodeSelector: {kubernetes.io/hostname: node1}
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  resourceClaims: [{name: nic, resourceClaimTemplateName: nic}]
+  containers:
+    - name: pod
+      image: "$pod_image"
+      command: [sh, -c, "[ -e /sys/class/net/net1 ] && exec sleep 2147483647"]
+      resources: {claims: [{name: nic}]}
+END
+}
+# The kubelet may just be away.
+nic_pod_runs() { until_true 180 kubectl wait --for=condition=Ready pod "$1" --timeout=1s && until_true 60 kubectl exec "$1" -- ip link show net1; }
+end_pods() { kubectl delete pod "$@" --ignore-not-found && until_true 120 has_no_pods "$@"; }
+has_no_pods() { [ -z "$(kubectl get pod "$@" --ignore-not-found -o name)" ]; }
+
+published() { [ "$(kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | wc -w)" -eq 2 ]; }
+driver_ready() { until_true 120 kubectl -n kube-system rollout status daemonset ferrule-nic-dra --timeout=1s && until_true 120 published; }
+
+# The conflist of the nodes gets host-device as its last plugin.
+test_the_driver_publishes_the_nics() {
+    local node
+    make_nics || return 1
+    for node in "${workers[@]}"; do
+        on "$node" sh -c 'jq ".plugins += [{\"type\": \"host-device\", \"claims\": true}]" /etc/cni/net.d/10-ferrule.conflist >/run/ferrule/template' ||
+            return 1
+    done
+    kubectl -n kube-system patch daemonset ferrule-node --type=json \
+        --patch '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--template=/run/ferrule/template"}]' || return 1
+    daemons_ready && on node1 grep -q '"claims"' /etc/cni/net.d/10-ferrule.conflist || return 1
+    sed "s/ferrule:latest/ferrule:$version/; s/@VERSION@/$version/; s/'eth\*', 'ens\*'/'nic*'/; s/\[physical\]/[veth]/" \
+        "$root/examples/dra/ferrule-nic.yaml" >"$base/nic.yaml"
+    sed 's/"physical"/"veth"/' "$root/examples/dra/device-class.yaml" >"$base/class.yaml"
+    kubectl apply --validate=strict -f /mnt/nic.yaml -f /mnt/class.yaml && kubectl label node node1 ferrule.dev/nic= || return 1
+    kubectl create -f - <<END || return 1
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nic}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nic.ferrule.dev}}]}}}
+END
+    driver_ready
+}
+
+test_two_pods_get_their_nics_and_a_third_waits() {
+    local name
+    for name in first second; do nic_pod "$name" && nic_pod_runs "$name" || return 1; done
+    has_nics 'nic*' || fail "the node still has $(nics)" || return 1
+    nic_pod third && until_true 60 kubectl wait --for=condition=PodScheduled=false pod third --timeout=1s || return 1
+    end_pods first && nic_pod_runs third && end_pods second third && until_true 60 has_nics "nic0 nic1"
+}
+
+# FERRULE_KILLS times: a pod starts and ends while kubelet or driver is killed at a random moment of either.
+test_no_kill_loses_a_nic() {
+    local i kills=${FERRULE_KILLS:-50} failed_pods
+    echo "seed ${FERRULE_SEED:=$RANDOM}"
+    RANDOM=$FERRULE_SEED
+    for ((i = 0; i < kills; i += 2)); do
+        echo "kill $i"
+        nic_pod "pod$i" && kill_one && nic_pod_runs "pod$i" || return 1
+        kubectl delete pod "pod$i" --wait=false && kill_one || return 1
+        failed_pods=$(kubectl get pods -l app=nic --field-selector status.phase=Failed -o name)
+        [ -z "$failed_pods" ] || fail "without its NIC: $failed_pods" || return 1
+    done
+    until_true 180 has_nics "nic0 nic1" && driver_ready || fail "the node has $(nics)" || return 1
+    for i in a b; do nic_pod "$i" && nic_pod_runs "$i" || return 1; done
+    end_pods a b && until_true 60 has_nics "nic0 nic1"
+}
+# A kubelet starts again at once, a driver as a new pod, because a container that ends often would wait for minutes.
+kill_one() {
+    sleep "$((RANDOM % 3)).$((RANDOM % 10))"
+    if ((RANDOM % 2)); then
+        signal node1 kubelet
+    else
+        kubectl -n kube-system delete pod -l app.kubernetes.io/name=ferrule-nic-dra --force --wait=false --ignore-not-found
+    fi
+}
