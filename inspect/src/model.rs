@@ -52,8 +52,15 @@ pub enum Kind {
     VlanUser,
     /// The state file of a device that `host-device` has moved.
     Device,
+    /// A device that a pod has by a DRA claim.
+    Claim,
+    /// The driver's record of a DRA claim for a pod.
+    #[serde(rename = "claim record")]
+    ClaimRecord,
     /// A lease of the daemon `ferrule-dhcp`.
     Lease,
+    /// A route of `ferrule-node` to the pods of another node.
+    Route,
     /// A file that a killed ADD has not completed.
     #[serde(rename = "incomplete file")]
     PendingFile,

@@ -42,8 +42,10 @@ pub enum View {
     /// The host's ends of the containers' links, IFBs, devices of host-device, VLAN devices with their users, and links
     /// without an end on the host
     Links,
-    /// The devices that containers have by host-device, with the resource that the kubelet has given them from
+    /// The devices that containers have by host-device, with the resource or the DRA claim that they are from
     Devices,
+    /// The routes of ferrule-node to the pods of other nodes
+    Nodes,
     /// What belongs to no living container, each with its proof
     Leaks,
     /// A picture: the node, bridges and parent links, the attachments on them, host ports and limits
@@ -65,6 +67,7 @@ type Column = (&'static str, fn(&Line<'_>) -> String);
 
 const ADDRESS: Column = ("ADDRESS", |line| line.object.name.clone());
 const AGE: Column = ("AGE", |line| age(line.object.since));
+const CLAIM: Column = ("CLAIM", |line| line.object.fact("claim").to_owned());
 const CONTAINER: Column = ("CONTAINER", |line| container(&line.object.owner));
 const DEVICE: Column = ("DEVICE", |line| line.object.name.clone());
 const DROPPED: Column = ("DROPPED", |line| first(line.object.fact("dropped")).to_owned());
@@ -84,13 +87,17 @@ const MASTER: Column = ("MASTER", |line| line.object.fact("master").to_owned());
 const MTU: Column = ("MTU", |line| line.object.fact("mtu").to_owned());
 const NAME: Column = ("NAME", |line| line.object.name.clone());
 const NETWORK: Column = ("NETWORK", |line| line.object.owner.network.clone().unwrap_or_default());
+const NODE: Column = ("NODE", |line| line.object.fact("node").to_owned());
 const PASSED: Column = ("PASSED", |line| bytes(line.object, "passed"));
+const PODS: Column = ("PODS", |line| line.object.name.clone());
 const POD: Column = ("POD", |line| line.pod());
 const RATE: Column = ("RATE", |line| line.object.rate("bit/s"));
 const RESOURCE: Column = ("RESOURCE", |line| line.object.fact("resource").to_owned());
+const SINCE: Column = ("SINCE", |line| line.object.fact("since").to_owned());
 const STATE: Column = ("STATE", |line| line.object.state.word().to_owned());
 const TARGET: Column = ("TO", |line| line.port.1.to_owned());
 const TO: Column = ("TO", |line| bytes(line.object, "to container"));
+const WAY: Column = ("WAY", |line| line.object.place.clone());
 const WHERE: Column = ("WHERE", |line| line.object.place.clone());
 
 impl View {
@@ -101,11 +108,24 @@ impl View {
             View::Ports => node.objects_of(&[Kind::HostPort]),
             View::Shaping => node.objects_of(&[Kind::Ifb, Kind::Limit]),
             View::Links => node.objects_of(&[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device]),
-            View::Devices => node.objects_of(&[Kind::Device]),
+            View::Devices => devices(node),
+            View::Nodes => node.objects_of(&[Kind::Route]),
             View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
             View::Pods | View::Graph | View::Why => Vec::new(),
         }
     }
+}
+
+/// The moved devices and those of claims. A claimed device that has moved is shown once.
+fn devices(node: &Node) -> Vec<&Object> {
+    let claimed = node.objects_of(&[Kind::Claim]);
+    let is_same =
+        |one: &Owner, other: &Owner| (&one.container, &one.ifname) == (&other.container, &other.ifname);
+    let mut found = node.objects_of(&[Kind::Device, Kind::Claim]);
+    found.retain(|object| {
+        object.kind == Kind::Claim || !claimed.iter().any(|claim| is_same(&claim.owner, &object.owner))
+    });
+    found
 }
 
 impl Query {
@@ -144,7 +164,8 @@ impl Query {
             View::Links => {
                 vec![LINK, LINK_KIND, MASTER, MTU, TO, FROM, DROPPED, POD, CONTAINER, MAKER, STATE]
             }
-            View::Devices => vec![DEVICE, ID, RESOURCE, NETWORK, POD, CONTAINER, IFNAME, STATE],
+            View::Devices => vec![DEVICE, ID, RESOURCE, CLAIM, NETWORK, POD, CONTAINER, IFNAME, STATE],
+            View::Nodes => vec![NODE, PODS, WAY, SINCE],
             View::Leaks => vec![KIND, NAME, NETWORK, CONTAINER, MAKER, AGE],
         };
         let objects = self.view.objects(node);

@@ -1,4 +1,4 @@
-//! `why`: everything about a container, a pod, an address or a host port.
+//! `why`: everything about a container, a pod, an address, a host port or a DRA claim.
 
 use std::net::IpAddr;
 
@@ -71,9 +71,12 @@ pub(crate) fn named<'n>(node: &'n Node, what: &str) -> (Vec<Attached<'n>>, Vec<&
 pub(crate) fn is_container(what: &str, owner: &Owner, entry: Option<&Entry>) -> bool {
     let container = owner.container.as_deref().unwrap_or_default();
     let pod = entry.and_then(|entry| entry.pod.as_deref()).unwrap_or_default();
-    container == what
-        || (what.len() >= 6 && container.starts_with(what))
-        || (pod == what || pod.rsplit_once('/').is_some_and(|(_, name)| name == what))
+    container == what || (what.len() >= 6 && container.starts_with(what)) || is_pod(what, pod)
+}
+
+/// Whether the text is the pod `NAMESPACE/NAME`, or its name.
+fn is_pod(what: &str, pod: &str) -> bool {
+    pod == what || pod.rsplit_once('/').is_some_and(|(_, name)| name == what)
 }
 
 fn is_named(object: &Object, what: &str, address: Option<IpAddr>) -> bool {
@@ -82,6 +85,8 @@ fn is_named(object: &Object, what: &str, address: Option<IpAddr>) -> bool {
         from == what || port == what || port.split('/').next() == Some(what)
     };
     object.name == what
+        || object.fact("claim") == what
+        || is_pod(what, object.fact("pod"))
         || address.is_some_and(|address| object.addresses.contains(&address))
         || object.host_ports().any(is_port)
 }

@@ -1,9 +1,11 @@
 //! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and the subjects that are in order.
 //!
 //! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
-//! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`firewalls`], [`subnets`]
-//! and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
+//! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`claims`], [`cluster`], [`firewalls`],
+//! [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
+pub mod claims;
+pub mod cluster;
 pub mod firewalls;
 pub mod modes;
 pub mod networks;
@@ -11,10 +13,11 @@ pub mod plugins;
 pub mod subnets;
 pub mod sysctls;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni_common::spec::{CniError, REMEDY};
+use ferrule_kit::cluster::STATE;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -132,10 +135,12 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     subjects.extend(plugins::judge(&networks, places, ours));
     let firewalls = firewalls::Facts::read(&mut sockets.netfilter);
     subjects.push(Subject::of("firewalls", firewalls, |facts| firewalls::judge(&networks, &facts)));
+    subjects.extend(cluster::judge(&places.conf_dir, Path::new(STATE)));
     let of_host = subnets::of_host(&mut sockets.route);
     subjects.push(Subject::of("subnets", of_host, |of_host| subnets::judge(&networks, &of_host)));
     let sysctls = sysctls::Facts::read();
     subjects.push(Subject::of("sysctls", sysctls, |facts| sysctls::judge(&networks, &facts)));
+    subjects.push(claims::judge(&networks));
     Ok(subjects)
 }
 

@@ -161,11 +161,11 @@ pub(super) fn pending(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cni
     Ok(objects)
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
+pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|meta| meta.modified()).ok()
 }
 
-fn state_file(kind: Kind, name: String, path: PathBuf, owner: Owner, maker: Maker) -> Object {
+pub(super) fn state_file(kind: Kind, name: String, path: PathBuf, owner: Owner, maker: Maker) -> Object {
     let object = Object::new(kind, name, path.display().to_string(), owner, maker);
     object.removed_by(move |_, is_dead| match path.exists() && is_dead() {
         true => state_file::remove(&path).map(|()| true),

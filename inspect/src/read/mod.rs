@@ -1,8 +1,10 @@
 //! The readers: each lists the objects of one plugin or one kind, by a fixed number of dumps. A new one is a function here
 //! and a row in [`READERS`].
 
+mod claims;
 mod files;
 mod links;
+mod nodes;
 mod rules;
 
 use std::collections::{BTreeSet, HashMap};
@@ -75,17 +77,20 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 13] = [
+pub const READERS: [(&str, Reader); 16] = [
     ("reservations of host-local", files::reservations),
     ("host ports", rules::host_ports),
     ("state files of tuning", files::of_tuning),
     ("state files of flannel", files::of_flannel),
     ("leases of dhcp", files::leases),
     ("state files of host-device", files::devices),
+    ("devices of claims", claims::attached),
+    ("records of claims", claims::records),
     ("incomplete files", files::pending),
     ("links and qdiscs", links::on_host),
     ("users of VLAN devices", links::vlan_users),
     ("links in containers", links::in_containers),
+    ("routes to other nodes", nodes::routes),
     ("masquerade rules", rules::masquerade),
     ("firewall addresses", rules::firewall),
     ("rules against MAC spoofing", rules::mac_spoof),

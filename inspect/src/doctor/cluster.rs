@@ -1,0 +1,116 @@
+//! `ferrule-node`: whether it runs on a node whose conflist it has written, and what it says of itself.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use ferrule_kit::cluster::{CONFLIST_MARK, LOCK_FILE, STATUS_FILE};
+use serde_json::Value;
+
+use super::{Finding, Subject};
+
+const SUBJECT: &str = "ferrule-node";
+const START: &str = "start it: kubectl --namespace kube-system get pods, or systemctl status ferrule-node";
+const LOOK: &str = "ferrule-node status shows all; its log has the reason";
+const FIRST: &str = "runtimes take the first file by name: remove the other one";
+
+/// The daemon's part of the node; `None` if no conflist is its.
+pub fn judge(conf_dir: &Path, state: &Path) -> Option<Subject> {
+    let conflist = conflists(conf_dir).find(|path| is_its(path))?;
+    let (mut findings, mut seen) = (Vec::new(), "runs".to_owned());
+    if !runs(state) {
+        let problem = format!("does not run, and {} is its", conflist.display());
+        findings.push(Finding::error(SUBJECT, format!("{problem}: routes to new nodes are missing"), START));
+    }
+    if let Some(first) = conflists(conf_dir).filter(|path| *path < conflist).min() {
+        let problem = format!("{} comes before {}", first.display(), conflist.display());
+        findings.push(Finding::warning(SUBJECT, problem, FIRST));
+    }
+    match fs::read(state.join(STATUS_FILE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        Some(status) => seen = read(&status, &mut findings),
+        None => findings.push(Finding::warning(SUBJECT, format!("no status in {}", state.display()), LOOK)),
+    }
+    Some(Subject::new(SUBJECT, seen, findings))
+}
+
+/// What the status file says.
+fn read(status: &Value, findings: &mut Vec<Finding>) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for problem in list(&status["problems"]) {
+        let said = format!("{}: {}", text(&problem["part"]), text(&problem["error"]));
+        findings.push(Finding::error(SUBJECT, said, LOOK));
+    }
+    if let Some(error) = status["api"]["error"].as_str() {
+        let problem = format!("no API server since {}: {error}", text(&status["api"]["since"]));
+        findings.push(Finding::warning(SUBJECT, problem, LOOK));
+    }
+    let nodes = list(&status["nodes"]);
+    for node in &nodes {
+        for network in list(&node["networks"]).iter().filter(|network| network["way"] == "refused") {
+            let (name, network, why) =
+                (text(&node["name"]), text(&network["network"]), text(&network["detail"]));
+            let problem = format!("{network} of node {name} is not used: {why}");
+            findings.push(Finding::warning(
+                SUBJECT,
+                problem,
+                "correct the Node object or this node's routes",
+            ));
+        }
+    }
+    format!("runs, {} other nodes", nodes.len())
+}
+
+/// The files that runtimes read.
+fn conflists(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let has_ending = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|ending| ["conf", "conflist", "json"].iter().any(|known| ending == *known))
+    };
+    files.filter(has_ending)
+}
+
+fn is_its(path: &Path) -> bool {
+    let value: Option<Value> = fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    value.is_some_and(|value| value[CONFLIST_MARK].is_object())
+}
+
+fn runs(state: &Path) -> bool {
+    let file = File::open(state.join(LOCK_FILE));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_away_or_in_trouble_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (conf, state) = (folder.path().join("net.d"), folder.path().join("state"));
+        fs::create_dir(&conf).unwrap();
+        fs::create_dir(&state).unwrap();
+        fs::write(conf.join("20-other.conflist"), r#"{"name":"x"}"#).unwrap();
+        assert_eq!(judge(&conf, &state), None, "no conflist is its");
+        fs::write(conf.join("10-ferrule.conflist"), r#"{"ferruleNode":{"node":"n1"}}"#).unwrap();
+        let problems = || -> Vec<String> {
+            judge(&conf, &state).unwrap().findings.into_iter().map(|finding| finding.problem).collect()
+        };
+        let all = problems();
+        assert!(all[0].starts_with("does not run, and ") && all[1].starts_with("no status in "), "{all:?}");
+        let lock = File::create(state.join(LOCK_FILE)).unwrap();
+        lock.lock().unwrap();
+        let status = |text: &str| fs::write(state.join(STATUS_FILE), text).unwrap();
+        status(r#"{"problems":[],"nodes":[{"name":"n2","networks":[]}],"api":{"error":null}}"#);
+        let subject = judge(&conf, &state).unwrap();
+        assert_eq!((subject.findings.len(), subject.seen.as_str()), (0, "runs, 1 other nodes"));
+        status(
+            r#"{"problems":[{"part":"vxlan","error":"E"}],"api":{"since":"S","error":"away"},
+            "nodes":[{"name":"n2","networks":[{"network":"10.0.0.0/8","way":"refused","detail":"D"}]}]}"#,
+        );
+        let wanted = ["vxlan: E", "no API server since S: away", "10.0.0.0/8 of node n2 is not used: D"];
+        assert_eq!(problems(), wanted);
+        fs::write(conf.join("05-other.conflist"), "{}").unwrap();
+        assert!(problems()[0].contains("05-other.conflist comes before "));
+    }
+}
