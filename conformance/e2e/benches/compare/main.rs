@@ -3,16 +3,21 @@
 //!
 //! std starts the plugins by posix_spawn. A program that does nothing is started in the same turns as VERSION.
 //!
-//! Run it as root with `cargo bench -p ferrule-e2e`; options go behind `--`. Times are only reported: the
+//! Run it as root with `cargo bench -p ferrule-e2e -- CHAPTER`. Times are only reported: the
 //! exit status shows whether a plugin failed, not whether it was slow.
 
 mod burst;
 mod cases;
 mod chain;
+mod connection;
+mod daemons;
 mod empty;
+mod floor;
 mod folder;
 mod kernel;
 mod memory;
+mod operators;
+mod picture;
 mod process;
 mod report;
 mod runner;
@@ -21,9 +26,9 @@ mod stats;
 mod status;
 mod table;
 
-use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::{fs, iter, thread};
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -32,9 +37,11 @@ use cni_lab::{bin_dir, go_bin_dir};
 use burst::Setting;
 use cases::Case;
 use empty::Empty;
+use picture::Bars;
 use report::Report;
 use runner::Runner;
 use side::Side;
+use table::Table;
 
 /// What to measure.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,22 +50,25 @@ enum Chapter {
     Verbs,
     /// Many pods at once
     Burst,
-    /// One pod with many host ports, beside many others
+    /// One pod with many host ports, beside many others, and the first connection
     Ports,
     /// The chain with the reference's GOMAXPROCS at 1, 2 and 64, as on machines with so many cores
     Threads,
-    /// The chain beside the state of many pods
+    /// The chain and the operator's commands beside the state of many pods
     Growth,
     /// STATUS of the example chain, beside VERSION
     Status,
+    /// The chain beside one warm process that only asks the kernel for the same objects
+    Floor,
+    /// The memory of the daemons
+    Daemons,
 }
 
 /// Compare two folders of CNI plugins.
 #[derive(Parser)]
 #[command(name = "cargo bench -p ferrule-e2e --")]
 struct Cli {
-    /// What to measure
-    #[arg(default_value = "verbs")]
+    /// What to measure [default: all]
     chapters: Vec<Chapter>,
     /// Folder with Ferrule's plugins [default: $FERRULE_BIN_DIR, else the output of ./build.sh]
     #[arg(long, value_name = "DIR")]
@@ -75,9 +85,12 @@ struct Cli {
     /// Only cases whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// Print a Markdown table
+    /// Print Markdown tables
     #[arg(long)]
     markdown: bool,
+    /// Also draw the main figures of the measured chapters as SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// Set by cargo bench, not by cargo test
     #[arg(long, hide = true)]
     bench: bool,
@@ -111,8 +124,23 @@ fn with_threads(sides: &[Side]) -> Vec<Side> {
     iter::once(ours.clone()).chain([("thm1", 2, 1), ("thm2", 3, 2), ("th64", 4, 64)].map(with)).collect()
 }
 
-/// Measures the bursts; returns `false` if a call failed.
-fn bursts(cli: &Cli) -> anyhow::Result<bool> {
+/// What goes into the picture, and whether a call failed.
+#[derive(Default)]
+struct Outcome {
+    bars: Vec<Bars>,
+    failed: bool,
+}
+
+impl Outcome {
+    /// Adds a row to the picture, if both sides have the figure.
+    fn draw(&mut self, name: String, ours: Option<f64>, reference: Option<f64>) {
+        let bars = ours.zip(reference).map(|(ours, reference)| Bars { name, ours, reference });
+        self.bars.extend(bars);
+    }
+}
+
+/// Measures the bursts.
+fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
     let sides = cli.sides()?;
     let case = cases::burst(&sides);
     let mut table = burst::table();
@@ -122,32 +150,63 @@ fn bursts(cli: &Cli) -> anyhow::Result<bool> {
         eprintln!("{pods} pods, {at_once} at once, beside {alive} ...");
         let figures = burst::measure(&case, &sides, setting, cli.iterations)?;
         burst::add_rows(&mut table, setting, &sides, &figures);
+        if alive == 0 {
+            for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
+                let [ours, reference] = [0, 1]
+                    .map(|side: usize| figures.get(side).and_then(|figures| figures[index].wall.median()));
+                outcome.draw(format!("{pods} pods, {at_once} at once: {verb}"), ours, reference);
+            }
+        }
         errors.extend(figures.into_iter().flatten().filter_map(|figures| figures.error));
     }
     println!("{}; {} rounds, in turns; medians\n\n{}", case.name, cli.iterations, table.render(cli.markdown));
     errors.iter().for_each(|error| println!("FAILED: {error}"));
-    Ok(errors.is_empty())
+    outcome.failed |= !errors.is_empty();
+    Ok(())
 }
 
-/// Measures the chapters one after the other; returns `false` if a call failed.
-fn run(cli: &Cli) -> anyhow::Result<bool> {
-    let mut succeeded = true;
-    for chapter in &cli.chapters {
+/// Measures the chapters one after the other.
+fn run(cli: &Cli) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let chapters = if cli.chapters.is_empty() { Chapter::value_variants() } else { &cli.chapters };
+    let show = |what: &str, table: Table| {
+        println!("{what}; {} rounds; medians\n\n{}", cli.iterations, table.render(cli.markdown));
+    };
+    for chapter in chapters {
         let sides = cli.sides()?;
-        succeeded &= match chapter {
-            Chapter::Verbs => compare(cli, &sides, cases::all(&sides).into_iter().chain(folder::all()))?,
-            Chapter::Burst => bursts(cli)?,
-            Chapter::Ports => compare(cli, &sides, cases::ports().into_iter())?,
-            Chapter::Threads => compare(cli, &with_threads(&sides), iter::once(cases::one_chain(&sides)))?,
-            Chapter::Growth => compare(cli, &sides, cases::growth(&sides).into_iter())?,
-            Chapter::Status => status::measure(&sides[0], cli.iterations).map(|()| true)?,
-        };
+        match chapter {
+            Chapter::Verbs => {
+                compare(cli, &sides, cases::all(&sides).into_iter().chain(folder::all()), &mut outcome);
+            }
+            Chapter::Burst => bursts(cli, &mut outcome)?,
+            Chapter::Ports => {
+                compare(cli, &sides, cases::ports().into_iter(), &mut outcome);
+                let mut cases = cases::ports();
+                cases.retain(|case| case.own_ports <= 32 && case.name.contains(&cli.filter));
+                show("the first connection", connection::measure(&cases, &sides, cli.iterations)?);
+            }
+            Chapter::Threads => {
+                compare(
+                    cli,
+                    &with_threads(&sides),
+                    iter::once(cases::one_chain(&sides)),
+                    &mut Outcome::default(),
+                );
+            }
+            Chapter::Growth => {
+                compare(cli, &sides, cases::growth(&sides).into_iter(), &mut Outcome::default());
+                show("the operator's commands", operators::measure(&sides[0], cli.iterations)?);
+            }
+            Chapter::Status => status::measure(&sides[0], cli.iterations)?,
+            Chapter::Floor => show("the floor", floor::measure(&sides, cli.iterations)?),
+            Chapter::Daemons => show("idle daemons", daemons::measure(&sides)?),
+        }
     }
-    Ok(succeeded)
+    Ok(outcome)
 }
 
-/// Runs the cases one after the other; returns `false` if one failed.
-fn compare(cli: &Cli, sides: &[Side], cases: impl Iterator<Item = Case>) -> anyhow::Result<bool> {
+/// Runs the cases one after the other.
+fn compare(cli: &Cli, sides: &[Side], cases: impl Iterator<Item = Case>, outcome: &mut Outcome) {
     let mut report = Report::default();
     let empty = Empty::compile();
     if let Err(error) = &empty {
@@ -155,18 +214,45 @@ fn compare(cli: &Cli, sides: &[Side], cases: impl Iterator<Item = Case>) -> anyh
     }
     let runner = Runner { sides, empty: empty.as_ref().ok(), iterations: cli.iterations };
     for case in cases.filter(|case| case.name.contains(&cli.filter)) {
-        if let Some(missing) = case.missing(sides)? {
-            report.note(format!("left out: {}: {missing}", case.name));
-            continue;
-        }
-        eprintln!("{} ...", case.name);
-        match runner.run(&case) {
-            Ok(outcome) => report.add(outcome),
+        let measured = case.missing(sides).and_then(|missing| match missing {
+            Some(missing) => {
+                report.note(format!("left out: {}: {missing}", case.name));
+                Ok(None)
+            }
+            None => {
+                eprintln!("{} ...", case.name);
+                runner.run(&case).map(Some)
+            }
+        });
+        match measured {
+            Ok(Some(figures)) => {
+                for (name, ours, reference) in figures.of_picture() {
+                    outcome.draw(name, ours, reference);
+                }
+                report.add(figures);
+            }
+            Ok(None) => {}
             Err(error) => report.failure(format!("FAILED: {}: {error:#}", case.name)),
         }
     }
     print!("{}", report.render(sides, cli.iterations, cli.markdown));
-    Ok(!report.has_failures())
+    outcome.failed |= report.has_failures();
+}
+
+/// Runs what the command line says. Returns whether no call failed.
+fn measure(cli: &Cli) -> anyhow::Result<bool> {
+    let outcome = run(cli)?;
+    if let Some(file) = &cli.picture {
+        let note = format!(
+            "Medians of {} rounds, both in turns on {} cores. Repeat it: cargo bench -p ferrule-e2e -- --picture FILE",
+            cli.iterations,
+            thread::available_parallelism().map_or(0, usize::from)
+        );
+        let title = "The network of a pod: Ferrule beside the Go plugins";
+        fs::write(file, picture::draw(title, &note, &outcome.bars))
+            .with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(!outcome.failed)
 }
 
 fn main() -> ExitCode {
@@ -176,7 +262,7 @@ fn main() -> ExitCode {
         println!("nothing measured: use cargo bench");
         return ExitCode::SUCCESS;
     }
-    match run(&cli) {
+    match measure(&cli) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -4,6 +4,7 @@
 //! its parent; a plugin of 1 MB would be reported with the size of this program. So the call is traced: each
 //! of its processes is stopped at its end, and its peak since `exec` is read from /proc.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -92,7 +93,8 @@ fn deliverable(signal: Signal) -> Option<Signal> {
     (signal != Signal::SIGTRAP).then_some(signal)
 }
 
-fn high_water(pid: Pid) -> Option<u64> {
+/// The peak of a running process in KiB.
+pub(crate) fn high_water(pid: impl Display) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()

@@ -24,6 +24,23 @@ const WARM_UP: u32 = 3;
 /// Rounds that measure memory.
 const MEMORY_ROUNDS: u32 = 2;
 
+impl Outcome {
+    /// The name, and the wall times of ours and of the reference, of each row that the picture shows.
+    pub(crate) fn of_picture(&self) -> impl Iterator<Item = (String, Option<f64>, Option<f64>)> {
+        let shown = match self.case.as_str() {
+            chain if chain.starts_with("chain:") => Some("one pod"),
+            ports if ports.contains("206 host ports beside 10000") => {
+                Some("206 host ports beside 10,000 others")
+            }
+            _ => None,
+        };
+        self.rows.iter().filter_map(move |row| {
+            let wall = |side: usize| row.figures.get(side).and_then(|figures| figures.wall.median());
+            Some((format!("{}: {}", shown?, row.verb), wall(0), wall(1)))
+        })
+    }
+}
+
 /// Runs the cases.
 pub(crate) struct Runner<'a> {
     /// Ours first.
@@ -88,7 +105,7 @@ impl Runner<'_> {
 
     /// Makes this many host ports, ten per container. For the reference, too, our portmap makes them, with
     /// its iptables backend, whose rules equal the reference's; the reference itself would take minutes.
-    fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
+    pub(crate) fn map(&self, side: &Side, count: u16) -> anyhow::Result<()> {
         const EACH: u16 = 10;
         let Some(ours) = self.sides.first() else { return Ok(()) };
         let backend = if side.is_ferrule { "nftables" } else { "iptables" };
@@ -176,7 +193,7 @@ impl Figures {
 }
 
 /// Makes this many links, as other pods would have: veth pairs that are up, 1,000 on a bridge.
-fn add_links(node: &Node, count: u16) -> anyhow::Result<()> {
+pub(crate) fn add_links(node: &Node, count: u16) -> anyhow::Result<()> {
     let mut batch = String::new();
     for number in 0..count {
         let bridge = number / 1_000;
@@ -192,7 +209,7 @@ fn add_links(node: &Node, count: u16) -> anyhow::Result<()> {
 }
 
 /// Fills host-local's store with this many reservations, so that the next free address follows them.
-fn reserve(side: &Side, count: u32) -> anyhow::Result<()> {
+pub(crate) fn reserve(side: &Side, count: u32) -> anyhow::Result<()> {
     if count == 0 {
         return Ok(());
     }
