@@ -13,13 +13,12 @@ Usage: ./build.sh [--profile NAME] [--arch ARCH] [--no-daemons]
 
 Builds the plugins as one program that needs no shared library, with a name (a
 hard link) for each plugin under plugins/ and the name ferrule for its command
-line, the daemons ferrule-dhcp and ferrule-nic, and the network runner cnirun. Prints one line on stdout: the
-absolute path of the folder that holds them. All else goes to stderr.
+line, the daemons ferrule-dhcp, ferrule-nic and ferrule-node, and the network runner cnirun. Prints one line on
+stdout: the absolute path of the folder that holds them. All else goes to stderr.
 
   --profile NAME  a cargo profile (default: release)
   --arch ARCH     amd64 or arm64 (default: this machine's)
-  --no-daemons    build neither ferrule-dhcp nor ferrule-nic, which take twice as
-                  long as all plugins
+  --no-daemons    build no daemon: they take three times as long as all plugins
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
@@ -71,7 +70,7 @@ check_static() {
 
 profile=release
 arch=$(uname -m)
-daemons=(ferrule-dhcp ferrule-nic)
+daemons=(ferrule-dhcp ferrule-nic ferrule-node)
 while [ $# -gt 0 ]; do
     case $1 in
     --profile)
@@ -109,6 +108,12 @@ x86_64 | amd64) machine=x86_64 elf_machine=62 ;;
 aarch64 | arm64) machine=aarch64 elf_machine=183 ;;
 *) die "no build is known for the architecture '$arch'" ;;
 esac
+
+# .cargo/config.toml names it for ring, which is part of the daemons that talk to the API server.
+compiler=CC_${machine}_unknown_linux_musl
+compiler=${!compiler-$machine-linux-gnu-gcc}
+[ ${#daemons[@]} -eq 0 ] || command -v "$compiler" >/dev/null ||
+    die "the daemons need the C compiler $compiler (Debian's package gcc-${machine/_/-}-linux-gnu); --no-daemons leaves them out"
 
 # Resolve a relative CARGO_TARGET_DIR in the caller's directory; cargo runs at the root of the source tree.
 if [ -n "${CARGO_TARGET_DIR-}" ]; then
@@ -163,7 +168,7 @@ build() {
 }
 status=0 daemon_build=''
 if [ ${#daemons[@]} -gt 0 ]; then
-    build "${daemons[*]}" "$daemon_profile" --package ferrule-dhcpd --package ferrule-nic &
+    build "${daemons[*]}" "$daemon_profile" --package ferrule-dhcpd --package ferrule-nic --package ferrule-node &
     daemon_build=$!
 fi
 build "${names[*]}" "$profile" --package ferrule || status=1
@@ -187,7 +192,7 @@ for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
 # A daemon of an earlier build does not belong to these plugins.
-[ ${#daemons[@]} -gt 0 ] || rm -f "$out/ferrule-dhcp" "$out/ferrule-nic"
+[ ${#daemons[@]} -gt 0 ] || rm -f "$out"/ferrule-{dhcp,nic,node}
 for name in "${daemons[@]}"; do
     publish "$daemon_built/$name" "$name"
 done

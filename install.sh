@@ -12,7 +12,8 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 packages=(gcc libc6-dev iperf3 iproute2 iputils-ping nftables util-linux)
 test_packages=(
     busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld ipset iptables ipvsadm jq
-    kmod podman:podman python3-yaml qemu-system-x86 runc:runc shellcheck strace tcpdump xz-utils
+    kmod podman:podman python3-yaml qemu-system-x86 runc:runc shellcheck strace tcpdump wireguard-tools
+    xz-utils
 )
 
 usage() {
@@ -30,7 +31,7 @@ Builds Ferrule with build.sh and installs it with `ferrule install`, or goes bac
   --demo              after installing, run examples/demo.sh with the new plugins
   --with-deps         first install the Debian packages for the build and the demo
   --deps-only         only install these packages and those for the tests
-  --daemons           build ferrule-dhcp and ferrule-nic too, as with --plugins that
+  --daemons           build ferrule-dhcp, ferrule-nic and ferrule-node too, as with --plugins that
                       names dhcp or host-device
   -h, --help          print this
 

@@ -50,6 +50,7 @@ survey() {
         linked ferrule | sed 's/^/ferrule /'
         linked ferrule-dhcpd | sed 's/^/ferrule-dhcp /'
         linked ferrule-nic | sed 's/^/ferrule-nic /'
+        linked ferrule-node | sed 's/^/ferrule-node /'
     } >"$work/linked"
     jq -Rn '[inputs | split(" ")] | group_by(.[0]) | map({key: .[0][0], value: map("\(.[1]) \(.[2])")}) | from_entries' \
         "$work/linked" >"$work/linked.json"
@@ -62,7 +63,7 @@ sbom() {
     jq --slurpfile linked "$work/linked.json" --argjson sums "$sums" --arg version "$version" --arg target "$target" \
         --arg rust "$(rustc --version | cut -d ' ' -f 2)" --arg time "$(date --utc --date "@$SOURCE_DATE_EPOCH" +%FT%TZ)" \
         --arg ferrule "$(hash "$bin/ferrule")" --arg daemon "$(hash "$bin/ferrule-dhcp")" \
-        --arg nic "$(hash "$bin/ferrule-nic")" \
+        --arg nic "$(hash "$bin/ferrule-nic")" --arg node "$(hash "$bin/ferrule-node")" \
         --from-file release/sbom.jq "$work/metadata.json"
 }
 
@@ -94,7 +95,7 @@ licences() {
             crates[$sum]+="$crate $number ($licence): LICENSE of Apache-2.0"$'\n'
         fi
     done <"$work/crates"
-    echo "The licences of the crates that are linked into ferrule, ferrule-dhcp and ferrule-nic."
+    echo "The licences of the crates that are linked into ferrule, ferrule-dhcp, ferrule-nic and ferrule-node."
     while read -r sum; do
         printf '\n%s\n%s%s\n\n' ======== "${crates[$sum]}" ========
         cat "${texts[$sum]}"
@@ -106,37 +107,43 @@ licences() {
 
 # Man pages and completions of bash, zsh and fish. The programs of this machine write them, because others may not run here.
 manuals() {
-    local native
+    local native daemon
     native=$(./build.sh --arch "$(uname -m)")
     mkdir -p "$1"
     "$native/ferrule" generate "$1"
-    "$native/ferrule-nic" --generate "$1"
-    "$native/ferrule-dhcp" --generate "$1"
+    for daemon in "$native"/ferrule-{dhcp,nic,node}; do "$daemon" --generate "$1"; done
+}
+
+# set_version FOLDER MANIFEST ...: puts them there, with the image of this version.
+set_version() {
+    local manifest
+    for manifest in "${@:2}"; do sed "s/@VERSION@/$version/" "$manifest" >"$1/${manifest##*/}"; done
 }
 
 # Licences, the SBOM and examples, for every tarball and package.
 documents() {
     cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
-    mkdir -p "$1/licences" "$1/examples/dra" "$1/examples/monitoring"
+    mkdir -p "$1/licences" "$1"/examples/{dra,kubernetes,monitoring}
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
     cp -r examples/*.conflist examples/*.yaml examples/runtimes "$1/examples"
-    cp examples/dra/*.yaml "$1/examples/dra"
+    cp examples/dra/*.yaml examples/dra/*.conflist "$1/examples/dra"
+    set_version "$1/examples/kubernetes" examples/kubernetes/*.yaml
     cp examples/monitoring/*.json examples/monitoring/*.yaml "$1/examples/monitoring"
 }
 
 tarball() {
-    local name=ferrule-$version-linux-$arch manifest
+    local name=ferrule-$version-linux-$arch
     local root=$work/tarball/$name
     mkdir -p "$root"/{bin,systemd,man,completions}
     documents "$root"
     cp "$manuals"/*.1 "$root/man"
     cp "$manuals"/{*.bash,_*,*.fish} "$root/completions"
-    install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/bin"
-    cp {dhcpd,nic,inspect}/systemd/* "$root/systemd"
+    install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/bin"
+    cp {dhcpd,nic,node,inspect}/systemd/* "$root/systemd"
     cp Containerfile "$root"
-    for manifest in release/*.yaml; do sed "s/@VERSION@/$version/" "$manifest" >"$root/${manifest##*/}"; done
+    set_version "$root" release/*.yaml
     tar --create --directory "$work/tarball" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
         --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip --no-name --best >"$out/$name.tar.gz"
     cp "$work/sbom.cdx.json" "$out/$name.cdx.json"
@@ -152,17 +159,17 @@ debian() {
     documents "$doc"
     cp "$manuals"/*.1 "$share/man/man1"
     gzip --no-name --best "$share/man/man1"/*
-    for name in ferrule ferrule-nic; do
+    for name in ferrule ferrule-nic ferrule-node; do
         cp "$manuals/$name.bash" "$share/bash-completion/completions/$name"
         cp "$manuals/_$name" "$share/zsh/vendor-completions"
         cp "$manuals/$name.fish" "$share/fish/vendor_completions.d"
     done
     mv "$doc/LICENSE" "$doc/copyright"
-    install "$bin/ferrule" "$bin/ferrule-dhcp" "$bin/ferrule-nic" "$root/usr/lib/cni"
+    install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/usr/lib/cni"
     for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
     ln -s ../lib/cni/ferrule "$root/usr/sbin/ferrule"
     # The administrator enables those of Ferrule's names.
-    for name in {dhcpd,nic,inspect}/systemd/*; do
+    for name in {dhcpd,nic,node,inspect}/systemd/*; do
         sed 's,/opt/cni/bin,/usr/lib/cni,g' "$name" >"$root/lib/systemd/system/${name##*/}"
     done
     (cd "$root" && find lib usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)

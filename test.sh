@@ -30,7 +30,7 @@ Steps, all of them by default, always in this order:
             plugins just built in FERRULE_BIN_DIR; beside it, the tests of the
             conformance suite on our plugins, the reference's and mutants
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
-            "ignored, stock kernel", and a sample of the conformance suite.
+            "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
             traffic, built for arm64, on Debian's kernel for arm64. It installs
             qemu-system-arm if that is missing, and is not part of a run of all steps
@@ -40,13 +40,15 @@ Steps, all of them by default, always in this order:
             and the way from the tarball to a pod on a clean Debian 12. Takes half an hour,
             and is not part of a run of all steps
   demo      examples/demo.sh, if it is there
+  cluster   tests/cluster.sh: a real Kubernetes of two nodes. Its programs are in the folder
+            KUBERNETES_BIN; without that it is skipped. Not part of a run of all steps
 
 A failing lint or build ends the run; other steps that fail do not keep the next from
 running. A test of unit or kernel that fails is run again alone (tests/rerun.sh). If it
 passes then, it is flaky; more than two flaky tests are a failure. At the end come the
 flaky tests, what was skipped, and the measurements and test cases that were repeated
 because the first attempt failed. The last line is
-"N passed, N failed": tests of unit, kernel, install, package and release, and one for
+"N passed, N failed": tests of unit, kernel, install, package, release and cluster, and one for
 every other step that failed. The exit status is 0 only if none failed.
 END
 }
@@ -100,7 +102,7 @@ tests() {
         } n++ }
         /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; n++ }
         END { print p + 0, f + 0, n + 0 }' "$log")
-    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK \(repeated\|flaky\): .*' "$log" | cut -d ' ' -f 2-)
+    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK \(repeated\|flaky\|skipped\): .*' "$log" | cut -d ' ' -f 2-)
     flaky=$(grep -c '^rerun.sh: REMARK flaky: ' "$log") || true
     more_passed=$((more_passed + flaky)) more_failed=$((more_failed - flaky))
     passed=$((passed + more_passed)) failed=$((failed + more_failed))
@@ -113,7 +115,8 @@ tests() {
 
 # ---------------------------------------------------------------------------------------------------------------
 
-packages() { ./install.sh --deps-only && ./tests/guest.sh --download; }
+# Without the guest's NIC only the tests of SR-IOV are left out.
+packages() { ./install.sh --deps-only && ./tests/guest.sh --download && { ./tests/guest.sh --sriov --download || true; }; }
 
 fmt() { cargo fmt --all -- --check; }
 
@@ -144,7 +147,7 @@ architecture() { ./tests/architecture.sh; }
 # The optimiser leaves one core idle for most of the build. Lint, doc and the tests' compilation use other folders below target: they run
 # meanwhile.
 start_build() {
-    ./build.sh ${arch:+--arch "$arch"} >"$log.folder" 2>"$log.build" &
+    ./build.sh ${arch:+--arch "$arch" --no-daemons} >"$log.folder" 2>"$log.build" &
     builder=$!
 }
 
@@ -194,14 +197,14 @@ all_tests() {
 # Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
 # as the runner's own tests do, those tests are left out.
 kernel() {
-    local guest=(${arch:+--arch "$arch"})
+    local options=(${arch:+--arch "$arch"})
     if [ "$arch" ] && ! command -v qemu-system-aarch64 >/dev/null; then
         apt_install qemu-system-arm || { apt-get update && apt_install qemu-system-arm; } || return 1
     fi
-    ./tests/guest.sh "${guest[@]}" --download || return 1
-    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh "${guest[@]}" || return 1
+    ./tests/guest.sh "${options[@]}" --download || return 1
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh "${options[@]}" || return 1
     if [ "$arch" ]; then
-        tests ./tests/guest.sh "${guest[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
+        tests ./tests/guest.sh "${options[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
     else
         tests guest_tests
     fi
@@ -209,12 +212,20 @@ kernel() {
 
 guest_tests() {
     ./tests/kernel.sh | tee "$log.guest" ||
-        ./tests/rerun.sh "$log.guest" ./tests/guest.sh env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"
+        ./tests/rerun.sh "$log.guest" ./tests/guest.sh --sriov env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"
 }
 
 apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"; }
 
 doc() { RUSTDOCFLAGS="${RUSTDOCFLAGS-} -D warnings" cargo doc --locked --workspace --no-deps; }
+
+cluster() {
+    if [ -z "${KUBERNETES_BIN-}" ]; then
+        remarks+=("skipped: cluster: KUBERNETES_BIN names no folder with a Kubernetes (tests/cluster.sh --help)")
+        return 0
+    fi
+    tests ./tests/cluster.sh
+}
 
 demo() { ./examples/demo.sh --bin-dir "$FERRULE_BIN_DIR"; }
 
@@ -233,7 +244,7 @@ while [ $# -gt 0 ]; do
         usage
         exit
         ;;
-    packages | lint | doc | build | unit | kernel | install | package | release | demo) wanted[$1]=1 ;;
+    packages | lint | doc | build | unit | kernel | install | package | release | demo | cluster) wanted[$1]=1 ;;
     *) die "unknown step '$1'; see ./test.sh --help" ;;
     esac
     shift
@@ -243,7 +254,7 @@ if [ ${#wanted[@]} -eq 0 ]; then
     for name in "${all_steps[@]}"; do wanted[$name]=1; done
 fi
 
-if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[package]-}${wanted[release]-}${wanted[demo]-}" ] && [ "$(id -u)" -ne 0 ]; then
+if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[package]-}${wanted[release]-}${wanted[demo]-}${wanted[cluster]-}" ] && [ "$(id -u)" -ne 0 ]; then
     die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build and doc need no root)"
 fi
 
@@ -298,5 +309,9 @@ if [ "${wanted[demo]-}" ]; then
     else
         say "=== demo: there is no examples/demo.sh"
     fi
+fi
+if [ "${wanted[cluster]-}" ]; then
+    built
+    step cluster cluster || true
 fi
 end

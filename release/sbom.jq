@@ -2,7 +2,7 @@
 # Input: the output of `cargo metadata` for the target. Variables:
 #   $linked   [{PROGRAM: ["NAME VERSION", ..]}]: the crates that are linked into each program
 #   $sums     {"NAME VERSION": SHA-256}: the checksums of Cargo.lock
-#   $ferrule, $daemon, $nic (SHA-256 of the programs), $version, $target, $rust (the version of rustc), $time (ISO 8601)
+#   $ferrule, $daemon, $nic, $node (SHA-256 of the programs), $version, $target, $rust (the version of rustc), $time (ISO 8601)
 def key: "\(.name) \(.version)";
 def ref: if .source then "pkg:cargo/\(.name)@\(.version)" else "\(.name)@\(.version)" end;
 # SPDX has no "/" between licences, which old manifests have.
@@ -24,7 +24,8 @@ $linked[0] as $linked
             type: "application", "bom-ref": "ferrule", name: "ferrule", version: $version,
             licenses: [{expression: "Apache-2.0"}],
             properties: [{name: "ferrule:target", value: $target}],
-            components: [("ferrule" | program($ferrule)), ("ferrule-dhcp" | program($daemon)), ("ferrule-nic" | program($nic))]
+            components: [("ferrule" | program($ferrule)), ("ferrule-dhcp" | program($daemon)), ("ferrule-nic" | program($nic)),
+                ("ferrule-node" | program($node))]
         }
     },
     components: (

@@ -15,8 +15,9 @@ writers=(
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
+    kit/kubelet/src/claims/folder.rs # the records of DRA claims, which ferrule-nic writes and gc removes
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
-    kit/src/state_file.rs   # in /run/cni, in flannel's folder, or in the configured dataDir of tuning and flannel
+    kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and host-device
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -57,6 +58,7 @@ dependencies_point_downwards() {
             "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
             "nic":        [["kit", "kit/kubelet", "nic/proto"], ["judge", "tests"]],
             "nic/proto":  [[], []],
+            "node":       [["kernel", "kit"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "inspect", "dhcpd", "nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "nic/proto"], ["plugin", "ferrule"]]
@@ -80,7 +82,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
         .workspace_root as $root
         | .packages[]
         | (.manifest_path | ltrimstr($root + "/")) as $manifest
-        | select($manifest | test("^(kernel|dhcpd|nic|conformance)/") | not)
+        | select($manifest | test("^(kernel|dhcpd|nic|node|conformance)/") | not)
         | .dependencies[] | select(.kind != "dev")
         | select((.name | test("netlink|nftables|^(libc|neli|socket2|syscalls)$"))
             or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
@@ -92,7 +94,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
 }
 
 daemons_are_not_linked_into_the_plugins() {
-    grep -E '^(tokio|rtnetlink|dhcproto|tonic|ferrule-dhcpd|ferrule-nic) ' <<<"$ferrule_tree" |
+    grep -E '^(tokio|rtnetlink|dhcproto|tonic|kube|ferrule-dhcpd|ferrule-nic|ferrule-node) ' <<<"$ferrule_tree" |
         sed 's/^/ferrule\/Cargo.toml: depends on /' || true
 }
 
@@ -113,7 +115,7 @@ only_host_local_and_installation_write_files() {
     # The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 
@@ -162,7 +164,7 @@ metadata=$(cargo metadata --locked --no-deps --format-version 1)
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
 ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
 code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src install/src inspect/src ferrule/src)
-other_code=$(code dhcpd/src nic/src nic/*/src conformance/*/src)
+other_code=$(code dhcpd/src nic/src nic/*/src node/src conformance/*/src)
 
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \

@@ -8,8 +8,8 @@ cache=/var/cache/ferrule-kernel
 
 usage() {
     cat <<END
-Usage: tests/guest.sh [--arch ARCH] [--timeout SECONDS] COMMAND [ARGUMENT ...]
-       tests/guest.sh [--arch ARCH] --download
+Usage: tests/guest.sh [--arch ARCH] [--sriov] [--timeout SECONDS] COMMAND [ARGUMENT ...]
+       tests/guest.sh [--arch ARCH] [--sriov] --download
 
 Boots Debian's kernel under qemu, without KVM, and runs the command there as root.
 
@@ -23,6 +23,8 @@ empty stdin. The guest ends with the command.
   --arch ARCH        amd64 (default) or arm64. An arm64 guest sees the same files, but it
                      runs only programs for arm64: busybox, coreutils and nft, which come
                      from Debian, and what is built for it
+  --sriov            the guest has a NIC with SR-IOV too, an igb with up to 7 virtual functions, in amd64 only.
+                     Debian 12's qemu has none; the one from its backports is unpacked beside the guest's packages
   --timeout SECONDS  the limit for the command (default: 300); the guest's start and end
                      may take 60 seconds more
   --download         only fetch and unpack the packages for the guest, unless this is done.
@@ -90,6 +92,36 @@ download() {
     cp -a "$root" "$cache/new.$$"
     # Fails if another run was faster.
     mv -T "$cache/new.$$" "$cache/$arch" 2>/dev/null || rm -rf "$cache/new.$$"
+}
+
+# The emulator with the NIC igb, if this machine's has none. Nothing is installed.
+download_emulator() {
+    local package
+    [ ! -d "$cache/emulator" ] || return 0
+    mkdir -p "$work"/backports/lists/partial "$work"/backports/archives/partial
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-backports main" \
+        >"$work/backports/list"
+    local -a options=(-o APT::Sandbox::User=root -o "Dir::Etc::sourcelist=$work/backports/list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State=$work/backports" -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache=$work/backports")
+    say "downloading qemu from bookworm-backports"
+    { apt-get "${options[@]}" update &&
+        apt-get "${options[@]}" install -q --yes --download-only --no-install-recommends -t bookworm-backports qemu-system-x86; } >&2 ||
+        die "cannot download qemu from Debian's backports"
+    for package in "$work"/backports/archives/*.deb; do dpkg-deb -x "$package" "$work/emulator"; done
+    mkdir -p "$cache"
+    cp -a "$work/emulator" "$cache/new-emulator.$$"
+    mv -T "$cache/new-emulator.$$" "$cache/emulator" 2>/dev/null || rm -rf "$cache/new-emulator.$$"
+}
+
+# Its link leads nowhere, but has a carrier.
+add_sriov() {
+    if ! "${emulator[0]}" -device help | grep "^name \"igb\"" >/dev/null; then
+        download_emulator
+        emulator[0]=$cache/emulator/usr/bin/${emulator[0]}
+        emulator+=(-L "$cache/emulator/usr/share/qemu" -L "$cache/emulator/usr/share/seabios")
+    fi
+    emulator+=(-machine q35 -device "pcie-root-port,id=root,slot=1"
+        -netdev "hubport,id=igb,hubid=0" -device "igb,bus=root,netdev=igb,mac=02:00:00:00:98:00")
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -212,7 +244,7 @@ run() {
 
 # ---------------------------------------------------------------------------------------------------------------
 
-limit=300 only_download='' arch=amd64
+limit=300 only_download='' sriov='' arch=amd64
 while [ $# -gt 0 ]; do
     case $1 in
     --timeout)
@@ -226,6 +258,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --download) only_download=1 ;;
+    --sriov) sriov=1 ;;
     -h | --help)
         usage
         exit
@@ -253,9 +286,11 @@ esac
 for tool in "${emulator[0]}" busybox cpio modprobe xz; do
     command -v "$tool" >/dev/null || die "$tool is missing: ./test.sh installs it; see its --help"
 done
+[ -z "$sriov" ] || [ "$arch" = amd64 ] || die "--sriov: the guest for $arch has no such NIC" 2
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 download
+[ -z "$sriov" ] || add_sriov
 [ "$only_download" ] || run "$limit" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs in one guest with a stock kernel: the tests that are ignored for that reason, and a sample of the conformance
-# suite. test.sh calls this, with the plugins in FERRULE_BIN_DIR.
+# Runs in a guest with a stock kernel: the tests that are ignored for that reason, and a sample of the conformance
+# suite; and in a guest with SR-IOV the tests that need it. test.sh calls this, with the plugins in FERRULE_BIN_DIR.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,12 +13,12 @@ sample=(RES- CHK-03 CHK-04 CHK-05 CHN-05 CHN-06)
 rare_plugins=(ipvlan vlan dummy)
 rare_sample=(ADD-08/killed-during-add DEL-03)
 
-# Names of the tests in a program that need a stock kernel. The reasons are printed where a run includes ignored tests.
-stock_tests() {
+# Names of the tests in a program that are ignored for a reason. The reasons are printed where a run includes ignored tests.
+ignored_tests() {
     local ignored
     mapfile -t ignored < <("$1" --list --ignored | sed -n 's/: test$//p')
     [ ${#ignored[@]} -eq 0 ] ||
-        "$1" --exact "${ignored[@]}" | sed -n 's/^test \(.*\) \.\.\. ignored, stock kernel\>.*/\1/p'
+        "$1" --exact "${ignored[@]}" | sed -n "s/^test \(.*\) \.\.\. ignored, $2\>.*/\1/p"
 }
 
 programs=$(./tests/programs.sh --list)
@@ -27,25 +27,35 @@ suite=$(cargo test --no-run --locked --workspace --test suite --message-format=j
     jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable')
 
 # The lines of cargo that tests/rerun.sh reads.
-script="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; failed=0
+head="export FERRULE_BIN_DIR=${FERRULE_BIN_DIR@Q}; failed=0
     fails() { failed=\$((failed + 1)); echo \"error: test failed, to rerun pass \\\`\$1\\\`\"; }"
-count=0
-while IFS='|' read -r program folder options; do
-    names=$(stock_tests "$program")
-    [ -n "$names" ] || continue
-    count=$((count + $(wc -l <<<"$names")))
-    script+="
-        echo '     Running ($program)'
-        cd $folder && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || fails '$options'"
-done <<<"$programs"
-if [ "$count" -eq 0 ]; then
-    echo "kernel.sh: no test is ignored with the reason \"stock kernel: ./test.sh kernel\"" >&2
-    exit 1
-fi
-script+="
+tail="
+    [ \$failed -eq 0 ] || { echo \"error: \$failed targets failed:\"; exit 1; }"
+
+# script_of REASON: runs the tests that are ignored for this reason.
+script_of() {
+    local script='' program folder options names
+    while IFS='|' read -r program folder options; do
+        names=$(ignored_tests "$program" "$1")
+        [ -z "$names" ] || script+="
+            echo '     Running ($program)'
+            cd $folder && ${program@Q} --ignored --exact --test-threads=1 ${names//$'\n'/ } || fails '$options'"
+    done <<<"$programs"
+    [ -n "$script" ] || { echo "kernel.sh: no test is ignored with the reason \"$1: ./test.sh kernel\"" >&2; return 1; }
+    printf '%s' "$script"
+}
+
+sriov=$(script_of SR-IOV)
+script=$(script_of 'stock kernel')"
     echo '     Running ($suite)'
     ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || fails suite
     ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version \
-        ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite
-    [ \$failed -eq 0 ] || { echo \"error: \$failed targets failed:\"; exit 1; }"
-./tests/guest.sh --timeout 1500 bash -c "$script" 2>&1
+        ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite"
+status=0
+./tests/guest.sh --timeout 1500 bash -c "$head$script$tail" 2>&1 || status=1
+if ./tests/guest.sh --sriov --download; then
+    ./tests/guest.sh --sriov --timeout 600 bash -c "$head$sriov$tail" 2>&1 || status=1
+else
+    echo "kernel.sh: REMARK skipped: the tests of SR-IOV: no qemu with the NIC igb from Debian's backports"
+fi
+exit "$status"

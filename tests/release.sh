@@ -40,32 +40,8 @@ equal() { [ "$1" = "$2" ] || fail "is '$1' instead of '$2'"; }
 node() {
     local lower=$1 commands=$2
     shift 2
-    unshare --mount --net --pid --ipc --uts --fork --kill-child --propagation private bash -euo pipefail -c '
-        lower=$1 work=$2 commands=$3
-        shift 3
-        layer=$work/layer root=$work/layer/root
-        mkdir -p "$layer" && mount -t tmpfs layer "$layer" && mkdir "$root" "$layer/upper" "$layer/work"
-        mount -t overlay -o "lowerdir=$lower,upperdir=$layer/upper,workdir=$layer/work" overlay "$root"
-        mount --rbind /dev "$root/dev"
-        mount -t proc proc "$root/proc"
-        mount -t sysfs sys "$root/sys"
-        grep "^[^:]*:[^:]" /proc/self/cgroup | cut -d : -f 2 >"$layer/hierarchies" || true
-        if [ -s "$layer/hierarchies" ]; then
-            mount -t tmpfs cgroups "$root/sys/fs/cgroup"
-            while read -r hierarchy; do
-                mkdir "$root/sys/fs/cgroup/${hierarchy#name=}"
-                mount -t cgroup -o "$hierarchy" cgroup "$root/sys/fs/cgroup/${hierarchy#name=}"
-            done <"$layer/hierarchies"
-        else
-            mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
-        fi
-        mkdir -p "$root/var/lib/cni"
-        for folder in run tmp var/lib/cni; do mount -t tmpfs tmpfs "$root/$folder"; done
-        mount --bind "$work" "$root/mnt"
-        ip link set lo up
-        cd "$root/mnt"
-        exec chroot "$root" bash -euo pipefail -c "cd /mnt; $commands" node "$@"' \
-        node "$lower" "$work" "$commands" "$@"
+    unshare --mount --net --pid --ipc --uts --fork --kill-child --propagation private "$root/tests/node-root.sh" \
+        "$lower" "$work/layer" "$work" bash -euo pipefail -c "cd /mnt; $commands" node "$@"
 }
 
 # Packs the reference's package again, from the files installed on this machine: there may be no network.
@@ -97,16 +73,16 @@ test_the_tarball_has_everything() {
     tar -xf "$tarball"
     cd ferrule-*/ || fail "no folder"
     for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml daemonset-housekeeping.yaml \
-        systemd/{cni-dhcp.service,cni-dhcp.socket,ferrule-nic.service,ferrule-gc.service,ferrule-gc.timer,ferrule-repair.service} \
-        bin/ferrule-dhcp bin/ferrule-nic man/ferrule.1 man/ferrule-{install,gc,repair,dhcp}.1 \
-        man/ferrule-nic.1 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-nic; do
+        systemd/{cni-dhcp.service,cni-dhcp.socket,ferrule-nic.service,ferrule-node.service,ferrule-gc.service,ferrule-gc.timer,ferrule-repair.service} \
+        examples/kubernetes/ferrule.yaml bin/ferrule-{dhcp,nic,node} man/ferrule.1 man/ferrule-{install,gc,repair,dhcp}.1 \
+        man/ferrule-{nic,node}.1 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-{nic,node}; do
         [ -s "$file" ] || fail "no $file"
     done
     diff <(cd examples && ls -R -I '*.md') <(cd "$root/examples" && ls -R -I '*.md' -I '*.sh') || fail "not all examples"
     [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
     bash -c '. completions/ferrule.bash && complete -p ferrule' >/dev/null || fail "no completions for bash"
     grep "host port" man/ferrule-inspect.1 >/dev/null || fail "no man page"
-    for file in daemonset*.yaml; do
+    for file in daemonset*.yaml examples/kubernetes/ferrule.yaml; do
         grep -qF "ferrule:$version" "$file" && ! grep -q @ "$file" || fail "$file names another version"
     done
     [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"
@@ -119,7 +95,7 @@ test_the_device_plugin_is_small() {
     tar -xf "$tarball"
     local size
     size=$(stat -c %s ferrule-*/bin/ferrule-nic)
-    [ "$size" -le 3200000 ] || fail "ferrule-nic has $size bytes"
+    [ "$size" -le 12000000 ] || fail "ferrule-nic has $size bytes"
 }
 
 test_sbom_and_licences_name_every_crate() {
@@ -133,7 +109,7 @@ test_sbom_and_licences_name_every_crate() {
     grep -q '^tokio ' components && ! grep -qE '^(syn|tempfile|libtest-mimic) ' components || fail "not the linked crates"
     jq -e '[.dependencies[] | .ref, .dependsOn[]] - [.. | ."bom-ref"? // empty] == []' "$sbom" >/dev/null || fail "unknown references"
     jq -e 'all(.components[] | select(.purl); .hashes and (.licenses | length == 1))' "$sbom" >/dev/null || fail "no hash or licence"
-    for program in ferrule ferrule-dhcp ferrule-nic; do
+    for program in ferrule ferrule-{dhcp,nic,node}; do
         equal "$(jq -r --arg name "$program" '.metadata.component.components[] | select(.name == $name).hashes[0].content' "$sbom")" \
             "$(sha256sum ferrule-*/bin/"$program" | cut -d ' ' -f 1)"
     done
@@ -145,9 +121,9 @@ test_the_tarball_installs_and_goes_back() {
         mkdir -p /opt/cni && mount -t tmpfs tmpfs /opt/cni
         tar -xf ferrule-*.tar.gz
         ferrule-*/bin/ferrule install >said
-        [ "$(ls /opt/cni/bin | wc -l)" -eq $(($1 + 3)) ]
+        [ "$(ls /opt/cni/bin | wc -l)" -eq $(($1 + 4)) ]
         [ /opt/cni/bin/bridge -ef /opt/cni/bin/ferrule ]
-        [ -x /opt/cni/bin/ferrule-dhcp ] && [ -x /opt/cni/bin/ferrule-nic ]
+        for daemon in dhcp nic node; do [ -x /opt/cni/bin/ferrule-$daemon ]; done
         rm -r ferrule-*/
         /opt/cni/bin/ferrule status
         /opt/cni/bin/ferrule uninstall >said
@@ -207,13 +183,13 @@ test_the_package_takes_over_and_gives_back() {
         units_are_as_before
         grep -q ^ExecStart=/usr/lib/cni/ferrule-dhcp /lib/systemd/system/cni-dhcp.service
         units=$(dpkg --listfiles ferrule-cni-plugins | grep "^/lib/systemd/system/.*\\.")
-        equal "$(wc -w <<<"$units")" 6
+        equal "$(wc -w <<<"$units")" 7
         not grep -F /opt/cni/bin $units
         [ -z "$(find /etc/systemd/system -name "ferrule-*")" ] || fail "a unit is enabled"
         if command -v systemd-analyze >/dev/null; then
             equal "$(SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no --recursive-errors=no $units 2>&1)" ""
         fi
-        [ -x /usr/lib/cni/ferrule-dhcp ] && [ -x /usr/lib/cni/ferrule-nic ]
+        for daemon in dhcp nic node; do [ -x /usr/lib/cni/ferrule-$daemon ]; done
         for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/lib/cni/$name -ef /usr/lib/cni/ferrule ]; done
         for name in $(dpkg --contents ./containernetworking-plugins.deb | sed -n "s,.* \./usr/lib/cni/,,p"); do [ -x /usr/lib/cni/$name ]; done
         [ -e /usr/share/man/man1/ferrule.1.gz ] && [ -e /usr/share/bash-completion/completions/ferrule ]

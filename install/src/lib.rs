@@ -43,7 +43,8 @@ pub use verbs::{install, restore};
 /// The name under which the program is this tool, and not a plugin.
 pub const TOOL: &str = "ferrule";
 /// The daemons, which are programs of their own, each with the plugin that it comes and goes with.
-const DAEMONS: [(&str, &str); 2] = [("ferrule-dhcp", "dhcp"), ("ferrule-nic", "host-device")];
+const DAEMONS: [(&str, &str); 3] =
+    [("ferrule-dhcp", "dhcp"), ("ferrule-nic", "host-device"), ("ferrule-node", "bridge")];
 
 /// The daemons of these plugins.
 fn daemons_of(plugins: &names::Names) -> impl Iterator<Item = &'static str> {
