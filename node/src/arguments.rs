@@ -10,7 +10,6 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::cluster;
 use ipnetwork::IpNetwork;
 
-/// What the user asks for.
 #[derive(Debug, Parser)]
 #[command(name = "ferrule-node", version = VERSION, args_override_self = true, before_help = concat!("ferrule-node v", env!("CARGO_PKG_VERSION")))]
 #[command(about = "The network of a Kubernetes cluster: the node's conflist, and the ways to the pods of the other nodes", long_about = None)]
@@ -31,7 +30,7 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// The hidden command that [`crate::housekeeping::become_child`] carries out.
 pub const CHILD: &str = "child";
 
-/// What to do instead of being the daemon.
+/// The commands; without one the program is the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Print the nodes that the daemon knows, and whether they answer
@@ -80,7 +79,7 @@ pub enum Main {
     Ptp,
 }
 
-/// For which families packets that leave the cluster get the node's address.
+/// The families in which packets that leave the cluster get the node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Families {
     /// IPv4 and IPv6
@@ -181,7 +180,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the parser cannot see.
+    /// Checks the networks.
     ///
     /// # Errors
     /// A network has host bits, or covers every address.
@@ -196,7 +195,7 @@ impl Options {
         {
             if network.network() != network.ip() {
                 bail!(
-                    "{option} {network}: it has host bits; {}/{} was meant?",
+                    "{option} {network}: it has host bits; did you mean {}/{}?",
                     network.network(),
                     network.prefix()
                 );
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_cannot_be_meant_are_refused() {
+    fn invalid_networks_are_refused() {
         for (text, said) in [
             ("--cluster-cidr 10.0.0.1/8", "--cluster-cidr 10.0.0.1/8: it has host bits"),
             ("--masquerade-exclude ::/0", "it covers every address"),

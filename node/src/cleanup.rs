@@ -10,10 +10,10 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use crate::arguments::Options;
 use crate::{conflist, masquerade, routes, status, vxlan, wireguard};
 
-/// Removes the conflist first: then no new pod starts. Returns the report.
+/// Removes the conflist first, so that no new pod starts. Returns the report.
 ///
 /// # Errors
-/// A daemon runs: it would make everything again. Something could not be removed; the rest is gone.
+/// A daemon runs and would make everything again, or some objects could not be removed; the others are gone.
 pub fn run(options: &Options) -> Result<String> {
     if status::runs(&options.state) {
         bail!("ferrule-node runs (lock {}/lock): stop it first", options.state.display());

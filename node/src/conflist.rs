@@ -16,18 +16,18 @@ pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
 /// The largest template or conflist in bytes.
 const MAX: u64 = 1 << 20;
 
-/// What the file of the conflist is now.
+/// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There is none.
+    /// No file has it.
     Nothing,
-    /// One of ours.
+    /// A file with [`MARK`].
     Ours,
-    /// Somebody else's.
+    /// Another file, or a link.
     Foreign,
 }
 
-/// A conflist without the values that only the cluster knows.
+/// A conflist without the values of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(Value);
 
@@ -76,7 +76,7 @@ impl Template {
         }))
     }
 
-    /// The network's name, and host-local's folder: where addresses in use are.
+    /// host-local's folder of this network: a file for each address in use.
     pub fn store(&self) -> PathBuf {
         let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
         Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
@@ -104,9 +104,6 @@ impl Template {
 }
 
 /// Looks whose file it is.
-///
-/// # Errors
-/// It cannot be read.
 pub fn find(path: &Path) -> Result<Found> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -119,7 +116,7 @@ pub fn find(path: &Path) -> Result<Found> {
     Ok(if is_ours { Found::Ours } else { Found::Foreign })
 }
 
-/// Writes the conflist unless it is there. Returns whether it was written.
+/// Writes the conflist if the file has another text. Returns whether it did.
 ///
 /// # Errors
 /// The file is not ours, or cannot be written.
@@ -151,9 +148,6 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
 }
 
 /// Removes the conflist if it is ours. Returns whether it was there.
-///
-/// # Errors
-/// It cannot be removed.
 pub fn remove(path: &Path) -> Result<bool> {
     let _ = fs::remove_file(pending(path));
     if find(path)? != Found::Ours {
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_file_is_written_over_and_only_if_it_is_different() {
+    fn only_our_file_is_replaced_and_only_by_another_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("net.d/10-ferrule.conflist");
         let text = Template::built_in(Main::Bridge).fill("n1", &pods());

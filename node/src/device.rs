@@ -10,7 +10,7 @@ use nix::errno::Errno;
 /// The scope of a link-local address.
 const SCOPE_LINK: u8 = 253;
 
-/// Makes the device, or changes what differs (an MTU of 0 stands for any): a device of another kind is an error, one with other attributes of its kind is made anew.
+/// Makes the device, or changes its settings (an MTU of 0 stands for any). A device with other [`NewLink::data`] is made anew.
 /// Removes all other addresses but link-local ones. Returns the device's index.
 ///
 /// # Errors
@@ -19,7 +19,7 @@ pub(crate) fn ensure(socket: &mut Socket, wanted: &NewLink<'_>, addresses: &[IpN
     let NewLink { kind, name, mac, mtu, .. } = *wanted;
     let mut found = socket.link(LinkId::Name(name))?;
     if let Some(other) = found.as_ref().filter(|found| found.kind != kind) {
-        bail!("there is a link {name} of kind {:?}, which is not of ferrule-node", other.kind);
+        bail!("there is a link {name} of kind {:?}, which ferrule-node did not make", other.kind);
     }
     if let Some(former) = found.take_if(|found| found.data != wanted.data) {
         log!("makes {name} anew: it has {}, not {}", former.data, wanted.data);
@@ -33,7 +33,7 @@ pub(crate) fn ensure(socket: &mut Socket, wanted: &NewLink<'_>, addresses: &[IpN
             socket.link(LinkId::Name(name))?.with_context(|| format!("{name} is gone again"))?
         }
     };
-    // No router configures the device. A kernel without IPv6 has no such sysctl.
+    // Routers must not configure the device. A kernel without IPv6 has no such sysctl.
     let _ = sysctl::ensure(&format!("net/ipv6/conf/{name}/accept_ra"), "0");
     let mut changes = Vec::new();
     changes.extend(mac.filter(|mac| *mac != link.mac).map(|mac| link::set_mac(link.index, mac)));
@@ -49,10 +49,10 @@ pub(crate) fn ensure(socket: &mut Socket, wanted: &NewLink<'_>, addresses: &[IpN
     Ok(link.index)
 }
 
-/// Sends all requests, also those after a failed one. What should go may be gone.
+/// Sends all requests, also those after a failed one. An object to remove may be gone already.
 ///
 /// # Errors
-/// The first one.
+/// The first failure.
 pub(crate) fn send(socket: &mut Socket, changes: Vec<Message>) -> Result<()> {
     let is_gone = |answer: &Answer| {
         answer.as_ref().is_err_and(|error| matches!(error.errno, Errno::ENOENT | Errno::EADDRNOTAVAIL))
@@ -65,9 +65,6 @@ pub(crate) fn send(socket: &mut Socket, changes: Vec<Message>) -> Result<()> {
 }
 
 /// Removes the device if it is of this kind. Returns its name for the report.
-///
-/// # Errors
-/// The kernel refuses it.
 pub(crate) fn remove(socket: &mut Socket, name: &str, kind: &str) -> Result<Option<String>> {
     let found = socket.link(LinkId::Name(name))?.filter(|found| found.kind == kind);
     let Some(found) = found else { return Ok(None) };

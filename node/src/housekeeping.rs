@@ -1,5 +1,5 @@
-//! Runs `ferrule repair` and `ferrule gc` of the installed program as children, and keeps them running. The installed program does it
-//! because it calls the plugins inside of itself, and only if they are of the same build.
+//! Runs `ferrule repair` and `ferrule gc` as children, and keeps them running. The installed program must do it: it calls the plugins
+//! within its own process, and only those of its own build.
 
 use std::convert::Infallible;
 use std::env;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::arguments::{CHILD, Options};
 
-/// The wait before the next start: it doubles from the first to the last, which is also the time after which a child counts as well.
+/// The wait before the next start. It doubles from the first to the last, and begins anew after a child that ran as long as the last.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 /// Where the program is if it is not beside this one.
 const INSTALLED: &str = "/opt/cni/bin/ferrule";

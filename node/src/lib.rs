@@ -1,12 +1,12 @@
 //! `ferrule-node`: the network between the nodes of a Kubernetes cluster.
 //!
-//! - [`cluster`] says what the API server says of the nodes, and which podCIDRs it refuses. Pure.
+//! - [`cluster`] checks the nodes that the API server lists, and refuses podCIDRs. Pure.
 //! - [`plan`] decides: routes, overlay peers, networks that are not masqueraded, the conflist. Pure.
 //! - [`api`] watches the nodes, and sends events and this node's annotation.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
-//! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each makes its part of the plan true.
+//! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
-//! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for people.
+//! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
 
 /// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.

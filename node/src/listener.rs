@@ -7,7 +7,7 @@ use ferrule_kernel::netlink::message::Received;
 use ferrule_kernel::notices::Messages;
 use tokio::io::unix::AsyncFd;
 
-/// The wait after an error, so that a socket that is broken costs no time.
+/// The wait after an error: a broken socket must not cause a busy loop.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A subscription. It ends with this value.
@@ -15,9 +15,6 @@ pub struct Listener(AsyncFd<Messages>);
 
 impl Listener {
     /// Needs a tokio runtime.
-    ///
-    /// # Errors
-    /// tokio cannot watch the socket.
     #[allow(
         deprecated,
         reason = "its successor is unsafe; the descriptor of the messages stays the same while they live"
@@ -26,18 +23,12 @@ impl Listener {
         AsyncFd::new(messages).map(Listener)
     }
 
-    /// Waits until there may be messages. Safe to cancel: call [`Listener::receive`] then.
-    ///
-    /// # Errors
-    /// That of epoll.
+    /// Waits until there may be messages for [`Listener::receive`]. Safe to cancel.
     pub async fn readable(&mut self) -> io::Result<()> {
         self.0.readable_mut().await.map(|mut ready| ready.clear_ready())
     }
 
     /// Passes on all messages that are there; `None` if the kernel has dropped some.
-    ///
-    /// # Errors
-    /// That of a system call.
     pub fn receive(&mut self, mut each: impl FnMut(Option<&Received<'_>>)) -> io::Result<()> {
         while self.0.get_mut().receive(&mut each)? {}
         Ok(())

@@ -15,7 +15,7 @@ const HEADER: usize = 8;
 /// The bytes behind the header. They tell our requests from those of other processes.
 type Token = [u8; 8];
 
-/// How long each address took to answer, in the order of the addresses; `None` if it did not within the limit. All at once.
+/// Asks all addresses at once. Returns how long each took to answer, in their order; `None` if it did not within the limit.
 ///
 /// # Errors
 /// The process lacks `CAP_NET_RAW`.
@@ -46,7 +46,7 @@ async fn probe_family(
         let request = request(family, index, &answers.token);
         // An address without a route counts as one that does not answer.
         let _ = timeout_at(deadline, socket.send_to(&request, (*address, 0))).await;
-        // The receive buffer has room for the answers of some 200 nodes. tokio looks for them when it gets the turn.
+        // The receive buffer has room for the answers of some 200 nodes. tokio looks for them when this task yields.
         tokio::task::yield_now().await;
         while let Ok((len, from)) = socket.try_recv_from(&mut buffer) {
             answers.take(&buffer[..len], from.ip());
@@ -95,7 +95,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// A raw socket. To tokio it is one of UDP, whose functions make the same system calls.
+/// A raw socket. tokio has no type for it, but its UDP socket makes the same system calls.
 fn open(family: IpFamily) -> io::Result<UdpSocket> {
     let (domain, protocol) = match family {
         IpFamily::V4 => (Domain::IPV4, Protocol::ICMPV4),

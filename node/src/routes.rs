@@ -16,25 +16,24 @@ use crate::{vxlan, wireguard};
 /// The metric that the kernel gives an IPv6 route without one.
 const IPV6_METRIC: u32 = 1024;
 
-/// What is to be done about one route.
+/// A change of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There is none to this destination.
+    /// No route has this destination and metric.
     Add(Route),
-    /// There is another one with the same metric: ours with another way, or one that has replaced ours.
+    /// Another route has them: ours with another way, or one that has replaced ours.
     Replace(Route),
-    /// Ours is not wanted.
+    /// A route of ours that is not wanted.
     Remove(Route),
 }
 
-/// What [`sync`] has done.
+/// The result of [`sync`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The number of requests.
     pub requests: usize,
     /// Why the kernel refused a route.
     pub failures: BTreeMap<IpNetwork, String>,
-    /// The way needs a device that is not there.
+    /// The number of routes whose device does not exist.
     pub without_device: usize,
 }
 
@@ -51,7 +50,7 @@ pub fn sync(wanted: &BTreeMap<IpNetwork, Way>, pods: &[IpNetwork], watch: &mut W
         let failure = answer.err().filter(|error| !is_done(&change, error));
         match (change, failure) {
             (Change::Add(route) | Change::Replace(route) | Change::Remove(route), Some(error)) => {
-                // It is not known what the kernel has now.
+                // The kernel's routes are unknown now.
                 watch.distrust();
                 outcome.failures.insert(route.dst, error.to_string());
             }
@@ -103,7 +102,7 @@ fn resolve(wanted: &BTreeMap<IpNetwork, Way>, local: &Local) -> (BTreeMap<IpNetw
     (routes, missing)
 }
 
-/// What is different.
+/// The changes that lead to the wanted routes.
 fn diff(wanted: &BTreeMap<IpNetwork, Route>, local: &Local) -> Vec<Change> {
     let mut changes = Vec::new();
     for (dst, route) in wanted {
@@ -114,7 +113,7 @@ fn diff(wanted: &BTreeMap<IpNetwork, Route>, local: &Local) -> Vec<Change> {
             Some(_) => Some(Change::Replace(route.clone())),
         });
     }
-    // After the new ones: there is no moment without a way.
+    // Last, so that a node always has a way.
     let is_unwanted =
         |route: &&Route| wanted.get(&route.dst).is_none_or(|wanted| wanted.priority != route.priority);
     let ours = local.routes.iter().filter(|route| route.is_ours());
@@ -147,7 +146,7 @@ fn request(change: &Change) -> Message {
     )
 }
 
-/// Whether the error says that somebody else was faster.
+/// Whether the error says that the route to remove was gone already.
 fn is_done(change: &Change, error: &Error) -> bool {
     matches!(change, Change::Remove(_)) && [Errno::ESRCH, Errno::ENODEV].contains(&error.errno)
 }
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_different_is_changed_and_only_ours_is_removed() {
+    fn only_differences_are_changed_and_only_our_routes_removed() {
         let mut local = Local::default();
         local.routes.extend([
             route("10.0.1.0/24", "192.0.2.1", PROTOCOL),

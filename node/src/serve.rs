@@ -19,14 +19,14 @@ const MAX_HEAD: usize = 8 << 10;
 /// How long to wait for an address that another program has.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What is served.
+/// The figures for `/metrics` and `/readyz`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Why the node is not ready; empty if it is.
     pub not_ready: Vec<String>,
     /// The other nodes.
     pub nodes: usize,
-    /// The podCIDRs by way, as `route`.
+    /// The number of podCIDRs by way, such as `route`.
     pub networks: Vec<(&'static str, usize)>,
     /// The routes in the kernel.
     pub routes: usize,
@@ -34,17 +34,17 @@ pub struct Figures {
     pub connected: bool,
     /// How often the connection to the API server failed.
     pub failures: u64,
-    /// How often the node was made as the plan says, and how long that took in all.
+    /// How often the kernel was compared with the plan.
     pub syncs: u64,
-    /// In seconds.
+    /// How long that took in all.
     pub sync_seconds: f64,
     /// The requests about routes.
     pub requests: u64,
-    /// What does not work.
+    /// The parts that do not work.
     pub problems: usize,
 }
 
-/// Answers until it is dropped. An address that is taken is tried again: the network does not need it.
+/// Answers until it is dropped. Tries again if the address is taken: the network works without this server.
 pub async fn run(address: SocketAddr, figures: watch::Receiver<Figures>) {
     let mut is_told = false;
     let listener = loop {

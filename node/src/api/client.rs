@@ -14,26 +14,26 @@ use tokio::time::timeout;
 use crate::arguments::Options;
 use crate::cluster::NodeList;
 
-/// How long a request may take. A watch has the time only for its head.
+/// The longest wait for an answer; with a watch, for its headers.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The number of nodes of a page of the list: with 20 kB each, a page needs 2 MB for a moment.
+/// Nodes in a page of the list: at 20 kB each, a page takes 2 MB for a moment.
 const PAGE: u32 = 100;
 /// The most bytes of a page.
 const MAX_PAGE: u64 = 64 << 20;
-/// The longest watch in seconds; the API server ends it.
+/// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
 
 const NODES: &str = "/api/v1/nodes";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-/// A client. It reads the kubeconfig, or the pod's token and certificates; the client reads a token's file again each minute.
+/// A client. It reads a token's file again each minute.
 pub struct Connection(Client);
 
 impl Connection {
-    /// Reads the configuration. `server`: instead of the configured API server.
+    /// Reads the kubeconfig, or the pod's token and certificates. `server` replaces the configured API server.
     ///
     /// # Errors
-    /// There is no configuration, or a part of it is no good.
+    /// A part of the configuration is missing or invalid.
     pub async fn open(options: &Options, server: Option<&str>) -> Result<Connection> {
         let mut config = match (&options.kubeconfig, server) {
             (Some(path), _) => {
@@ -42,19 +42,19 @@ impl Connection {
                     .await
                     .with_context(|| path.display().to_string())?
             }
-            // The address of the environment is not needed.
+            // Needs no address of the API server in the environment.
             (None, Some(_)) => Config::incluster_dns()?,
             (None, None) => Config::incluster_env()?,
         };
         if let Some(server) = server {
             config.cluster_url = server.parse().with_context(|| format!("--api-server {server}"))?;
         }
-        // Each failure comes to the log, and the next attempt may be another API server.
+        // The caller logs each failure, and may try another API server next.
         config.default_retry = false;
         Ok(Connection(Client::try_from(config)?))
     }
 
-    /// A page of the list of nodes: the first one, or the one of a token.
+    /// The page of the list of nodes with this token; `None` for the first one.
     pub(super) async fn list(&self, token: Option<String>) -> Result<NodeList> {
         let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
         let request = Request::new(NODES).list(&params)?;
@@ -76,12 +76,12 @@ impl Connection {
     pub(super) async fn watch(&self, version: &str) -> Result<impl AsyncBufRead + use<>> {
         let params = WatchParams { timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
         let mut request = Request::new(NODES).watch(&params, version)?;
-        // Nothing here decompresses.
+        // kube is built without decompression.
         request.headers_mut().insert("accept-encoding", "identity".parse()?);
         within(async { self.0.request_stream(request).await.map_err(plain) }).await.context("watch the nodes")
     }
 
-    /// Creates an event; that it exists is no error.
+    /// Creates an event. It is no error if the event exists already.
     pub(super) async fn create_event(&self, event: &Value) -> Result<()> {
         let request = Request::new(EVENTS).create(&PostParams::default(), serde_json::to_vec(event)?)?;
         match within(async { Ok(self.0.request_text(request).await) }).await? {
@@ -90,7 +90,6 @@ impl Connection {
         }
     }
 
-    /// Sets an annotation of a node.
     pub(super) async fn annotate(&self, node: &str, key: &str, value: &str) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
         let request = Request::new(NODES).patch(node, &PatchParams::default(), &patch)?;
@@ -98,7 +97,7 @@ impl Connection {
     }
 }
 
-/// kube's texts of the API server's answers repeat them as a structure.
+/// kube's error text has the API server's answer twice, the second time as a debug structure.
 fn plain(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => Refused { code: status.code, message: status.message.clone() }.into(),
@@ -106,10 +105,10 @@ fn plain(error: kube::Error) -> anyhow::Error {
     }
 }
 
-/// An answer of the API server that is an error.
+/// An error status from the API server.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub(super) code: u16,
     message: String,
 }

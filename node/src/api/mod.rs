@@ -19,10 +19,10 @@ pub use client::Connection;
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A session that lasts so long was no failure.
+/// After a session that lasts so long the pauses begin anew with [`PAUSE`].
 const WORKED: Duration = Duration::from_secs(60);
 
-/// What the API server says.
+/// A message from the API server.
 #[derive(Debug)]
 pub enum Update {
     /// All nodes.
@@ -35,7 +35,7 @@ pub enum Update {
     State(Result<(), String>),
 }
 
-/// What the daemon says to the API server.
+/// A message to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// A podCIDR is refused.
@@ -44,7 +44,7 @@ pub enum Report {
     Key(String),
 }
 
-/// Follows the nodes until the receiver is gone. Never gives up: a token may come back, or an API server.
+/// Follows the nodes until the receiver is gone. Retries after all errors: an expired token may be renewed.
 pub async fn run(
     options: Options,
     node: String,
@@ -78,7 +78,7 @@ pub async fn run(
     }
 }
 
-/// Sends reports. One that fails is thrown away: the log has it too.
+/// Sends reports. A report that fails is logged, not sent again.
 async fn send(connection: &Connection, node: &str, reports: &mut mpsc::Receiver<Report>) {
     while let Some(report) = reports.recv().await {
         let outcome = match &report {
@@ -86,20 +86,20 @@ async fn send(connection: &Connection, node: &str, reports: &mut mpsc::Receiver<
             Report::Key(key) => connection.annotate(node, wireguard::ANNOTATION, key).await,
         };
         if let Err(error) = outcome {
-            log!("the API server does not take {report:?}: {error:#}");
+            log!("cannot send {report:?}: {error:#}");
         }
     }
     std::future::pending().await
 }
 
-/// Twice as long after each failure, and not the same for all nodes: they would all come back at once.
+/// Twice as long after each failure, and random: all nodes would come back at once otherwise.
 fn pause(attempt: u32, most: Duration) -> Duration {
     let whole = PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(10)).min(most);
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), attempt);
     whole.mul_f64(0.5 + f64::from(u8::try_from(random % 100).unwrap_or(0)) / 200.0)
 }
 
-/// An event about a Node object. Its name comes from its content: the API server refuses the same one again.
+/// An event about a Node object. Its name is a hash of its content, so that the API server refuses a repetition.
 fn event(reporter: &str, refusal: &Refusal) -> serde_json::Value {
     let Refusal { node, what, why } = refusal;
     let message = format!("{what} is not used: {why}");

@@ -1,4 +1,4 @@
-//! One list and the watches behind it, until something fails.
+//! One list of the nodes and the watches after it, until something fails.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::cluster::{Node, Peer, Peers};
 
 /// The longest line of a watch in bytes. etcd keeps objects up to 1.5 MB.
 const MAX_LINE: u64 = 8 << 20;
-/// How long at least until the next watch, if the API server ends each at once.
+/// The least time between the starts of two watches, if the API server ends each at once.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The state of the API server that a client asks for is no longer known.
+/// The HTTP status for a watch from a version that the API server no longer knows.
 const GONE: u16 = 410;
 
-/// Lists the nodes and follows them. Returns if a new list is due, or if nobody listens.
+/// Lists the nodes and follows them. Returns if a new list is due, or if the receiver is gone.
 pub(super) async fn follow(connection: &Connection, updates: &Sender<Update>, idle: Duration) -> Result<()> {
     let (peers, mut version) = list(connection).await?;
     if updates.send(Update::List(peers)).await.is_err() || updates.send(Update::State(Ok(()))).await.is_err()
@@ -41,7 +41,7 @@ pub(super) async fn follow(connection: &Connection, updates: &Sender<Update>, id
     }
 }
 
-/// All nodes, and the version that they have together.
+/// All nodes, and the version of the list.
 async fn list(connection: &Connection) -> Result<(Peers, String)> {
     let (mut peers, mut token) = (Peers::new(), None);
     loop {
@@ -58,16 +58,16 @@ fn check(node: Node) -> Option<(String, Peer)> {
     let shown: String = node.metadata.name.escape_default().take(80).collect();
     let checked = node.check();
     if checked.is_none() {
-        log!("ignores a Node whose name no Node can have: {shown}");
+        log!("ignores a Node with an invalid name: {shown}");
     }
     checked
 }
 
-/// What follows a watch.
+/// The next step after a watch.
 enum End {
-    /// Another one, from the last version on.
+    /// Another watch, from the last version on.
     Again,
-    /// A list.
+    /// A new list.
     List,
 }
 

@@ -1,4 +1,4 @@
-//! Which node has which podCIDR, if two claim one, or if one cannot be right. Each node of the cluster comes to the same result.
+//! Decides which node keeps a podCIDR that two nodes claim, and refuses invalid ones. All nodes of the cluster decide alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,26 +25,23 @@ const RESERVED: [(&str, &str); 9] = [
 /// A podCIDR, or an address, that is not used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// The node.
     pub node: String,
     /// The podCIDR or the address, as the Node object has it.
     pub what: String,
-    /// Why, for people.
     pub why: String,
 }
 
-/// What is left of the nodes.
+/// The accepted podCIDRs, and the refusals.
 #[derive(Clone, Debug, Default)]
 pub struct Claims<'a> {
-    /// The podCIDRs that each node has, in the order of its object.
+    /// The podCIDRs of each node, in the order of its object.
     pub networks: BTreeMap<&'a str, Vec<IpNetwork>>,
-    /// All of them, with their nodes.
+    /// The same podCIDRs, with their nodes.
     pub space: Space<&'a str>,
-    /// What is refused.
     pub refusals: BTreeSet<Refusal>,
 }
 
-/// Settles who has what: the older node keeps what it has, then the one whose name sorts first.
+/// Gives each podCIDR to the oldest node that claims it; of two nodes with the same age, to the first name.
 pub fn settle<'a>(peers: &'a Peers, services: &[IpNetwork]) -> Claims<'a> {
     let fixed = fixed(services);
     let mut addresses: BTreeMap<IpNetwork, (&str, &Peer)> = BTreeMap::new();
@@ -87,10 +84,10 @@ pub fn settle<'a>(peers: &'a Peers, services: &[IpNetwork]) -> Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// A node's address of a family, unless it lies in a podCIDR: the owner of that is older.
+    /// A node's address of a family.
     ///
     /// # Errors
-    /// The address is refused, or there is none.
+    /// The node has no such address, or the address lies in a podCIDR: [`settle`] has given that to an older node.
     pub fn address(&self, peer: &Peer, family: IpFamily) -> Result<IpAddr, String> {
         let address = peer.address(family).ok_or_else(|| format!("the node has no {family} address"))?;
         match self.space.overlap(single(address)) {
@@ -102,7 +99,7 @@ impl Claims<'_> {
     }
 }
 
-/// A node without a time is the youngest.
+/// A node without a creation time counts as the youngest.
 fn age(peer: &Peer) -> (bool, &str) {
     (peer.created.is_empty(), &peer.created)
 }
@@ -140,7 +137,7 @@ mod tests {
         ])
     }
 
-    /// The reasons of all refusals, after a check that the two others keep what they have.
+    /// Checks that a and b keep their podCIDRs and addresses. Returns the refusals.
     fn refused(evil: Peer) -> Vec<String> {
         let peers = cluster(evil);
         let claims = settle(&peers, &["10.96.0.0/12".parse().unwrap()]);
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_right_is_refused_and_the_others_are_not_touched() {
+    fn invalid_podcidrs_are_refused_and_other_nodes_keep_theirs() {
         let younger = "2026-01-02T00:00:00Z";
         for (network, why) in [
             ("10.244.2.0/25", "it overlaps 10.244.2.0/24 of node b, which had it first"),
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_claims_the_older_one_wins_then_the_first_name() {
+    fn the_oldest_node_wins_then_the_first_name() {
         let peers = Peers::from([
             ("x".into(), peer("2026-01-02T00:00:00Z", "10.1.0.0/24", "")),
             ("y".into(), peer("2026-01-01T00:00:00Z", "10.1.0.0/24", "")),
@@ -191,7 +188,7 @@ mod tests {
 
     /// A kubelet writes the addresses of its own Node object.
     #[test]
-    fn a_younger_node_cannot_take_a_podcidr_away_by_an_address_in_it() {
+    fn a_younger_node_cannot_take_a_podcidr_by_an_address_in_it() {
         let peers = cluster(peer("2026-01-02T00:00:00Z", "10.244.3.0/24", "10.244.1.7"));
         let claims = settle(&peers, &[]);
         assert_eq!(claims.networks["a"], peers["a"].networks);

@@ -1,4 +1,4 @@
-//! What the API server says of the nodes, and what of it is refused. Pure.
+//! The nodes as the API server lists them, and the podCIDRs that are refused. Pure.
 
 mod claims;
 mod node;

@@ -1,4 +1,4 @@
-//! A Node object, as far as the network needs it, and what is left of it after its check.
+//! The fields of a Node object that the network needs, and [`Peer`], their checked form.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,10 +12,9 @@ use crate::wireguard::parse_key;
 /// All nodes that the API server knows, by name.
 pub type Peers = BTreeMap<String, Peer>;
 
-/// A Node object. Everything else in it is thrown away while it is parsed: a node's images alone are 10 kB.
+/// A Node object. The parser drops all other fields: a node's images alone are 10 kB.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Node {
-    /// Name, version and the annotation that we need.
     pub metadata: Metadata,
     #[serde(default)]
     spec: Spec,
@@ -28,29 +27,24 @@ pub struct Node {
 pub struct NodeList {
     /// Where the watch and the next page begin.
     pub metadata: ListMetadata,
-    /// The nodes.
     pub items: Vec<Node>,
 }
 
-/// The list's own metadata.
 #[derive(Debug, Deserialize)]
 pub struct ListMetadata {
     /// The version of the whole list.
     #[serde(rename = "resourceVersion", default)]
     pub resource_version: String,
-    /// The token of the next page; empty or absent behind the last.
+    /// The token of the next page; empty or absent on the last one.
     #[serde(rename = "continue")]
     pub next: Option<String>,
 }
 
-/// The metadata of a Node object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The node's name.
     #[serde(default)]
     pub name: String,
-    /// The object's version.
     #[serde(default)]
     pub resource_version: String,
     creation_timestamp: Option<String>,
@@ -83,18 +77,17 @@ struct Address {
     address: String,
 }
 
-/// A node of the cluster.
+/// The valid parts of a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// When its object was made, as the API server writes it: older sorts first.
+    /// The object's creation time, as the API server writes it: older sorts first.
     pub created: String,
     /// Its podCIDRs, in their order, at most one of each family.
     pub networks: Vec<IpNetwork>,
     /// Its first InternalIP of each family, by [`IpFamily::ALL`].
     pub addresses: [Option<IpAddr>; 2],
-    /// Its WireGuard key.
     pub key: Option<[u8; 32]>,
-    /// What was refused while reading it: the text, and why.
+    /// The invalid podCIDRs, and why each is invalid.
     pub faults: Vec<(String, String)>,
 }
 
@@ -107,11 +100,11 @@ impl Peer {
 
 /// The longest name of a Node object.
 const MAX_NAME: usize = 253;
-/// The most refused texts of one node that are kept.
+/// The most invalid podCIDRs of one node that are reported.
 const MAX_FAULTS: usize = 4;
 
 impl Node {
-    /// The node's name and what is valid of it. `None` if the name is none of a Node.
+    /// The node's name and its valid parts. `None` if Kubernetes does not allow the name.
     pub fn check(self) -> Option<(String, Peer)> {
         let name = self.metadata.name;
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
@@ -141,7 +134,7 @@ impl Node {
     }
 }
 
-/// The podCIDR in a text, if a node that has `former` may have it.
+/// Parses a further podCIDR of a node that has `former`.
 fn network(text: &str, former: &[IpNetwork]) -> Result<IpNetwork, &'static str> {
     let network: IpNetwork = text.parse().ok().filter(|_| text.contains('/')).ok_or("it is no network")?;
     if network.network() != network.ip() {
@@ -193,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_ready_has_nothing() {
+    fn a_new_node_has_neither_podcidrs_nor_addresses() {
         for json in [
             r#"{"metadata":{"name":"n"}}"#,
             r#"{"metadata":{"name":"n","annotations":null},"spec":{"podCIDRs":null},"status":{"addresses":null}}"#,
@@ -203,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_network_is_refused_and_the_rest_is_kept() {
+    fn invalid_podcidrs_are_refused_and_the_rest_is_kept() {
         for (text, why) in [
             ("10.244.1.1/24", "it has host bits"),
             ("10.244.1.0", "it is no network"),
@@ -221,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_has_an_address_that_no_node_can_have() {
+    fn unusable_addresses_are_ignored() {
         for address in
             ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "fe80::1", "::ffff:1.2.3.4", "x"]
         {
@@ -233,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_kubernetes_does_not_allow_are_none() {
+    fn names_that_kubernetes_does_not_allow_are_refused() {
         for name in ["", "A", "a/b", "a\\nb", &"a".repeat(254)] {
             assert!(check(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#)).is_none(), "{name}");
         }

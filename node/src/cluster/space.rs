@@ -1,4 +1,4 @@
-//! Sets of networks that answer in logarithmic time what overlaps.
+//! Sets of networks that find overlaps in logarithmic time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,19 +6,19 @@ use std::net::IpAddr;
 use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
-/// The network that has this address alone.
+/// The /32 or /128 of an address.
 pub fn single(ip: IpAddr) -> IpNetwork {
     IpNetwork::new(ip, IpFamily::of(ip).bits()).unwrap_or_else(|_| IpNetwork::from(ip))
 }
 
-/// The networks of a map that lie in `network`. Those of the map may overlap each other.
+/// The networks of a map that lie in `network`. The map's networks may overlap.
 pub fn inside<V>(map: &BTreeMap<IpNetwork, V>, network: IpNetwork) -> impl Iterator<Item = (&IpNetwork, &V)> {
-    // What begins in the network is either wider, with the same begin, or inside.
+    // A network that begins in `network` lies inside it, or begins at the same address and is wider.
     let begin_there = map.range(network..=single(network.broadcast()));
     begin_there.filter(move |(found, _)| found.prefix() >= network.prefix())
 }
 
-/// Networks with a value each. None of them overlaps another.
+/// Disjoint networks, each with a value.
 #[derive(Clone, Debug)]
 pub struct Space<V>(BTreeMap<IpNetwork, V>);
 
@@ -31,13 +31,13 @@ impl<V> Default for Space<V> {
 impl<V> Space<V> {
     /// A network of the set that overlaps this one, with its value.
     pub fn overlap(&self, network: IpNetwork) -> Option<(IpNetwork, &V)> {
-        // Disjoint networks have the order of their ends too: only the last one that begins before our end can overlap.
+        // Disjoint networks are sorted by their ends, too: only the last one that begins before our end can overlap.
         let (found, value) = self.0.range(..=single(network.broadcast())).next_back()?;
         let touches = found.contains(network.ip()) || network.contains(found.ip());
         touches.then_some((*found, value))
     }
 
-    /// Adds a network. One that overlaps must not be there.
+    /// Adds a network, which must not overlap another one.
     pub fn insert(&mut self, network: IpNetwork, value: V) {
         self.0.insert(network, value);
     }
@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn find_what_a_search_of_all_finds(
+        fn agree_with_a_linear_search(
             list in prop::collection::vec((any::<u8>(), 24..=32_u8), 0..20),
             wanted in (any::<u8>(), 24..=32_u8),
         ) {

@@ -1,4 +1,4 @@
-//! The process: waits for what the API server and the kernel say, and makes this node as the plan says.
+//! The process: waits for changes of the cluster and of the kernel, and makes this node match the plan.
 
 mod report;
 mod state;
@@ -16,9 +16,9 @@ use self::state::State;
 use crate::arguments::Options;
 use crate::{api, housekeeping, serve, status};
 
-/// How long changes are collected.
+/// How long changes are collected before a sync.
 const WINDOW: Duration = Duration::from_millis(20);
-/// The least time from one sync to the next that the kernel's messages cause: another program may undo what we do.
+/// The least time until the next sync that the kernel's messages cause: another program may undo our changes all the time.
 const CALM: Duration = Duration::from_millis(200);
 /// The shortest and the longest time until a failed sync is tried again.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];

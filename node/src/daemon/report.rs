@@ -1,4 +1,4 @@
-//! What people see: log lines, the status file, figures.
+//! Output for people: log lines, the status file, figures.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use crate::status::{self, Network, Node, Status, Way};
 /// The most lines about nodes of one sync.
 const MAX_LINES: usize = 20;
 
-/// Log lines.
+/// Writes log lines, and remembers those that it writes once.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     told: BTreeSet<String>,
@@ -37,7 +37,7 @@ impl Log {
         }
     }
 
-    /// Says which nodes are reached in another way than before.
+    /// Logs the nodes that are reached in another way than before.
     pub(super) fn changes(&mut self, old: &Plan, new: &Plan) {
         let mut lines = Vec::new();
         for (name, states) in new.nodes.iter().filter(|(name, states)| old.nodes.get(*name) != Some(states)) {
@@ -115,7 +115,7 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
     for (name, states) in &plan.nodes {
         let mut networks: Vec<Network> =
             states.iter().map(|(network, state)| row(*network, state, local)).collect();
-        // Those that are refused before a way is looked for.
+        // podCIDRs that were refused before the search for a way.
         for refusal in plan.refusals.iter().filter(|refusal| refusal.node == *name) {
             if !networks.iter().any(|network| network.network == refusal.what) {
                 let (network, detail) = (refusal.what.clone(), refusal.why.clone());

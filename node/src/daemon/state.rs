@@ -5,7 +5,6 @@ use std::io;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum as _;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
@@ -22,7 +21,7 @@ use crate::serve::Figures;
 use crate::status::{self, Problem, Status};
 use crate::{masquerade, routes, vxlan, wireguard};
 
-/// The daemon without its clock.
+/// The daemon without its timers.
 pub(super) struct State {
     options: Options,
     node: String,
@@ -35,13 +34,14 @@ pub(super) struct State {
     /// `None` until the first list.
     peers: Option<Peers>,
     plan: Plan,
-    /// What has kept the last sync from being complete.
+    /// The parts that failed in the last sync, and why.
     problems: BTreeMap<&'static str, String>,
     status: Status,
     log: Log,
     reports: mpsc::Sender<Report>,
-    /// Reported once.
+    /// The refusals that were logged and sent.
     reported: BTreeSet<Refusal>,
+    /// The key that was sent.
     announced: Option<String>,
     figures: watch::Sender<Figures>,
 }
@@ -82,8 +82,8 @@ impl State {
         })
     }
 
-    pub(super) fn mode(&self) -> String {
-        self.options.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    pub(super) fn mode(&self) -> &str {
+        &self.status.mode
     }
 
     fn pods(&self) -> &[IpNetwork] {
@@ -104,7 +104,7 @@ impl State {
                 is_new
             }
             (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
-            // There is a list before each change.
+            // A list comes before all changes.
             (Update::Changed(..) | Update::Gone(_), None) => false,
             (Update::State(state), _) => {
                 report::api(&mut self.status, state.as_ref().err());
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Ends when the kernel has something that the plan does not say. Safe to cancel.
+    /// Ends when the kernel may differ from the plan. Safe to cancel.
     pub(super) async fn disturbed(&mut self) -> io::Result<()> {
         let pods: Vec<IpNetwork> = self.pods().to_vec();
         let masquerade = async {
@@ -130,7 +130,7 @@ impl State {
         }
     }
 
-    /// Makes this node as the plan says. Returns whether everything is in place.
+    /// Makes this node match the plan. Returns whether everything is in place.
     ///
     /// # Errors
     /// The subscription to the kernel's messages broke.
@@ -148,10 +148,10 @@ impl State {
         let held = self.plan.desired.routes.keys().copied().collect();
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let Some(plan) = make(&Facts { options, name, peers, local, held: &held }) else {
-            self.log.once(format!("the API server does not know a node {name}: changes nothing"));
+            self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
-        let problems = self.make_true(&plan)?;
+        let problems = self.overlays_and_masquerade(&plan)?;
         let requests = self.routes(&plan, &problems)?;
         self.announce();
         self.log.changes(&self.plan, &plan);
@@ -162,8 +162,8 @@ impl State {
         Ok(self.problems.is_empty())
     }
 
-    /// The parts before the routes.
-    fn make_true(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    /// Returns the parts that failed, and why.
+    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
         let desired = &plan.desired;
         let mut problems = BTreeMap::new();
         let mut note = |part, outcome: Result<()>| {
@@ -172,14 +172,14 @@ impl State {
             }
         };
         note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
-        // Otherwise this node has no address. Or the mode is another one: State::open has removed the device.
+        // Nothing is wanted while this node has no address. In other modes State::open has removed the device.
         if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
             note("wireguard", part.sync(wanted));
         }
         if self.masquerade.is_none() {
             match masquerade::Part::open() {
                 Ok(part) => self.masquerade = Some(part),
-                // Without masquerade nothing is missing.
+                // Only masquerade needs nf_tables.
                 Err(_) if desired.masquerade.is_none() => {}
                 Err(error) => note("masquerade", Err(error)),
             }
@@ -190,20 +190,20 @@ impl State {
         Ok(problems)
     }
 
-    /// The routes. Returns the number of requests.
+    /// Returns the number of requests.
     fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
         let pods = self.pods().to_vec();
-        // The indexes of new devices.
+        // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
         let mut problems = problems.clone();
         if let Some((dst, error)) = outcome.failures.first_key_value() {
             let count = outcome.failures.len();
-            problems.insert("routes", format!("{count} of them, such as {dst}: {error}"));
+            problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
         }
         if outcome.without_device > 0 && problems.is_empty() {
             let count = outcome.without_device;
-            problems.insert("routes", format!("{count} of them need a device that is not there"));
+            problems.insert("routes", format!("{count} need a device that does not exist"));
         }
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
@@ -217,7 +217,7 @@ impl State {
         Ok(outcome.requests)
     }
 
-    /// The conflist: when the ways to all nodes are there. One that is there already follows the podCIDRs at once.
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
     fn conflist(&mut self) {
         let conflist = &mut self.status.conflist;
         let Some(pods) = &self.plan.desired.pods else {
@@ -253,10 +253,10 @@ impl State {
         }
     }
 
-    /// One line and one event for each cause.
+    /// Logs and sends each new refusal once.
     fn refusals(&mut self) {
         let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
-        // What is no longer refused may be again.
+        // A refusal that ends and comes back is reported again.
         self.reported
             .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
         for refusal in new {
@@ -271,7 +271,7 @@ impl State {
         }
     }
 
-    /// This node's public key, if its object does not have it.
+    /// Sends this node's public key if its object lacks it.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
         let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
@@ -284,7 +284,7 @@ impl State {
         }
     }
 
-    /// Status file and figures. `work`: when the sync began, and its requests.
+    /// Writes the status file and the figures. `work`: when the sync began, and its requests.
     fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
         self.status.problems = self
             .problems
@@ -310,7 +310,7 @@ impl State {
     }
 }
 
-/// The plugins turn forwarding on for each pod too. In a container /proc/sys may be read-only.
+/// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.
 fn forward(pods: &Pods, log: &mut Log) {
     for family in pods.networks.iter().map(|network| IpFamily::of(network.ip())) {
         let name = match family {

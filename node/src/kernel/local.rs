@@ -22,12 +22,10 @@ pub struct Local {
     pub routes: BTreeSet<Route>,
 }
 
-/// What matters of a link.
+/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: String,
-    /// Its MTU in bytes.
     pub mtu: u32,
     /// Whether it is up. Whether it has a carrier does not matter: its routes stay.
     pub is_up: bool,
@@ -35,16 +33,16 @@ pub struct Link {
     pub is_loopback: bool,
 }
 
-/// What matters of a route.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// The destination; prefix 0 for the default route.
     pub dst: IpNetwork,
-    /// The metric: the lowest counts.
+    /// The metric: the lowest wins.
     pub priority: u32,
     /// The program that made it.
     pub protocol: u8,
-    /// The next hops; none on a link.
+    /// The next hops; empty for a network on the link.
     pub gws: Vec<IpAddr>,
     /// The links, one for each next hop.
     pub links: Vec<u32>,
@@ -60,7 +58,7 @@ impl From<link::Link> for Link {
 }
 
 impl Route {
-    /// The route in the kernel's description, if it is one of [`Local::routes`].
+    /// Parses the kernel's description. `None` for a route that [`Local::routes`] leaves out.
     pub(super) fn parse(description: &[u8]) -> Option<Route> {
         let matters = |route: &StoredRoute| route.table == MAIN_TABLE && !is_link_local(route.dst.ip());
         let route = StoredRoute::parse(description).filter(matters)?;
@@ -97,10 +95,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Asks the kernel for the routes anew.
-    ///
-    /// # Errors
-    /// As those of [`Local::read`].
+    /// As [`Local::read`], for the routes alone.
     pub fn read_routes(&mut self, socket: &mut Socket) -> Result<(), Error> {
         self.routes.clear();
         for family in IpFamily::ALL {

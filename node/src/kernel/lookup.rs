@@ -1,4 +1,4 @@
-//! How this node reaches an address, from a list of its routes: no request for each of 5,000 nodes. Pure.
+//! Finds how this node reaches an address in the list of its routes, without a request to the kernel for each of 5,000 nodes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub enum Reach {
 }
 
 impl<'a> Lookup<'a> {
-    /// Sorts the routes: of several to one destination the one with the lowest metric counts.
+    /// Sorts the routes. Of several to one destination the lowest metric wins.
     pub fn new(local: &'a Local) -> Self {
         let mut lookup = Lookup { routes: BTreeMap::new(), prefixes: Default::default() };
         for route in local.routes.iter().filter(|route| !route.is_ours()) {
@@ -38,7 +38,6 @@ impl<'a> Lookup<'a> {
         lookup
     }
 
-    /// How the address is reached.
     pub fn reach(&self, address: IpAddr) -> Reach {
         match self.route(address) {
             Some(route) if !route.is_unicast => Reach::Nowhere,

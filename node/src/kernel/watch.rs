@@ -28,7 +28,7 @@ pub struct Watch {
     is_stale: bool,
     /// Everything must be read anew.
     is_lost: bool,
-    /// Something has changed that matters, and neither [`Watch::changed`] nor [`Watch::begin`] knows of it.
+    /// A change that matters came after the last [`Watch::changed`] or [`Watch::begin`].
     has_news: bool,
     /// See [`Watch::take_damage`].
     is_damaged: bool,
@@ -80,17 +80,14 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::refresh`], for a new plan: what came until now is no news for it.
-    ///
-    /// # Errors
-    /// As those of [`Watch::refresh`].
+    /// As [`Watch::refresh`], before a new plan: it takes all changes so far into account.
     pub fn begin(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
         self.refresh(pods)?;
         self.has_news = false;
         Ok(())
     }
 
-    /// Takes the messages that have come, and reads anew what they do not tell.
+    /// Applies the messages that have come, and reads again the lists that they leave unclear.
     ///
     /// # Errors
     /// The subscription broke, or the kernel refuses a list.
@@ -106,8 +103,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Notes that a request of ours has replaced the routes to a destination; `None`: has removed ours. The message of the
-    /// kernel about it then says nothing new.
+    /// Notes that our request has replaced the route to a destination, or has removed it (`None`). The kernel's message about it is
+    /// then no news.
     pub fn note(&mut self, dst: IpNetwork, route: Option<Route>) {
         let gone: Vec<Route> = match &route {
             Some(new) => self.local.to(dst).filter(|old| old.priority == new.priority).cloned().collect(),
@@ -150,8 +147,8 @@ enum Effect {
     Matters,
     /// A device of ours; the kernel may have removed its routes.
     Device,
-    /// The routes must be read: the kernel removes routes without a word when a link goes down, and a message does not tell
-    /// which route another one has replaced.
+    /// The routes must be read: the kernel sends no message for the routes that it removes with a link, and its message about a new
+    /// route does not name the one that it replaces.
     Routes,
 }
 
@@ -168,10 +165,8 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 _ if is_ours(&new) => Effect::Device,
                 Some(old) if old == new => Effect::None,
                 _ if is_down && has_routes(local, index) => Effect::Routes,
-                // A pod's link has none. It matters as soon as it gets one.
-                _ if !is_ours(&new) && !has_routes(local, index) && !has_addresses(local, index) => {
-                    Effect::None
-                }
+                // As a pod's link. It matters as soon as it gets one.
+                _ if !has_routes(local, index) && !has_addresses(local, index) => Effect::None,
                 _ => Effect::Matters,
             }
         }
@@ -203,7 +198,7 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 (false, _) => Effect::None,
                 (true, _) if is_of_device => Effect::Device,
                 (true, true) => Effect::None,
-                // The kernel removes the routes that need an IPv4 address without a word.
+                // The kernel sends no message for the routes that it removes with an IPv4 address.
                 (true, false) if message.kind == RTM_DELADDR => Effect::Routes,
                 (true, false) => Effect::Matters,
             }
@@ -288,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_pods_and_what_is_known_do_not_matter() {
+    fn routes_of_pods_and_known_routes_do_not_matter() {
         for (kind, message, expected) in [
             (RTM_NEWROUTE, ours("10.244.2.0/24"), Effect::None),
             (RTM_DELROUTE, ours("10.244.2.0/24"), Effect::Routes),

@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// Makes the table, in place of one that may be there.
+    /// Makes the table, in place of an existing one.
     pub(super) fn make(&self) -> Batch {
         let mut batch = Batch::new();
         batch.add_table(TABLE, None).delete_table(TABLE).add_table(TABLE, Some(COMMENT));
@@ -86,7 +86,7 @@ impl Layout {
     pub(super) fn change_to(&self, wanted: &Layout) -> Batch {
         let mut batch = Batch::new();
         for ((name, _), (old, new)) in SETS.iter().zip(self.sets.iter().zip(&wanted.sets)) {
-            // A network that is gone may contain a new one.
+            // Deletes first: a former network may contain a new one.
             batch.delete(TABLE, name, &elements(old.difference(new)));
             batch.add_elements(TABLE, name, &elements(new.difference(old)));
         }

@@ -18,7 +18,7 @@ use crate::plan::Masquerade;
 /// The table as wanted, and the kernel's messages about it.
 pub struct Part {
     socket: Socket,
-    /// Of `socket`: who has made a change.
+    /// The port of `socket`: the kernel's messages name it for our own changes.
     port: u32,
     listener: Listener,
     /// What the table contains, `Some(None)` without a table; `None` if another program may have changed it.
@@ -113,9 +113,6 @@ fn remove(socket: &mut Socket) -> Result<bool> {
 }
 
 /// Removes the table. Returns its name for the report.
-///
-/// # Errors
-/// The kernel refuses it.
 pub fn cleanup() -> Result<Vec<String>> {
     let removed = remove(&mut Socket::netfilter()?)?;
     Ok(removed.then(|| format!("table {TABLE}")).into_iter().collect())

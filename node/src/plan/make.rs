@@ -17,14 +17,14 @@ use crate::{vxlan, wireguard};
 /// The MTU of a node whose uplink is not known.
 const USUAL_MTU: u32 = 1500;
 
-/// The plan, and what people and the API server should know of it.
+/// The plan, and its reasons for the log, the status and the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// What the kernel and the conflist should have.
     pub desired: Desired,
     /// The other nodes, by name: each podCIDR that it has, and how it is reached.
     pub nodes: BTreeMap<String, Vec<(IpNetwork, State)>>,
-    /// What is refused, also of this node.
+    /// The refusals, also those of this node.
     pub refusals: BTreeSet<Refusal>,
 }
 
@@ -33,15 +33,14 @@ pub struct Plan {
 pub enum State {
     /// This way.
     Way(Way),
-    /// Not yet; the reason. It says nothing against the node.
+    /// Not yet, and why. The node may still be starting.
     Waits(String),
-    /// Never; the reason.
+    /// Never, and why.
     Refused(String),
 }
 
 /// What a plan is made from.
 pub struct Facts<'a> {
-    /// The options.
     pub options: &'a Options,
     /// This node's name.
     pub name: &'a str,
@@ -49,11 +48,11 @@ pub struct Facts<'a> {
     pub peers: &'a Peers,
     /// This node's links, addresses and routes.
     pub local: &'a Local,
-    /// The podCIDRs that have had a way already. What comes up on this node later does not take it away.
+    /// The podCIDRs that have a way already. Addresses and routes that appear on this node later do not take it away.
     pub held: &'a BTreeSet<IpNetwork>,
 }
 
-/// Makes the plan. `None` if the API server does not know this node: then nothing it says is about this cluster.
+/// Makes the plan. `None` if the API server has no such node: it may be that of another cluster.
 pub fn make(facts: &Facts<'_>) -> Option<Plan> {
     let me = facts.peers.get(facts.name)?;
     let claims = settle(facts.peers, &facts.options.service_cidr);
@@ -86,7 +85,7 @@ pub fn make(facts: &Facts<'_>) -> Option<Plan> {
     Some(plan)
 }
 
-/// What all nodes need, made once.
+/// The data that the decisions about all nodes share.
 struct Maker<'a> {
     facts: &'a Facts<'a>,
     claims: &'a Claims<'a>,
@@ -169,7 +168,7 @@ impl<'a> Maker<'a> {
             Mode::Auto => match self.direct(peer, family) {
                 Ok(Some(way)) => State::Way(way),
                 Ok(None) => self.vxlan(name, peer, network),
-                // The other family may carry it.
+                // VXLAN may carry it by the other family.
                 Err(State::Refused(_)) if peer.address(family).is_none() => self.vxlan(name, peer, network),
                 Err(state) => state,
             },
@@ -178,7 +177,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// What of this node lies in the podCIDR.
+    /// Why this node cannot route the podCIDR: it has an address or a route of another program in it.
     fn obstacle(&self, network: IpNetwork) -> Option<String> {
         if self.facts.held.contains(&network) || self.facts.local.ours(network).next().is_some() {
             return None;
@@ -263,7 +262,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// What this node needs as a whole.
+    /// Adds the devices, masquerade and the conflist's values.
     fn finish(self, own: Vec<IpNetwork>, desired: &mut Desired) {
         let options = self.facts.options;
         let addresses: Vec<IpNetwork> = own.iter().map(|network| single(network.network())).collect();
@@ -298,7 +297,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// The MAC address of a node's VXLAN device. Every node can tell that of every other.
+/// The MAC address of a node's VXLAN device. Each node can compute those of all nodes.
 fn mac(node: &str) -> Mac {
     let hash = Sha256::new().chain_update("vxlan").chain_update(node).finalize();
     Mac::local(hash.first_chunk().copied().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What this node's kernel and folders should have.
+//! The plan: the wanted state of this node's kernel and files.
 
 mod make;
 
@@ -19,9 +19,9 @@ pub struct Desired {
     pub vxlan: Option<Vxlan>,
     /// The WireGuard device; `None` in other modes.
     pub wireguard: Option<WireGuard>,
-    /// What is masqueraded; `None` for nothing.
+    /// The masquerade table; `None` if this node needs none.
     pub masquerade: Option<Masquerade>,
-    /// What the conflist needs; `None` while this node has no podCIDR, or was refused its own.
+    /// The conflist's values; `None` while this node has no podCIDR, or was refused its own.
     pub pods: Option<Pods>,
 }
 
@@ -48,11 +48,9 @@ pub struct Vxlan {
     pub id: u32,
     /// The UDP port, here and at the peers.
     pub port: u16,
-    /// The outer address of this node.
+    /// This node's outer address.
     pub local: IpAddr,
-    /// The MAC address of this node's device.
     pub mac: Mac,
-    /// The device's MTU.
     pub mtu: u32,
     /// The device's own addresses, /32 and /128: the first addresses of this node's podCIDRs.
     pub addresses: Vec<IpNetwork>,
@@ -63,7 +61,6 @@ pub struct Vxlan {
 /// A node that is reached by VXLAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VxlanPeer {
-    /// The node's name.
     pub name: String,
     /// The MAC address of its device.
     pub mac: Mac,
@@ -78,7 +75,6 @@ pub struct VxlanPeer {
 pub struct WireGuard {
     /// The UDP port here.
     pub port: u16,
-    /// The device's MTU.
     pub mtu: u32,
     /// The device's own addresses, as those of [`Vxlan::addresses`].
     pub addresses: Vec<IpNetwork>,
@@ -89,7 +85,6 @@ pub struct WireGuard {
 /// A node that is reached by WireGuard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireGuardPeer {
-    /// The node's name.
     pub name: String,
     /// Its public key.
     pub key: [u8; 32],
@@ -99,10 +94,10 @@ pub struct WireGuardPeer {
     pub allowed: Vec<IpNetwork>,
 }
 
-/// Which packets get the node's address: those from `own` to an address that is in none of the others, if a family is on.
+/// Packets from `own` get the node's address, except those to `cluster` and `exclude`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Masquerade {
-    /// The podCIDRs of this node, only of families that are on.
+    /// This node's podCIDRs, of the families that `--masquerade` names.
     pub own: Vec<IpNetwork>,
     /// The networks of the cluster, sorted; they may overlap.
     pub cluster: Vec<IpNetwork>,
@@ -110,11 +105,10 @@ pub struct Masquerade {
     pub exclude: Vec<IpNetwork>,
 }
 
-/// What the conflist needs.
+/// The conflist's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pods {
     /// This node's podCIDRs, in the order of the Node object.
     pub networks: Vec<IpNetwork>,
-    /// The pods' MTU.
     pub mtu: u32,
 }

@@ -9,7 +9,7 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-/// What the daemon knows.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -19,9 +19,8 @@ pub struct Status {
     pub mode: String,
     /// The connection to the API server.
     pub api: Api,
-    /// The conflist.
     pub conflist: Conflist,
-    /// What keeps this node from being as it should.
+    /// The parts that do not work.
     pub problems: Vec<Problem>,
     /// The other nodes, sorted by name.
     pub nodes: Vec<Node>,
@@ -31,11 +30,11 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Api {
-    /// Since when it is so, RFC 3339.
+    /// Since when `connected` is as it is, RFC 3339.
     pub since: String,
     /// Whether the nodes are followed.
     pub connected: bool,
-    /// Why not.
+    /// Why it is not connected.
     pub error: Option<String>,
 }
 
@@ -43,13 +42,11 @@ pub struct Api {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflist {
-    /// The file.
     pub path: PathBuf,
-    /// Whether it is there, as it should be.
+    /// Whether the file is there and ours.
     pub written: bool,
     /// This node's podCIDRs.
     pub networks: Vec<String>,
-    /// The pods' MTU.
     pub mtu: u32,
     /// host-local's folder of this network: a file for each address in use.
     pub store: PathBuf,
@@ -58,20 +55,17 @@ pub struct Conflist {
 /// A part that does not work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Which one.
     pub part: String,
-    /// Why.
     pub error: String,
 }
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
     pub name: String,
     /// Its podCIDRs, also those that are refused.
     pub networks: Vec<Network>,
-    /// Since when its networks are so, RFC 3339.
+    /// Since when its networks are as they are, RFC 3339.
     pub since: String,
 }
 
@@ -84,7 +78,7 @@ pub struct Network {
     pub way: Way,
     /// For people: the next hop, or the reason.
     pub detail: String,
-    /// The address that tells whether the way works.
+    /// The address for the echo request that tests the way.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probe: Option<IpAddr>,
 }
@@ -119,10 +113,10 @@ fn path(state: &Path) -> PathBuf {
     state.join(STATUS_FILE)
 }
 
-/// Reads the file. `None` if there is none.
+/// Reads the file; `None` if it does not exist.
 ///
 /// # Errors
-/// It cannot be read, or is not ours.
+/// It cannot be read or parsed.
 pub fn read(state: &Path) -> io::Result<Option<Status>> {
     let path = path(state);
     let said = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
@@ -133,10 +127,6 @@ pub fn read(state: &Path) -> io::Result<Option<Status>> {
     }
 }
 
-/// Replaces the file.
-///
-/// # Errors
-/// It cannot be written.
 pub fn write(state: &Path, status: &Status) -> io::Result<()> {
     let path = path(state);
     let pending = state.join(PENDING);

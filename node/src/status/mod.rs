@@ -1,4 +1,4 @@
-//! What the daemon says of itself: `status.json`, and `ferrule-node status`.
+//! The daemon's status: `status.json`, and `ferrule-node status`.
 
 mod file;
 mod print;

@@ -40,7 +40,7 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
     })
 }
 
-/// The addresses in use that are in none of this node's podCIDRs: pods from before a change.
+/// The addresses in use outside of this node's podCIDRs: of pods from before a change.
 fn former(status: &Status) -> Vec<IpAddr> {
     let own = status.own();
     let names = fs::read_dir(&status.conflist.store).into_iter().flatten();

@@ -9,7 +9,7 @@ use crate::plan::VxlanPeer;
 /// The entries of a device.
 pub(super) type Entries = BTreeMap<Key, Neighbour>;
 
-/// The entries of these peers. If two want the same, the first one has it.
+/// The entries of these peers. If two want the same, the first one gets it.
 pub(super) fn of(peers: &[VxlanPeer]) -> Entries {
     let mut entries = Entries::new();
     for VxlanPeer { mac, outer, inner, .. } in peers {
@@ -32,7 +32,7 @@ pub(super) fn changes<'a>(
     (gone, new)
 }
 
-/// Whether the device with this index and these entries has others after the change.
+/// Whether the change makes the device with this index differ from `entries`.
 pub(super) fn is_damage(link: u32, entries: &Entries, change: &Change) -> bool {
     match change {
         Change::Gone(of, key) => *of == link && entries.contains_key(key),

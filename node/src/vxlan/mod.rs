@@ -22,10 +22,10 @@ const KIND: &str = "vxlan";
 /// Makes the device and the entries of its peers as wanted, or removes the device.
 pub struct Part {
     socket: Socket,
-    /// While there is a device.
+    /// `None` without a device.
     listener: Option<Listener>,
     known: Option<Known>,
-    /// There is no device.
+    /// The device was removed.
     is_gone: bool,
 }
 
@@ -38,10 +38,6 @@ struct Known {
 }
 
 impl Part {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// That of a system call.
     pub fn open() -> Result<Self> {
         Ok(Part { socket: Socket::route()?, listener: None, known: None, is_gone: false })
     }
@@ -102,9 +98,6 @@ impl Part {
 }
 
 /// Removes the device. Returns its name for the report.
-///
-/// # Errors
-/// The kernel refuses it.
 pub fn cleanup() -> Result<Vec<String>> {
     Ok(device::remove(&mut Socket::route()?, LINK, KIND)?.into_iter().collect())
 }

@@ -88,7 +88,7 @@ impl Device {
         }
     }
 
-    /// A peer with more networks than fit into a message comes in several.
+    /// The kernel sends a peer with many networks in several messages.
     fn add_peer(&mut self, attributes: &WireguardPeer) {
         let (mut key, mut endpoint, mut allowed) = (None, None, BTreeSet::new());
         for attribute in &attributes.0 {

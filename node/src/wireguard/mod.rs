@@ -44,7 +44,7 @@ struct Known {
 }
 
 impl Part {
-    /// Reads the key file; makes it if there is none. Makes the device, which knows the public key.
+    /// Reads or makes the key file. Makes the device, which computes the public key.
     ///
     /// # Errors
     /// The file cannot be read, is no key, or cannot be made. The kernel has no WireGuard.
@@ -108,9 +108,6 @@ fn new_link(mtu: u32) -> NewLink<'static> {
 }
 
 /// Removes the device. Returns its name for the report. The key file stays.
-///
-/// # Errors
-/// The kernel refuses it.
 pub fn cleanup() -> Result<Vec<String>> {
     Ok(device::remove(&mut Socket::route()?, LINK, KIND)?.into_iter().collect())
 }

@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use super::key::Key;
 use crate::plan::WireGuardPeer;
 
-/// What the kernel has of a peer.
+/// A peer in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     /// `None` for a peer that the kernel knows no address of.

@@ -24,7 +24,7 @@ fn wanted(number: u8, local: IpAddr, mtu: u32, peers: Vec<VxlanPeer>) -> Vxlan {
     Vxlan { id: 7471, port: 4789, local, mac: mac_of(number), mtu, addresses, peers }
 }
 
-/// Twice, because the second one finds the device.
+/// Syncs twice: the second part finds the device.
 fn sync(wanted: &Vxlan) {
     let runtime = runtime();
     let _inside = runtime.enter();
@@ -105,7 +105,7 @@ fn peers_come_change_and_go() {
 }
 
 #[test]
-fn what_somebody_changes_is_put_back() {
+fn changes_by_other_programs_are_undone() {
     isolated(|| {
         sh("ip link set lo up; ip address add 192.0.2.1/24 dev lo");
         let runtime = runtime();
@@ -153,14 +153,17 @@ fn what_somebody_changes_is_put_back() {
 }
 
 #[test]
-fn devices_of_others_stay() {
+fn foreign_devices_stay() {
     isolated(|| {
         sh("ip link set lo up; ip address add 192.0.2.1/24 dev lo; ip link add ferrule.vxlan type bridge");
         let runtime = runtime();
         let _inside = runtime.enter();
         let device = wanted(1, ip("192.0.2.1"), 1450, Vec::new());
         let error = || format!("{:#}", Part::open().unwrap().sync(Some(&device)).unwrap_err());
-        assert_eq!(error(), "there is a link ferrule.vxlan of kind \"bridge\", which is not of ferrule-node");
+        assert_eq!(
+            error(),
+            "there is a link ferrule.vxlan of kind \"bridge\", which ferrule-node did not make"
+        );
         assert!(cleanup().unwrap().is_empty());
         sh(
             "ip link del ferrule.vxlan; ip link add flannel.1 type vxlan id 7471 dstport 4789 local 192.0.2.1",

@@ -133,7 +133,7 @@ fn a_copied_key_belongs_to_the_older_node() {
 }
 
 #[test]
-fn what_is_on_this_node_is_not_taken_over() {
+fn podcidrs_with_addresses_or_routes_of_this_node_are_refused() {
     for (network, why) in [
         ("10.99.0.0/24", "it holds the address 10.99.0.1 of ferrule0 on this node"),
         ("10.98.0.0/16", "it holds 10.98.5.0/24, which this node has a route to (protocol 4)"),
