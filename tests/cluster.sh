@@ -170,7 +170,7 @@ test_a_rolling_update_loses_no_connection() {
     [ "$before" != "$after" ] || fail "the daemon is still $before"
 }
 
-# What is missing then is back when the next one starts.
+# The next daemon has the same route.
 test_a_killed_daemon_loses_no_connection() {
     local route
     route=$(on node1 ip -4 route show via "${address4[node2]}")

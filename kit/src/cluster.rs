@@ -1,4 +1,4 @@
-//! What `ferrule-node` leaves on the node for others to see. It is a program of its own, which nothing here links.
+//! The marks and files of `ferrule-node` that other programs look for. Nothing here links that program.
 
 /// The protocol of its routes, as `ip route` shows it.
 pub const ROUTE_PROTOCOL: u8 = 79;
@@ -6,7 +6,7 @@ pub const ROUTE_PROTOCOL: u8 = 79;
 pub const CONFLIST_MARK: &str = "ferruleNode";
 /// The folder of its status file and of its lock.
 pub const STATE: &str = "/run/ferrule/node";
-/// In that folder: what it knows.
+/// The status file in [`STATE`].
 pub const STATUS_FILE: &str = "status.json";
-/// In that folder: locked while it runs.
+/// The file in [`STATE`] that it locks while it runs.
 pub const LOCK_FILE: &str = "lock";

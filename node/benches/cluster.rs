@@ -1,4 +1,4 @@
-//! What the daemon costs in a cluster of 1,000 and of 5,000 nodes, and what its ways cost the pods. Prints Markdown tables.
+//! The cost of the daemon with 1,000 and with 5,000 nodes, and of its ways for the pods. Prints Markdown tables.
 //!
 //! Run it as root with `cargo bench -p ferrule-node`. It measures the release program in `FERRULE_BIN_DIR`, else what
 //! `./build.sh` makes. Figures are only reported. Needs iperf3 and strace. With the argument `ways` it measures only the ways.
@@ -67,7 +67,7 @@ fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
     let expected = 2 * (nodes - 1);
     let began = Instant::now();
     cluster.a.start("");
-    // It appears when all routes are there.
+    // The daemon writes it when all routes are there.
     let conflist = || cluster.a.node.run(|| fs::exists(CONFLIST).unwrap()).unwrap();
     poll(conflist);
     let done = Instant::now();

@@ -10,7 +10,7 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use crate::arguments::Options;
 use crate::{conflist, masquerade, routes, status, vxlan, wireguard};
 
-/// Removes the conflist first, so that no new pod starts. Returns the report.
+/// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
 /// # Errors
 /// A daemon runs and would make everything again, or some objects could not be removed; the others are gone.

@@ -1,4 +1,4 @@
-//! The manifests in `examples/kubernetes` and the unit, held against the program.
+//! Compares the manifests in `examples/kubernetes` and the unit with the program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -65,7 +65,7 @@ fn the_daemon_knows_its_options_and_has_its_folders() {
     assert_eq!(node["command"], json!(["/ferrule-node"]));
     let options = options(node);
     assert!(options.no_repair && options.gc_every == 0, "other containers do the housekeeping");
-    // What it writes outlives the container.
+    // The daemon's files outlive the container.
     for file in [&options.conflist, &options.state, &options.wireguard_key] {
         let mounts = items(&node["volumeMounts"]);
         let mount = mounts.iter().find(|mount| file.starts_with(mount["mountPath"].as_str().unwrap()));
@@ -119,7 +119,7 @@ fn each_container_has_the_rights_that_it_needs_and_no_others() {
             "install" => Value::Null,
             "node" => json!(["NET_ADMIN", "NET_RAW"]),
             _ => {
-                // Tests run that one with these rights.
+                // Tests run the housekeeping containers with these rights.
                 let alone = named(housekeeping, name);
                 assert_eq!((&container["args"], &container["image"]), (&alone["args"], &alone["image"]));
                 added(alone)

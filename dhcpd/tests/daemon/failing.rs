@@ -76,7 +76,7 @@ impl Bench {
             .rule(|kind, _| if kind == MessageType::Release { Reaction::Lose } else { Reaction::Answer });
         self.server.times([3600, 1, 2]);
         self.server6.rule(|_| server6::Reaction::Answer);
-        // ADD takes two seconds, and strace has to be there before T1.
+        // ADD takes two seconds, and strace must be attached before T1.
         self.server6.times([4, 8, 3600]);
     }
 

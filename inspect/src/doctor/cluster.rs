@@ -1,4 +1,4 @@
-//! `ferrule-node`: whether it runs on a node whose conflist it has written, and what it says of itself.
+//! `ferrule-node`: whether it runs on a node whose conflist it has written, and the problems in its status file.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};

@@ -11,18 +11,12 @@ use super::parameters::Parameters;
 /// The node as claims see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'n> {
-    /// The driver's name.
     pub(crate) driver: &'n str,
-    /// The pool's name.
     pub(crate) pool: &'n str,
-    /// The devices of the pool.
     pub(crate) nics: &'n [Nic],
 }
 
-/// The record of the claim for its pod.
-///
-/// # Errors
-/// Why the claim cannot be prepared.
+/// The record of the claim for its pod. An error says why the claim cannot be prepared.
 pub(crate) fn record(claim: &ResourceClaim, asked: &Ref, node: Node<'_>) -> Result<Record, String> {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     if uid != asked.uid {

@@ -1,4 +1,4 @@
-//! The API server's client. It is made anew after a refusal of its credentials, which may have been replaced on the disk.
+//! The API server's client. It is made anew after the API server refuses its credentials: the files may have new ones.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The status of a request whose credentials are refused.
+/// The HTTP status for refused credentials.
 const UNAUTHORIZED: u16 = 401;
 
-/// The cluster.
 pub(crate) struct Cluster {
     kubeconfig: Option<PathBuf>,
     client: Mutex<Option<Client>>,
@@ -27,7 +26,6 @@ impl Cluster {
         Cluster { kubeconfig, client: Mutex::default() }
     }
 
-    /// A client.
     pub(crate) async fn client(&self) -> Result<Client, String> {
         let mut client = self.client.lock().await;
         if let Some(client) = &*client {
@@ -69,9 +67,8 @@ impl Cluster {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The status of HTTP; 0 without an answer.
+    /// The HTTP status; 0 without an answer.
     pub(crate) code: u16,
-    /// For people.
     pub(crate) text: String,
 }
 

@@ -1,4 +1,4 @@
-//! The driver's life: the sockets of this instance from the start, and what only the leader does.
+//! Runs the driver: each instance serves its sockets, only the leader publishes and reports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl Driver {
         &self.sockets.folder
     }
 
-    /// Serves both sockets until `stop` is true, and makes them again if they are gone.
+    /// Serves both sockets until `stop` is true. Makes them again if they are gone.
     pub async fn serve(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let (folder, registry) = (self.sockets.folder.clone(), self.sockets.registry.clone());
         let mut changes = [watch_folder(folder), watch_folder(registry)];

@@ -1,5 +1,5 @@
-//! Two instances of the daemon while one replaces the other: one leads. It alone publishes, reports, and serves device plugins. Both
-//! prepare claims.
+//! While one instance of the daemon replaces another, both run and prepare claims. Only the leader publishes, reports and serves device
+//! plugins.
 
 use std::fs::{self, File};
 use std::io;

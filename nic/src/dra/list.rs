@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::status::attached;
 
-/// A device of a claim, and what ADD has made of it.
+/// A device of a claim, and the interface that ADD has made of it.
 #[derive(Debug)]
 pub struct Entry {
     record: Record,
@@ -25,7 +25,7 @@ impl Entry {
         link.bus.as_ref().map_or_else(|| link.name.clone(), |bus| bus.address.clone())
     }
 
-    /// Who has it.
+    /// The pod and the claim that have it.
     pub fn owner(&self) -> String {
         let Record { claim, pod, .. } = &self.record;
         format!("pod {}/{}, claim {}", claim.namespace, pod.name, claim.name)
@@ -51,14 +51,12 @@ pub fn entries(folder: &Folder, attached_files: &Path) -> io::Result<Vec<Entry>>
             }
         }
     }
-    entries.sort_by(|a, b| {
-        let key = |entry: &Entry| (entry.record.claim.namespace.clone(), entry.record.claim.name.clone());
-        key(a).cmp(&key(b))
+    entries.sort_by_cached_key(|Entry { record: Record { claim, .. }, .. }| {
+        (claim.namespace.clone(), claim.name.clone())
     });
     Ok(entries)
 }
 
-/// For programs.
 pub fn to_json(entries: &[Entry]) -> Value {
     let entry = |Entry { record, device, step }: &Entry| {
         let outcome = step.as_ref().and_then(|step| step.outcome.as_ref());
@@ -72,7 +70,6 @@ pub fn to_json(entries: &[Entry]) -> Value {
     entries.iter().map(entry).collect()
 }
 
-/// For people.
 pub fn to_text(entries: &[Entry]) -> String {
     let mut text = String::new();
     for entry in entries {

@@ -1,9 +1,9 @@
 //! The driver of Dynamic Resource Allocation (DRA): pods get devices by claims.
 //!
 //! - `nic`, `slices`, `parameters` and `claim` decide. Pure.
-//! - `publish` keeps the node's ResourceSlices true, and `status` tells in a claim's status what ADD has made of it.
+//! - `publish` keeps the node's ResourceSlices up to date, and `status` writes the pod's interfaces into the status of its claim.
 //! - `prepare` writes a record of each claim before the kubelet starts the pod; ADD of `host-device` reads it.
-//! - `service`, `sockets` and `leader` are the kubelet's side, also for two instances at once.
+//! - `service`, `sockets` and `leader` serve the kubelet, also with two instances at once.
 //! - [`driver`] joins them; [`list`] is `ferrule-nic claims`.
 
 mod claim;

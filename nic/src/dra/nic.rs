@@ -19,7 +19,7 @@ pub struct Nic {
     pub problem: Option<String>,
     /// How ADD finds it.
     pub link: Link,
-    /// What selectors of claims may ask for.
+    /// The attributes for the selectors of claims.
     pub attributes: BTreeMap<String, DeviceAttribute>,
 }
 
@@ -84,8 +84,8 @@ impl Nic {
     }
 }
 
-/// A DNS label for the device with this ID: the name of a link as it is if it is one; else one that is longer than a link's name
-/// can be, and no other device has it.
+/// A unique DNS label for the device with this ID. The name of a link stays if it is such a label; else it becomes a hash, which is
+/// longer than the name of any link.
 fn name(id: &str, is_pci: bool) -> String {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     match is_pci {

@@ -1,7 +1,7 @@
 //! The parameters of a claim: how a device becomes an interface of the pod. Pure.
 //!
-//! A device class and a claim may both have parameters. Keys of the claim replace those of the class; a network configuration replaces
-//! all, and is replaced by all.
+//! A device class and a claim may both have parameters. Keys of the claim replace those of the class. A network configuration replaces
+//! all parameters before it, and those after it replace it.
 
 use ferrule_kubelet::claims::{Claimed, Cni, Object, Route};
 use k8s_openapi::api::resource::v1::DeviceAllocationConfiguration;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What parameters there are.
+/// The kinds of parameters.
 const KINDS: &str = "nic.ferrule.dev/v1alpha1 NicConfig or cni.networking.x-k8s.io/v1alpha1 CNIConfig";
 
 #[derive(Default, Deserialize)]
@@ -22,7 +22,7 @@ struct NicConfig {
     ipam: Option<Object>,
 }
 
-/// What the configurations of a claim say of one request.
+/// The parameters of one request.
 #[derive(Debug, Default)]
 pub(crate) enum Parameters {
     /// Nothing.
@@ -35,10 +35,10 @@ pub(crate) enum Parameters {
 }
 
 impl Parameters {
-    /// Collects those for the request from the configurations, which are in the order of their weight.
+    /// Collects the request's parameters from the configurations; later ones have precedence.
     ///
     /// # Errors
-    /// One is not ours, although it names our driver.
+    /// A configuration for our driver is of an unknown kind.
     pub(crate) fn collect(
         configs: &[DeviceAllocationConfiguration],
         driver: &str,
@@ -74,7 +74,7 @@ impl Parameters {
     /// Puts them into the device's entry of the record, which is checked later.
     ///
     /// # Errors
-    /// The first key that is unknown or has another type than it must have.
+    /// A key is unknown or has a wrong type.
     pub(crate) fn apply(self, claimed: &mut Claimed) -> Result<(), String> {
         match self {
             Parameters::None => {}
@@ -89,7 +89,7 @@ impl Parameters {
     }
 }
 
-/// Whether a configuration for these requests is for this one, which may be `NAME/SUBREQUEST`. None means all.
+/// Whether a configuration for these requests is for this one, which may be `NAME/SUBREQUEST`. An empty list means all.
 fn concerns(requests: Option<&[String]>, request: &str) -> bool {
     let main = request.split('/').next().unwrap_or(request);
     requests.is_none_or(|requests| {

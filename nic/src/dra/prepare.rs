@@ -1,4 +1,4 @@
-//! Prepare and unprepare: a record of each claim, before the kubelet starts the pod, and until the pod is gone.
+//! Prepare writes a record of each claim before the kubelet starts the pod; unprepare removes it when the pod is gone.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +22,9 @@ const LIMIT: Duration = Duration::from_secs(35);
 /// How many claims are read at once.
 const AT_ONCE: usize = 8;
 
-/// The claim's UID, and what has become of it.
+/// The claim's UID, and the result or why it failed.
 pub(super) type Outcome<T> = (String, Result<T, String>);
 
-/// What the calls need.
 pub(super) struct Preparer {
     pub(super) driver: String,
     /// The node's name, which is also the pool's.
@@ -36,7 +35,7 @@ pub(super) struct Preparer {
 }
 
 impl Preparer {
-    /// Writes the records of these claims. Each has an outcome.
+    /// Writes the records of these claims. Returns an outcome for each.
     pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Vec<Outcome<Vec<Device>>> {
         let deadline = Instant::now() + LIMIT;
         let one = async |claim: Claim| {
@@ -59,18 +58,12 @@ impl Preparer {
         let mut outcomes = Vec::new();
         for claim in claims {
             let (folder, uid) = (self.folder.clone(), claim.uid.clone());
+            let name = format!("{}/{}", claim.namespace, claim.name);
             let removed = blocking(move || remove(&folder, &claim.uid)).await;
             match &removed {
                 Ok(0) => {}
-                Ok(_) => log!("{}: claim {}/{}: unprepared", self.driver, claim.namespace, claim.name),
-                Err(why) => {
-                    log!(
-                        "{}: claim {}/{}: cannot unprepare it: {why}",
-                        self.driver,
-                        claim.namespace,
-                        claim.name
-                    );
-                }
+                Ok(_) => log!("{}: claim {name}: unprepared", self.driver),
+                Err(why) => log!("{}: claim {name}: cannot unprepare it: {why}", self.driver),
             }
             outcomes.push((uid, removed.map(drop)));
         }

@@ -1,5 +1,5 @@
-//! Keeps the node's ResourceSlices true. Each pass lists them and takes the steps that are missing; a watch says when the next
-//! pass is due, as after the kubelet has deleted them.
+//! Keeps the node's ResourceSlices up to date. Each pass lists them and takes the missing steps. A watch starts the next pass, for
+//! example after the kubelet has deleted them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::slices::{Owner, Step, chunks, is_tainted, steps};
 
 /// How long changes are collected before a pass.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A pass without any reason, should a watch be silent for ever.
+/// The longest time between two passes, should the watch miss a change.
 const REFRESH: Duration = Duration::from_secs(300);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
@@ -36,7 +36,7 @@ pub(super) struct Publisher {
     pub(super) nics: watch::Receiver<Arc<Vec<Nic>>>,
     /// Whether the API server keeps the taints of devices.
     has_taints: bool,
-    /// By the names of slices: the devices that were sent, and the version of the answer. The API server drops fields that it does not know.
+    /// By slice name: the version in the API server's answer, and the devices as sent. The API server drops fields that it does not know.
     sent: HashMap<String, (String, Vec<Device>)>,
 }
 
@@ -97,7 +97,7 @@ impl Publisher {
             self.take(&slices, step).await?;
         }
         if !self.has_taints && wanted.iter().flatten().any(is_tainted) {
-            return Err("the API server keeps no taints of devices: leaves unhealthy ones out".to_owned());
+            return Err("the API server drops taints of devices: leaves unhealthy ones out".to_owned());
         }
         if is_change {
             let count = wanted.iter().map(Vec::len).sum::<usize>();
@@ -113,7 +113,7 @@ impl Publisher {
         Ok(Owner { driver: self.driver.clone(), node: self.node.clone(), uid })
     }
 
-    /// The slice with the devices that were sent, if its version is that of the answer.
+    /// The slice with the devices as sent, if its version is that of the answer.
     fn as_sent(&self, mut slice: ResourceSlice) -> ResourceSlice {
         if let Some((version, devices)) = slice.metadata.name.as_ref().and_then(|name| self.sent.get(name))
             && slice.metadata.resource_version.as_ref() == Some(version)
@@ -152,7 +152,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits until a pass is due. `false` if there will be no list of devices any more.
+    /// Waits until a pass is due. `false` if the list of devices has ended.
     async fn wait(&mut self, slices: &Api<ResourceSlice>, version: &str) -> bool {
         let params = WatchParams::default().fields(&self.selector()).timeout(WATCH);
         let (sent, mut nics) = (&self.sent, self.nics.clone());

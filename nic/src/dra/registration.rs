@@ -1,4 +1,4 @@
-//! What the kubelet's plugin watcher asks.
+//! The service that the kubelet's plugin watcher calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,16 +10,15 @@ use ferrule_nic_proto::registration::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-/// The services by their names for the registration, newest first; those on the wire have others.
+/// The services, newest first, by the names that the registration uses; their gRPC names differ.
 const SERVICES: [&str; 4] =
     ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
-/// The registration of this instance.
 #[derive(Clone, Debug)]
 pub(super) struct Registrar {
     pub(super) driver: String,
     pub(super) endpoint: PathBuf,
-    /// What the kubelet has said last: newer ones register again and again.
+    /// The kubelet's last answer: newer kubelets repeat it, and only a new one is logged.
     pub(super) last: Arc<watch::Sender<Option<RegistrationStatus>>>,
 }
 

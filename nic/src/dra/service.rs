@@ -23,12 +23,11 @@ use tonic::{Request, Response, Status};
 use super::Nic;
 use super::prepare::Preparer;
 
-/// How often the health goes to the kubelet without a change: before 1.36 it counts as unknown after 30 s.
+/// How often the health is sent without a change: kubelets before 1.36 take it for unknown after 30 s.
 const REPEAT: Duration = Duration::from_secs(20);
-/// After which time without news it is unknown, for newer ones.
+/// The seconds without news after which newer kubelets take it for unknown.
 const UNKNOWN_AFTER: i64 = 60;
 
-/// The services of this instance.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) preparer: Arc<Preparer>,
@@ -71,7 +70,7 @@ impl Service {
         nics.mark_changed();
         let pool = self.preparer.node.clone();
         let lists = stream::unfold((nics, pool), |(mut nics, pool)| async move {
-            // Without a change the time is news too.
+            // Sends the same list with a new time after `REPEAT`.
             if let Ok(Err(_)) = timeout(REPEAT, nics.changed()).await {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! The ResourceSlices of the node: the steps from those of the API server to the right ones. Pure.
+//! The steps from the node's ResourceSlices in the API server to the wanted ones. Pure.
 
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -8,19 +8,17 @@ use super::nic::Nic;
 
 /// The most devices of a slice.
 const MOST: usize = 128;
-/// The same if one of them has a taint.
+/// The most devices of a slice if one of them has a taint.
 const MOST_WITH_TAINTS: usize = 64;
 /// The most bytes of the name of an object.
 const MAX_NAME: usize = 253;
 
-/// Whose slices they are.
+/// The owner of the slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The driver's name.
     pub(crate) driver: String,
     /// The node's name, which is also the pool's.
     pub(crate) node: String,
-    /// The UID of the Node.
     pub(crate) uid: String,
 }
 
@@ -32,8 +30,8 @@ pub(crate) enum Step {
     Delete(String),
 }
 
-/// The devices for each slice. An unhealthy one gets a taint, so that the scheduler does not choose it; it is left out if the API
-/// server has no taints.
+/// The devices for each slice. An unhealthy one gets a taint, so that the scheduler does not choose it; if the API server drops
+/// taints, it is left out.
 pub(crate) fn chunks(driver: &str, nics: &[Nic], has_taints: bool) -> Vec<Vec<Device>> {
     let shown = nics.iter().filter(|nic| has_taints || nic.problem.is_none());
     let devices: Vec<Device> = shown
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wiped_slice_comes_back_with_a_newer_generation() {
+    fn a_deleted_slice_comes_back_with_a_newer_generation() {
         let owner = owner();
         let chunks = chunks(&owner.driver, &nics(130), true);
         let mut slices = Vec::new();
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_adds_is_no_change() {
+    fn fields_that_the_server_adds_are_no_change() {
         let owner = owner();
         let mut nics = nics(2);
         nics[1].problem = Some("no carrier".to_owned());
@@ -227,7 +225,7 @@ mod tests {
         assert_eq!(steps(&owner, &chunks, &slices), []);
         assert_eq!(super::chunks(&owner.driver, &nics, false)[0].len(), 1, "left out without taints");
         slices[0].spec.node_name = None;
-        assert_eq!(steps(&owner, &chunks, &slices).len(), 1, "somebody has changed it");
+        assert_eq!(steps(&owner, &chunks, &slices).len(), 1, "another client has changed it");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The two sockets of this instance: one for the services, one for the kubelet's plugin watcher.
 //!
-//! The names are the instance's own, as in Kubernetes' helper for Go: the kubelet knows both instances while one replaces the other.
+//! Each instance has names of its own, as in Kubernetes' helper for Go: the kubelet knows both instances while one replaces the other.
 //!
-//! The watcher sends the path of the socket as `:authority`, with `%2F` for each `/`, which HTTP/2 libraries in Rust refuse in the name
-//! of a host. Before an `@` it may stand. So the names of both sockets have one.
+//! The watcher sends the path of the socket as `:authority`, with `%2F` for each `/`. HTTP/2 libraries in Rust refuse `%` in the name of a
+//! host, but not before an `@`. So the names of both sockets have an `@`.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -24,14 +24,14 @@ pub(super) struct Sockets {
     pub(super) folder: PathBuf,
     /// The services.
     pub(super) services: PathBuf,
-    /// The kubelet's folder of registration sockets.
+    /// The kubelet's folder for registration sockets.
     pub(super) registry: PathBuf,
     /// The registration.
     pub(super) registration: PathBuf,
     driver: String,
 }
 
-/// What no other instance has: the process ID is the same in each container.
+/// A unique ID of this instance. The process ID may be the same in each container.
 pub(super) fn instance() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:x}-{:x}", process::id(), now.as_micros())
@@ -50,7 +50,7 @@ impl Sockets {
         }
     }
 
-    /// Makes the folders, and removes what killed instances have left: the kubelet would go on to call it.
+    /// Makes the folders, and removes the sockets of killed instances: the kubelet would go on to call them.
     pub(super) fn clean(&self) -> io::Result<()> {
         for folder in [&self.folder, &self.registry] {
             DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_instance_has_left_is_removed() {
+    fn sockets_of_a_killed_instance_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let sockets = |instance: &str| Sockets::new(folder.path(), "nic.ferrule.dev", instance);
         let (dead, alive) = (sockets("1-1"), sockets("1-2"));

@@ -1,4 +1,4 @@
-//! Tells in the status of a claim which interface its pod has: name, MAC address, IP addresses. ADD leaves them in the attached files.
+//! Writes the pod's interface into the status of its claim: name, MAC address, IP addresses. ADD leaves them in the attached files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,10 +21,9 @@ use super::cluster::Cluster;
 const WINDOW: Duration = Duration::from_millis(50);
 /// When a report that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// The answers that no repetition changes: forbidden; not found; another claim has the name.
+/// The statuses that no repetition changes: forbidden; not found; another claim has the name.
 const FINAL: [u16; 3] = [403, 404, 409];
 
-/// What reports need.
 pub(super) struct Reporter {
     pub(super) cluster: Arc<Cluster>,
     pub(super) driver: String,
@@ -37,7 +36,7 @@ impl Reporter {
         let (mut reported, mut problem) = (HashMap::new(), String::new());
         loop {
             let found = reports(&self.folder, &self.driver).unwrap_or_else(|error| {
-                log!("{}: cannot read what ADD has made of claims: {error}", self.driver);
+                log!("{}: cannot read the attached files: {error}", self.driver);
                 BTreeMap::new()
             });
             reported.retain(|uid, _| found.contains_key(uid));
@@ -51,12 +50,7 @@ impl Reporter {
                     Err(why) => {
                         is_done = false;
                         if why != problem {
-                            log!(
-                                "{}: the status of the claim {}/{}: {why}",
-                                self.driver,
-                                claim.namespace,
-                                claim.name
-                            );
+                            self.log(&claim, &why);
                             problem = why;
                         }
                     }
@@ -87,21 +81,19 @@ impl Reporter {
         let request = claims.patch_status(&claim.name, &params, &patch);
         match self.cluster.ask(request).await {
             Err(refusal) if FINAL.contains(&refusal.code) => {
-                log!(
-                    "{}: the status of the claim {}/{}: {}",
-                    self.driver,
-                    claim.namespace,
-                    claim.name,
-                    refusal.text
-                );
+                self.log(claim, &refusal.text);
                 Ok(())
             }
             outcome => outcome.map(drop).map_err(String::from),
         }
     }
+
+    fn log(&self, claim: &Ref, why: &str) {
+        log!("{}: the status of the claim {}/{}: {why}", self.driver, claim.namespace, claim.name);
+    }
 }
 
-/// For each claim, by UID, what to report of our devices.
+/// For each claim, by UID, the entries of our devices.
 fn reports(folder: &Path, driver: &str) -> io::Result<BTreeMap<String, (Ref, Vec<Value>)>> {
     let mut reports: BTreeMap<String, (Ref, Vec<Value>)> = BTreeMap::new();
     for attached in attached(folder)? {

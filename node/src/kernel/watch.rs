@@ -148,7 +148,7 @@ enum Effect {
     /// A device of ours; the kernel may have removed its routes.
     Device,
     /// The routes must be read: the kernel sends no message for the routes that it removes with a link, and its message about a new
-    /// route does not name the one that it replaces.
+    /// route does not name the replaced one.
     Routes,
 }
 

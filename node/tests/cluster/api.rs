@@ -1,4 +1,4 @@
-//! An API server that is away, slow, wrong or gone: routes stay, pods start, and what has changed comes later.
+//! An API server that is away, slow or wrong: routes stay, pods start, and changes arrive later.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn away_at_the_start_and_for_long() {
     cluster.settled();
     cluster.a.until("ready", || cluster.a.http("/readyz").0 == 200);
 
-    // Away again. A pod starts, and a daemon too.
+    // Away again: a daemon starts, and pods.
     cluster.server.kill();
     cluster.a.end("KILL");
     let before = cluster.a.log().len();
@@ -66,13 +66,13 @@ fn away_at_the_start_and_for_long() {
     one.reaches(&three);
     cluster.a.until("a word about the server", || cluster.a.log().len() > before);
     unchanged(&cluster.a, &ways(&cluster));
-    // What has happened meanwhile.
+    // Changes while the daemon could not see them.
     cluster.store.delete(&node_path("b"));
     add_new(&cluster);
     cluster.server.revive();
     let (a, c) = (&cluster.a, &cluster.c);
     a.has_routes(&[a.ways_to(c), ways_to_new()].concat());
-    // It has complained, but not all the time.
+    // It does not log each attempt.
     assert!(cluster.a.log().lines().count() < 100, "{}", cluster.a.log());
 }
 
@@ -129,12 +129,12 @@ fn watches_that_say_nothing_or_too_much() {
     cluster.server.faults(|faults| faults.mute = true);
     remove_new(&cluster);
     cluster.store.forget();
-    // It stays mute: only a new list can tell.
+    // The watch stays mute: the change is in the next list.
     cluster.a.has_routes(&expected);
     cluster.server.faults(|faults| faults.mute = false);
     add_new(&cluster);
     cluster.a.has_routes(&with_new);
-    // Watches that end soon, and bookmarks all the time, cost nothing that is visible.
+    // Short watches and many bookmarks change nothing.
     cluster.server.faults(|faults| {
         (faults.longest_watch, faults.bookmarks) = (Duration::from_secs(1), Duration::from_millis(50))
     });
@@ -147,7 +147,7 @@ fn watches_that_say_nothing_or_too_much() {
     cluster.a.has_routes(&with_new);
 }
 
-/// A server that takes connections and never answers, not even later.
+/// The server accepts connections and never answers.
 #[test]
 fn a_server_that_hangs() {
     let cluster = Cluster::started("--longest-pause 1");
@@ -180,7 +180,7 @@ fn a_token_that_expires() {
     assert!(tokens.contains(&"first".to_owned()) && tokens.contains(&"second".to_owned()));
 }
 
-/// The second server of the same cluster. At rest nobody asks for anything.
+/// The daemons change to the second API server. At rest they send no requests.
 #[test]
 fn two_servers() {
     let mut cluster = Cluster::new();

@@ -1,4 +1,4 @@
-//! Node objects that claim what is not theirs: one Event, one line, and nobody else is touched.
+//! Node objects with foreign podCIDRs and addresses: one Event, one log line, and no other node loses its routes.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const POD_CIDRS: [(&str, &str); 18] = [
     ("10.0.0.0/8", "holds the Services' network"),
     ("0.0.0.0/0", "the default route"),
     ("::/0", "the default route"),
-    ("172.30.0.0/16", "somebody's route"),
+    ("172.30.0.0/16", "a route of another program"),
     ("127.0.0.0/8", "loopback"),
     ("224.0.0.0/8", "multicast"),
     ("fe80::/64", "link-local"),
@@ -28,12 +28,12 @@ const POD_CIDRS: [(&str, &str); 18] = [
     ("10.244.9.0/24; rm -rf /", "no network"),
 ];
 
-/// Addresses that no other node has: a node whose only address it is has none, as one that has just started.
+/// Addresses that the daemon ignores. A node with no other one counts as a node without an address.
 const ADDRESSES: [&str; 7] =
     ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "192.0.2", "::ffff:192.0.2.9", "fe80::9"];
 
 #[test]
-fn what_nobody_may_claim() {
+fn podcidrs_that_no_node_may_have() {
     let mut cluster = Cluster::new();
     cluster.a.sh("ip route add 172.30.0.0/16 via 192.0.2.254 proto static");
     for member in cluster.members_mut() {
@@ -49,7 +49,7 @@ fn what_nobody_may_claim() {
             .lines()
             .filter(|line| !line.contains("proto 79"))
             .map(|line| {
-                // The kernel's timers.
+                // Without the kernel's timers.
                 line.split(" expires ").next().unwrap().to_owned()
             })
             .collect::<Vec<_>>()
@@ -65,7 +65,7 @@ fn what_nobody_may_claim() {
     let objects = POD_CIDRS.iter().map(|(cidr, why)| (by_cidr(cidr), *cidr, *why));
     let own = (node_object(&["192.0.2.1"], &["10.244.9.0/24"]), "192.0.2.1", "this node's own");
     for (number, (object, value, why)) in objects.chain([own]).enumerate() {
-        // A new name each time: an Event is one for a cause and an object.
+        // A new name each time: a cause has one Event for each object.
         let name = format!("{BAD}{number}");
         cluster.store.put(&node_path(&name), object);
         let marker = wait(
@@ -104,7 +104,7 @@ fn text(event: &Value) -> String {
     ["message", "note"].iter().find_map(|key| event[key].as_str()).unwrap_or_default().to_owned()
 }
 
-/// Two nodes with one podCIDR: the older one keeps it, and the other gets it when the older one has gone.
+/// The older node keeps the podCIDR; the other one gets it when the older one is gone.
 #[test]
 fn two_nodes_with_one_pod_cidr() {
     let mut cluster = Cluster::started("");
@@ -120,7 +120,7 @@ fn two_nodes_with_one_pod_cidr() {
     let found = cluster.a.routes();
     assert!(before.iter().all(|route| found.contains(route)), "{found:?}");
     cluster.a.pod("one").reaches(&cluster.b.pod("two"));
-    // An order that another daemon may have seen leads to the same: this one starts now.
+    // A daemon that starts later, and sees both at once, decides alike.
     cluster.a.end("KILL");
     cluster.a.sh("ip route flush proto 79");
     cluster.a.start("");

@@ -1,4 +1,4 @@
-//! The conflist: when it appears, what it says, and whose it is.
+//! The conflist: when the daemon writes it, its values, and foreign files.
 
 use std::process::Output;
 
@@ -44,7 +44,7 @@ fn the_subnet_changes_while_pods_run() {
     assert!(new.addresses[0].to_string().starts_with("10.244.44."), "{:?}", new.addresses);
     assert!(new.addresses[1].to_string().starts_with("fd00:244:44:"), "{:?}", new.addresses);
     new.reaches(&two);
-    // The old pod keeps its address, and somebody says so.
+    // The old pod keeps its address, and `status` shows it.
     old.pod.sh(&format!("ip addr show dev eth0 | grep -q {}", old.addresses[0])).unwrap();
     let status = wait(
         "a status of the old address",
@@ -57,7 +57,7 @@ fn the_subnet_changes_while_pods_run() {
 }
 
 #[test]
-fn a_file_of_somebody_else_stays() {
+fn a_foreign_file_stays() {
     let mut cluster = Cluster::new();
     let foreign =
         json!({"cniVersion": "1.0.0", "name": "theirs", "plugins": [{"type": "bridge"}]}).to_string();
@@ -72,7 +72,7 @@ fn a_file_of_somebody_else_stays() {
     assert_ne!(a.http("/readyz").0, 200);
     assert_eq!(a.node.read_file(CONFLIST).unwrap(), foreign);
     a.sh(&format!("rm {CONFLIST}"));
-    // A change of the cluster is the next attempt, at the latest.
+    // At the latest a change of the cluster causes the next attempt.
     cluster.store.put(&node_path("d"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
     a.until("its own conflist", || a.conflist().is_some());
     wait("ready", || a.http("/readyz"), |answer| answer.0 == 200);
@@ -94,7 +94,7 @@ fn status_and_cleanup() {
     assert!(metrics.1.contains("ferrule_node_"), "{}", metrics.1);
     assert_eq!(a.http("/nothing").0, 404);
 
-    // It goes, and all that it made stays, until somebody cleans up.
+    // The daemon ends; its objects stay until `cleanup`.
     assert_eq!(a.end("TERM"), Some(0), "{}", a.log());
     assert_eq!(a.routes().len(), 4);
     assert!(a.conflist().is_some());
@@ -108,6 +108,6 @@ fn status_and_cleanup() {
     assert!(a.node.sh("nft list table inet ferrule_node").is_err());
     a.sh("ip route show 172.31.0.0/16 | grep -q 192.0.2.254");
     assert!(a.node.list_dir("/run/ferrule/node").unwrap().is_empty());
-    // Nothing is left to clean.
+    // Nothing is left to remove.
     assert!(a.run("cleanup").status.success());
 }

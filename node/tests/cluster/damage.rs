@@ -1,11 +1,11 @@
-//! Somebody deletes or changes what the daemon made: it is back at once.
+//! The daemon restores at once what other programs delete or change.
 
 use std::time::{Duration, Instant};
 
 use crate::lab::{Cluster, wait};
 use crate::member::Member;
 
-/// What somebody does on node a.
+/// Commands on node a.
 const DAMAGES: [&str; 18] = [
     "ip route del 10.244.2.0/24",
     "ip -6 route del fd00:244:2::/64",
@@ -27,7 +27,7 @@ const DAMAGES: [&str; 18] = [
     "nft add rule inet ferrule_node postrouting drop",
 ];
 
-/// All that the daemon makes in the kernel, as text. The link-local address is the kernel's, which takes its time for it.
+/// The daemon's objects in the kernel as text, without the link-local address, which the kernel adds later.
 fn state(member: &Member) -> String {
     member.sh(
         "for family in -4 -6; do ip $family route show proto 79; ip $family route show table local dev ferrule.vxlan | grep -v fe80 || true; done
@@ -50,12 +50,12 @@ fn difference(before: &str, after: &str) -> Vec<String> {
 }
 
 #[test]
-fn all_that_is_damaged_is_back() {
+fn damage_is_repaired() {
     let cluster = Cluster::started("");
     let a = &cluster.a;
     let (one, two, three) = (a.pod("one"), cluster.b.pod("two"), cluster.c.pod("three"));
     one.reaches(&three);
-    // The kernel tells of the device's own changes some time after the routes are there.
+    // The kernel reports changes of the device some time after the routes are there.
     let mut sound = state(a);
     wait("a state that stays", || std::mem::replace(&mut sound, state(a)) == state(a), |same| *same);
     let sound = state(a);
@@ -65,7 +65,7 @@ fn all_that_is_damaged_is_back() {
     );
     let mut times = Vec::new();
     for damage in DAMAGES {
-        // The two steps are one script: the daemon may be quicker than a second process.
+        // One script does both steps: the daemon may be quicker than a second process.
         let damaged = a.sh(&format!("{damage}\necho"));
         assert_eq!(damaged.trim(), "", "{damage}");
         let began = Instant::now();
@@ -78,7 +78,7 @@ fn all_that_is_damaged_is_back() {
     assert!(median < Duration::from_secs(10), "{times:#?}");
     one.reaches(&two);
     one.reaches(&three);
-    // A foreign object is nobody's business.
+    // The daemon leaves foreign objects alone.
     a.sh("ip route add 172.31.0.0/16 via 192.0.2.254; nft add table inet other; ip route del 10.244.2.0/24");
     wait("repaired", || difference(&sound, &state(a)), Vec::is_empty);
     a.sh("ip route show 172.31.0.0/16 | grep -q 192.0.2.254; nft list table inet other");

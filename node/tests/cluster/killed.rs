@@ -21,7 +21,6 @@ fn counts(log: &str) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Forgets all that a daemon made on this node.
 fn clean(member: &Member) {
     let cleaned = member.run("cleanup");
     assert!(cleaned.status.success(), "{cleaned:?}");
@@ -74,15 +73,15 @@ fn a_daemon_that_is_killed_at_any_point() {
 }
 
 #[test]
-fn nodes_that_went_meanwhile() {
+fn nodes_that_went_while_the_daemon_was_dead() {
     let mut cluster = Cluster::started("");
     cluster.a.end("KILL");
     cluster.store.delete(&node_path("b"));
     cluster.store.put(&node_path("new"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
-    // Neither an object of another daemon nor one that somebody has made is ours.
+    // A route of another program, which stays, and one with our protocol, which goes.
     let foreign = "10.244.70.0/24 via 192.0.2.254 dev eth0 proto static";
     cluster.a.sh(&format!("ip route add {foreign}; ip route add 10.244.71.0/24 via 192.0.2.254 proto 79"));
-    // No list yet: what is there stays.
+    // Until the first complete list all routes stay.
     cluster.server.faults(|faults| faults.slow_list = std::time::Duration::from_secs(2));
     let before = cluster.a.routes();
     cluster.a.start("");
@@ -115,11 +114,11 @@ fn started_twice_or_by_another_version() {
     a.has_routes(&[&before[..], &new].concat());
     cluster.store.delete(&node_path("new"));
     a.has_routes(&before);
-    // It ends as a process that was not killed.
+    // It ends by itself, not by the signal.
     let pid = second.id().to_string();
     a.sh(&format!("kill -TERM {pid}"));
     assert_eq!(second.child().wait().unwrap().code(), Some(0));
-    // What another version has left is no obstacle.
+    // Files that it cannot parse do not stop a daemon.
     a.sh("for file in /run/ferrule/node/*; do echo '{\"version\": 99, \"nodes\": [' >$file; done");
     a.start("");
     a.until("ready", || a.http("/readyz").0 == 200);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::member::Member;
 
-/// How long a change may take. Nothing takes long, but test machines are busy.
+/// How long a change may take on a busy test machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// A TCP and UDP port of the hub and of each pod.
 pub(crate) const PORT: u16 = 80;
@@ -20,7 +20,7 @@ pub(crate) const HUB: [[&str; 2]; 2] =
     [["192.0.2.254", "2001:db8::fe"], ["198.51.100.254", "2001:db8:0:2::fe"]];
 /// The API server, on the hub.
 pub(crate) const API: &str = "http://192.0.2.254:6443";
-/// Where tests start a second one.
+/// A second API server, which tests start.
 pub(crate) const OTHER: &str = "http://192.0.2.254:6444";
 
 pub(crate) struct Cluster {
@@ -91,7 +91,7 @@ impl Cluster {
         self.store.patch(&node_path(name), patch);
     }
 
-    /// How often Events say that the podCIDRs or the address of this Node were refused.
+    /// The Events that warn about this Node.
     pub(crate) fn warnings(&self, name: &str) -> Vec<Value> {
         let of = |event: &Value| {
             let about =
@@ -103,7 +103,7 @@ impl Cluster {
     }
 }
 
-/// The API server's rules are those of the manifest.
+/// Starts an API server with the rules of the manifest.
 pub(crate) fn serve(hub: &Node, store: &Store, url: &str) -> ApiServer {
     let address: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
     let server = hub.run(|| ApiServer::start(store, address)).unwrap();
@@ -122,7 +122,6 @@ pub(crate) fn node_path(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
 }
 
-/// A Node object.
 pub(crate) fn node_object(addresses: &[&str], pod_cidrs: &[&str]) -> Value {
     let addresses: Vec<Value> =
         addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();

@@ -70,7 +70,6 @@ impl Member {
         [format!("10.244.{}.0/24", self.number), format!("fd00:244:{}::/64", self.number)]
     }
 
-    /// Its Node object.
     pub(crate) fn object(&self) -> Value {
         let (addresses, pod_cidrs) = (self.addresses(), self.pod_cidrs());
         node_object(&addresses.each_ref().map(String::as_str), &pod_cidrs.each_ref().map(String::as_str))
@@ -80,7 +79,7 @@ impl Member {
         self.node.sh(&format!("set -e\n{script}")).unwrap()
     }
 
-    /// The program with its files. `wrapper` is a command before it, such as strace. Standard error goes to the log.
+    /// The program with its files. `wrapper`: a command before it, such as strace. Standard error goes to the log.
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
@@ -122,7 +121,6 @@ impl Member {
         daemon.child().wait().unwrap().code()
     }
 
-    /// What the daemons have said.
     pub(crate) fn log(&self) -> String {
         self.node.read_file(LOG).unwrap_or_default()
     }

@@ -20,7 +20,7 @@ fn addresses_pod_cidrs_and_families_change() {
     cluster.store.put(&node_path("b"), node_object(&["192.0.2.22", "2001:db8::22"], &[&cidr4, &cidr6]));
     has(&[&format!("{cidr4} via 192.0.2.22 dev eth0"), &format!("{cidr6} via 2001:db8::22 dev eth0")]);
     one.reaches(&two);
-    // The families in the other order change nothing.
+    // The order of the families does not matter.
     cluster.store.put(&node_path("b"), node_object(&[&b6, &b4], &[&cidr6, &cidr4]));
     has(&[&format!("{cidr4} via {b4} dev eth0"), &format!("{cidr6} via {b6} dev eth0")]);
     one.reaches(&two);
@@ -41,7 +41,7 @@ fn addresses_pod_cidrs_and_families_change() {
     one.reaches(&two);
     [one, two].into_iter().for_each(Running::end);
 
-    // The node goes, and comes back behind the router; then c comes to this side of it.
+    // b goes, and comes back behind the router; then c moves to the link of a and b.
     cluster.store.delete(&node_path("b"));
     has(&[]);
     cluster.store.put(&node_path("b"), node_object(&["198.51.100.22"], &[&cidr4]));
@@ -84,7 +84,7 @@ fn a_family_alone() {
     }
 }
 
-/// A change of one node costs one request to the kernel. What other parts of an object say, such as a heartbeat, costs none.
+/// A change of one node costs one request to the kernel; other changes of its object, such as heartbeats, cost none.
 #[test]
 fn the_price_of_a_change() {
     let cluster = Cluster::started("");
@@ -103,9 +103,8 @@ fn the_price_of_a_change() {
             a.has_routes(&expected.concat());
         })
     };
-    // The first one may come while the kernel still tells of the new VXLAN device, which the daemon then looks at.
+    // During the first changes the kernel may still report the new VXLAN device, which the daemon then checks.
     wait("one request", &mut change, |sent| sent.len() == 1);
-    // A device that is new is looked at once more.
     a.until("at rest", || a.requests(|| ()).is_empty());
     let beats = a.requests(|| {
         for beat in 0..50 {

@@ -35,7 +35,7 @@ fn down_and_up() {
     }
     one.reaches(&two);
     one.reaches(&three);
-    // The other end loses its carrier: nothing has to change, and nothing breaks.
+    // The link loses its carrier for a moment: nothing changes.
     cluster.hub.sh("ip link set to-a down; sleep 0.2; ip link set to-a up").unwrap();
     cluster.settled();
     one.reaches(&two);
@@ -69,7 +69,7 @@ fn a_second_uplink() {
             "ip addr add 203.0.113.{number}/24 dev eth1; ip addr add 2001:db8:0:3::{number}/64 dev eth1 nodad"
         ));
     }
-    // Without a change of the objects all stays.
+    // The routes stay while the Node objects have the former addresses.
     cluster.settled();
     let cidrs = b.pod_cidrs();
     let object = node_object(&["203.0.113.2", "2001:db8:0:3::2"], &cidrs.each_ref().map(String::as_str));
@@ -80,7 +80,7 @@ fn a_second_uplink() {
     ];
     a.has_routes(&[ways.to_vec(), a.ways_to(&cluster.c).to_vec()].concat());
     one.reaches(&two);
-    // The link goes: by its other address the node is behind the router then, and comes back with the link.
+    // The link goes down: the node's new addresses are behind the router then.
     a.sh("ip link set eth1 down");
     a.has_routes(&[
         format!("{} via 10.244.2.0 dev ferrule.vxlan", cidrs[0]),

@@ -15,7 +15,7 @@ fn all_pairs(pods: &[Running<'_>]) {
     }
 }
 
-/// Whom the hub sees when the pod asks it, in each family.
+/// The pod's address as the hub sees it, in each family.
 fn seen_by_hub(pod: &Running<'_>) -> [String; 2] {
     HUB[0].map(|address| {
         let to = SocketAddr::new(address.parse().unwrap(), PORT);
@@ -36,14 +36,14 @@ fn routes_on_one_link_and_vxlan_through_a_router() {
             wait("an answer", || ask(&member.node, "tcp", to), Result::is_ok).unwrap();
         }
     }
-    // A large packet needs no fragments and no error of the path: the MTU of the pods is that of the way.
+    // The pods' MTU is that of the way: the largest packet arrives without fragments.
     for address in &pods[2].addresses {
         let mtu = cluster.a.sh("ip -j link show ferrule.vxlan");
         let mtu = serde_json::from_str::<Value>(&mtu).unwrap()[0]["mtu"].as_u64().unwrap();
         let size = mtu - if address.is_ipv4() { 28 } else { 48 };
         pods[0].pod.sh(&format!("ping -c 1 -W 30 -M do -s {size} {address}")).unwrap();
     }
-    // What leaves the cluster has the node's address.
+    // Outside of the cluster the pods have the node's address.
     assert_eq!(seen_by_hub(&pods[0]), cluster.a.addresses());
     assert_eq!(seen_by_hub(&pods[2]), cluster.c.addresses());
     pods.into_iter().for_each(Running::end);
@@ -88,7 +88,7 @@ fn routes_only() {
     cluster.b.start("--mode routes");
     let Cluster { a, b, .. } = &cluster;
     a.has_routes(&a.ways_to(b));
-    // The node that no route reaches is refused; the others have their conflist all the same.
+    // The node that no route reaches is refused; the others get their conflist nevertheless.
     a.until("a conflist", || a.conflist().is_some());
     b.until("a conflist", || b.conflist().is_some());
     wait("an Event about c", || cluster.warnings("c"), |events| !events.is_empty());

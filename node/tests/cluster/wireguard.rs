@@ -56,7 +56,7 @@ fn all_packets_between_pods_of_two_nodes_are_encrypted() {
         has_ways(&cluster, member);
         member.until("a conflist", || member.conflist().is_some());
     }
-    // What the hub sees of all nodes: it is the switch and the router.
+    // The hub is the switch and the router: it sees all packets between nodes.
     let seen = tempfile::NamedTempFile::new().unwrap();
     let mut tcpdump = Command::new("sh");
     let file = seen.path().display();
@@ -84,7 +84,7 @@ fn all_packets_between_pods_of_two_nodes_are_encrypted() {
     cluster.b.until("a new key", || announced(&cluster, &cluster.b).is_some_and(|key| key != former));
     pods_reach_each_other(&cluster);
 
-    // Back to the mode without it.
+    // Back to the default mode.
     for member in cluster.members_mut() {
         assert_eq!(member.end("TERM"), Some(0));
         member.start("");

@@ -59,7 +59,7 @@ fn a_child_is_the_program_and_ends_with_its_parent() {
 }
 
 #[test]
-fn a_child_of_nobody_does_not_start() {
+fn a_child_of_another_parent_does_not_start() {
     let (folder, notes_path) = folder("");
     let output = Command::new(env!("CARGO_BIN_EXE_ferrule-node"))
         .args(["child", "1"])

@@ -23,7 +23,6 @@ pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Ends when the future does.
 pub(crate) fn within_limit<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("it has not ended in time")
 }
@@ -41,8 +40,8 @@ pub(crate) struct Host {
     pub(crate) pod: Pod,
 }
 
-/// Two nodes with a link between them: 192.0.2.1 and fd02::1 here, 2 there. Each has a pod `p` behind a bridge `cni0`: 10.1.N.0/24 and
-/// fd00:0:0:N::/64, of which the bridge has the first address and the pod the second.
+/// Two nodes with a link between them: 192.0.2.N and fd02::N. Each has a pod `p` behind a bridge `cni0` in 10.1.N.0/24 and
+/// fd00:0:0:N::/64: the bridge has the first address, the pod the second one.
 pub(crate) fn two_hosts() -> [Host; 2] {
     let hosts = [host(1), host(2)];
     let other = hosts[1].node.netns_path();

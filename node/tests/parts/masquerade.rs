@@ -34,7 +34,7 @@ fn the_table_is_what_nft_prints() {
         ] {
             assert!(printed.contains(line), "{line}: {printed}");
         }
-        // nft can load what it prints.
+        // nft can load its own output.
         sh(&format!(
             "{TABLE} >/tmp/ferrule-node-table.$$; nft flush ruleset; nft -f /tmp/ferrule-node-table.$$; rm /tmp/ferrule-node-table.$$"
         ));
@@ -64,7 +64,7 @@ fn a_change_of_one_node_touches_its_elements_only() {
         );
         part.sync(Some(&wanted())).unwrap();
         assert_eq!(handles(), before);
-        // Somebody has added the element that comes next.
+        // Another program has added the next element already.
         sh("nft add element inet ferrule_node cluster4 '{ 10.1.3.0/24 }'");
         part.sync(Some(&more)).unwrap();
         assert!(sh(TABLE).contains("10.1.3.0/24"));
@@ -74,7 +74,7 @@ fn a_change_of_one_node_touches_its_elements_only() {
 }
 
 #[test]
-fn what_somebody_changes_is_put_back() {
+fn changes_by_other_programs_are_undone() {
     isolated(|| {
         let runtime = runtime();
         let _inside = runtime.enter();
@@ -103,7 +103,7 @@ fn what_somebody_changes_is_put_back() {
 }
 
 #[test]
-fn own_changes_and_those_of_other_tables_disturb_nobody() {
+fn own_changes_and_other_tables_are_ignored() {
     isolated(|| {
         let runtime = runtime();
         let _inside = runtime.enter();
@@ -113,7 +113,7 @@ fn own_changes_and_those_of_other_tables_disturb_nobody() {
         sh(
             "nft 'add table inet other; add chain inet other c'; nft 'add table ip ferrule_node'; nft delete table inet other",
         );
-        // All messages are there already, and in their order.
+        // All messages are there already.
         let is_quiet = runtime.block_on(async {
             tokio::time::timeout(std::time::Duration::from_millis(300), part.disturbed()).await.is_err()
         });

@@ -10,7 +10,7 @@ use crate::lab::{LIMIT, ip, runtime, two_hosts};
 #[test]
 fn each_address_is_judged_by_its_own_answer() {
     let [one, _two] = two_hosts();
-    // 192.0.2.9 is on the link and nobody has it; 203.0.113.1 has no route.
+    // No host has 192.0.2.9 and fd02::9, which are on the link; 203.0.113.1 has no route.
     let addresses =
         ["192.0.2.2", "192.0.2.9", "fd02::2", "203.0.113.1", "192.0.2.2", "127.0.0.1", "fd02::9", "::1"]
             .map(ip);
@@ -32,6 +32,6 @@ fn it_ends_with_the_last_answer() {
     let count = |from: usize| found.iter().skip(from).step_by(2).flatten().count();
     assert_eq!((count(0), count(1)), (1000, 1000));
     assert!(started.elapsed() < LIMIT);
-    let nobody = one.node.run(|| runtime().block_on(probe(&[], LIMIT)).unwrap()).unwrap();
-    assert!(nobody.is_empty());
+    let empty = one.node.run(|| runtime().block_on(probe(&[], LIMIT)).unwrap()).unwrap();
+    assert!(empty.is_empty());
 }

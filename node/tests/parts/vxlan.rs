@@ -50,7 +50,7 @@ fn pods_of_two_nodes_reach_each_other() {
                     ip route replace fd00:0:0:{other}::/64 via fd00:0:0:{other}:: dev {LINK} onlink"
                 ))
                 .unwrap();
-            // Only now: the pod's packets have the size of the overlay.
+            // Only now: the pods have the overlay's MTU.
             host.node.sh(&format!("ip link set cni0 mtu {mtu}; ip link set veth0 mtu {mtu}")).unwrap();
             host.pod.sh(&format!("ip link set eth0 mtu {mtu}")).unwrap();
         }
@@ -133,7 +133,7 @@ fn changes_by_other_programs_are_undone() {
             part.sync(Some(&device)).unwrap();
             assert_eq!(show(), whole, "{damage}");
         }
-        // The loop follows the messages about links and addresses.
+        // The daemon calls `suspect` after messages about links and addresses.
         for damage in [
             "ip link del ferrule.vxlan",
             "ip link set ferrule.vxlan mtu 1400",

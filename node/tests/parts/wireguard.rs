@@ -11,7 +11,7 @@ use ferrule_node::wireguard::{LINK, Part, cleanup, parse_key};
 use crate::lab::{Host, assert_reach, ip, networks, sh, two_hosts};
 
 const KEY: &str = "/run/wireguard.key";
-/// The public key of which each byte is 2.
+/// A public key of 32 bytes with the value 2.
 const SOME_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
 fn peer(number: u8, key: &str, outer: &str) -> WireGuardPeer {
@@ -55,7 +55,7 @@ fn pods_of_two_nodes_reach_each_other() {
         }
         assert_reach(&hosts, 1420);
     }
-    // A pod that takes an address of no node gets no answer: the allowed addresses do not have it.
+    // A pod with an address outside of its node's allowed addresses gets no answer.
     hosts[0].pod.sh("ip address add 10.1.7.7/32 dev eth0").unwrap();
     hosts[0].node.sh("ip route add 10.1.7.7 dev cni0").unwrap();
     hosts[1].node.sh(&format!("ip route add 10.1.7.7 dev {LINK}")).unwrap();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A pair of figures.
 pub(crate) struct Bars {
-    /// What was measured.
+    /// The row's label.
     pub(crate) name: String,
     /// Medians in milliseconds.
     pub(crate) ours: f64,

@@ -78,7 +78,7 @@ impl Folder {
         Ok(names(&self.0)?.filter(|name| is_uid(name)).collect())
     }
 
-    /// The record of a claim for a pod; `None` if there is none.
+    /// The record of a claim for a pod; `None` without a file.
     ///
     /// # Errors
     /// It cannot be read, or is invalid.

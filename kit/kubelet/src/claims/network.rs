@@ -47,7 +47,7 @@ const REFUSED_IPAM: [&str; 3] = ["dataDir", "resolvConf", "daemonSocketPath"];
 /// Checks a network configuration: a list with `plugins`, or a single plugin with `type`.
 ///
 /// # Errors
-/// What is refused, and why.
+/// The refused plugin or key, and why.
 pub fn check(config: &Object) -> Result<(), String> {
     if config.get("name").is_some_and(|name| !name.as_str().is_some_and(is_name)) {
         return Err(format!("invalid name {}", config["name"]));
@@ -78,7 +78,7 @@ pub fn check(config: &Object) -> Result<(), String> {
 /// Checks the section `ipam`.
 ///
 /// # Errors
-/// What is refused, and why.
+/// The refused plugin or key, and why.
 pub fn check_ipam(ipam: &Object) -> Result<(), String> {
     let name = kind(ipam)?;
     if !IPAM.contains(&name) {
@@ -90,7 +90,7 @@ pub fn check_ipam(ipam: &Object) -> Result<(), String> {
 /// The plugins of a configuration, without the keys of the whole.
 ///
 /// # Errors
-/// There are none, or too many.
+/// The list is empty, too long or malformed.
 pub fn plugins(config: &Object) -> Result<Vec<Object>, String> {
     let Some(plugins) = config.get("plugins") else {
         let mut single = config.clone();

@@ -14,7 +14,7 @@ pub type Object = Map<String, Value>;
 
 /// The format of the records that this version writes and reads.
 pub const VERSION: u32 = 1;
-/// The most devices in a claim: the API server allows no more.
+/// The most devices in a claim, as in the API server.
 const MAX_DEVICES: usize = 32;
 /// The most addresses, and the most routes, of a device.
 const MAX_ADDRESSES: usize = 64;

@@ -27,7 +27,7 @@ pub(crate) fn claims_node() -> TestContext {
     ctx
 }
 
-/// The configuration of the plugin behind the one that has made `eth0` of this pod.
+/// The configuration of host-device, chained after a plugin that has made the pod's `eth0`.
 pub(crate) fn chained(pod: &Pod, keys: &Value) -> Value {
     let own = json!({"claims": true, "dataDir": DATA, "kubeletDir": KUBELET, "prevResult": eth0(pod)});
     overlay(&network_config("host-device", "1.1.0", &own), keys)
