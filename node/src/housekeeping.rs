@@ -62,7 +62,7 @@ async fn keep(program: &PathBuf, words: Option<Vec<OsString>>) {
         let ended = match spawn(program, &words) {
             Ok(mut child) => match child.0.wait().await {
                 Ok(status) => format!("has ended ({status})"),
-                Err(error) => format!("is lost: {error}"),
+                Err(error) => format!("cannot be waited for: {error}"),
             },
             Err(error) => format!("cannot be started: {error}"),
         };

@@ -30,7 +30,6 @@ pub fn sockets(kubelet: &Path, driver: &str) -> [PathBuf; 2] {
     [sockets.services, sockets.registration]
 }
 
-/// A driver that serves.
 pub struct Driver {
     preparer: Arc<Preparer>,
     sockets: Sockets,
@@ -38,7 +37,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver with this name and these devices.
     pub fn new(driver: &str, options: &Options, nics: watch::Receiver<Arc<Vec<Nic>>>) -> Driver {
         let preparer = Preparer {
             driver: driver.to_owned(),

@@ -13,7 +13,6 @@ const MOST_WITH_TAINTS: usize = 64;
 /// The most bytes of the name of an object.
 const MAX_NAME: usize = 253;
 
-/// The owner of the slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) driver: String,

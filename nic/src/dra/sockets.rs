@@ -22,11 +22,9 @@ const SERVICES: &str = "@dra.sock";
 pub(super) struct Sockets {
     /// The driver's folder.
     pub(super) folder: PathBuf,
-    /// The services.
     pub(super) services: PathBuf,
     /// The kubelet's folder for registration sockets.
     pub(super) registry: PathBuf,
-    /// The registration.
     pub(super) registration: PathBuf,
     driver: String,
 }

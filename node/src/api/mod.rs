@@ -5,6 +5,7 @@ mod session;
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -82,11 +83,17 @@ pub async fn run(
 async fn send(connection: &Connection, node: &str, reports: &mut mpsc::Receiver<Report>) {
     while let Some(report) = reports.recv().await {
         let outcome = match &report {
-            Report::Refused(refusal) => connection.create_event(&event(node, refusal)).await,
-            Report::Key(key) => connection.annotate(node, wireguard::ANNOTATION, key).await,
+            Report::Refused(refusal) => {
+                let created = connection.create_event(&event(node, refusal)).await;
+                created.with_context(|| format!("create an event about node {}", refusal.node))
+            }
+            Report::Key(key) => {
+                let annotated = connection.annotate(node, wireguard::ANNOTATION, key).await;
+                annotated.context("write this node's WireGuard key into its Node object")
+            }
         };
         if let Err(error) = outcome {
-            log!("cannot send {report:?}: {error:#}");
+            log!("API server: {error:#}");
         }
     }
     std::future::pending().await

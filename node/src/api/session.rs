@@ -90,7 +90,7 @@ async fn read(
         if !line.ends_with(b"\n") {
             match len {
                 0 => return Ok(End::Again),
-                _ => bail!("the watch ended within a line of {len} bytes"),
+                _ => bail!("the watch ended in a line, after {len} bytes"),
             }
         }
         let update = match serde_json::from_slice::<WatchEvent<Node>>(&line).context("read the watch")? {
@@ -107,7 +107,7 @@ async fn read(
                 None
             }
             WatchEvent::Error(status) if status.code == GONE => return Ok(End::List),
-            WatchEvent::Error(status) => bail!("the watch says: {}", status.message),
+            WatchEvent::Error(status) => bail!("the API server ends the watch: {}", status.message),
         };
         if let Some(update) = update
             && updates.send(update).await.is_err()

@@ -22,7 +22,6 @@ pub struct Local {
     pub routes: BTreeSet<Route>,
 }
 
-/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub name: String,
@@ -33,7 +32,6 @@ pub struct Link {
     pub is_loopback: bool,
 }
 
-/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// The destination; prefix 0 for the default route.

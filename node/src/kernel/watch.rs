@@ -19,7 +19,7 @@ use crate::{vxlan, wireguard};
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
 
-/// A picture of this node that follows the kernel.
+/// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
     messages: Listener,
     socket: Socket,
@@ -61,7 +61,6 @@ impl Watch {
         &self.local
     }
 
-    /// A socket for requests.
     pub fn socket(&mut self) -> &mut Socket {
         &mut self.socket
     }
@@ -165,7 +164,7 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 _ if is_ours(&new) => Effect::Device,
                 Some(old) if old == new => Effect::None,
                 _ if is_down && has_routes(local, index) => Effect::Routes,
-                // As a pod's link. It matters as soon as it gets one.
+                // Such as a pod's link.
                 _ if !has_routes(local, index) && !has_addresses(local, index) => Effect::None,
                 _ => Effect::Matters,
             }

@@ -22,10 +22,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::plan::Masquerade;
 
-/// The table.
 pub(super) const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_node");
 const COMMENT: &str = "ferrule-node: what leaves the cluster gets the node's address";
-/// The only chain.
 pub(super) const POSTROUTING: &str = "postrouting";
 pub(super) const HOOK: Hook =
     Hook { chain_type: ChainType::Nat, point: HookPoint::Postrouting, priority: 110, policy: Policy::Accept };
@@ -38,7 +36,6 @@ pub(super) const SETS: [(&str, IpFamily); 4] = [
     ("exclude6", IpFamily::V6),
 ];
 
-/// The contents of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// The rules of [`POSTROUTING`].

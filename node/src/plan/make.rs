@@ -238,7 +238,7 @@ impl<'a> Maker<'a> {
     fn address(&self, peer: &Peer, family: IpFamily) -> Result<IpAddr, State> {
         let address = self.claims.address(peer, family).map_err(State::Refused)?;
         match self.addresses.contains_key(&single(address)) {
-            true => Err(State::Refused(format!("the node's address {address} is one of this node"))),
+            true => Err(State::Refused(format!("the node's address {address} belongs to this node"))),
             false => Ok(address),
         }
     }

@@ -32,7 +32,6 @@ pub enum Way {
     Direct {
         /// The node's address.
         via: IpAddr,
-        /// The index of the link.
         link: u32,
     },
     /// Through [`crate::vxlan::LINK`], to this inner address, which is on the link (`onlink`).
@@ -86,7 +85,6 @@ pub struct WireGuard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireGuardPeer {
     pub name: String,
-    /// Its public key.
     pub key: [u8; 32],
     /// Its outer address and port.
     pub endpoint: SocketAddr,

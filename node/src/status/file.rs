@@ -17,7 +17,6 @@ pub struct Status {
     pub node: String,
     /// How packets get to the pods of other nodes, as `--mode`.
     pub mode: String,
-    /// The connection to the API server.
     pub api: Api,
     pub conflist: Conflist,
     /// The parts that do not work.
@@ -38,12 +37,11 @@ pub struct Api {
     pub error: Option<String>,
 }
 
-/// The conflist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflist {
     pub path: PathBuf,
-    /// Whether the file is there and ours.
+    /// Whether the daemon's conflist is in place.
     pub written: bool,
     /// This node's podCIDRs.
     pub networks: Vec<String>,

@@ -28,7 +28,8 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
         status.nodes.iter().flat_map(|node| &node.networks).filter_map(|n| n.probe).collect();
     let answers: BTreeMap<IpAddr, Option<Duration>> = match with_probe {
         true => {
-            let answers = probe(&probes, LIMIT).await.context("--no-probe prints the rest")?;
+            let answers =
+                probe(&probes, LIMIT).await.context("give --no-probe, or run it with CAP_NET_RAW")?;
             probes.iter().copied().zip(answers).collect()
         }
         false => BTreeMap::new(),

@@ -15,7 +15,6 @@ use crate::device;
 use crate::listener::Listener;
 use crate::plan::Vxlan;
 
-/// The device's name.
 pub const LINK: &str = "ferrule.vxlan";
 const KIND: &str = "vxlan";
 

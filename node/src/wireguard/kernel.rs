@@ -29,7 +29,6 @@ pub(super) struct Device {
     pub(super) peers: Peers,
 }
 
-/// The socket.
 pub(super) struct Kernel(Family);
 
 impl Kernel {
@@ -52,8 +51,8 @@ impl Kernel {
         for body in bodies {
             let header = GenlHeader { cmd: WireguardCmd::GetDevice.into(), version: 1 };
             let attributes = body.get(HEADER..).unwrap_or_default();
-            let message =
-                WireguardMessage::parse_with_param(attributes, header).context("the kernel's answer")?;
+            let message = WireguardMessage::parse_with_param(attributes, header)
+                .context("decode the kernel's answer")?;
             message.attributes.into_iter().for_each(|attribute| device.add(attribute));
         }
         Ok(device)

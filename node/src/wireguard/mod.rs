@@ -18,7 +18,6 @@ use crate::plan::WireGuard;
 
 pub use self::key::parse_key;
 
-/// The device's name.
 pub const LINK: &str = "ferrule.wg";
 /// The annotation of the Node that has the public key in base64.
 pub const ANNOTATION: &str = "ferrule.dev/wireguard-key";
@@ -47,7 +46,7 @@ impl Part {
     /// Reads or makes the key file. Makes the device, which computes the public key.
     ///
     /// # Errors
-    /// The file cannot be read, is no key, or cannot be made. The kernel has no WireGuard.
+    /// The file cannot be read, has no key, or cannot be made. The kernel has no WireGuard.
     pub fn open(key: &Path) -> Result<Self> {
         let private_key = key::read_or_make(key)?;
         let (mut route, mut kernel) = (Socket::route()?, Kernel::open()?);

@@ -176,7 +176,7 @@ fn a_node_that_is_not_ready_waits() {
 #[test]
 fn an_address_of_this_node_is_no_gateway() {
     let plan = plan("", vec![peer("n2", 2, &["10.244.2.0/24"], &["10.99.0.1"], None)]);
-    assert_eq!(plan.refusals.first().unwrap().why, "the node's address 10.99.0.1 is one of this node");
+    assert_eq!(plan.refusals.first().unwrap().why, "the node's address 10.99.0.1 belongs to this node");
 }
 
 #[test]
