@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use cni_lab::{Node, Place as _, Pod};
+use cni_lab::{Node, Place as _, Pod, testing};
 use ipnetwork::IpNetwork;
 use tokio::runtime::{Builder, Runtime};
 
@@ -21,6 +21,15 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Runs the work in a network namespace and a tokio runtime of its own.
+pub(crate) fn isolated(work: impl FnOnce(&Runtime) + Send) {
+    testing::isolated(|| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        work(&runtime);
+    });
 }
 
 pub(crate) fn within_limit<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {

@@ -1,11 +1,11 @@
 //! The table `inet ferrule_node`.
 
-use cni_lab::testing::{isolated, serve, tcp};
+use cni_lab::testing::{serve, tcp};
 use cni_lab::{Place as _, TIMEOUT};
 use ferrule_node::masquerade::{Part, cleanup};
 use ferrule_node::plan::Masquerade;
 
-use crate::lab::{Host, host, ip, networks, runtime, sh, within_limit};
+use crate::lab::{Host, host, ip, isolated, networks, runtime, sh, within_limit};
 
 const TABLE: &str = "nft list table inet ferrule_node";
 
@@ -19,9 +19,7 @@ fn wanted() -> Masquerade {
 
 #[test]
 fn the_table_is_what_nft_prints() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|_| {
         let mut part = Part::open().unwrap();
         part.sync(Some(&wanted())).unwrap();
         let printed = sh(TABLE);
@@ -47,9 +45,7 @@ fn the_table_is_what_nft_prints() {
 
 #[test]
 fn a_change_of_one_node_touches_its_elements_only() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|_| {
         let mut part = Part::open().unwrap();
         part.sync(Some(&wanted())).unwrap();
         let handles = || sh(&TABLE.replace("nft", "nft -a"));
@@ -75,9 +71,7 @@ fn a_change_of_one_node_touches_its_elements_only() {
 
 #[test]
 fn changes_by_other_programs_are_undone() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|runtime| {
         let mut part = Part::open().unwrap();
         part.sync(Some(&wanted())).unwrap();
         let whole = sh(TABLE);
@@ -95,7 +89,7 @@ fn changes_by_other_programs_are_undone() {
             "nft 'delete table inet ferrule_node; add table inet ferrule_node; add chain inet ferrule_node postrouting { type nat hook postrouting priority 0; }'",
         ] {
             sh(damage);
-            within_limit(&runtime, part.disturbed());
+            within_limit(runtime, part.disturbed());
             part.sync(Some(&wanted())).unwrap();
             assert_eq!(sh(TABLE), whole, "{damage}");
         }
@@ -104,9 +98,7 @@ fn changes_by_other_programs_are_undone() {
 
 #[test]
 fn own_changes_and_other_tables_are_ignored() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|runtime| {
         let mut part = Part::open().unwrap();
         part.sync(Some(&wanted())).unwrap();
         part.sync(Some(&Masquerade { exclude: Vec::new(), ..wanted() })).unwrap();
@@ -124,9 +116,7 @@ fn own_changes_and_other_tables_are_ignored() {
 /// A restart of the daemon does not touch a table that is as wanted.
 #[test]
 fn a_new_process_keeps_the_table() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|_| {
         Part::open().unwrap().sync(Some(&wanted())).unwrap();
         let generation = || {
             let mut socket = ferrule_kernel::netlink::Socket::netfilter().unwrap();
@@ -143,9 +133,7 @@ fn a_new_process_keeps_the_table() {
 
 #[test]
 fn five_thousand_nodes_fit_and_hostile_lists_do_no_harm() {
-    isolated(|| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    isolated(|_| {
         let mut part = Part::open().unwrap();
         let nodes = (0..5000_u32)
             .flat_map(|n| networks(&format!("10.{}.{}.0/24 fd00:0:0:{n:x}::/64", n / 256, n % 256)));

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use cni_lab::Place as _;
-use cni_lab::testing::{addresses, isolated, link, mac, try_link};
+use cni_lab::testing::{addresses, link, mac, try_link};
 use ferrule_kernel::netlink::Mac;
 use ferrule_node::plan::{Vxlan, VxlanPeer};
 use ferrule_node::vxlan::{LINK, Part, cleanup};
 
-use crate::lab::{assert_reach, ip, networks, runtime, sh, two_hosts, within_limit};
+use crate::lab::{assert_reach, ip, isolated, networks, runtime, sh, two_hosts, within_limit};
 
 fn mac_of(number: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, number])
@@ -74,10 +74,8 @@ fn entries() -> String {
 
 #[test]
 fn peers_come_change_and_go() {
-    isolated(|| {
+    isolated(|_| {
         sh("ip link set lo up; ip address add 192.0.2.1/24 dev lo");
-        let runtime = runtime();
-        let _inside = runtime.enter();
         let mut part = Part::open().unwrap();
         let mut device = wanted(1, ip("192.0.2.1"), 1450, vec![peer(2, ip("192.0.2.2"))]);
         part.sync(Some(&device)).unwrap();
@@ -106,10 +104,8 @@ fn peers_come_change_and_go() {
 
 #[test]
 fn changes_by_other_programs_are_undone() {
-    isolated(|| {
+    isolated(|runtime| {
         sh("ip link set lo up; ip address add 192.0.2.1/24 dev lo");
-        let runtime = runtime();
-        let _inside = runtime.enter();
         let mut part = Part::open().unwrap();
         let device = wanted(1, ip("192.0.2.1"), 1450, vec![peer(2, ip("192.0.2.2"))]);
         part.sync(Some(&device)).unwrap();
@@ -129,7 +125,7 @@ fn changes_by_other_programs_are_undone() {
             "ip link set ferrule.vxlan down",
         ] {
             sh(damage);
-            within_limit(&runtime, part.disturbed());
+            within_limit(runtime, part.disturbed());
             part.sync(Some(&device)).unwrap();
             assert_eq!(show(), whole, "{damage}");
         }
@@ -154,10 +150,8 @@ fn changes_by_other_programs_are_undone() {
 
 #[test]
 fn foreign_devices_stay() {
-    isolated(|| {
+    isolated(|_| {
         sh("ip link set lo up; ip address add 192.0.2.1/24 dev lo; ip link add ferrule.vxlan type bridge");
-        let runtime = runtime();
-        let _inside = runtime.enter();
         let device = wanted(1, ip("192.0.2.1"), 1450, Vec::new());
         let error = || format!("{:#}", Part::open().unwrap().sync(Some(&device)).unwrap_err());
         assert_eq!(
