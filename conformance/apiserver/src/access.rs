@@ -1,4 +1,4 @@
-//! Who asks for what, and whether the rules allow it.
+//! Requests, and whether the rules allow them.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What a server does wrong.
+//! The faults of a server.
 
 use std::time::Duration;
 

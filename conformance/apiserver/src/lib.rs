@@ -3,10 +3,10 @@
 //!
 //! - [`Store`] has the objects. The test reads and changes them by their paths, without a server.
 //! - [`ApiServer`] serves a store. Two servers of one store are a cluster with two API servers.
-//! - [`Faults`] are what a server does wrong from the next request on; [`ApiServer::kill`] ends it.
-//! - [`ApiServer::requests`] are what the clients have asked for.
+//! - [`Faults`] are the faults of a server from the next request on; [`ApiServer::kill`] ends it.
+//! - [`ApiServer::requests`] returns the clients' requests.
 //!
-//! What a real server does, it does too: revisions, conflicts, selectors, pages, bookmarks, 410 Gone, the end of a watch after
+//! It has, like a real server, revisions, conflicts, selectors, pages, bookmarks, 410 Gone, the end of a watch after
 //! `timeoutSeconds`, the subresource `status`, finalizers. There is no validation, and an apply patch is a merge patch
 //! that may create the object. The fields that only a type knows are a table in `select.rs`.
 //!

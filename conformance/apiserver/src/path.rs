@@ -1,4 +1,4 @@
-//! What a path names.
+//! The paths of the API.
 
 use crate::refusal::Refusal;
 

@@ -62,7 +62,7 @@ impl Selector {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             });
-            // A field that is absent is empty; a label is not.
+            // An absent field counts as empty, an absent label does not.
             let is_field = !place.starts_with("/metadata/labels/");
             let value = if is_field { Some(value.unwrap_or_default()) } else { value };
             match (rule, value) {

@@ -161,7 +161,7 @@ impl Content {
         Ok(self.write(key, object, false))
     }
 
-    /// The new state of an object. An old revision in it is a conflict; none is not.
+    /// The new state of an object. An old revision in it is a conflict; it may have no revision.
     pub(crate) fn replace(&mut self, key: &Key, mut object: Value) -> Result<Arc<Value>, Refusal> {
         let old = self.find(key)?;
         let seen = &object["metadata"]["resourceVersion"];

@@ -112,7 +112,7 @@ impl Watch {
         (lines, false)
     }
 
-    /// What a change means to a client that sees only the selected objects.
+    /// The event of a change for a client that sees only the selected objects.
     fn line(&self, change: &Change) -> Option<String> {
         if !self.target.covers(&change.key) {
             return None;

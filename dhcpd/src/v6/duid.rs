@@ -1,10 +1,10 @@
-//! How a client and a server are known: DUID and IAID. Pure.
+//! The identifiers of clients and servers: DUID and IAID. Pure.
 //!
 //! A container has one DUID on all nodes and networks, and one IAID for each of its interfaces on a network. Both follow from the
 //! attachment, so a container keeps its address if the daemon loses its leases.
 //!
 //! # References
-//! RFC 8415, section 11; RFC 6355 (DUID-UUID); RFC 9562, section 5.8 (UUIDs of one's own kind).
+//! RFC 8415, section 11; RFC 6355 (DUID-UUID); RFC 9562, section 5.8 (UUID version 8).
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 
@@ -44,7 +44,7 @@ pub(crate) fn iaid(key: &Key) -> u32 {
     (hash ^ (hash >> 32) ^ (hash >> 64) ^ (hash >> 96)) as u32
 }
 
-/// FNV-1a with 128 bits, of the texts and their ends.
+/// FNV-1a with 128 bits, of the texts, each with a zero byte at its end.
 fn hash(texts: &[&str]) -> u128 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {

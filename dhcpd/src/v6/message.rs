@@ -22,7 +22,7 @@ const PREFERENCE: u16 = 7;
 const ELAPSED: u16 = 8;
 const STATUS: u16 = 13;
 const RAPID_COMMIT: u16 = 14;
-/// A client must request this one. It needs no other attention: a Solicit is never sent for as long as the least value.
+/// A client must request this option. Its value does not matter: no Solicit is repeated for as long as the least one.
 const SOL_MAX_RT: u16 = 82;
 
 const ADVERTISE: u8 = 2;

@@ -1,6 +1,6 @@
 //! The format of DHCPv6 messages: type, transaction ID and options. Pure.
 //!
-//! Everybody on the link can send such a message, so decoding never fails on the content of an option: one that is cut off ends
+//! Any host on the link can send such a message, so decoding never fails on the content of an option: one that is cut off ends
 //! its area.
 //!
 //! # References

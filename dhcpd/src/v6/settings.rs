@@ -1,4 +1,4 @@
-//! What an answer gives the container beside the address: name servers and a search list. Pure.
+//! The settings in an answer: name servers and a search list. Pure.
 //!
 //! # References
 //! RFC 3646.
@@ -18,7 +18,7 @@ pub(crate) const SEARCH: u16 = 24;
 /// The most name servers. The C library uses three.
 const MOST_SERVERS: usize = 16;
 
-/// Whether another host of the link or of the world can have this address. A link-local one is of no use without its link.
+/// Whether a host can have this address. Link-local ones are refused: they mean nothing without their link.
 pub(crate) fn is_host(address: Ipv6Addr) -> bool {
     let is_special = address.is_unspecified() || address.is_loopback() || address.is_multicast();
     !is_special && !address.is_unicast_link_local() && address.to_ipv4_mapped().is_none()

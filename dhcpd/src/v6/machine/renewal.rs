@@ -1,4 +1,4 @@
-//! What becomes of a lease that the container has: Confirm, T1, T2, and the servers' answers.
+//! The life of a lease that the container has: Confirm, T1, T2, and the servers' answers.
 
 use super::super::lease::Lease;
 use super::super::message::{Kind, Reply, Status};
@@ -33,7 +33,7 @@ impl Machine {
     pub(super) fn wake_bound(&mut self, now: Millis) -> Vec<Action> {
         let Some(lease) = &self.lease else { return Vec::new() };
         if now >= lease.expires_at {
-            // The daemon did not run, or the machine slept. The server may not have given the address to another client.
+            // The daemon did not run, or the machine slept. The address may still be free.
             let log = Action::Log("lease expired meanwhile, asking for it again".to_owned());
             return [vec![log], self.search_again(now)].concat();
         }
@@ -76,9 +76,9 @@ impl Machine {
         [vec![Action::Log(log)], self.search_again(now)].concat()
     }
 
-    /// A search that counts only with the same address.
+    /// Searches for a server that gives the same address.
     fn search_again(&mut self, now: Millis) -> Vec<Action> {
-        // A lease that expired meanwhile has as long as any other answer.
+        // An expired lease does not limit the time.
         let left =
             self.lease.as_ref().map(|lease| lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
         let until = now.saturating_add(self.timing.answer).min(left);

@@ -47,7 +47,7 @@ fn another_server_may_rebind() {
     assert_eq!(world.machine.deadline(), world.now + 50_000);
 }
 
-/// A server that has lost its memory.
+/// The server has forgotten the lease.
 #[test]
 fn no_binding_leads_to_a_request_for_the_same_address() {
     let refuse = || {
