@@ -1,6 +1,7 @@
 //! A server: its address, its life, and HTTP.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -131,12 +132,23 @@ fn keep(
             return;
         }
         if *wished.borrow() {
-            listener = Some(std::net::TcpListener::bind(address).unwrap());
+            listener = Some(bind_again(address));
         }
         if done.send(()).is_err() {
             return;
         }
     }
+}
+
+/// Between fork and exec, a process that another thread starts has a copy of the closed socket: up to 10 seconds of attempts.
+fn bind_again(address: SocketAddr) -> std::net::TcpListener {
+    for _ in 0..1000 {
+        match std::net::TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => thread::sleep(Duration::from_millis(10)),
+            bound => return bound.unwrap(),
+        }
+    }
+    panic!("{address} stays in use");
 }
 
 async fn serve(shared: Arc<Shared>, listener: TcpListener) {
