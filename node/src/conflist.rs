@@ -2,11 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::ip::IpFamily;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
+use tokio::io::unix::AsyncFd;
 
 use crate::arguments::{Main, Options};
 use crate::plan::Pods;
@@ -145,6 +148,22 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
         }
     };
     put().with_context(|| format!("write {}", path.display())).map(|()| true)
+}
+
+/// A descriptor that is readable when the file has been changed, moved or removed.
+///
+/// # Errors
+/// It is gone already, or this user has too many of them.
+pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+    // The kernel tells of a name that is removed as a change of the attributes, and at once.
+    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
+    queue.add_watch(path, flags)?;
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; an OwnedFd keeps its descriptor, which is all that this demands"
+    )]
+    AsyncFd::new(queue.into())
 }
 
 /// Removes the conflist if it is ours. Returns whether it was there.

@@ -1,8 +1,6 @@
 //! Output for people: log lines, the status file, figures.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
@@ -140,14 +138,6 @@ fn row(network: IpNetwork, state: &State, local: &Local) -> Network {
         State::Refused(why) => (Way::Refused, why.clone(), None),
     };
     Network { network: network.to_string(), way, detail, probe }
-}
-
-/// Writes the status file, unless it has this already.
-pub(super) fn write(state: &Path, new: &Status) -> io::Result<()> {
-    match status::read(state) {
-        Ok(Some(old)) if old == *new => Ok(()),
-        _ => status::write(state, new),
-    }
 }
 
 /// The figures of the status.

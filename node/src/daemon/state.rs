@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::report::{self, Log};
@@ -31,6 +33,8 @@ pub(super) struct State {
     wireguard: Option<wireguard::Part>,
     /// `None` on a kernel without nf_tables: opened again at each sync.
     masquerade: Option<masquerade::Part>,
+    /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
+    conflist: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list.
     peers: Option<Peers>,
     plan: Plan,
@@ -67,6 +71,7 @@ impl State {
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
+            conflist: None,
             peers: None,
             plan: Plan::default(),
             problems: BTreeMap::new(),
@@ -114,7 +119,7 @@ impl State {
         }
     }
 
-    /// Ends when the kernel may differ from the plan. Safe to cancel.
+    /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
     pub(super) async fn disturbed(&mut self) -> io::Result<()> {
         let pods: Vec<IpNetwork> = self.pods().to_vec();
         let masquerade = async {
@@ -123,8 +128,18 @@ impl State {
                 None => std::future::pending().await,
             }
         };
+        let conflist = async {
+            match &self.conflist {
+                Some(file) => file.readable().await.map(drop),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             outcome = self.watch.changed(&pods) => outcome,
+            outcome = conflist => {
+                self.conflist = None;
+                outcome
+            }
             () = masquerade => Ok(()),
             () = self.vxlan.disturbed() => Ok(()),
         }
@@ -147,7 +162,8 @@ impl State {
         let Some(peers) = &self.peers else { return Ok(true) };
         let held = self.plan.desired.routes.keys().copied().collect();
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
-        let Some(plan) = make(&Facts { options, name, peers, local, held: &held }) else {
+        let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
+        let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
             self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
@@ -242,6 +258,9 @@ impl State {
                     );
                 }
                 conflist.written = true;
+                self.conflist = conflist::watch(&conflist.path)
+                    .map_err(|error| self.log.once(format!("watch {}: {error}", conflist.path.display())))
+                    .ok();
             }
             Err(error) => {
                 conflist.written = false;
@@ -294,7 +313,7 @@ impl State {
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }
-        if let Err(error) = report::write(&self.options.state, &self.status) {
+        if let Err(error) = status::write(&self.options.state, &self.status) {
             self.log.once(format!("write the status file: {error}"));
         }
         let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();

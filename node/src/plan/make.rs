@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Desired, Masquerade, Pods, Vxlan, VxlanPeer, Way, WireGuard, WireGuardPeer};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Claims, Peer, Peers, Refusal, inside, settle, single};
-use crate::kernel::{Local, Lookup, Reach};
+use crate::kernel::{Link, Local, Lookup, Reach};
 use crate::{vxlan, wireguard};
 
 /// The MTU of a node whose uplink is not known.
@@ -50,6 +50,8 @@ pub struct Facts<'a> {
     pub local: &'a Local,
     /// The podCIDRs that have a way already. Addresses and routes that appear on this node later do not take it away.
     pub held: &'a BTreeSet<IpNetwork>,
+    /// The pods' MTU until now: it stays while the uplink is away.
+    pub mtu: Option<u32>,
 }
 
 /// Makes the plan. `None` if the API server has no such node: it may be that of another cluster.
@@ -98,6 +100,8 @@ struct Maker<'a> {
     /// The MTU of the uplink, less what the overlay takes.
     overlay_mtu: u32,
     uplink_mtu: u32,
+    /// Whether the uplink is known and up.
+    has_uplink: bool,
     vxlan: Vec<VxlanPeer>,
     wireguard: Vec<WireGuardPeer>,
     /// The oldest node of each key and each MAC address: a copy is refused.
@@ -118,7 +122,8 @@ impl<'a> Maker<'a> {
         let foreign = local.addresses.iter().filter(|(link, _)| !is_ours(link));
         let addresses = foreign.map(|(link, address)| (single(*address), *link)).collect();
         let outer = if me.address(IpFamily::V4).is_some() { IpFamily::V4 } else { IpFamily::V6 };
-        let uplink_mtu = uplink_mtu(local, &lookup, me);
+        let uplink = uplink(local, &lookup, me);
+        let uplink_mtu = uplink.map_or(USUAL_MTU, |link| link.mtu);
         let taken = match (facts.options.mode, outer) {
             (Mode::Wireguard, IpFamily::V4) => 60,
             (Mode::Wireguard, IpFamily::V6) => 80,
@@ -143,6 +148,7 @@ impl<'a> Maker<'a> {
             outer,
             overlay_mtu: uplink_mtu.saturating_sub(taken),
             uplink_mtu,
+            has_uplink: uplink.is_some_and(|link| link.is_up),
             vxlan: Vec::new(),
             wireguard: Vec::new(),
             keys,
@@ -292,7 +298,9 @@ impl<'a> Maker<'a> {
             });
         }
         if !own.is_empty() {
-            desired.pods = Some(Pods { networks: own, mtu: options.mtu.unwrap_or(mtu) });
+            // Without its uplink a node has no way that needs an overlay, and the MTU would grow.
+            let former = self.facts.mtu.filter(|_| !self.has_uplink);
+            desired.pods = Some(Pods { networks: own, mtu: options.mtu.or(former).unwrap_or(mtu) });
         }
     }
 }
@@ -303,11 +311,11 @@ fn mac(node: &str) -> Mac {
     Mac::local(hash.first_chunk().copied().unwrap_or_default())
 }
 
-/// The MTU of the link that has this node's address, else of the default route's link.
-fn uplink_mtu(local: &Local, lookup: &Lookup<'_>, me: &Peer) -> u32 {
+/// The link that has this node's address, else the default route's link.
+fn uplink<'a>(local: &'a Local, lookup: &Lookup<'_>, me: &Peer) -> Option<&'a Link> {
     let by_address = me.addresses.iter().flatten().filter_map(|address| local.link_of(*address));
     let links = by_address.chain(lookup.default_link()).filter_map(|index| local.links.get(&index));
-    links.into_iter().find(|link| !link.is_loopback).map_or(USUAL_MTU, |link| link.mtu)
+    links.into_iter().find(|link| !link.is_loopback)
 }
 
 #[cfg(test)]

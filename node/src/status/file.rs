@@ -125,10 +125,13 @@ pub fn read(state: &Path) -> io::Result<Option<Status>> {
     }
 }
 
+/// Writes the file if its content differs.
 pub fn write(state: &Path, status: &Status) -> io::Result<()> {
-    let path = path(state);
-    let pending = state.join(PENDING);
-    fs::write(&pending, serde_json::to_vec(status)?)?;
+    let (path, pending, bytes) = (path(state), state.join(PENDING), serde_json::to_vec(status)?);
+    if fs::read(&path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    fs::write(&pending, bytes)?;
     fs::rename(pending, path)
 }
 

@@ -24,11 +24,14 @@ fn down_and_up() {
     let cluster = Cluster::started("");
     let a = &cluster.a;
     let (one, two, three) = (a.pod("one"), cluster.b.pod("two"), cluster.c.pod("three"));
+    let conflist = a.conflist();
     for _ in 0..3 {
         a.sh("ip link set eth0 down");
         // The kernel drops the routes of the link, and the IPv6 addresses.
         a.until("no routes of the link", || !a.routes().iter().any(|route| route.contains("dev eth0")));
-        assert!(a.conflist().is_some(), "pods start meanwhile");
+        // After this the status is that without the uplink, and so is the conflist before it.
+        a.until("a status", || a.sh("cat /run/ferrule/node/status.json").contains("\"waits\""));
+        assert_eq!(a.conflist(), conflist, "pods start meanwhile");
         a.sh("ip link set eth0 up");
         a.address("eth0");
         cluster.settled();

@@ -52,7 +52,8 @@ fn plan_with(words: &str, others: Vec<(String, Peer)>, local: &Local, held: &[&s
     let options = Arguments::try_parse_from(words).unwrap().options;
     let peers: Peers = others.into_iter().chain([me()]).collect();
     let held = held.iter().map(|text| text.parse().unwrap()).collect();
-    make(&Facts { options: &options, name: "n1", peers: &peers, local, held: &held }).unwrap()
+    make(&Facts { options: &options, name: "n1", peers: &peers, local, held: &held, mtu: Some(1450) })
+        .unwrap()
 }
 
 fn plan(words: &str, others: Vec<(String, Peer)>) -> Plan {
@@ -201,14 +202,20 @@ fn this_node_is_not_ready_without_a_podcidr_of_its_own() {
         (Arguments::try_parse_from(["x"]).unwrap().options, local(), BTreeSet::new());
     let peers = Peers::from([n2()]);
     assert_eq!(
-        make(&Facts { options: &options, name: "n1", peers: &peers, local: &local, held: &held }),
+        make(&Facts { options: &options, name: "n1", peers: &peers, local: &local, held: &held, mtu: None }),
         None
     );
 }
 
 #[test]
-fn an_uplink_that_is_not_known_has_the_usual_mtu() {
-    assert_eq!(plan_with("", vec![], &Local::default(), &[]).desired.pods.unwrap().mtu, 1500);
+fn the_mtu_stays_while_the_uplink_is_away() {
+    let mut down = local();
+    down.links.get_mut(&2).unwrap().is_up = false;
+    for (local, words, mtu) in
+        [(&down, "", 1450), (&Local::default(), "", 1450), (&down, "--mtu 1400", 1400), (&local(), "", 9000)]
+    {
+        assert_eq!(plan_with(words, vec![], local, &[]).desired.pods.unwrap().mtu, mtu);
+    }
 }
 
 /// Nothing here is quadratic: the test would take minutes.
