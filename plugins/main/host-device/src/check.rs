@@ -1,10 +1,10 @@
-//! CHECK: compares the container's interface with `prevResult`, and that it is the device. Repair makes its addresses and routes again.
+//! CHECK compares the interface of the container with `prevResult`, and that it is the device. Repair changes what differs.
 
 use std::path::Path;
 
 use cni_common::plugin::{AddRequest, Verb};
 use cni_common::spec::CniError;
-use ferrule_kernel::netlink::Link;
+use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::sysfs::{BusDevice, SYS};
 use ferrule_kit::{check, ipam, repair as kit, socket};
 
@@ -32,23 +32,27 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         Selector::Resource(_) => state.as_ref().is_none_or(|state| state.is_userspace),
         _ => false,
     };
-    let of_vf = state.as_ref().map_or("", |state| &state.vf.pci_id).to_owned();
     if is_userspace {
         ipam::call(call.env, call.config, Verb::Check)?;
         check::prev_result(call)?;
-        return check_vf(&conf.vf, &of_vf);
+        return on_vf(&conf.vf, state.as_ref(), "", |vf, _| vf.check(&conf.vf));
     }
     let (link, _) = check::container(call, None, &conf.link, true)?;
-    check_vf(&conf.vf, if of_vf.is_empty() { &link.parent } else { &of_vf })?;
+    on_vf(&conf.vf, state.as_ref(), &link.parent, |vf, _| vf.check(&conf.vf))?;
     is_device(state.as_ref(), &link)
 }
 
-/// Sets the device up, and adds the addresses and routes that it lacks.
+/// Sets the device up, and adds the addresses and routes that it lacks, and the settings of a virtual function.
 pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config)?;
     let state = State::find(&state::file(call.config.name(), call.container_id, call.ifname))?;
+    let set = |vf: &Vf, host: &mut Socket| vf.apply(host, &conf.vf);
+    if state.as_ref().is_some_and(|state| state.is_userspace) {
+        return on_vf(&conf.vf, state.as_ref(), "", set);
+    }
     let mut inside = kit::find(call, None, &conf.link)?;
     is_device(state.as_ref(), &inside.link)?;
+    on_vf(&conf.vf, state.as_ref(), &inside.link.parent, set)?;
     inside.container.dad = conf.dad;
     inside.repair()
 }
@@ -64,6 +68,18 @@ fn is_device(state: Option<&State>, link: &Link) -> Result<(), CniError> {
     })
 }
 
-fn check_vf(conf: &VfConf, pci_id: &str) -> Result<(), CniError> {
-    if conf.is_empty() { Ok(()) } else { Vf::find(&mut socket::route()?, pci_id)?.check(conf) }
+/// Does this with the virtual function, if the configuration has settings of one. ADD has noted its PCI address if it has changed any;
+/// `parent` is that of the link.
+fn on_vf(
+    conf: &VfConf,
+    state: Option<&State>,
+    parent: &str,
+    work: impl FnOnce(&Vf, &mut Socket) -> Result<(), CniError>,
+) -> Result<(), CniError> {
+    if conf.is_empty() {
+        return Ok(());
+    }
+    let noted = state.map(|state| state.vf.pci_id.as_str()).filter(|id| !id.is_empty());
+    let mut host = socket::route()?;
+    work(&Vf::find(&mut host, noted.unwrap_or(parent))?, &mut host)
 }

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use cni_lab::testing::{Origin, PluginDir, fail, overlay, succeed, succeed_silently, with_prev};
 use cni_lab::{KillPoint, Machine, Place as _, TIMEOUT, eventually, kernel_module};
 use cni_runner::{Attachment, Exec};
@@ -70,8 +72,16 @@ impl Nic {
     }
 
     fn exec(&self, verb: &str, id: &str, conf: &Value) -> Exec {
+        Self::exec_of(self.plugin.plugin(), verb, id, conf)
+    }
+
+    fn repair(&self, id: &str, conf: &Value) -> Exec {
+        Self::exec_of(Path::new(env!("CARGO_BIN_EXE_host-device-repair")), "ADD", id, conf)
+    }
+
+    fn exec_of(program: &Path, verb: &str, id: &str, conf: &Value) -> Exec {
         let attachment = Attachment::new(id, format!("/run/netns/{id}"), "net1");
-        Exec::new(self.plugin.plugin(), verb).attachment(&attachment).stdin(conf.to_string())
+        Exec::new(program, verb).attachment(&attachment).stdin(conf.to_string())
     }
 
     /// The settings of the virtual functions, where the link of the first one is, and the state files.
@@ -158,35 +168,22 @@ fn a_virtual_function_has_its_settings_until_del() {
 
 #[test]
 #[ignore = "SR-IOV: ./test.sh kernel"]
-fn check_names_the_setting_that_differs() {
+fn check_names_the_setting_that_differs_and_repair_sets_it() {
     let nic = Nic::new();
     let (before, conf) = (nic.state(), nic.config(&all()));
     Machine.sh("ip netns add pod").unwrap();
     let result = succeed(&Machine, &nic.exec("ADD", "pod", &conf));
     let conf = with_prev(&conf, &result);
-    for (change, back, text) in [
-        (
-            "vlan 9",
-            "vlan 100 qos 3",
-            "vlan: virtual function 0 of \"PF\" has VLAN 9, priority 0, not VLAN 100, priority 3",
-        ),
-        (
-            "max_tx_rate 0",
-            "max_tx_rate 200",
-            "has minimum 0, maximum 0 Mbit/s, not minimum 0, maximum 200 Mbit/s",
-        ),
-        (
-            "spoofchk on",
-            "spoofchk off",
-            "spoofchk: virtual function 0 of \"PF\" has spoof check on, not spoof check off",
-        ),
-        ("trust off", "trust on", "trust: virtual function 0 of \"PF\" has trust off, not trust on"),
+    for (change, text) in [
+        ("vlan 9", "vlan: virtual function 0 of \"PF\" has VLAN 9, priority 0, not VLAN 100, priority 3"),
+        ("max_tx_rate 0", "has minimum 0, maximum 0 Mbit/s, not minimum 0, maximum 200 Mbit/s"),
+        ("spoofchk on", "spoofchk: virtual function 0 of \"PF\" has spoof check on, not spoof check off"),
+        ("trust off", "trust: virtual function 0 of \"PF\" has trust off, not trust on"),
     ] {
-        let set = |what| Machine.sh(&format!("ip link set {} vf 0 {what}", nic.physical)).unwrap();
-        set(change);
+        Machine.sh(&format!("ip link set {} vf 0 {change}", nic.physical)).unwrap();
         let error = fail(&Machine, &nic.exec("CHECK", "pod", &conf), 999);
         error.expect(999, &text.replace("PF", &nic.physical));
-        set(back);
+        succeed(&Machine, &nic.repair("pod", &conf));
         succeed_silently(&Machine, &nic.exec("CHECK", "pod", &conf));
     }
     succeed_silently(&Machine, &nic.exec("DEL", "pod", &conf));
@@ -249,6 +246,8 @@ fn a_virtual_function_of_a_program_has_its_settings_too() {
         succeed_silently(&Machine, &nic.exec("CHECK", "pod", &conf));
         Machine.sh(&format!("ip link set {} vf 0 trust off", nic.physical)).unwrap();
         fail(&Machine, &nic.exec("CHECK", "pod", &conf), 999).expect(999, "trust: ");
+        succeed(&Machine, &nic.repair("pod", &conf));
+        succeed_silently(&Machine, &nic.exec("CHECK", "pod", &conf));
         let keys = json!({"cni.dev/valid-attachments": []});
         let gc = Exec::new(nic.plugin.plugin(), "GC").stdin(overlay(&conf, &keys).to_string());
         succeed_silently(&Machine, &if way == "GC" { gc } else { nic.exec("DEL", "pod", &conf) });
