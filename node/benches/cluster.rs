@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cni_lab::testing::connect_time;
 use cni_lab::{Place, bin_dir};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use lab::{Cluster, LIMIT, PORT, node_object, node_path};
 use member::CONFLIST;
@@ -36,8 +36,9 @@ fn main() {
     let by_routes = Cluster::of(program.to_path_buf());
     report_node_to_node(&by_routes);
     by_hand(&program);
-    pods("pod to pod by the daemon's routes", by_routes, "--mode routes");
-    pods("pod to pod by VXLAN", Cluster::of(program.to_path_buf()), "--mode vxlan");
+    pods("pod to pod by the daemon's routes", &started(by_routes, "--mode routes"));
+    pods("pod to pod by VXLAN", &started(Cluster::of(program.to_path_buf()), "--mode vxlan"));
+    by_wireguard(&program);
 }
 
 fn crowds(program: &Path) {
@@ -167,16 +168,36 @@ fn by_hand(program: &Path) {
     row("pod to pod by routes made by hand", &cluster, &one.pod, &two.pod, two.addresses[0]);
 }
 
-fn pods(what: &str, mut cluster: Cluster, arguments: &str) {
+fn started(mut cluster: Cluster, arguments: &str) -> Cluster {
     cluster.a.start(arguments);
     cluster.b.start(arguments);
-    let Cluster { a, b, .. } = &cluster;
-    for member in [a, b] {
+    for member in [&cluster.a, &cluster.b] {
         member.until("a conflist", || member.conflist().is_some());
     }
-    let (one, two) = (a.pod("one"), b.pod("two"));
+    cluster
+}
+
+fn pods(what: &str, cluster: &Cluster) {
+    let (one, two) = (cluster.a.pod("one"), cluster.b.pod("two"));
     one.reaches(&two);
-    row(what, &cluster, &one.pod, &two.pod, two.addresses[0]);
+    row(what, cluster, &one.pod, &two.pod, two.addresses[0]);
+}
+
+/// The nodes themselves through the device, and their pods. The kernel of a build machine may lack WireGuard.
+fn by_wireguard(program: &Path) {
+    let cluster = Cluster::of(program.to_path_buf());
+    if cluster.a.node.sh("ip link add wg0 type wireguard && ip link delete wg0").is_err() {
+        return println!("| by WireGuard | not in this kernel | | |");
+    }
+    cluster.server.faults(|faults| {
+        let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]});
+        faults.rules.as_mut().unwrap().push(rule);
+    });
+    let cluster = started(cluster, "--mode wireguard --wireguard-key /run/wireguard.key");
+    let device = cluster.b.pod_cidrs()[0].split('/').next().unwrap().parse().unwrap();
+    cni_lab::testing::serve(&cluster.b.node, "b", PORT);
+    row("node to node by WireGuard", &cluster, &cluster.a.node, &cluster.b.node, device);
+    pods("pod to pod by WireGuard", &cluster);
 }
 
 /// One line of the table of ways.
