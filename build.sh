@@ -146,6 +146,8 @@ flags=CARGO_TARGET_${target^^}_RUSTFLAGS
 flags=${flags//-/_}
 export "$flags=${!flags-} ${RUSTFLAGS-}"
 unset RUSTFLAGS
+# release.sh sets it. No program has a time in it, but cargo would compile ring, and all crates that use it, once more.
+unset SOURCE_DATE_EPOCH
 
 case $profile in
 dev | test) folder=debug ;;
