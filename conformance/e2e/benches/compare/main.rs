@@ -82,9 +82,9 @@ struct Cli {
     /// Measured calls of each verb, on each side; for bursts: rounds
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Only cases whose names contain this text
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    filter: String,
+    /// Only cases whose names contain this text, or one of several
+    #[arg(long = "filter", value_name = "TEXT")]
+    filters: Vec<String>,
     /// Print Markdown tables
     #[arg(long)]
     markdown: bool,
@@ -97,6 +97,10 @@ struct Cli {
 }
 
 impl Cli {
+    fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|text| name.contains(text))
+    }
+
     /// Ours, the reference, and the baseline if there is one.
     fn sides(&self) -> anyhow::Result<Vec<Side>> {
         let given =
@@ -147,7 +151,11 @@ fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (pods, at_once, alive) in [(300, 300, 0), (64, 16, 0), (64, 16, 100), (64, 16, 1_000)] {
         let setting = Setting { pods, at_once, alive };
-        eprintln!("{pods} pods, {at_once} at once, beside {alive} ...");
+        let name = format!("{pods} pods, {at_once} at once, beside {alive}");
+        if !cli.wants(&name) {
+            continue;
+        }
+        eprintln!("{name} ...");
         let figures = burst::measure(&case, &sides, setting, cli.iterations)?;
         burst::add_rows(&mut table, setting, &sides, &figures);
         if alive == 0 {
@@ -182,7 +190,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
             Chapter::Ports => {
                 compare(cli, &sides, cases::ports().into_iter(), &mut outcome);
                 let mut cases = cases::ports();
-                cases.retain(|case| case.own_ports <= 32 && case.name.contains(&cli.filter));
+                cases.retain(|case| case.own_ports <= 32 && cli.wants(&case.name));
                 show("the first connection", connection::measure(&cases, &sides, cli.iterations)?);
             }
             Chapter::Threads => {
@@ -213,7 +221,7 @@ fn compare(cli: &Cli, sides: &[Side], cases: impl Iterator<Item = Case>, outcome
         report.note(format!("left out: the empty program: {error:#}"));
     }
     let runner = Runner { sides, empty: empty.as_ref().ok(), iterations: cli.iterations };
-    for case in cases.filter(|case| case.name.contains(&cli.filter)) {
+    for case in cases.filter(|case| cli.wants(&case.name)) {
         let measured = case.missing(sides).and_then(|missing| match missing {
             Some(missing) => {
                 report.note(format!("left out: {}: {missing}", case.name));
