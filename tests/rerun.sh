@@ -42,7 +42,7 @@ failures() {
             targets++
             n = 0
         }
-        /^error: [0-9]+ targets? failed:$/ { counted = $2 }
+        /^error: [0-9]+ targets? failed:$/ { counted += $2 }
         END { if (!targets || counted != targets) print "|||" }' "$1"
 }
 
