@@ -277,6 +277,7 @@ CONTAINERD_BIN=${CONTAINERD_BIN-$(dirname "$(command -v containerd)")} || die "n
 for program in "$KUBERNETES_BIN"/{etcd,kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl} \
     "$CONTAINERD_BIN"/{containerd,containerd-shim-runc-v2,ctr} /bin/busybox; do
     [ -x "$program" ] || die "no program $program"
+    [[ $program != /tmp/* && $program != /run/* ]] || die "$program: the nodes have a /tmp and a /run of their own"
 done
 bin_dir=${FERRULE_BIN_DIR:-$("$root/build.sh")} || exit 1
 version=$("$bin_dir/ferrule" version | sed 's/^ferrule v\([^ ]*\).*/\1/;q')
