@@ -111,24 +111,29 @@ fn together(chains: &mut [Chain<'_>], at_once: u16, verb: &str, figures: &mut Fi
             let Some(chain) = next else { break };
             let began = Instant::now();
             let outcome = chain.call(verb, |exec| Ok((exec.run()?, ())));
-            let taken = (began.elapsed(), outcome.err());
-            each.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+            let call = (began, Instant::now(), outcome.err());
+            each.lock().unwrap_or_else(PoisonError::into_inner).push(call);
         }
     };
     let cpu = process::of_children()?.0;
-    let wall = thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..workers {
             thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).context("start a thread")?;
         }
         barrier.wait();
-        anyhow::Ok(Instant::now())
-    })?
-    .elapsed();
-    figures.wall.push(wall);
+        anyhow::Ok(())
+    })?;
+    let each = each.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // This thread may wake up long after the first of the others.
+    let first = each.iter().map(|(began, ..)| *began).min();
+    let last = each.iter().map(|(_, ended, _)| *ended).max();
+    if let (Some(first), Some(last)) = (first, last) {
+        figures.wall.push(last - first);
+    }
     figures.cpu.push(process::of_children()?.0.saturating_sub(cpu));
-    for (taken, error) in each.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (began, ended, error) in each {
         match error {
-            None => figures.each.push(taken),
+            None => figures.each.push(ended - began),
             Some(error) => {
                 figures.failures += 1;
                 figures.error.get_or_insert_with(|| format!("{error:#}"));
@@ -148,9 +153,7 @@ pub(crate) fn table() -> Table {
 }
 
 /// Adds the rows of one setting: the ratio is that of the wall time to ours.
-pub(crate) fn add_rows(table: &mut Table, setting: Setting, sides: &[Side], figures: &[[Figures; 2]]) {
-    let Setting { pods, at_once, alive } = setting;
-    let name = format!("{pods}, {at_once} at once, beside {alive}");
+pub(crate) fn add_rows(table: &mut Table, name: &str, sides: &[Side], figures: &[[Figures; 2]]) {
     for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
         let ours = figures.first().and_then(|ours| ours[index].wall.median());
         for (side, figures) in sides.iter().zip(figures) {
@@ -161,7 +164,7 @@ pub(crate) fn add_rows(table: &mut Table, setting: Setting, sides: &[Side], figu
                 |value: Option<f64>| value.map(|value| format!("{value:.0}")).unwrap_or_default();
             let ratio = figures.wall.median().zip(ours).map(|(wall, ours)| format!("{:.1}", wall / ours));
             table.push([
-                name.clone(),
+                name.to_owned(),
                 verb.to_owned(),
                 side.label.clone(),
                 seconds(figures.wall.median()),

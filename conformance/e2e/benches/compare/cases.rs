@@ -117,9 +117,13 @@ pub(crate) const fn unmeasured(program: &'static str, config: fn(&Side) -> Value
 /// expects an IPv6 chain that its ADD has not made.
 const PORTMAP: Step = Step { checks: false, ..measured("portmap", portmap) };
 
-/// The chain for many pods: without CHECK, and without pauses.
-pub(crate) fn burst(sides: &[Side]) -> Case {
-    Case { delegates: &["host-local"], ..Case::new("burst", chain(sides)) }
+/// The chains for many pods, without CHECK and without pauses: the usual one, and the same without limits.
+pub(crate) fn bursts(sides: &[Side]) -> [Case; 2] {
+    let case = |name, steps| Case { delegates: &["host-local"], ..Case::new(name, steps) };
+    [
+        case("the chain", chain(sides)),
+        case("bridge and portmap", vec![measured("bridge", masquerading_bridge), PORTMAP]),
+    ]
 }
 
 /// Pods with this many host ports, beside other pods with host ports.

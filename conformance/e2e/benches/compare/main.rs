@@ -26,7 +26,7 @@ mod stats;
 mod status;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, iter, thread};
 
@@ -88,7 +88,7 @@ struct Cli {
     /// Print Markdown tables
     #[arg(long)]
     markdown: bool,
-    /// Also draw the main figures of the measured chapters as SVG
+    /// Also draw the main figures of the measured chapters as SVG. A relative path begins at the repository's folder
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
     /// Set by cargo bench, not by cargo test
@@ -146,28 +146,38 @@ impl Outcome {
 /// Measures the bursts.
 fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
     let sides = cli.sides()?;
-    let case = cases::burst(&sides);
+    let cases = cases::bursts(&sides);
+    let [chain, unlimited] = &cases;
     let mut table = burst::table();
     let mut errors = Vec::new();
-    for (pods, at_once, alive) in [(300, 300, 0), (64, 16, 0), (64, 16, 100), (64, 16, 1_000)] {
-        let setting = Setting { pods, at_once, alive };
-        let name = format!("{pods} pods, {at_once} at once, beside {alive}");
+    for (case, pods, at_once, alive) in [
+        (chain, 300, 300, 0),
+        (unlimited, 300, 300, 0),
+        (chain, 64, 16, 0),
+        (chain, 64, 16, 100),
+        (chain, 64, 16, 1_000),
+    ] {
+        let name = format!("{}: {pods} pods, {at_once} at once, beside {alive}", case.name);
         if !cli.wants(&name) {
             continue;
         }
         eprintln!("{name} ...");
-        let figures = burst::measure(&case, &sides, setting, cli.iterations)?;
-        burst::add_rows(&mut table, setting, &sides, &figures);
+        let figures = burst::measure(case, &sides, Setting { pods, at_once, alive }, cli.iterations)?;
+        burst::add_rows(&mut table, &name, &sides, &figures);
         if alive == 0 {
             for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
                 let [ours, reference] = [0, 1]
                     .map(|side: usize| figures.get(side).and_then(|figures| figures[index].wall.median()));
-                outcome.draw(format!("{pods} pods, {at_once} at once: {verb}"), ours, reference);
+                outcome.draw(
+                    format!("{}, {pods} pods, {at_once} at once: {verb}", case.name),
+                    ours,
+                    reference,
+                );
             }
         }
         errors.extend(figures.into_iter().flatten().filter_map(|figures| figures.error));
     }
-    println!("{}; {} rounds, in turns; medians\n\n{}", case.name, cli.iterations, table.render(cli.markdown));
+    println!("bursts; {} rounds, in turns; medians\n\n{}", cli.iterations, table.render(cli.markdown));
     errors.iter().for_each(|error| println!("FAILED: {error}"));
     outcome.failed |= !errors.is_empty();
     Ok(())
@@ -252,12 +262,14 @@ fn measure(cli: &Cli) -> anyhow::Result<bool> {
     let outcome = run(cli)?;
     if let Some(file) = &cli.picture {
         let note = format!(
-            "Medians of {} rounds, both in turns on {} cores. Repeat it: cargo bench -p ferrule-e2e -- --picture FILE",
+            "Medians of {} rounds, both in turns on {} cores. Repeat it: cargo bench -p ferrule-e2e -- verbs burst --picture FILE",
             cli.iterations,
             thread::available_parallelism().map_or(0, usize::from)
         );
         let title = "The network of a pod: Ferrule beside the Go plugins";
-        fs::write(file, picture::draw(title, &note, &outcome.bars))
+        // cargo starts a benchmark in the folder of its crate.
+        let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(file);
+        fs::write(&file, picture::draw(title, &note, &outcome.bars))
             .with_context(|| format!("write {}", file.display()))?;
     }
     Ok(!outcome.failed)
