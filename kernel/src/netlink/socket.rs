@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
 use nix::sys::socket::{MsgFlags, setsockopt};
 use nix::sys::time::TimeVal;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
@@ -37,6 +38,8 @@ const MAX_REQUESTS: usize = 128;
 /// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted, except with
 /// [`Socket::with_whole_dumps`].
 const DUMP_TRIES: u32 = 5;
+/// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
+const LOCK_WAIT: Duration = Duration::from_millis(3);
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
@@ -112,6 +115,19 @@ impl Socket {
     pub fn with_whole_dumps(mut self) -> Self {
         self.has_whole_dumps = true;
         self
+    }
+
+    /// Closes the socket of a process that has deleted nf_tables objects and has nothing else to do meanwhile. `taken` is how long
+    /// the deletion took.
+    ///
+    /// At the close the kernel waits until deleted objects are free, an RCU grace period of about 10 ms, and holds the lock of all
+    /// changes of nf_tables. With hundreds of calls at once each of them would wait for those before it. So a call that has waited
+    /// for that lock waits for a grace period first, which all of them share; the close then has little left to wait for.
+    pub fn close_after_deletion(self, taken: Duration) {
+        if taken >= LOCK_WAIT {
+            // A kernel without the call (`CONFIG_MEMBARRIER`), or with `nohz_full`, waits at the close alone.
+            let _ = observer::step("grace period", || membarrier(MembarrierCommand::Global));
+        }
     }
 
     /// The port ID: [`Received::port`](super::message::Received::port) in messages about changes that this socket makes.

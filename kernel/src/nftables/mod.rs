@@ -207,9 +207,10 @@ impl Error {
     }
 
     /// Whether another process has added or deleted an object that the batch changes, if the caller has just
-    /// listed these objects.
+    /// listed these objects; also whether objects changed during all attempts to list them
+    /// ([`Socket::with_whole_dumps`](super::netlink::Socket::with_whole_dumps)).
     pub fn is_conflict(&self) -> bool {
-        self.is_not_found() || self.is_taken()
+        self.is_not_found() || self.is_taken() || self.source.errno == Errno::EINTR
     }
 
     /// Whether the ruleset has changed since the [`Generation`] of the batch (`ERESTART`).

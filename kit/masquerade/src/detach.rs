@@ -16,7 +16,8 @@ pub fn del(
     let mut failures = Failures::default();
     // Closing a socket that deleted rules waits for an RCU grace period, and so does deleting a link.
     // Deleting the rules first and closing their socket last makes the two waits overlap.
-    let mut netfilter = failures.keep(socket::netfilter());
+    // With hundreds of calls at once a list of the rules may lack some of them.
+    let mut netfilter = failures.keep(socket::netfilter()).map(Socket::with_whole_dumps);
     if let Some(netfilter) = &mut netfilter {
         failures.keep(crate::delete(netfilter, &attachment));
         failures.keep(delete_rules(netfilter, &attachment));
@@ -34,7 +35,7 @@ pub fn gc(
     collect_rules: impl FnOnce(&mut Socket, &str) -> Result<(), CniError>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
-    if let Some(mut netfilter) = failures.keep(socket::netfilter()) {
+    if let Some(mut netfilter) = failures.keep(socket::netfilter()).map(Socket::with_whole_dumps) {
         let network = call.config.name();
         failures.keep(crate::gc(&mut netfilter, network, call.valid));
         failures.keep(collect_rules(&mut netfilter, network));

@@ -133,7 +133,7 @@ pub(super) fn delete_if(
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, Error> {
     // If another process deletes one of the rules first, the kernel rejects the whole batch.
-    retry(ATTEMPTS, Error::is_not_found, || {
+    retry(ATTEMPTS, Error::is_conflict, || {
         let mut dead = rules(socket, TABLE, CHECKS)?;
         dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_own));
         if dead.is_empty() || !is_dead() {

@@ -1,6 +1,7 @@
 //! The steps of each verb.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Failures};
@@ -225,7 +226,10 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     }
     // A late DEL must not close the firewall for the container that has got the address since.
     owned.retain(|owned| !owned.is_foreign(&label));
-    close(&mut socket, &conf, owned, Some(&label))
+    let began = Instant::now();
+    let closed = close(&mut socket, &conf, owned, Some(&label));
+    socket.close_after_deletion(began.elapsed());
+    closed
 }
 
 /// Removes addresses from all backends. `label` is the owner; `None` for GC, where each address has its own.

@@ -1,5 +1,7 @@
 //! The steps of each verb.
 
+use std::time::Instant;
+
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
@@ -179,7 +181,9 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let mut socket = netfilter()?;
     let mut configured = configured(call);
+    let began = Instant::now();
     let mut removed = failures.keep(nft::delete(&mut socket, &owner, &configured)).unwrap_or_default();
+    let taken = began.elapsed();
     removed.extend(failures.keep(reference::delete(&mut socket, owner.container_id)).unwrap_or_default());
     // Only the programs can read legacy tables. They are not started if the container has no mappings, or if
     // its host ports have been found already.
@@ -196,6 +200,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
         !removed.iter().any(|removed| (&removed.key, removed.target) == (&wanted.key, wanted.target))
     });
     flows::delete_left(&mut socket, configured);
+    socket.close_after_deletion(taken);
     failures.into_result()
 }
 
