@@ -23,7 +23,7 @@ type Pair = (String, String);
 struct Facts {
     /// Those of the kubelet's state; `None` if there is no such file.
     claims: Option<BTreeSet<Pair>>,
-    /// Those that have a record.
+    /// Those that have a record of the driver, or one that nobody can read.
     records: BTreeSet<Pair>,
 }
 
@@ -73,7 +73,12 @@ impl Facts {
         let records = || -> io::Result<BTreeSet<Pair>> {
             let mut found = BTreeSet::new();
             for pod in conf.records.pods()? {
-                found.extend(conf.records.claims_of(&pod)?.into_iter().map(|claim| (pod.clone(), claim)));
+                let is_other = |claim: &String| {
+                    let record = conf.records.read(&pod, claim);
+                    record.is_ok_and(|record| record.is_some_and(|record| record.driver != conf.driver))
+                };
+                let claims = conf.records.claims_of(&pod)?.into_iter().filter(|claim| !is_other(claim));
+                found.extend(claims.map(|claim| (pod.clone(), claim)));
             }
             Ok(found)
         };

@@ -36,7 +36,7 @@ pub(super) fn attached(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cn
     for Conf { attached, .. } in places(&scene.cache) {
         state_file::can_list(&attached)?;
         for (path, bytes) in state_file::list(&attached, JSON) {
-            let Ok(file) = Attached::parse(&bytes) else { continue };
+            let Ok(Some(file)) = Attached::parse(&bytes) else { continue };
             for step in &file.steps {
                 objects.insert((path.clone(), step.if_name.clone()), of_step(&path, &file, step, scene));
             }
@@ -116,14 +116,13 @@ fn of_record(
     let (pod, claim, conf) = (pod.to_owned(), claim.to_owned(), conf.clone());
     Object { since: modified(path), facts: facts.into(), sign: Some(sign), ..object }.removed_by(
         move |_, is_dead| {
+            let failed = |error| CniError::new(Code::Io, format!("remove the record: {error}"));
+            let records = conf.records.lock().map_err(failed)?;
             let is_named = || !matches!(by_kubelet(&conf, &driver, &pod, &claim), State::Dead(_));
             if !is_dead() || is_named() {
                 return Ok(false);
             }
-            let removed = conf.records.remove(&pod, &claim);
-            removed
-                .map(|()| true)
-                .map_err(|error| CniError::new(Code::Io, format!("remove the record: {error}")))
+            records.remove(&pod, &claim).map_err(failed)
         },
     )
 }

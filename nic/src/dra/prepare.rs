@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_kubelet::claims::folder::Locked;
 use ferrule_kubelet::claims::{Claimed, Folder, Record, Ref, is_uid};
 use ferrule_nic_proto::dra::v1::{Claim, Device};
 use futures_util::{StreamExt as _, stream};
@@ -40,7 +41,7 @@ impl Preparer {
         let deadline = Instant::now() + LIMIT;
         let one = async |claim: Claim| {
             let (name, uid) = (format!("{}/{}", claim.namespace, claim.name), claim.uid.clone());
-            let outcome = match timeout_at(deadline, self.record(claim)).await {
+            let outcome = match timeout_at(deadline, self.record(claim, deadline)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(format!("not prepared within {} s", LIMIT.as_secs())),
             };
@@ -59,7 +60,11 @@ impl Preparer {
         for claim in claims {
             let (folder, uid) = (self.folder.clone(), claim.uid.clone());
             let name = format!("{}/{}", claim.namespace, claim.name);
-            let removed = blocking(move || remove(&folder, &claim.uid)).await;
+            let remove = move || match is_uid(&claim.uid) {
+                true => remove(&folder.lock()?, &folder.pods()?, &claim.uid),
+                false => Err(io::Error::other(format!("{:?} is no UID", claim.uid))),
+            };
+            let removed = blocking(remove).await;
             match &removed {
                 Ok(0) => {}
                 Ok(_) => log!("{}: claim {name}: unprepared", self.driver),
@@ -70,7 +75,7 @@ impl Preparer {
         outcomes
     }
 
-    async fn record(&self, claim: Claim) -> Result<Record, String> {
+    async fn record(&self, claim: Claim, deadline: Instant) -> Result<Record, String> {
         if !is_uid(&claim.uid) {
             return Err(format!("{:?} is no UID", claim.uid));
         }
@@ -81,35 +86,34 @@ impl Preparer {
         let node = Node { driver: &self.driver, pool: &self.node, nics: &nics };
         let record = claim::record(&found, &asked, node)?;
         let (folder, written) = (self.folder.clone(), record.clone());
-        blocking(move || write(&folder, &written)).await?;
+        let write = move || {
+            let locked = folder.lock()?;
+            // The kubelet has got its answer, and may have prepared the claim for the next pod.
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            write(&folder, &locked, &written)
+        };
+        blocking(write).await?;
         Ok(record)
     }
 }
 
 /// Writes the record, and removes those of pods that had the claim before.
-fn write(folder: &Folder, record: &Record) -> io::Result<()> {
+fn write(folder: &Folder, locked: &Locked<'_>, record: &Record) -> io::Result<()> {
     let Record { pod, claim, .. } = record;
     if folder.read(&pod.uid, &claim.uid).ok().flatten().as_ref() != Some(record) {
-        folder.write(record)?;
+        locked.write(record)?;
     }
-    for former in folder.pods()?.iter().filter(|other| **other != pod.uid) {
-        if folder.claims_of(former)?.contains(&claim.uid) {
-            folder.remove(former, &claim.uid)?;
-        }
-    }
-    Ok(())
+    let former: Vec<String> = folder.pods()?.into_iter().filter(|other| *other != pod.uid).collect();
+    remove(locked, &former, &claim.uid).map(drop)
 }
 
-/// Removes the records of the claim. Returns how many there were.
-fn remove(folder: &Folder, claim_uid: &str) -> io::Result<usize> {
-    if !is_uid(claim_uid) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{claim_uid:?} is no UID")));
-    }
+/// Removes the records of the claim for these pods. Returns how many there were.
+fn remove(locked: &Locked<'_>, pods: &[String], claim_uid: &str) -> io::Result<usize> {
     let mut count = 0;
-    for pod in folder.pods()? {
-        count += usize::from(folder.claims_of(&pod)?.iter().any(|claim| claim == claim_uid));
-        // A write that was killed may have left its file.
-        folder.remove(&pod, claim_uid)?;
+    for pod in pods {
+        count += usize::from(locked.remove(pod, claim_uid)?);
     }
     Ok(count)
 }

@@ -106,7 +106,7 @@ fn reports(folder: &Path, driver: &str) -> io::Result<BTreeMap<String, (Ref, Vec
                 {"interfaceName": step.if_name, "hardwareAddress": outcome.mac, "ips": outcome.ips}});
             let (_, devices) =
                 reports.entry(step.claim.uid.clone()).or_insert_with(|| (step.claim.clone(), Vec::new()));
-            // A sandbox that was replaced may have left its file: the API server refuses a device that is there twice.
+            // A sandbox that was replaced may have left its file: the newer one counts. The API server refuses a device that is there twice.
             devices.retain(|other| other["device"] != device["device"]);
             devices.push(device);
         }
@@ -114,7 +114,7 @@ fn reports(folder: &Path, driver: &str) -> io::Result<BTreeMap<String, (Ref, Vec
     Ok(reports)
 }
 
-/// The attached files. Those that are torn or gone meanwhile are left out.
+/// The attached files, the newest at the end. Those that are torn, gone meanwhile or of another version are left out.
 pub(super) fn attached(folder: &Path) -> io::Result<Vec<Attached>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -122,11 +122,14 @@ pub(super) fn attached(folder: &Path) -> io::Result<Vec<Attached>> {
     };
     let mut all = Vec::new();
     for entry in entries {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let is_json = path.extension().is_some_and(|end| end == "json");
         if is_json && let Some(bytes) = read_file(&path)? {
-            all.extend(Attached::parse(&bytes));
+            let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+            all.extend(Attached::parse(&bytes).ok().flatten().map(|attached| (written, attached)));
         }
     }
-    Ok(all)
+    all.sort_by_key(|(written, _)| *written);
+    Ok(all.into_iter().map(|(_, attached)| attached).collect())
 }

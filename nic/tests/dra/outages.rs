@@ -56,11 +56,22 @@ fn a_silent_api_server_does_not_hold_the_kubelet_up() {
     let kubelet = cluster.dra_kubelet(DraRelease::V1_34);
     let _daemon = cluster.daemon("");
     cluster.registered(&kubelet, 1);
-    cluster.claim("c1", &[("nic", "eth1")], None);
+    // Eight are asked for at once. The ninth has what is left of the time.
+    let uids = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
+    uids.iter().for_each(|uid| cluster.claim(uid, &[("nic", "eth1")], None));
     cluster.api.faults(|faults| faults.hang = true);
     let began = Instant::now();
-    assert_eq!(cluster.prepare(&kubelet, &["c1"]), ["the API server has not answered for 20 s"]);
+    let outcomes = cluster.prepare(&kubelet, &uids);
     assert!(began.elapsed() < Duration::from_secs(45), "the kubelet would have given up");
+    for (uid, outcome) in uids.iter().zip(outcomes) {
+        let why = if *uid == "c9" {
+            "not prepared within 35 s"
+        } else {
+            "the API server has not answered for 20 s"
+        };
+        assert_eq!(outcome, why, "{uid}");
+        assert_eq!(cluster.record(uid), None);
+    }
 }
 
 #[test]
@@ -117,6 +128,7 @@ fn a_write_that_is_killed_leaves_a_record_or_none() {
     cluster.claim("c1", &[("nic", "eth1")], None);
     let calls = [("mkdir", 6), ("fsync", 3), ("rename", 2), ("unlink", 4), ("rmdir", 1)];
     for (call, most) in calls {
+        let mut fired = 0;
         for nth in 1..=most {
             let kill = format!(
                 "strace -D -f -qq -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={nth}"
@@ -125,11 +137,12 @@ fn a_write_that_is_killed_leaves_a_record_or_none() {
             cluster.until("registered or killed", || {
                 !kubelet.plugins(DRIVER).is_empty() || !victim.is_running()
             });
-            let _ = kubelet.prepare(DRIVER, &[("shop", "c1", "c1")]);
+            let prepared = kubelet.prepare(DRIVER, &[("shop", "c1", "c1")]);
             if let Some(record) = cluster.record("c1") {
                 assert_eq!(record["devices"][0]["device"], json!("eth1"), "{call} {nth}");
             }
-            let _ = kubelet.unprepare(DRIVER, &[("shop", "c1", "c1")]);
+            let unprepared = kubelet.unprepare(DRIVER, &[("shop", "c1", "c1")]);
+            fired += u32::from(prepared.is_err() || unprepared.is_err());
             victim.end("KILL");
             let mut next = cluster.daemon("");
             cluster.until("called", || kubelet.prepare(DRIVER, &[("shop", "c1", "c1")]).is_ok());
@@ -140,5 +153,7 @@ fn a_write_that_is_killed_leaves_a_record_or_none() {
             next.end("TERM");
             cluster.registered(&kubelet, 0);
         }
+        println!("{call}: {fired} kills of {most}");
+        assert!(fired > 0, "{call}");
     }
 }

@@ -102,6 +102,31 @@ fn a_pod_gets_what_its_claim_asks_for_and_the_status_tells_it() {
     kubelet.del(&next, "c2");
 }
 
+/// `CNIConfig` of cni-dra-driver, from the API server to the pod.
+#[test]
+fn a_network_configuration_makes_its_interface_on_the_device() {
+    let cluster = Cluster::new();
+    let kubelet = Kubelet::new(&cluster);
+    let _daemon = cluster.daemon("");
+    cluster.registered(&kubelet.plugin, 1);
+    let config = json!({"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig", "ifName": "mv0", "config":
+        {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "macvlan", "mode": "bridge",
+            "ipam": {"type": "static", "addresses": [{"address": "10.8.0.2/24"}]}}, {"type": "tuning", "mtu": 1400}]}});
+    cluster.claim("c1", &[("nic", "eth1")], Some(config));
+    kubelet.knows(&["c1"]);
+    assert_eq!(cluster.prepare(&kubelet.plugin, &["c1"]), ["nic=eth1"]);
+    let pod = cluster.node.pod("one").unwrap();
+    let result = kubelet.add(&pod, "c1").unwrap();
+    assert!(result.to_string().contains("\"10.8.0.2/24\""), "{result}");
+    pod.sh("ip -d link show mv0 | grep 'mtu 1400' && ip -d link show mv0 | grep 'macvlan mode bridge'")
+        .unwrap();
+    // The device stays on the node, and stays listed. It was down before.
+    cluster.sh("ip link show eth1 | grep ',UP'");
+    cluster.published("eth1 eth2");
+    kubelet.del(&pod, "c1");
+    cluster.sh("! ip link show eth1 | grep ',UP'");
+}
+
 #[test]
 fn no_pod_runs_without_its_nic() {
     let cluster = Cluster::new();

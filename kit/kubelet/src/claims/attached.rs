@@ -4,6 +4,7 @@
 //! ADD writes it before its first change, and again with the outcomes after its last one. DEL removes it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::record::{Object, PodRef, Ref};
 
@@ -48,6 +49,9 @@ pub struct Step {
     pub link: String,
     /// The interface in the pod.
     pub if_name: String,
+    /// The link on the host that ADD has set up, because it was down and the interface is made on it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub raised: Option<String>,
     /// The configurations of the plugins that ADD calls for it, in this order.
     pub plugins: Vec<Object>,
     /// The outcome; `None` until ADD has succeeded.
@@ -68,16 +72,16 @@ pub struct Outcome {
 }
 
 impl Attached {
-    /// Reads the file.
+    /// Reads the file; `None` if it is torn, as a loss of power may leave it.
     ///
     /// # Errors
-    /// The bytes are no such file of this version.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let attached: Attached = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        match attached.version {
-            VERSION => Ok(attached),
-            other => Err(format!("version {other} is not {VERSION}")),
+    /// Another version has written it.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let Ok(json) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
+        if json["version"] != VERSION {
+            return Err(format!("version {} is not {VERSION}", json["version"]));
         }
+        serde_json::from_value(json).map(Some).map_err(|error| error.to_string())
     }
 
     /// The file's content.
@@ -107,10 +111,12 @@ mod tests {
         assert!(attached.is_complete());
         let bytes = attached.to_bytes().unwrap();
         for end in 0..bytes.len() {
-            assert!(Attached::parse(&bytes[..end]).is_err(), "{end} bytes");
+            assert_eq!(Attached::parse(&bytes[..end]), Ok(None), "{end} bytes");
         }
-        assert_eq!(Attached::parse(&bytes), Ok(attached.clone()));
+        assert_eq!(Attached::parse(&bytes), Ok(Some(attached.clone())));
         attached.version = 2;
         assert_eq!(Attached::parse(&attached.to_bytes().unwrap()).unwrap_err(), "version 2 is not 1");
+        assert_eq!(Attached::parse(b"{}").unwrap_err(), "version null is not 1");
+        assert_eq!(Attached::parse(br#"{"version":1}"#).unwrap_err(), "missing field `network`");
     }
 }

@@ -5,7 +5,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::record::Record;
 use super::{DATA, RECORDS, is_uid};
@@ -92,40 +91,15 @@ impl Folder {
         }
     }
 
-    /// Writes or replaces the record of its claim and pod.
+    /// Waits until nobody else writes: another instance of the driver, or gc. Makes the folder.
     ///
     /// # Errors
-    /// It is invalid, or cannot be written: the former one stays.
-    pub fn write(&self, record: &Record) -> io::Result<()> {
-        let path = self.file(&record.pod.uid, &record.claim.uid)?;
-        let bytes = record.to_bytes().map_err(|why| invalid(&path, &why))?;
-        let folder = self.pod(&record.pod.uid)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        // Two instances of the driver may write at once while one replaces the other.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let pending = folder.join(format!("{}{}.{now}", pending_of(&record.claim.uid), std::process::id()));
-        let written = write_file(&pending, &bytes).and_then(|()| fs::rename(&pending, &path));
-        written.inspect_err(|_| drop(fs::remove_file(&pending)))?;
-        sync(&folder)?;
-        sync(&self.0)
-    }
-
-    /// Removes the record of a claim for a pod, if it exists, and what killed writes have left of it.
-    ///
-    /// # Errors
-    /// It cannot be removed.
-    pub fn remove(&self, pod_uid: &str, claim_uid: &str) -> io::Result<()> {
-        let folder = self.pod(pod_uid)?;
-        let record = self.file(pod_uid, claim_uid)?;
-        let pending = pending_of(claim_uid);
-        for name in names(&folder)?.filter(|name| name.starts_with(&pending)) {
-            absent_is_fine(fs::remove_file(folder.join(name)))?;
-        }
-        absent_is_fine(fs::remove_file(record))?;
-        match fs::remove_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => sync(&folder),
-            outcome => absent_is_fine(outcome).and_then(|()| absent_is_fine(sync(&self.0))),
-        }
+    /// It cannot be made or locked.
+    pub fn lock(&self) -> io::Result<Locked<'_>> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let lock = File::open(&self.0)?;
+        lock.lock()?;
+        Ok(Locked { folder: self, _lock: lock })
     }
 
     fn pod(&self, uid: &str) -> io::Result<PathBuf> {
@@ -135,6 +109,57 @@ impl Folder {
     fn file(&self, pod_uid: &str, claim_uid: &str) -> io::Result<PathBuf> {
         check(claim_uid)?;
         Ok(self.pod(pod_uid)?.join(format!("{claim_uid}{JSON}")))
+    }
+}
+
+/// The folder while nobody else writes.
+pub struct Locked<'f> {
+    folder: &'f Folder,
+    _lock: File,
+}
+
+impl Locked<'_> {
+    /// Writes or replaces the record of its claim and pod.
+    ///
+    /// # Errors
+    /// It is invalid, or cannot be written: the former one stays.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        let path = self.folder.file(&record.pod.uid, &record.claim.uid)?;
+        let bytes = record.to_bytes().map_err(|why| invalid(&path, &why))?;
+        let folder = self.folder.pod(&record.pod.uid)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let pending = folder.join(format!("{}{}", pending_of(&record.claim.uid), std::process::id()));
+        absent_is_fine(fs::remove_file(&pending))?;
+        let written = write_file(&pending, &bytes).and_then(|()| fs::rename(&pending, &path));
+        written.inspect_err(|_| drop(fs::remove_file(&pending)))?;
+        sync(&folder)?;
+        sync(&self.folder.0)
+    }
+
+    /// Removes the record of a claim for a pod, and what killed writes have left of it. Returns whether there was one.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self, pod_uid: &str, claim_uid: &str) -> io::Result<bool> {
+        let folder = self.folder.pod(pod_uid)?;
+        let record = self.folder.file(pod_uid, claim_uid)?;
+        let pending = pending_of(claim_uid);
+        let mut is_change = false;
+        for name in names(&folder)?.filter(|name| name.starts_with(&pending)) {
+            is_change = true;
+            fs::remove_file(folder.join(name))?;
+        }
+        let was_there = record.exists();
+        absent_is_fine(fs::remove_file(record))?;
+        match fs::remove_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                if is_change || was_there {
+                    sync(&folder)?;
+                }
+            }
+            outcome => absent_is_fine(outcome).and_then(|()| sync(&self.folder.0))?,
+        }
+        Ok(was_there)
     }
 }
 
@@ -214,23 +239,23 @@ mod tests {
         let mut first = record("").unwrap();
         let mut second = first.clone();
         (second.claim.uid, second.claim.name) = ("b".to_owned(), "a-nic".to_owned());
-        folder.write(&first).unwrap();
-        folder.write(&second).unwrap();
+        folder.lock().unwrap().write(&first).unwrap();
+        folder.lock().unwrap().write(&second).unwrap();
         first.devices[0].mtu = Some(1400);
-        folder.write(&first).unwrap();
+        folder.lock().unwrap().write(&first).unwrap();
         assert_eq!(folder.of_pod("0d3c").unwrap(), [second.clone(), first]);
         let path = folder.path().join("0d3c/b.json");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         // What a killed write leaves.
         fs::write(folder.path().join("0d3c/.b.7.7"), "{").unwrap();
         assert_eq!(folder.claims_of("0d3c").unwrap().len(), 2);
-        folder.remove("0d3c", "b").unwrap();
-        folder.remove("0d3c", "b").unwrap();
+        let remove = |claim| folder.lock().unwrap().remove("0d3c", claim).unwrap();
+        assert!(remove("b") && !remove("b") && !folder.path().join("0d3c/.b.7.7").exists());
         assert_eq!(
             (folder.claims_of("0d3c").unwrap(), folder.pods().unwrap()),
             (vec!["c1a1".to_owned()], vec!["0d3c".to_owned()])
         );
-        folder.remove("0d3c", "c1a1").unwrap();
+        assert!(remove("c1a1"));
         assert!(!folder.path().join("0d3c").exists());
     }
 
@@ -238,7 +263,7 @@ mod tests {
     fn broken_and_foreign_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
-        folder.write(&record("").unwrap()).unwrap();
+        folder.lock().unwrap().write(&record("").unwrap()).unwrap();
         let path = dir.path().join("0d3c/c1a1.json");
         let whole = fs::read(&path).unwrap();
         fs::write(dir.path().join("0d3c/aa.json"), &whole).unwrap();

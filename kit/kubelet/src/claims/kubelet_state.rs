@@ -11,6 +11,10 @@ use serde::de::IgnoredAny;
 
 use super::record::Ref;
 
+/// The format of the document inside of the file.
+const KIND: &str = "DRACheckpoint";
+const API_VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
+
 /// What the file says of one driver's claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletState {
@@ -24,10 +28,13 @@ struct File {
     data: String,
 }
 
+/// Go writes an empty list or map as null. A key that is missing is another format: `deserialize_with` makes it an error.
 #[derive(Deserialize)]
 struct Data {
     kind: String,
-    #[serde(rename = "Entries")]
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    #[serde(rename = "Entries", deserialize_with = "Option::deserialize")]
     entries: Option<Vec<Entry>>,
 }
 
@@ -38,8 +45,9 @@ struct Entry {
     claim_uid: String,
     claim_name: String,
     namespace: String,
-    #[serde(rename = "PodUIDs")]
+    #[serde(rename = "PodUIDs", deserialize_with = "Option::deserialize")]
     pod_uids: Option<BTreeMap<String, IgnoredAny>>,
+    #[serde(deserialize_with = "Option::deserialize")]
     driver_state: Option<BTreeMap<String, IgnoredAny>>,
 }
 
@@ -52,8 +60,9 @@ impl KubeletState {
         let text = |error: serde_json::Error| error.to_string();
         let file: File = serde_json::from_slice(file).map_err(text)?;
         let data: Data = serde_json::from_str(&file.data).map_err(|error| format!("Data: {error}"))?;
-        if data.kind != "DRACheckpoint" {
-            return Err(format!("Data: kind {:?} is not \"DRACheckpoint\"", data.kind));
+        if (data.kind.as_str(), data.api_version.as_str()) != (KIND, API_VERSION) {
+            let (kind, version) = (data.kind, data.api_version);
+            return Err(format!("Data: {kind:?} of {version:?} is not {KIND:?} of {API_VERSION:?}"));
         }
         let of_driver = |entry: &Entry| entry.driver_state.iter().any(|drivers| drivers.contains_key(driver));
         let claim = |entry: Entry| {
@@ -111,7 +120,11 @@ mod tests {
         }
         for (old, new) in [
             (r#"\"kind\":\"DRACheckpoint\""#, r#"\"kind\":\"Other\""#),
+            (r#"k8s.io/v1\""#, r#"k8s.io/v2\""#),
             (r#"\"Entries\":["#, r#"\"Entries\":7,\"x\":["#),
+            (r#"\"Entries\""#, r#"\"Claims\""#),
+            (r#"\"PodUIDs\""#, r#"\"Pods\""#),
+            (r#"\"DriverState\""#, r#"\"Drivers\""#),
             (r#"\"PodUIDs\":{\"0d3c\":{}}"#, r#"\"PodUIDs\":[\"0d3c\"]"#),
             (r#"\"ClaimUID\":\"c1\""#, r#"\"ClaimUID\":7"#),
             (r#""Data""#, r#""version":"v1","entries""#),

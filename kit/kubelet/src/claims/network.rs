@@ -39,8 +39,9 @@ const REFUSED: [&str; 20] = [
     "cni.dev/valid-attachments",
     "cni.dev/attachments",
 ];
-/// As [`REFUSED`], of `host-device`: the settings of a virtual function that keep it apart from others.
-const REFUSED_VF: [&str; 5] = ["vlan", "vlanQoS", "vlanProto", "spoofchk", "trust"];
+/// As [`REFUSED`], of `host-device`: the settings of a virtual function by its physical one, which other virtual functions share.
+const REFUSED_VF: [&str; 8] =
+    ["vlan", "vlanQoS", "vlanProto", "spoofchk", "trust", "link_state", "min_tx_rate", "max_tx_rate"];
 /// As [`REFUSED`], in `ipam`.
 const REFUSED_IPAM: [&str; 3] = ["dataDir", "resolvConf", "daemonSocketPath"];
 
@@ -167,6 +168,12 @@ mod tests {
             (r#"{"type":"macvlan","MASTER":"eth0"}"#, r#"a claim must not have the key "master""#),
             (r#"{"type":"host-device","device":"eth0"}"#, r#"a claim must not have the key "device""#),
             (r#"{"type":"host-device","Trust":"on"}"#, r#"a claim must not have the key "trust""#),
+            (r#"{"type":"host-device","max_tx_rate":0}"#, r#"a claim must not have the key "max_tx_rate""#),
+            (r#"{"type":"host-device","min_tx_rate":9}"#, r#"a claim must not have the key "min_tx_rate""#),
+            (
+                r#"{"type":"host-device","link_state":"enable"}"#,
+                r#"a claim must not have the key "link_state""#,
+            ),
             // The letter that Go takes for a k.
             (
                 "{\"type\":\"host-device\",\"\u{212a}ernelpath\":\"/x\"}",

@@ -118,17 +118,21 @@ fn other_links_on_a_claimed_parent() {
 }
 
 fn on_claimed_parents(ctx: &cni_lab::testing::TestContext, kinds: &[&str]) {
+    // A NIC that nobody uses is down.
+    ctx.node.sh("ip link set hd0 down").unwrap();
     let before = ctx.snapshot();
+    let is_up = || link(&ctx.node, "hd0")["flags"].as_array().unwrap().contains(&json!("UP"));
     for kind in kinds {
         let pod = ctx.pod(kind);
         let config = json!({"type": kind, "vlanId": 7, "ipam": {"type": "static", "addresses": [{"address": "10.8.0.2/24"}]}});
         prepare(ctx, "c1", &[device(ctx, "hd0", &json!({"cni": {"ifName": "m0", "config": config}}))]);
         let (net, conf) = (attachment(&pod), chained(&pod, &json!({})));
         let result = ctx.add(&net, &conf);
-        assert!(
-            try_link(&ctx.node, "hd0").is_some() && addresses(&pod, "m0").contains(&"10.8.0.2/24".to_owned())
-        );
+        assert!(is_up() && addresses(&pod, "m0").contains(&"10.8.0.2/24".to_owned()));
         ctx.check(&net, &with_prev(&conf, &result));
+        ctx.node.sh("ip link set hd0 down").unwrap();
+        ctx.fail("CHECK", &net, &with_prev(&conf, &result)).expect(999, "the claimed device \"hd0\" is down");
+        ctx.node.sh("ip link set hd0 up").unwrap();
         pod.sh("ip link set m0 down").unwrap();
         ctx.fail("CHECK", &net, &with_prev(&conf, &result)).expect(999, "\"m0\" of the container is down");
         ctx.del(&net, &conf);
@@ -271,6 +275,11 @@ fn a_claim_without_a_record_fails_add() {
     ctx.succeed("STATUS", &Attachment::default(), &conf);
     ctx.add(&net, &conf);
     assert_eq!(link(&pod, "net1")["ifalias"], "hd0");
+    // Only a later version knows what it has made.
+    let file = format!("{ATTACHED}/pod:eth0.json");
+    ctx.node.sh(&format!("sed -i 's/\"version\":1/\"version\":2/' {file}")).unwrap();
+    ctx.fail("DEL", &net, &conf).expect(5, "read what ADD has made of the claims: version 2 is not 1");
+    ctx.node.sh(&format!("sed -i 's/\"version\":2/\"version\":1/' {file}")).unwrap();
     ctx.del(&net, &conf);
     assert_as(&before, &ctx, "DEL");
 }

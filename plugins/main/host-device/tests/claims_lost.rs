@@ -16,9 +16,9 @@ use self::claims::{
 };
 use self::common::{RECORDS, assert_as};
 
-/// Two devices: one moves with addresses and an MTU, on the other a macvlan is made with an address of host-local.
+/// Two devices: one moves with addresses and an MTU, on the other, which is down, a macvlan is made with an address of host-local.
 fn two(ctx: &TestContext) {
-    ctx.node.sh("ip link add hd2 type veth peer name hd3; ip link set hd2 up").unwrap();
+    ctx.node.sh("ip link add hd2 type veth peer name hd3").unwrap();
     let local = json!({"type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}});
     prepare(
         ctx,
@@ -165,6 +165,8 @@ fn check_notices_what_is_missing() {
     }
     ctx.fail("CHECK", &net, &conf).expect(999, "prevResult has no interface \"net1\" of a claim");
     ctx.node.sh(&format!("mv {path} /run/saved; cp /run/saved {path}; sed -i s/outcome/x/ {path}")).unwrap();
+    ctx.fail("CHECK", &net, &checked).expect(5, "read what ADD has made of the claims: unknown field `x`");
+    ctx.node.sh(&format!("truncate -s 100 {path}")).unwrap();
     ctx.fail("CHECK", &net, &checked).expect(999, "the claims of the container are not attached");
     ctx.node.sh(&format!("rm {path}")).unwrap();
     ctx.fail("CHECK", &net, &checked).expect(999, "the claims of the container are not attached");

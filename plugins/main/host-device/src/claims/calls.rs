@@ -1,10 +1,13 @@
-//! The calls of the plugins of one step, in this process if they are in this program.
+//! The calls of the plugins of one step, in this process if they are in this program. A device that the interface is made on is up
+//! between the first and the last one.
 
 use cni_common::plugin::{Delegate, Environment, Repair, Verb};
 use cni_common::spec::{AddResult, CniError, Context as _, Failures, NetConf, SpecVersion};
 use ferrule_kubelet::claims::Step;
 use ferrule_kubelet::claims::record::Object;
 use serde_json::Value;
+
+use super::device;
 
 /// The plugins of one step, and the environment of their calls.
 pub struct Calls<'a> {
@@ -24,6 +27,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// That of the first plugin that fails. The plugins before it have run.
     pub fn add(&self) -> Result<AddResult, CniError> {
+        device::set_up(self.step, true)?;
         let mut result: Option<AddResult> = None;
         for plugin in &self.step.plugins {
             let json = result.map(|result| result.to_json(SpecVersion::NEWEST)).transpose()?;
@@ -42,6 +46,7 @@ impl<'a> Calls<'a> {
         for plugin in self.step.plugins.iter().rev() {
             failures.keep(self.call(plugin, self.result(), |delegate| delegate.call(Verb::Del)));
         }
+        failures.keep(device::set_up(self.step, false));
         failures.into_result()
     }
 
@@ -50,6 +55,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// That of the first plugin that fails.
     pub fn check(&self) -> Result<(), CniError> {
+        device::check(self.step)?;
         let check = |plugin| self.call(plugin, self.result(), |delegate| delegate.call(Verb::Check));
         self.step.plugins.iter().try_for_each(check)
     }
@@ -59,6 +65,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// That of the first plugin that cannot repair it.
     pub fn repair(&self) -> Result<(), CniError> {
+        device::set_up(self.step, true)?;
         self.step.plugins.iter().try_for_each(|plugin| {
             self.call(plugin, self.result(), |delegate| {
                 let outcome = match delegate.look() {

@@ -31,7 +31,7 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let folder = Conf::read_paths(call.config)?.attached;
     let is_valid = |own: &str| call.valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own);
     state_file::collect(&folder, call.config.name(), is_valid, |bytes| match Attached::parse(bytes) {
-        Ok(attached) if attached.network == call.config.name() => {
+        Ok(Some(attached)) if attached.network == call.config.name() => {
             undo_lost(&attached, call.env).map(|()| true)
         }
         _ => Ok(false),

@@ -1,11 +1,14 @@
-//! Names the claimed device in the configuration of the plugin that makes the interface.
+//! The claimed device on the host: its name in the configuration of the plugin that makes the interface, and its state if the interface is
+//! made on it.
 
 use std::path::Path;
 
 use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{LinkId, Socket};
 use ferrule_kit::sysfs::{self, BusDevice, Key, SYS};
-use ferrule_kubelet::claims::Link;
+use ferrule_kit::{check, socket};
+use ferrule_kubelet::claims::{Link, Step};
 
 use super::plan::Planned;
 
@@ -26,8 +29,39 @@ pub fn name(host: &mut Socket, planned: &mut Planned) -> Result<(), CniError> {
         _ if plugin["type"] == "host-device" => ("device", on_host(host, link)?),
         _ => ("master", on_host(host, link)?),
     };
+    if key == "master" {
+        let found = find(host, &value)?;
+        planned.step.raised = found.filter(|link| !link.is_up()).map(|_| value.clone());
+    }
     plugin.insert(key.to_owned(), value.into());
     Ok(())
+}
+
+/// Sets up the link that the step found down, or down again. One that is gone needs neither.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn set_up(step: &Step, is_up: bool) -> Result<(), CniError> {
+    let Some(name) = &step.raised else { return Ok(()) };
+    let mut host = socket::route()?;
+    let Some(found) = find(&mut host, name)?.filter(|link| link.is_up() != is_up) else { return Ok(()) };
+    let flags = if is_up { IFF_UP } else { 0 };
+    let context = || format!("set the claimed device {name:?} {}", if is_up { "up" } else { "down" });
+    host.request(link::set_flags(found.index, flags, IFF_UP)).map(drop).context(context)
+}
+
+/// Whether the link that ADD has set up is still up.
+///
+/// # Errors
+/// It is not.
+pub fn check(step: &Step) -> Result<(), CniError> {
+    let Some(name) = &step.raised else { return Ok(()) };
+    let is_up = find(&mut socket::route()?, name)?.is_some_and(|link| link.is_up());
+    check::ensure(is_up, || format!("the claimed device {name:?} is down"))
+}
+
+fn find(host: &mut Socket, name: &str) -> Result<Option<link::Link>, CniError> {
+    host.link(LinkId::Name(name)).context(|| format!("look up {name:?}"))
 }
 
 /// The name that the link has on the host now. A link that is not there is the next plugin's error.
@@ -41,7 +75,7 @@ fn on_host(host: &mut Socket, link: &Link) -> Result<String, CniError> {
             CniError::internal(format!("failed to find host device: no link below {}", device.display()))
         });
     }
-    let found = host.link(LinkId::Name(&link.name)).context(|| format!("look up {:?}", link.name))?;
+    let found = find(host, &link.name)?;
     let is_other = |mac: String| !link.mac.is_empty() && !link.mac.eq_ignore_ascii_case(&mac);
     match found.filter(|found| is_other(found.mac.to_string()) && is_other(found.permanent_mac.to_string())) {
         None => Ok(link.name.clone()),

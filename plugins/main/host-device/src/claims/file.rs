@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cni_common::spec::{CniError, Context as _};
+use cni_common::spec::{CniError, Code, Context as _};
 use ferrule_kit::state_file::{JSON, StateFile};
 use ferrule_kubelet::claims::Attached;
 
@@ -13,15 +13,18 @@ pub fn of(folder: &Path, network: &str, container_id: &str, ifname: &str) -> Sta
     StateFile::new(folder, &stem(container_id, ifname), JSON, network)
 }
 
-/// What the file says. A broken one, as a loss of power leaves it, says nothing.
+/// What the file says. A torn one, as a loss of power leaves it, says nothing.
 ///
 /// # Errors
-/// Code 5 if it cannot be read.
+/// Code 5 if it cannot be read, or another version has written it: only that one can undo what it has made.
 pub fn find(file: &StateFile) -> Result<Option<Attached>, CniError> {
-    Ok(file.read()?.and_then(|bytes| {
-        let ignore = |why| eprintln!("host-device: ignores a broken file of a claim: {why}");
-        Attached::parse(&bytes).map_err(ignore).ok()
-    }))
+    let Some(bytes) = file.read()? else { return Ok(None) };
+    let failed = |why| CniError::new(Code::Io, format!("read what ADD has made of the claims: {why}"));
+    let attached = Attached::parse(&bytes).map_err(failed)?;
+    if attached.is_none() {
+        eprintln!("host-device: ignores a torn file of claims");
+    }
+    Ok(attached)
 }
 
 /// Writes the file.

@@ -49,6 +49,7 @@ pub fn plan(records: &[Record], network: &str, taken: &BTreeSet<String>) -> Resu
             device: one.device.clone(),
             link: one.link.name.clone(),
             if_name,
+            raised: None,
             plugins,
             outcome: None,
         };
