@@ -61,7 +61,7 @@ pub struct Options {
     /// The tree of sysfs
     #[arg(long, global = true, value_name = "DIR", default_value = "/sys")]
     pub sysfs: PathBuf,
-    /// The state file: the devices in pods
+    /// The state file: the devices, for the next process
     #[arg(long, global = true, value_name = "FILE", default_value = "/run/ferrule/nic.json")]
     pub state: PathBuf,
     /// For DRA: the name of this node [default: NODE_NAME of the environment, then the host name]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::arguments::Options;
 use crate::config::Config;
-use crate::discovery::{Event, Sysfs, Watch};
+use crate::discovery::{Event, Watch};
 use crate::dra;
 use crate::dra::driver::{self, Driver};
 use crate::health::Millis;
@@ -33,8 +33,7 @@ pub async fn run(config: Config, options: &Options) -> io::Result<()> {
     let mut signals =
         [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let mut watch = Watch::open()?;
-    let sysfs = Sysfs(options.sysfs.clone());
-    let mut tracker = Tracker::start(config, sysfs, options.state.clone(), &watch).await?;
+    let mut tracker = Tracker::start(config, options, &watch).await?;
     let clock = Instant::now();
     while let Some(config) = serve(&mut tracker, &mut watch, &mut signals, options, clock).await? {
         tracker.config = config;

@@ -102,29 +102,53 @@ pub struct Link {
     pub carrier: bool,
     /// The index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
+    /// The index of the link that it is made on, such as a VLAN's device.
+    pub below: Option<u32>,
     /// Global addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-impl Device {
-    /// Why no resource may have the device. Selectors do not matter. `name_of` names the link with an index.
-    pub fn excluded(&self, allow_addresses: bool, name_of: impl Fn(u32) -> Option<String>) -> Option<String> {
-        let functions = self.bus.as_ref().map_or(0, |bus| bus.functions);
-        match self.link.as_ref() {
-            _ if functions > 0 => {
-                Some(format!("it is a physical function with {functions} virtual functions"))
+impl Link {
+    /// How the node uses the link, if it does.
+    fn use_by_node(&self, allow_addresses: bool, name_of: impl Fn(u32) -> Option<String>) -> Option<String> {
+        match (self.master, self.addresses.first()) {
+            (Some(master), _) => {
+                let name = name_of(master).unwrap_or_else(|| format!("the link with index {master}"));
+                Some(format!("is a port of {name}"))
             }
-            Some(link) if link.loopback => Some("it is the loopback device".to_owned()),
-            Some(Link { master: Some(master), .. }) => {
-                let name = name_of(*master).unwrap_or_else(|| format!("the link with index {master}"));
-                Some(format!("it is a port of {name}"))
-            }
-            Some(Link { addresses, .. }) if !allow_addresses => {
-                let address = addresses.first()?;
-                Some(format!("the node uses it: it has the address {address}"))
-            }
+            (None, Some(address)) if !allow_addresses => Some(format!("has the address {address}")),
             _ => None,
         }
+    }
+}
+
+impl Device {
+    /// Why no resource may have the device. Selectors do not matter. `above` are the links that are made on it, `name_of` names
+    /// the link with an index.
+    pub fn excluded<'d>(
+        &self,
+        allow_addresses: bool,
+        above: impl IntoIterator<Item = &'d Device>,
+        name_of: impl Fn(u32) -> Option<String>,
+    ) -> Option<String> {
+        let functions = self.bus.as_ref().map_or(0, |bus| bus.functions);
+        if functions > 0 {
+            return Some(format!("it is a physical function with {functions} virtual functions"));
+        }
+        if self.link.as_ref().is_some_and(|link| link.loopback) {
+            return Some("it is the loopback device".to_owned());
+        }
+        let used = |device: &Device, what: &str| {
+            let why = device.link.as_ref()?.use_by_node(allow_addresses, &name_of)?;
+            Some(format!("the node uses it: {what} {why}"))
+        };
+        let used_above = |one: &Device| used(one, &format!("{}, which is made on it,", one.id));
+        used(self, "it").or_else(|| above.into_iter().find_map(used_above))
+    }
+
+    /// A virtual link that is in a pod according to its claim alone.
+    pub fn is_vouched_for(&self) -> bool {
+        self.bus.is_none() && self.place == Place::Pod { namespace: None, index: None }
     }
 
     /// The link has lost its carrier. A link that is not up has none to lose.

@@ -10,7 +10,7 @@ use ferrule_kubelet::SOCKET;
 use ferrule_nic::arguments::{Arguments, Command, Options};
 use ferrule_nic::config::Config;
 use ferrule_nic::daemon;
-use ferrule_nic::discovery::{Sysfs, Watch};
+use ferrule_nic::discovery::Watch;
 use ferrule_nic::dra::list;
 use ferrule_nic::report;
 use ferrule_nic::serve::owners;
@@ -75,8 +75,7 @@ fn abort_on_panic() {
 
 async fn devices(config: Config, options: &Options, json: bool) -> std::io::Result<String> {
     let watch = Watch::open()?;
-    let mut tracker =
-        Tracker::start(config, Sysfs(options.sysfs.clone()), options.state.clone(), &watch).await?;
+    let mut tracker = Tracker::start(config, options, &watch).await?;
     let plan = tracker.preview();
     let config = &tracker.config;
     let resources: Vec<String> = config.resources.iter().map(|resource| resource.name.clone()).collect();

@@ -44,6 +44,9 @@ pub struct Plan {
     pub overlaps: Vec<(String, String, String)>,
 }
 
+/// The most links of which each is made on the next (the kernel's MAX_NEST_DEV).
+const MAX_LEVELS: usize = 8;
+
 /// The devices on the node by the names of their links.
 type Links<'d> = HashMap<&'d str, &'d Device>;
 
@@ -53,6 +56,7 @@ pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
     let on_node = inventory.devices().filter(|device| device.place == Place::Host);
     let links: Links<'_> =
         on_node.filter_map(|device| Some((device.link.as_ref()?.name.as_str(), device))).collect();
+    let above = above(inventory);
     let mut tokens = BTreeSet::new();
     for (resource, offers) in config.takers().zip(&mut plan.offers) {
         *offers = pool(resource, &links);
@@ -66,7 +70,9 @@ pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
         };
         let name_of = |index| Some(inventory.by_index(index)?.link.as_ref()?.name.clone());
         let taken = || tokens.contains(&device.id).then(|| "a token has this ID".to_owned());
-        if let Some(why) = device.excluded(first.allow_addresses, name_of).or_else(taken) {
+        let link = device.link.as_ref().filter(|_| device.place == Place::Host);
+        let above = link.and_then(|link| above.get(&link.index)).into_iter().flatten().copied();
+        if let Some(why) = device.excluded(first.allow_addresses, above, name_of).or_else(taken) {
             plan.left_out.push((device.id.clone(), why));
             continue;
         }
@@ -80,6 +86,21 @@ pub fn plan(config: &Config, inventory: &Inventory) -> Plan {
         plan.offers[position].push(offer);
     }
     plan
+}
+
+/// The links on the node by the index of each that they are made on, also if others are between the two.
+fn above(inventory: &Inventory) -> HashMap<u32, Vec<&Device>> {
+    let mut above: HashMap<u32, Vec<&Device>> = HashMap::new();
+    for device in inventory.devices().filter(|device| device.place == Place::Host) {
+        let below = |device: &Device| device.link.as_ref()?.below;
+        let mut next = below(device);
+        for _ in 0..MAX_LEVELS {
+            let Some(index) = next else { break };
+            above.entry(index).or_default().push(device);
+            next = inventory.by_index(index).and_then(below);
+        }
+    }
+    above
 }
 
 fn offer(resource: &Resource, device: &Device, links: &Links<'_>) -> Offer {
@@ -185,8 +206,17 @@ resourceList:
         on(&mut inventory, 11, "eth2", Some("dummy"), None);
         on(&mut inventory, 12, "w0", Some("veth"), None);
         on(&mut inventory, 13, "x0", Some("dummy"), None);
-        let address = "10.0.0.1".parse().unwrap();
-        inventory.apply(Change::Address { index: 11, address, is_there: true }, |_| None);
+        // The node's uplink is a VLAN of a VLAN.
+        on(&mut inventory, 14, "eth9", None, None);
+        for (index, name, below) in [(15, "eth9.1", 14), (16, "eth9.1.2", 15), (17, "mv", 10)] {
+            let kind = Some("vlan".to_owned());
+            let link = Link { index, name: name.to_owned(), kind, below: Some(below), ..Link::default() };
+            inventory.apply(Change::Link(link), |_| None);
+        }
+        for (index, address) in [(11, "10.0.0.1"), (16, "10.0.0.2")] {
+            let address = address.parse().unwrap();
+            inventory.apply(Change::Address { index, address, is_there: true }, |_| None);
+        }
         let before = plan(&config, &inventory);
         assert_eq!(summary(&before), [vec!["0000:03:00.1"], vec!["eth1"], vec!["w0"], vec!["mv-0", "mv-1"]]);
         assert_eq!(
@@ -200,6 +230,10 @@ resourceList:
             [
                 "0000:03:00.0: no selector matches",
                 "eth2: the node uses it: it has the address 10.0.0.1",
+                "eth9: the node uses it: eth9.1.2, which is made on it, has the address 10.0.0.2",
+                "eth9.1: the node uses it: eth9.1.2, which is made on it, has the address 10.0.0.2",
+                "eth9.1.2: the node uses it: it has the address 10.0.0.2",
+                "mv: no selector matches",
                 "x0: no selector matches"
             ]
         );

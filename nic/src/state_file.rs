@@ -1,10 +1,12 @@
-//! The state file tells the next process which devices are in pods: their links are invisible from the node.
+//! The state file tells the next process which devices there are: those in pods are invisible from the node, and those on the node may
+//! go into pods while no process runs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
 use crate::device::Device;
+use crate::health::Carrier;
 
 /// Reads the devices of the file. A missing file has none; a broken one is reported and has none either. So has one that the
 /// user of `ferrule-nic devices` may not read.
@@ -26,11 +28,22 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<Device>> {
     }))
 }
 
+/// The device without what comes and goes while its link is on the node.
+pub(crate) fn lasting(device: &Device) -> Device {
+    let mut lasting = Device { carrier: Carrier::default(), gone_since: None, ..device.clone() };
+    if let Some(link) = lasting.link.as_mut() {
+        (link.up, link.carrier, link.addresses) = (false, false, Vec::new());
+    }
+    lasting
+}
+
 /// Replaces the file.
 pub(crate) fn write(path: &Path, devices: &[Device]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)?;
+    // Two instances may write at once while one replaces the other, each as process 1 of its container.
+    let lock = File::open(folder)?;
+    lock.lock()?;
     let pending = path.with_extension("new");
     fs::write(&pending, serde_json::to_vec(devices)?)?;
     fs::rename(pending, path)

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
+use ferrule_kubelet::claims::Folder;
+
+use crate::arguments::Options;
 use crate::config::Config;
 use crate::device::{Device, Place};
 use crate::discovery::{Change, Inventory, Sysfs, Watch};
@@ -23,6 +26,7 @@ pub struct Tracker {
     pub config: Config,
     sysfs: Sysfs,
     state: PathBuf,
+    records: Folder,
     inventory: Inventory,
     saved: Vec<Device>,
     /// When to write the file again after a failure.
@@ -30,10 +34,13 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Looks at all devices. `state` is the state file, in which a former process has left those that were in pods.
-    pub async fn start(config: Config, sysfs: Sysfs, state: PathBuf, watch: &Watch) -> io::Result<Tracker> {
+    /// Looks at all devices. A former process has left its own in the state file.
+    pub async fn start(config: Config, options: &Options, watch: &Watch) -> io::Result<Tracker> {
+        let (sysfs, state, records) =
+            (Sysfs(options.sysfs.clone()), options.state.clone(), options.records());
         let inventory = Inventory::new(state_file::read(&state)?);
-        let mut tracker = Tracker { config, sysfs, state, inventory, saved: Vec::new(), retry: None };
+        let mut tracker =
+            Tracker { config, sysfs, state, records, inventory, saved: Vec::new(), retry: None };
         tracker.resync(watch).await?;
         Ok(tracker)
     }
@@ -77,7 +84,43 @@ impl Tracker {
         for (id, bus) in hidden {
             self.inventory.hidden(id, bus);
         }
+        // ADD may have moved a claimed link while no process looked.
+        let claimed = self.claimed().unwrap_or_else(|error| {
+            log!("cannot read the claims' records: {error}");
+            BTreeSet::new()
+        });
+        let is_gone = |device: &&mut Device| device.bus.is_none() && device.place == Place::Gone;
+        for device in self.inventory.devices_mut().filter(is_gone) {
+            if device.link.as_ref().is_some_and(|link| claimed.contains(&link.name)) {
+                device.place = Place::Pod { namespace: None, index: None };
+            }
+        }
         Ok(())
+    }
+
+    /// The links of the claims that are prepared.
+    fn claimed(&self) -> io::Result<BTreeSet<String>> {
+        let mut links = BTreeSet::new();
+        if self.config.dra.is_some() {
+            for pod in self.records.pods()? {
+                let records = self.records.of_pod(&pod)?;
+                links.extend(records.into_iter().flat_map(|record| record.devices).map(|one| one.link.name));
+            }
+        }
+        Ok(links)
+    }
+
+    /// Links for which no claim vouches any longer are gone.
+    fn release(&mut self) {
+        if !self.inventory.devices().any(Device::is_vouched_for) {
+            return;
+        }
+        let Ok(claimed) = self.claimed() else { return };
+        for device in self.inventory.devices_mut().filter(|device| device.is_vouched_for()) {
+            if !device.link.as_ref().is_some_and(|link| claimed.contains(&link.name)) {
+                device.place = Place::Gone;
+            }
+        }
     }
 
     /// What to advertise now, for a process that only shows it: the state file stays as it is.
@@ -87,6 +130,7 @@ impl Tracker {
     }
 
     fn observe(&mut self, now: Millis) {
+        self.release();
         let pf = |device: &Device| device.bus.as_ref()?.pf_address.clone();
         let pfs: BTreeSet<String> = self.inventory.devices().filter_map(pf).collect();
         for device in self.inventory.devices_mut() {
@@ -115,7 +159,7 @@ impl Tracker {
                 None => is_offered || device.bus.is_some(),
             }
         });
-        self.save(now);
+        self.save(now, &offered);
         plan
     }
 
@@ -128,15 +172,16 @@ impl Tracker {
         self.inventory.devices().filter_map(next).chain(self.retry).min()
     }
 
-    fn save(&mut self, now: Millis) {
-        let away: Vec<Device> =
-            self.inventory.devices().filter(|device| device.place != Place::Host).cloned().collect();
+    /// Writes the devices of the resources, and all others that are not on the node.
+    fn save(&mut self, now: Millis, offered: &BTreeSet<&str>) {
+        let is_known = |device: &&Device| device.place != Place::Host || offered.contains(device.id.as_str());
+        let known: Vec<Device> = self.inventory.devices().filter(is_known).map(state_file::lasting).collect();
         self.retry = None;
-        if away == self.saved {
+        if known == self.saved {
             return;
         }
-        match state_file::write(&self.state, &away) {
-            Ok(()) => self.saved = away,
+        match state_file::write(&self.state, &known) {
+            Ok(()) => self.saved = known,
             Err(error) => {
                 log!("cannot write {}: {error}", self.state.display());
                 self.retry = Some(now + RETRY);
@@ -156,6 +201,7 @@ mod tests {
             config: Config::parse(config).unwrap(),
             sysfs: Sysfs(folder.path().into()),
             state: folder.path().join("state"),
+            records: Folder::new(folder.path().join("dra")),
             inventory: Inventory::default(),
             saved: Vec::new(),
             retry: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::access::Request;
+use crate::faults::Faults;
 use crate::patch::patched;
 use crate::path::{Key, Target};
 use crate::refusal::Refusal;
@@ -20,10 +21,13 @@ pub(crate) fn answer(
     target: &Target,
     content_type: &str,
     body: &[u8],
+    faults: &Faults,
 ) -> Answer {
     let parse = || {
         let invalid = |error| Refusal::new("BadRequest", format!("the body is not JSON: {error}"));
-        serde_json::from_slice::<Value>(body).map_err(invalid)
+        let mut object = serde_json::from_slice::<Value>(body).map_err(invalid)?;
+        faults.drop_unknown(&mut object);
+        Ok(object)
     };
     let no_object = || Refusal::new("MethodNotAllowed", "the path names no object");
     let key = || target.key().ok_or_else(no_object);

@@ -23,6 +23,8 @@ pub struct Faults {
     pub rules: Option<Vec<Value>>,
     /// Paths that begin so do not exist, as `/apis/resource.k8s.io/v1/` on an old server.
     pub absent: Vec<String>,
+    /// The fields of objects with these names are dropped, as by an old server or one without a feature.
+    pub unknown: Vec<String>,
     /// How often a watch that allows bookmarks gets one.
     pub bookmarks: Duration,
     /// The server ends a watch after this time, or after `timeoutSeconds`, if that is shorter.
@@ -40,8 +42,23 @@ impl Default for Faults {
             token: None,
             rules: None,
             absent: Vec::new(),
+            unknown: Vec::new(),
             bookmarks: Duration::from_secs(60),
             longest_watch: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl Faults {
+    /// The object without the fields that are unknown.
+    pub(crate) fn drop_unknown(&self, object: &mut Value) {
+        match object {
+            Value::Object(fields) => {
+                fields.retain(|name, _| !self.unknown.contains(name));
+                fields.values_mut().for_each(|value| self.drop_unknown(value));
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| self.drop_unknown(value)),
+            _ => {}
         }
     }
 }

@@ -200,7 +200,7 @@ async fn handle(
     }
     let read = Limited::new(body, MAX_BODY).collect().await;
     let body = read.map_err(|error| Refusal::new("BadRequest", error.to_string()))?.to_bytes();
-    let (code, object) = answer(&shared.store, request, &target, content_type, &body)?;
+    let (code, object) = answer(&shared.store, request, &target, content_type, &body, faults)?;
     let text = object.to_string();
     let slow = Some(faults.slow_list).filter(|time| request.verb == "list" && *time > Duration::ZERO);
     let Some(time) = slow else { return Ok(json(code, Full::from(text).boxed())) };

@@ -12,8 +12,9 @@ use ferrule_nic_proto::dra::v1::{
     Claim, Device, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest, dra_plugin_client as v1,
 };
 use ferrule_nic_proto::dra::v1beta1::dra_plugin_client as v1beta1;
+use ferrule_nic_proto::health::v1::dra_resource_health_client as health_v1;
 use ferrule_nic_proto::health::v1::{DeviceHealth, NodeWatchResourcesRequest};
-use ferrule_nic_proto::health::v1alpha1::dra_resource_health_client::DraResourceHealthClient;
+use ferrule_nic_proto::health::v1alpha1::dra_resource_health_client as v1alpha1;
 use ferrule_nic_proto::registration::registration_client::RegistrationClient;
 use ferrule_nic_proto::registration::{InfoRequest, RegistrationStatus};
 use tokio::runtime::{Builder, Runtime};
@@ -24,8 +25,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// How often the watcher looks into its folder.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long GetInfo may take, and how long a call of the driver.
-const INFO: Duration = Duration::from_secs(1);
+/// How long GetInfo may take (the kubelet: 1 s), and how long a call of the driver.
+const INFO: Duration = Duration::from_secs(10);
 const CALL: Duration = Duration::from_secs(45);
 
 /// What differs between releases.
@@ -135,12 +136,17 @@ impl DraKubelet {
         Ok(answer.into_inner().claims.into_iter().map(|(uid, entry)| (uid, outcome(entry.error))).collect())
     }
 
-    /// The first message of the health stream, as 1.34 reads it.
+    /// The first message of the health stream, by the version of the service that the release knows.
     pub fn health(&self, driver: &str) -> Result<Vec<DeviceHealth>, Status> {
+        let is_new = self.release == DraRelease::V1_37;
         self.call(driver, async |_, channel| {
-            let mut client = DraResourceHealthClient::new(channel);
-            let mut stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await?.into_inner();
-            Ok(stream.message().await?.ok_or(Status::unknown("the stream has ended"))?.devices)
+            let request = NodeWatchResourcesRequest {};
+            let mut stream = if is_new {
+                health_v1::DraResourceHealthClient::new(channel).node_watch_resources(request).await?
+            } else {
+                v1alpha1::DraResourceHealthClient::new(channel).node_watch_resources(request).await?
+            };
+            Ok(stream.get_mut().message().await?.ok_or(Status::unknown("the stream has ended"))?.devices)
         })
     }
 

@@ -42,9 +42,12 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Starts with the devices that a former process knew to be away from the node.
-    pub fn new(away: impl IntoIterator<Item = Device>) -> Inventory {
-        let away = away.into_iter().filter(|device| device.place != Place::Host);
+    /// Starts with the devices of a former process. One that was on the node is gone unless a list of links has it.
+    pub fn new(former: impl IntoIterator<Item = Device>) -> Inventory {
+        let away = former.into_iter().map(|device| match device.place {
+            Place::Host => Device { place: Place::Gone, ..device },
+            _ => device,
+        });
         Inventory {
             devices: away.map(|device| (device.id.clone(), device)).collect(),
             ..Inventory::default()

@@ -33,6 +33,9 @@ const BUFFER: usize = 4 << 20;
 const IDLE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(1);
 
+/// The kinds of links whose IFLA_LINK is their peer.
+const PAIRS: [&str; 2] = ["veth", "netkit"];
+
 /// A subscription to links, addresses, namespaces and buses. Ends with this value.
 pub struct Watch {
     handle: Handle,
@@ -173,8 +176,11 @@ fn link(message: &LinkMessage) -> Option<Link> {
         },
         ..Link::default()
     };
+    let (mut below, mut is_below_elsewhere) = (None, false);
     for attribute in &message.attributes {
         match attribute {
+            LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::LinkNetNsId(_) => is_below_elsewhere = true,
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Address(bytes) => {
@@ -199,6 +205,8 @@ fn link(message: &LinkMessage) -> Option<Link> {
             _ => {}
         }
     }
+    let is_pair = link.kind.as_deref().is_some_and(|kind| PAIRS.contains(&kind));
+    link.below = below.filter(|index| *index != 0 && !is_below_elsewhere && !is_pair);
     Some(link)
 }
 

@@ -134,11 +134,12 @@ fn two_resources_and_the_list_for_people() {
 - {resourceName: mv, pool: {template: macvlan, master: eth1, count: 2}}
 ",
     );
-    lab.sh("ip addr add 10.0.0.1/24 dev peer2; ip link add br0 type bridge; ip link set peer1 master br0; ip link add peer3 type veth peer name x");
+    lab.sh("ip addr add 10.0.0.1/24 dev peer2; ip link add br0 type bridge; ip link set peer1 master br0; ip link add peer3 type veth peer name x; \
+        ip link add above link peer3 type macvlan; ip addr add 10.0.3.1/24 dev above");
     let kubelet = lab.kubelet(Knobs::new());
     let _daemon = lab.daemon("");
     lab.lists(&kubelet, "eth1 eth2");
-    for (resource, count) in [("all", 2), ("mv", 2)] {
+    for (resource, count) in [("all", 1), ("mv", 2)] {
         lab.until(resource, || kubelet.allocatable(&format!("ferrule.dev/{resource}")) == count);
     }
     lab.says("warning: device eth1 belongs to ferrule.dev/nic, although ferrule.dev/all selects it too");
@@ -150,8 +151,9 @@ fn two_resources_and_the_list_for_people() {
         "  eth2  healthy, pod default/web, container main  (veth link eth2)",
         "  mv-1  healthy  (token for a macvlan on eth1)",
         "warning: eth1 belongs to ferrule.dev/nic, although ferrule.dev/all selects it too",
-        "  peer1  it is a port of br0",
+        "  peer1  the node uses it: it is a port of br0",
         "  peer2  the node uses it: it has the address 10.0.0.1",
+        "  peer3  the node uses it: above, which is made on it, has the address 10.0.3.1",
         "  lo  no selector matches",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");

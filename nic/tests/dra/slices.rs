@@ -4,6 +4,8 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ferrule_fake_kubelet::{DeviceHealth, DraRelease};
+use ferrule_nic_proto::health::v1::HealthStatus;
 use serde_json::json;
 
 use crate::cluster::{Cluster, DRIVER};
@@ -68,10 +70,37 @@ fn an_allocated_device_stays_listed_while_it_is_in_a_pod() {
     cluster.published("eth2");
 }
 
+/// ADD needs no daemon.
 #[test]
-fn an_unhealthy_device_gets_a_taint() {
+fn a_device_that_went_into_its_pod_while_no_driver_ran_stays_listed() {
     let cluster = Cluster::new();
-    cluster.configure("{unhealthyAfterMs: 100, healthyAfterMs: 100, dra: {health: carrier, selectors: {ifNames: ['eth*']}}}");
+    let kubelet = cluster.dra_kubelet(DraRelease::V1_34);
+    cluster.configure("dra: {selectors: {ifNames: ['eth*'], kinds: [veth]}}");
+    let mut daemon = cluster.daemon("");
+    cluster.registered(&kubelet, 1);
+    cluster.published("eth1 eth2");
+    cluster.claim("c1", &[("nic", "eth1")], None);
+    cluster.prepare(&kubelet, &["c1"]);
+    daemon.end("KILL");
+    let _pod = cluster.node.pod("one").unwrap();
+    cluster.sh("ip link set eth1 netns one; ip link add eth3 type veth peer name peer3; ip link del eth2");
+    let _daemon = cluster.daemon("");
+    cluster.published("eth1 eth3");
+    cluster.registered(&kubelet, 1);
+    assert_eq!(cluster.prepare(&kubelet, &["c1"]), ["nic=eth1"], "the kubelet may have started anew too");
+    // Its claim is gone, and so is the link.
+    cluster.unprepare(&kubelet, &["c1"]);
+    cluster.sh("ip -n one link del eth1; ip link set eth3 down");
+    cluster.published("eth3");
+}
+
+const CARRIER: &str =
+    "{unhealthyAfterMs: 100, healthyAfterMs: 100, dra: {health: carrier, selectors: {ifNames: ['eth*']}}}";
+
+#[test]
+fn an_unhealthy_device_gets_a_taint_and_the_kubelet_knows() {
+    let cluster = Cluster::new();
+    cluster.configure(CARRIER);
     cluster.sh("for n in 1 2; do ip link set eth$n up; ip link set peer$n up; done");
     let _daemon = cluster.daemon("");
     cluster.published("eth1 eth2");
@@ -79,6 +108,32 @@ fn an_unhealthy_device_gets_a_taint() {
     cluster.published("!eth1 eth2");
     let taint = &cluster.slices()[0]["spec"]["devices"][0]["taints"][0];
     assert_eq!(*taint, json!({"key": "nic.ferrule.dev/unhealthy", "effect": "NoSchedule"}));
+    for release in [DraRelease::V1_34, DraRelease::V1_37] {
+        let kubelet = cluster.dra_kubelet(release);
+        cluster.registered(&kubelet, 1);
+        let health = kubelet.health(DRIVER).unwrap();
+        let text = |one: &DeviceHealth| (HealthStatus::try_from(one.health).unwrap(), one.message.clone());
+        assert_eq!(
+            health.iter().map(text).collect::<Vec<_>>(),
+            [(HealthStatus::Unhealthy, "no carrier".to_owned()), (HealthStatus::Healthy, String::new())],
+            "{release:?}"
+        );
+    }
+    cluster.sh("ip link set peer1 up");
+    cluster.published("eth1 eth2");
+}
+
+#[test]
+fn without_taints_an_unhealthy_device_is_left_out() {
+    let cluster = Cluster::new();
+    cluster.api.faults(|faults| faults.unknown = vec!["taints".to_owned()]);
+    cluster.configure(CARRIER);
+    cluster.sh("for n in 1 2; do ip link set eth$n up; ip link set peer$n up; done");
+    let _daemon = cluster.daemon("");
+    cluster.published("eth1 eth2");
+    cluster.sh("ip link set peer1 down");
+    cluster.published("eth2");
+    cluster.says("the API server drops taints of devices: leaves unhealthy ones out");
     cluster.sh("ip link set peer1 up");
     cluster.published("eth1 eth2");
 }

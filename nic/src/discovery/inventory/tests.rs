@@ -100,7 +100,8 @@ fn devices_of_a_former_process() {
     let mut inventory = Inventory::new([away, here]);
     inventory.hidden("0000:03:00.1".into(), Bus::default());
     let ids: Vec<_> = inventory.devices().map(|device| device.id.as_str()).collect();
-    assert_eq!(ids, ["0000:03:00.1", "eth1"]);
+    assert_eq!(ids, ["0000:03:00.1", "eth1", "eth2"]);
+    assert_eq!(place(&inventory, "eth2"), Some(Place::Gone), "no list has it");
     inventory.apply(link(3, "eth1"), |_| None);
     assert_eq!(place(&inventory, "eth1"), Some(Place::Host));
 }
