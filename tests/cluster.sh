@@ -222,30 +222,33 @@ has_static_pod() {
 # ---------------------------------------------------------------------------------------------------------------
 # Rights
 
-# as_daemon NODE PATCH: a patch of the Node node1 by the daemon of NODE.
+# as_daemon ACCOUNT NODE METHOD PATH OBJECT: a request by the daemon of NODE, and what the API server says to it. PATCH is a merge patch.
 as_daemon() {
-    on outside curl --silent --insecure --request PATCH --header "Authorization: Bearer admin" \
-        --header "Impersonate-User: system:serviceaccount:kube-system:ferrule-node" \
+    local type=application/json
+    [ "$3" != PATCH ] || type=application/merge-patch+json
+    on outside curl --silent --insecure --request "$3" --header "Authorization: Bearer admin" \
+        --header "Impersonate-User: system:serviceaccount:kube-system:$1" \
         --header "Impersonate-Group: system:serviceaccounts" --header "Impersonate-Group: system:authenticated" \
-        --header "Impersonate-Extra-authentication.kubernetes.io%2fnode-name: $1" \
-        --header "Content-Type: application/merge-patch+json" --data "$2" https://127.0.0.1:6443/api/v1/nodes/node1
+        --header "Impersonate-Extra-authentication.kubernetes.io%2fnode-name: $2" \
+        --header "Content-Type: $type" --data "$5" "https://127.0.0.1:6443$4"
 }
+patch_node1() { as_daemon ferrule-node "$1" PATCH /api/v1/nodes/node1 "$2"; }
 
 test_a_daemon_writes_its_own_key_and_nothing_else() {
     local key='{"metadata": {"annotations": {"ferrule.dev/wireguard-key": "x"}}}' said row
-    said=$(as_daemon node1 "$key")
+    said=$(patch_node1 node1 "$key")
     [[ $said == *"cannot patch resource"* ]] || fail "without wireguard.yaml: $said" || return 1
     cp "$root/examples/kubernetes/wireguard.yaml" "$base" && kubectl apply --validate=strict -f /mnt/wireguard.yaml || return 1
     until_true 60 own_key_only "$key" || return 1
     for row in '{"spec": {"unschedulable": true}}' '{"metadata": {"labels": {"x": "y"}}}' '{"metadata": {"annotations": {"x": "y"}}}' \
         '{"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": null}}}'; do
-        said=$(as_daemon node1 "$row")
+        said=$(patch_node1 node1 "$row")
         [[ $said == *"may change only the annotation"* ]] || fail "$row: $said" || return 1
     done
 }
 # The API server takes some seconds to know a policy.
 own_key_only() {
-    [[ $(as_daemon node2 "$1") == *"only the Node that it runs on"* ]] && [[ $(as_daemon node1 "$1") == *'"ferrule.dev/wireguard-key": "x"'* ]]
+    [[ $(patch_node1 node2 "$1") == *"only the Node that it runs on"* ]] && [[ $(patch_node1 node1 "$1") == *'"ferrule.dev/wireguard-key": "x"'* ]]
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -307,7 +310,7 @@ for test in pods_reach_each_other_without_nat \
     a_service_reaches_the_pods_of_both_nodes node_ports_and_host_ports_answer_from_outside what_leaves_the_cluster_has_the_nodes_address \
     status_knows_the_other_node a_rolling_update_loses_no_connection a_killed_daemon_loses_no_connection a_deleted_route_comes_back \
     pods_start_while_the_api_server_is_away a_daemon_writes_its_own_key_and_nothing_else the_driver_publishes_the_nics \
-    two_pods_get_their_nics_and_a_third_waits no_kill_loses_a_nic cleanup_leaves_the_nodes_as_they_were; do
+    a_driver_writes_what_is_of_its_node two_pods_get_their_nics_and_a_third_waits no_kill_loses_a_nic cleanup_leaves_the_nodes_as_they_were; do
     run_case "${test//_/ }" "test_$test"
 done
 [ -z "$keep" ] || read -rp "the cluster is in the namespaces of ${pids[*]}: "

@@ -63,6 +63,25 @@ END
     driver_ready
 }
 
+# The policies of ferrule-nic.yaml. tests/cluster.sh has the requests of a daemon.
+test_a_driver_writes_what_is_of_its_node() {
+    local slice claim row said
+    slice='{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "x"}, "spec": {"driver": "nic.ferrule.dev",
+        "nodeName": "NODE", "pool": {"name": "POOL", "generation": 9, "resourceSliceCount": 1}, "devices": [{"name": "x"}]}}'
+    until_true 60 slice_says "${slice//NODE/node2}" "may change only the slices of that node" && slice_says "${slice//NODE/node1}" "has the name of the node" ||
+        return 1
+    nic_pod own && nic_pod_runs own && claim=$(kubectl get resourceclaims -o jsonpath='{.items[0].metadata.name}') || return 1
+    until_true 60 has_network_data "$claim" || fail "the driver has not reported the interface" || return 1
+    for row in '{"allocation": null}|only the devices in the status' '{"reservedFor": null}|only the devices in the status' \
+        '{"devices": [{"driver": "nic.ferrule.dev", "pool": "node2", "device": "nic0"}]}|only the devices of that node'; do
+        said=$(as_daemon ferrule-nic node1 PATCH "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/$claim/status" "{\"status\": ${row%|*}}")
+        [[ $said == *"${row#*|}"* ]] || fail "${row%|*}: $said" || return 1
+    done
+    end_pods own
+}
+slice_says() { [[ $(as_daemon ferrule-nic node1 POST /apis/resource.k8s.io/v1/resourceslices "${1//POOL/other}") == *"$2"* ]]; }
+has_network_data() { kubectl get resourceclaims "$1" -o jsonpath='{.status.devices[0].networkData.interfaceName}' | grep -qx net1; }
+
 test_two_pods_get_their_nics_and_a_third_waits() {
     local name
     for name in first second; do nic_pod "$name" && nic_pod_runs "$name" || return 1; done
@@ -92,8 +111,8 @@ test_no_kill_loses_a_nic() {
 kill_one() {
     sleep "$((RANDOM % 3)).$((RANDOM % 10))"
     case $((RANDOM % 3)) in
-    0) signal node1 kubelet || echo "no kubelet runs" ;;
-    1) on node1 pkill -KILL -x ferrule-nic || echo "no driver runs" ;;
+    0) until_true 60 signal node1 kubelet ;;
+    1) until_true 60 on node1 pkill -KILL -x ferrule-nic ;;
     2) kubectl -n kube-system delete pod -l app.kubernetes.io/name=ferrule-nic-dra --force --wait=false --ignore-not-found ;;
     esac
 }
