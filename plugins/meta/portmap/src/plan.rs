@@ -150,10 +150,12 @@ impl<'a> Plan<'a> {
 
     fn add(&mut self, host_port: HostPort) {
         let key = &host_port.key;
+        // The port alone tells nearly all keys apart: a pod may have a thousand.
+        let is_same = |first: &&HostPort| first.key.port == key.port && first.key == *key;
         if matches!(key.host_ip, Some(IpAddr::V6(ip)) if ip.is_loopback()) {
             let why = "packets to the IPv6 loopback address never leave the host";
             self.warnings.push(format!("host port {key} is ignored: {why}"));
-        } else if let Some(first) = self.host_ports.iter().find(|first| first.key == *key) {
+        } else if let Some(first) = self.host_ports.iter().find(is_same) {
             if first.target != host_port.target {
                 let (kept, other) = (first.target, host_port.target);
                 self.warnings.push(format!(
