@@ -56,7 +56,7 @@ END
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0 remarks=() builder=''
+passed=0 failed=0 remarks=() builder='' deny_installer=''
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -122,14 +122,24 @@ fmt() { cargo fmt --all -- --check; }
 
 clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 
-# Its compilation takes minutes, even without the optimiser.
+# The compilation of cargo-deny takes minutes, even without the optimiser. So it goes on beside the step kernel, whose guests leave a core idle.
+start_deny() {
+    [ -n "${CI-}" ] && ! cargo deny --version 2>/dev/null || return 0
+    nice cargo install cargo-deny --version "$cargo_deny" --locked --debug >"$log.deny" 2>&1 &
+    deny_installer=$!
+}
+
 deny() {
-    if ! cargo deny --version; then
-        if [ -z "${CI-}" ]; then
-            remarks+=("skipped: cargo-deny is not installed (cargo install cargo-deny --version $cargo_deny --locked)")
-            return 0
-        fi
-        cargo install cargo-deny --version "$cargo_deny" --locked --debug || return 1
+    [ -n "$deny_installer" ] || start_deny
+    if [ -n "$deny_installer" ]; then
+        local status=0
+        wait "$deny_installer" || status=$?
+        deny_installer=''
+        cat "$log.deny"
+        [ "$status" -eq 0 ] || return 1
+    elif ! cargo deny --version; then
+        remarks+=("skipped: cargo-deny is not installed (cargo install cargo-deny --version $cargo_deny --locked)")
+        return 0
     fi
     cargo deny check bans licenses sources
 }
@@ -266,16 +276,18 @@ if [ -n "${CARGO_TARGET_DIR-}" ]; then
 fi
 cd "$here"
 log=$(mktemp)
-trap 'rm -f -- "$log" "$log".*; [ -z "$builder" ] || kill "$builder"' EXIT
+trap 'rm -f -- "$log" "$log".*; for job in $builder $deny_installer; do kill "$job"; done' EXIT
 
 if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
 [ -z "${wanted[build]-}" ] || start_build
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy deny shell architecture; do
+    for check in fmt clippy shell architecture; do
         step "lint: $check" "$check" || end
     done
+    # With the step kernel it comes behind that.
+    [ "${wanted[kernel]-}" ] || step "lint: deny" deny || end
 fi
 if [ "${wanted[doc]-}" ]; then
     step doc doc || true
@@ -292,7 +304,9 @@ if [ "${wanted[unit]-}" ]; then
 fi
 if [ "${wanted[kernel]-}" ]; then
     built
+    [ -z "${wanted[lint]-}" ] || start_deny
     step kernel kernel || true
+    [ -z "${wanted[lint]-}" ] || step "lint: deny" deny || true
 fi
 if [ "${wanted[install]-}" ]; then
     step install tests ./tests/install.sh || true

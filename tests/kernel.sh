@@ -55,12 +55,12 @@ status=0 beside='' log=$(mktemp)
 trap 'rm -f -- "$log"' EXIT
 # A guest uses one core for most of its time: the tests run one after the other.
 if ./tests/guest.sh --sriov --download; then
-    ./tests/guest.sh --sriov --timeout 1200 bash -c "$head$sriov$tail" >"$log" 2>&1 &
+    ./tests/guest.sh --sriov --timeout 3600 bash -c "$head$sriov$tail" >"$log" 2>&1 &
     beside=$!
 else
     echo "kernel.sh: REMARK skipped: the tests of SR-IOV: no qemu with the NIC igb from Debian's backports"
 fi
-./tests/guest.sh --timeout 1500 bash -c "$head$script$tail" 2>&1 || status=1
+./tests/guest.sh --timeout 3600 bash -c "$head$script$tail" 2>&1 || status=1
 [ -z "$beside" ] || wait "$beside" || status=1
 cat "$log"
 exit "$status"
