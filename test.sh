@@ -276,7 +276,12 @@ if [ -n "${CARGO_TARGET_DIR-}" ]; then
 fi
 cd "$here"
 log=$(mktemp)
-trap 'rm -f -- "$log" "$log".*; for job in $builder $deny_installer; do kill "$job"; done' EXIT
+ended() {
+    local job
+    rm -f -- "$log" "$log".*
+    for job in $builder $deny_installer; do kill "$job"; done
+}
+trap ended EXIT
 
 if [ "${wanted[packages]-}" ]; then
     step packages packages || end

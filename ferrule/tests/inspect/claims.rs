@@ -42,7 +42,7 @@ fn kubelet_has(f: &Fixture, claims: &[(&str, &str)]) {
             "DriverState": {"nic.ferrule.dev": {"Devices": null}}})
     };
     let entries: Vec<Value> = claims.iter().map(entry).collect();
-    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "Entries": entries});
+    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
     let state = json!({"Data": data.to_string(), "Checksum": 1}).to_string();
     f.node.write_file("/run/kubelet/dra_manager_state", &state).unwrap();
 }

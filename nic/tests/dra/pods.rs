@@ -30,7 +30,7 @@ impl Kubelet<'_> {
                 "DriverState": {DRIVER: {"Devices": null}}})
         };
         let entries: Vec<Value> = uids.iter().map(entry).collect();
-        let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "Entries": entries});
+        let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
         let state = json!({"Data": data.to_string(), "Checksum": 1});
         std::fs::write(self.cluster.path("kubelet/dra_manager_state"), state.to_string()).unwrap();
     }

@@ -34,13 +34,13 @@ struct Data {
     kind: String,
     #[serde(rename = "apiVersion")]
     api_version: String,
-    #[serde(rename = "Entries", deserialize_with = "Option::deserialize")]
-    entries: Option<Vec<Entry>>,
+    #[serde(rename = "ClaimInfoStateList", deserialize_with = "Option::deserialize")]
+    claims: Option<Vec<Claim>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry {
+struct Claim {
     #[serde(rename = "ClaimUID")]
     claim_uid: String,
     claim_name: String,
@@ -64,12 +64,12 @@ impl KubeletState {
             let (kind, version) = (data.kind, data.api_version);
             return Err(format!("Data: {kind:?} of {version:?} is not {KIND:?} of {API_VERSION:?}"));
         }
-        let of_driver = |entry: &Entry| entry.driver_state.iter().any(|drivers| drivers.contains_key(driver));
-        let claim = |entry: Entry| {
-            let claim = Ref { namespace: entry.namespace, name: entry.claim_name, uid: entry.claim_uid };
-            (claim, entry.pod_uids.into_iter().flatten().map(|(uid, _)| uid).collect())
+        let of_driver = |claim: &Claim| claim.driver_state.iter().any(|drivers| drivers.contains_key(driver));
+        let claim = |claim: Claim| {
+            let of = Ref { namespace: claim.namespace, name: claim.claim_name, uid: claim.claim_uid };
+            (of, claim.pod_uids.into_iter().flatten().map(|(uid, _)| uid).collect())
         };
-        let claims = data.entries.into_iter().flatten().filter(of_driver).map(claim).collect();
+        let claims = data.claims.into_iter().flatten().filter(of_driver).map(claim).collect();
         Ok(KubeletState { claims })
     }
 
@@ -88,9 +88,9 @@ impl KubeletState {
 mod tests {
     use super::*;
 
-    /// The layout of Kubernetes 1.34 to 1.36 (pkg/kubelet/cm/dra/state): one claim of ours, one of another driver, and one of both
+    /// As Kubernetes 1.36.2 writes it (pkg/kubelet/cm/dra/state), with short UIDs: one claim of ours, one of another driver, and one of both
     /// that two pods have.
-    const FILE: &str = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"Entries\":[{\"ClaimUID\":\"c1\",\"ClaimName\":\"nic\",\"Namespace\":\"shop\",\"PodUIDs\":{\"0d3c\":{}},\"DriverState\":{\"nic.ferrule.dev\":{\"Devices\":[{\"PoolName\":\"node1\",\"DeviceName\":\"ens1\",\"RequestNames\":[\"nic\"],\"CDIDeviceIDs\":null}]}}},{\"ClaimUID\":\"c2\",\"ClaimName\":\"gpu\",\"Namespace\":\"shop\",\"PodUIDs\":{\"0d3c\":{}},\"DriverState\":{\"gpu.example.com\":{\"Devices\":null}}},{\"ClaimUID\":\"c3\",\"ClaimName\":\"both\",\"Namespace\":\"shop\",\"PodUIDs\":{\"ffff\":{},\"0d3c\":{}},\"DriverState\":{\"gpu.example.com\":{\"Devices\":null},\"nic.ferrule.dev\":{\"Devices\":null}}}]}","Checksum":1597924435}"#;
+    const FILE: &str = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"c1\",\"ClaimName\":\"nic\",\"Namespace\":\"shop\",\"PodUIDs\":{\"0d3c\":{}},\"DriverState\":{\"nic.ferrule.dev\":{\"Devices\":[{\"PoolName\":\"node1\",\"DeviceName\":\"nic0\",\"ShareID\":null,\"RequestNames\":[\"nic\"],\"CDIDeviceIDs\":null}]}}},{\"ClaimUID\":\"c2\",\"ClaimName\":\"gpu\",\"Namespace\":\"shop\",\"PodUIDs\":{\"0d3c\":{}},\"DriverState\":{\"gpu.example.com\":{\"Devices\":null}}},{\"ClaimUID\":\"c3\",\"ClaimName\":\"both\",\"Namespace\":\"shop\",\"PodUIDs\":{\"ffff\":{},\"0d3c\":{}},\"DriverState\":{\"gpu.example.com\":{\"Devices\":null},\"nic.ferrule.dev\":{\"Devices\":null}}}]}","Checksum":1597924435}"#;
 
     #[test]
     fn the_claims_of_a_pod() {
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_kubelet_without_claims() {
-        let empty = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"Entries\":ENTRIES}","Checksum":7}"#;
-        for entries in ["null", "[]"] {
-            let file = empty.replace("ENTRIES", entries);
+        let empty = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":LIST}","Checksum":7}"#;
+        for list in ["null", "[]"] {
+            let file = empty.replace("LIST", list);
             assert_eq!(KubeletState::parse(file.as_bytes(), "x"), Ok(KubeletState::default()));
         }
     }
@@ -121,8 +121,8 @@ mod tests {
         for (old, new) in [
             (r#"\"kind\":\"DRACheckpoint\""#, r#"\"kind\":\"Other\""#),
             (r#"k8s.io/v1\""#, r#"k8s.io/v2\""#),
-            (r#"\"Entries\":["#, r#"\"Entries\":7,\"x\":["#),
-            (r#"\"Entries\""#, r#"\"Claims\""#),
+            (r#"\"ClaimInfoStateList\":["#, r#"\"ClaimInfoStateList\":7,\"x\":["#),
+            (r#"\"ClaimInfoStateList\""#, r#"\"Entries\""#),
             (r#"\"PodUIDs\""#, r#"\"Pods\""#),
             (r#"\"DriverState\""#, r#"\"Drivers\""#),
             (r#"\"PodUIDs\":{\"0d3c\":{}}"#, r#"\"PodUIDs\":[\"0d3c\"]"#),

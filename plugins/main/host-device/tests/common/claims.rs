@@ -76,7 +76,7 @@ pub(crate) fn kubelet_has(ctx: &TestContext, claims: &[(&str, &str)]) {
             "DriverState": {"nic.ferrule.dev": {"Devices": null}}})
     };
     let entries: Vec<Value> = claims.iter().map(entry).collect();
-    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "Entries": entries});
+    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
     let state = json!({"Data": data.to_string(), "Checksum": 1});
     ctx.node.write_file(format!("{KUBELET}/dra_manager_state"), &state.to_string()).unwrap();
 }
