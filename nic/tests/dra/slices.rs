@@ -86,7 +86,8 @@ fn a_device_that_went_into_its_pod_while_no_driver_ran_stays_listed() {
     cluster.sh("ip link set eth1 netns one; ip link add eth3 type veth peer name peer3; ip link del eth2");
     let _daemon = cluster.daemon("");
     cluster.published("eth1 eth3");
-    cluster.registered(&kubelet, 1);
+    // The kubelet still knows the killed instance.
+    cluster.until("called", || kubelet.prepare(DRIVER, &[("shop", "c1", "c1")]).is_ok());
     assert_eq!(cluster.prepare(&kubelet, &["c1"]), ["nic=eth1"], "the kubelet may have started anew too");
     // Its claim is gone, and so is the link.
     cluster.unprepare(&kubelet, &["c1"]);
