@@ -44,7 +44,7 @@ pub struct Plan {
     pub overlaps: Vec<(String, String, String)>,
 }
 
-/// The most links of which each is made on the next (the kernel's MAX_NEST_DEV).
+/// The most links that can be stacked (the kernel's MAX_NEST_DEV).
 const MAX_LEVELS: usize = 8;
 
 /// The devices on the node by the names of their links.

@@ -1,9 +1,11 @@
 //! The state file tells the next process which devices there are: those in pods are invisible from the node, and those on the node may
 //! go into pods while no process runs.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
+
+use ferrule_kubelet::claims::folder::lock;
 
 use crate::device::Device;
 use crate::health::Carrier;
@@ -39,11 +41,10 @@ pub(crate) fn lasting(device: &Device) -> Device {
 
 /// Replaces the file.
 pub(crate) fn write(path: &Path, devices: &[Device]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     // Two instances may write at once while one replaces the other, each as process 1 of its container.
-    let lock = File::open(folder)?;
-    lock.lock()?;
+    let _lock = lock(folder)?;
     let pending = path.with_extension("new");
     fs::write(&pending, serde_json::to_vec(devices)?)?;
     fs::rename(pending, path)

@@ -110,7 +110,7 @@ impl Tracker {
         Ok(links)
     }
 
-    /// Links for which no claim vouches any longer are gone.
+    /// A link is gone if only its claim spoke for it, and the claim has ended.
     fn release(&mut self) {
         if !self.inventory.devices().any(Device::is_vouched_for) {
             return;

@@ -23,7 +23,7 @@ type Pair = (String, String);
 struct Facts {
     /// Those of the kubelet's state; `None` if there is no such file.
     claims: Option<BTreeSet<Pair>>,
-    /// Those that have a record of the driver, or one that nobody can read.
+    /// Those that have a record of the driver, or an unreadable one.
     records: BTreeSet<Pair>,
 }
 

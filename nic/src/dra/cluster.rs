@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// How long one request may take; the kubelet gives a call 45 s.
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(20);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The HTTP status for refused credentials.

@@ -60,11 +60,7 @@ impl Preparer {
         for claim in claims {
             let (folder, uid) = (self.folder.clone(), claim.uid.clone());
             let name = format!("{}/{}", claim.namespace, claim.name);
-            let remove = move || match is_uid(&claim.uid) {
-                true => remove(&folder.lock()?, &folder.pods()?, &claim.uid),
-                false => Err(io::Error::other(format!("{:?} is no UID", claim.uid))),
-            };
-            let removed = blocking(remove).await;
+            let removed = blocking(move || remove_all(&folder, &claim.uid)).await;
             match &removed {
                 Ok(0) => {}
                 Ok(_) => log!("{}: claim {name}: unprepared", self.driver),
@@ -92,7 +88,7 @@ impl Preparer {
             if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            write(&folder, &locked, &written)
+            write(&locked, &written)
         };
         blocking(write).await?;
         Ok(record)
@@ -100,13 +96,22 @@ impl Preparer {
 }
 
 /// Writes the record, and removes those of pods that had the claim before.
-fn write(folder: &Folder, locked: &Locked<'_>, record: &Record) -> io::Result<()> {
+fn write(locked: &Locked<'_>, record: &Record) -> io::Result<()> {
     let Record { pod, claim, .. } = record;
-    if folder.read(&pod.uid, &claim.uid).ok().flatten().as_ref() != Some(record) {
+    if locked.read(&pod.uid, &claim.uid).ok().flatten().as_ref() != Some(record) {
         locked.write(record)?;
     }
-    let former: Vec<String> = folder.pods()?.into_iter().filter(|other| *other != pod.uid).collect();
+    let former: Vec<String> = locked.pods()?.into_iter().filter(|other| *other != pod.uid).collect();
     remove(locked, &former, &claim.uid).map(drop)
+}
+
+/// Removes the records of the claim. Returns how many there were.
+fn remove_all(folder: &Folder, claim_uid: &str) -> io::Result<usize> {
+    if !is_uid(claim_uid) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{claim_uid:?} is no UID")));
+    }
+    let locked = folder.lock()?;
+    remove(&locked, &locked.pods()?, claim_uid)
 }
 
 /// Removes the records of the claim for these pods. Returns how many there were.

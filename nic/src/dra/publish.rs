@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::Nic;
-use super::cluster::{Cluster, LIMIT, Refusal};
+use super::cluster::{Cluster, Refusal};
 use super::slices::{Owner, Step, chunks, is_tainted, steps};
 
 /// How long changes are collected before a pass.
@@ -157,7 +157,7 @@ impl Publisher {
         let params = WatchParams::default().fields(&self.selector()).timeout(WATCH);
         let (sent, mut nics) = (&self.sent, self.nics.clone());
         let foreign = async {
-            let Ok(Ok(events)) = timeout(LIMIT, slices.watch(&params, version)).await else {
+            let Ok(events) = self.cluster.ask(slices.watch(&params, version)).await else {
                 // The next pass reports the problem.
                 return sleep(FIRST_PAUSE).await;
             };

@@ -56,7 +56,7 @@ fn a_silent_api_server_does_not_hold_the_kubelet_up() {
     let kubelet = cluster.dra_kubelet(DraRelease::V1_34);
     let _daemon = cluster.daemon("");
     cluster.registered(&kubelet, 1);
-    // Eight are asked for at once. The ninth has what is left of the time.
+    // The driver asks for eight at once. The ninth has the remaining 15 seconds.
     let uids = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"];
     uids.iter().for_each(|uid| cluster.claim(uid, &[("nic", "eth1")], None));
     cluster.api.faults(|faults| faults.hang = true);

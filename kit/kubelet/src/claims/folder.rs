@@ -3,6 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -91,15 +92,13 @@ impl Folder {
         }
     }
 
-    /// Waits until nobody else writes: another instance of the driver, or gc. Makes the folder.
+    /// Waits for other writers: another instance of the driver, or gc. Makes the folder.
     ///
     /// # Errors
     /// It cannot be made or locked.
     pub fn lock(&self) -> io::Result<Locked<'_>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let lock = File::open(&self.0)?;
-        lock.lock()?;
-        Ok(Locked { folder: self, _lock: lock })
+        Ok(Locked { folder: self, _lock: lock(&self.0)? })
     }
 
     fn pod(&self, uid: &str) -> io::Result<PathBuf> {
@@ -112,10 +111,18 @@ impl Folder {
     }
 }
 
-/// The folder while nobody else writes.
+/// The folder, locked for the only writer.
 pub struct Locked<'f> {
     folder: &'f Folder,
     _lock: File,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        self.folder
+    }
 }
 
 impl Locked<'_> {
@@ -124,9 +131,9 @@ impl Locked<'_> {
     /// # Errors
     /// It is invalid, or cannot be written: the former one stays.
     pub fn write(&self, record: &Record) -> io::Result<()> {
-        let path = self.folder.file(&record.pod.uid, &record.claim.uid)?;
+        let path = self.file(&record.pod.uid, &record.claim.uid)?;
         let bytes = record.to_bytes().map_err(|why| invalid(&path, &why))?;
-        let folder = self.folder.pod(&record.pod.uid)?;
+        let folder = self.pod(&record.pod.uid)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let pending = folder.join(format!("{}{}", pending_of(&record.claim.uid), std::process::id()));
         absent_is_fine(fs::remove_file(&pending))?;
@@ -141,16 +148,18 @@ impl Locked<'_> {
     /// # Errors
     /// It cannot be removed.
     pub fn remove(&self, pod_uid: &str, claim_uid: &str) -> io::Result<bool> {
-        let folder = self.folder.pod(pod_uid)?;
-        let record = self.folder.file(pod_uid, claim_uid)?;
+        let folder = self.pod(pod_uid)?;
+        let record = self.file(pod_uid, claim_uid)?;
         let pending = pending_of(claim_uid);
         let mut is_change = false;
         for name in names(&folder)?.filter(|name| name.starts_with(&pending)) {
             is_change = true;
             fs::remove_file(folder.join(name))?;
         }
-        let was_there = record.exists();
-        absent_is_fine(fs::remove_file(record))?;
+        let was_there = match fs::remove_file(record) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            outcome => outcome.map(|()| true)?,
+        };
         match fs::remove_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 if is_change || was_there {
@@ -161,6 +170,15 @@ impl Locked<'_> {
         }
         Ok(was_there)
     }
+}
+
+/// Locks a folder, which must exist. The lock ends with the value.
+///
+/// # Errors
+/// It cannot be opened or locked.
+pub fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder)?;
+    file.lock().map(|()| file)
 }
 
 /// The content of a file of at most 4 MiB; `None` if it does not exist.

@@ -118,7 +118,7 @@ fn other_links_on_a_claimed_parent() {
 }
 
 fn on_claimed_parents(ctx: &cni_lab::testing::TestContext, kinds: &[&str]) {
-    // A NIC that nobody uses is down.
+    // An unused NIC is down.
     ctx.node.sh("ip link set hd0 down").unwrap();
     let before = ctx.snapshot();
     let is_up = || link(&ctx.node, "hd0")["flags"].as_array().unwrap().contains(&json!("UP"));
@@ -275,7 +275,7 @@ fn a_claim_without_a_record_fails_add() {
     ctx.succeed("STATUS", &Attachment::default(), &conf);
     ctx.add(&net, &conf);
     assert_eq!(link(&pod, "net1")["ifalias"], "hd0");
-    // Only a later version knows what it has made.
+    // Only the version that wrote the file can undo the ADD.
     let file = format!("{ATTACHED}/pod:eth0.json");
     ctx.node.sh(&format!("sed -i 's/\"version\":1/\"version\":2/' {file}")).unwrap();
     ctx.fail("DEL", &net, &conf).expect(5, "read what ADD has made of the claims: version 2 is not 1");

@@ -16,7 +16,7 @@ pub fn of(folder: &Path, network: &str, container_id: &str, ifname: &str) -> Sta
 /// What the file says. A torn one, as a loss of power leaves it, says nothing.
 ///
 /// # Errors
-/// Code 5 if it cannot be read, or another version has written it: only that one can undo what it has made.
+/// Code 5 if it cannot be read, or another version has written it: only that version can undo its ADD.
 pub fn find(file: &StateFile) -> Result<Option<Attached>, CniError> {
     let Some(bytes) = file.read()? else { return Ok(None) };
     let failed = |why| CniError::new(Code::Io, format!("read what ADD has made of the claims: {why}"));
