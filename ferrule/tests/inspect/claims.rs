@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use cni_lab::testing::{Origin, mac, try_link};
+use cni_lab::testing::{Origin, dra_manager_state, mac, try_link};
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use cni_runner::Network;
 use serde_json::{Value, json};
@@ -35,16 +35,9 @@ fn write_record(f: &Fixture, pod: &str, claim: &str) {
     f.node.write_file(format!("/run/ferrule/dra/{pod}/{claim}.json"), &record.to_string()).unwrap();
 }
 
-/// The kubelet's state: pairs of pod and claim.
+/// The kubelet's state: pairs of claim and pod.
 fn kubelet_has(f: &Fixture, claims: &[(&str, &str)]) {
-    let entry = |(pod, claim): &(&str, &str)| {
-        json!({"ClaimUID": claim, "ClaimName": "nic", "Namespace": "shop", "PodUIDs": {(*pod): {}},
-            "DriverState": {"nic.ferrule.dev": {"Devices": null}}})
-    };
-    let entries: Vec<Value> = claims.iter().map(entry).collect();
-    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
-    let state = json!({"Data": data.to_string(), "Checksum": 1}).to_string();
-    f.node.write_file("/run/kubelet/dra_manager_state", &state).unwrap();
+    f.node.write_file("/run/kubelet/dra_manager_state", &dra_manager_state(claims)).unwrap();
 }
 
 /// A node with a pod that has two devices by a claim.
@@ -52,7 +45,7 @@ fn attached() -> (Fixture, Container) {
     let f = Fixture::new();
     f.node.sh("for n in 0 2; do ip link add hd$n type veth peer name peer$n; ip link set hd$n up; ip link set peer$n up; done").unwrap();
     write_record(&f, UID, "c1");
-    kubelet_has(&f, &[(UID, "c1")]);
+    kubelet_has(&f, &[("c1", UID)]);
     let of_runtime = Network::from_value(&network()).unwrap();
     let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={UID}");
     let added =
@@ -103,7 +96,7 @@ fn doctor_compares_claims_and_records() {
     );
     let doctor = || String::from_utf8(f.run(&words).stdout).unwrap();
     assert!(doctor().contains("ok: claims: 1 claims of pods, each with its record"), "{}", doctor());
-    kubelet_has(&f, &[(UID, "c2")]);
+    kubelet_has(&f, &[("c2", UID)]);
     let subject = format!("network pods ({})", file.display());
     for line in [
         format!(
@@ -130,7 +123,7 @@ fn gc_removes_records_without_a_claim_and_what_a_dead_pod_had() {
     write_record_of_the_ended(&f);
     let record = format!("claim record - /run/ferrule/dra/{ENDED}/c9.json");
     // The kubelet names the claim, or its state cannot be read.
-    kubelet_has(&f, &[(UID, "c1"), (ENDED, "c9")]);
+    kubelet_has(&f, &[("c1", UID), ("c9", ENDED)]);
     assert_eq!(f.leaks(), Vec::<String>::new());
     f.node.write_file("/run/kubelet/dra_manager_state", "{").unwrap();
     assert_eq!(f.leaks(), Vec::<String>::new());

@@ -1,5 +1,6 @@
 //! From the claim to the pod and back: the driver's record, ADD and DEL of `host-device`, and the claim's status.
 
+use cni_lab::testing::dra_manager_state;
 use cni_lab::{Place as _, Pod, bin_dir};
 use cni_runner::{Attachment, Network};
 use ferrule_fake_kubelet::{DraKubelet, DraRelease};
@@ -25,14 +26,9 @@ impl Kubelet<'_> {
 
     /// Writes the kubelet's state: these claims are for their pods.
     fn knows(&self, uids: &[&str]) {
-        let entry = |uid: &&str| {
-            json!({"ClaimUID": uid, "ClaimName": uid, "Namespace": "shop", "PodUIDs": {(format!("aa{uid}")): {}},
-                "DriverState": {DRIVER: {"Devices": null}}})
-        };
-        let entries: Vec<Value> = uids.iter().map(entry).collect();
-        let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
-        let state = json!({"Data": data.to_string(), "Checksum": 1});
-        std::fs::write(self.cluster.path("kubelet/dra_manager_state"), state.to_string()).unwrap();
+        let pods: Vec<String> = uids.iter().map(|uid| format!("aa{uid}")).collect();
+        let claims: Vec<(&str, &str)> = uids.iter().copied().zip(pods.iter().map(String::as_str)).collect();
+        std::fs::write(self.cluster.path("kubelet/dra_manager_state"), dra_manager_state(&claims)).unwrap();
     }
 
     fn attachment(pod: &Pod, uid: &str) -> Attachment {

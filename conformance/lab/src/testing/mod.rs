@@ -13,6 +13,7 @@
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
+mod claims;
 mod command;
 mod config;
 mod context;
@@ -32,6 +33,7 @@ mod trace;
 mod world;
 
 pub use calls::{ErrorObject, Expect, at_once, fail, ips_of, succeed, succeed_silently};
+pub use claims::dra_manager_state;
 pub use command::{in_place_of_the_plugin, run_command, run_command_with, stdin_file};
 pub use config::{host_local, network_config, overlay, with_prev};
 pub use context::{TestContext, assert_unchanged, isolated, require_root};

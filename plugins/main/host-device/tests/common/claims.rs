@@ -1,7 +1,7 @@
 //! A node with a kubelet, a driver and claims.
 #![allow(dead_code)] // each test program uses a part
 
-use cni_lab::testing::{Origin, PluginDir, TestContext, mac, network_config, overlay};
+use cni_lab::testing::{Origin, PluginDir, TestContext, dra_manager_state, mac, network_config, overlay};
 use cni_lab::{Place as _, Pod};
 use cni_runner::Attachment;
 use serde_json::{Value, json};
@@ -71,14 +71,7 @@ pub(crate) fn write_record(ctx: &TestContext, claim: &str, devices: &[Value]) {
 
 /// The kubelet's state: claims of our driver by UID, each with the UID of its pod.
 pub(crate) fn kubelet_has(ctx: &TestContext, claims: &[(&str, &str)]) {
-    let entry = |(claim, pod): &(&str, &str)| {
-        json!({"ClaimUID": claim, "ClaimName": format!("nic-{claim}"), "Namespace": "shop", "PodUIDs": {(*pod): {}},
-            "DriverState": {"nic.ferrule.dev": {"Devices": null}}})
-    };
-    let entries: Vec<Value> = claims.iter().map(entry).collect();
-    let data = json!({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": entries});
-    let state = json!({"Data": data.to_string(), "Checksum": 1});
-    ctx.node.write_file(format!("{KUBELET}/dra_manager_state"), &state.to_string()).unwrap();
+    ctx.node.write_file(format!("{KUBELET}/dra_manager_state"), &dra_manager_state(claims)).unwrap();
 }
 
 pub(crate) fn attached(ctx: &TestContext) -> Vec<String> {
