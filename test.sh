@@ -29,9 +29,8 @@ Steps, all of them by default, always in this order:
   unit      cargo test on the workspace: unit, integration, documentation, with the
             plugins just built in FERRULE_BIN_DIR; beside it, the tests of the
             conformance suite on our plugins, the reference's and mutants
-  kernel    in virtual machines with Debian's kernel: the tests that cargo shows as
+  kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
             "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite.
-            The machines run beside the step unit if both are wanted.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
             traffic, built for arm64, on Debian's kernel for arm64. It installs
             qemu-system-arm if that is missing, and is not part of a run of all steps
@@ -57,7 +56,7 @@ END
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0 remarks=() builder='' deny_installer='' guests=''
+passed=0 failed=0 remarks=() builder='' deny_installer=''
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -123,7 +122,7 @@ fmt() { cargo fmt --all -- --check; }
 
 clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 
-# The compilation of cargo-deny takes minutes, even without the optimiser. So it goes on beside the tests, many of which wait.
+# The compilation of cargo-deny takes minutes, even without the optimiser. So it goes on beside the step kernel, whose guests leave a core idle.
 start_deny() {
     [ -n "${CI-}" ] && ! cargo deny --version 2>/dev/null || return 0
     nice cargo install cargo-deny --version "$cargo_deny" --locked --debug >"$log.deny" 2>&1 &
@@ -182,55 +181,31 @@ compile() { cargo test --locked --workspace --no-run; }
 unit() {
     local status=0
     tests ./tests/rerun-test.sh || status=1
-    [ -z "${wanted[kernel]-}" ] || start_guests
-    tests most_tests || status=1
-    wait_for_guests
-    tests lone_tests || status=1
+    tests all_tests || status=1
     return "$status"
 }
 
-# The conformance suite's own tests take as long as half of the others, so they run beside them.
-most_tests() {
-    local suite failed_runs=()
+# The conformance suite's own tests take as long as half of the others, so they run beside them. Two programs want to be alone: the rates
+# of bandwidth, and the tests of `ferrule inspect`, since gc removes nothing nameless while a plugin runs.
+all_tests() {
+    local status=0 suite run failed_runs=()
     ./tests/programs.sh --test suite --test broken >"$log.suite" 2>&1 &
     suite=$!
     ./tests/programs.sh 2>&1 | tee "$log.most" || failed_runs+=(most)
     wait "$suite" || failed_runs+=(suite)
     cat "$log.suite"
-    rerun "${failed_runs[@]}"
-}
-
-# Two programs want to be alone: the rates of bandwidth, and the tests of `ferrule inspect`, since gc removes nothing nameless while a
-# plugin runs.
-lone_tests() {
-    local run failed_runs=()
     for run in rates inspect; do
         ./tests/programs.sh --test "$run" 2>&1 | tee "$log.$run" || failed_runs+=("$run")
     done
     cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
-    rerun "${failed_runs[@]}"
-}
-
-rerun() {
-    local status=0 run
-    for run in "$@"; do ./tests/rerun.sh "$log.$run" || status=1; done
+    for run in "${failed_runs[@]}"; do
+        ./tests/rerun.sh "$log.$run" || status=1
+    done
     return "$status"
 }
 
-# A guest uses one core for most of its time, and most tests wait for the kernel: the guests run beside the step unit. Nothing may build
-# meanwhile, since they use this machine's files.
-start_guests() {
-    ./tests/kernel.sh >"$log.guest" 2>&1 &
-    guests=$!
-}
-
-# Sets guests_status to that of tests/kernel.sh.
-wait_for_guests() {
-    [ -z "$guests" ] || { guests_status=0; wait "$guests" || guests_status=$?; }
-    guests=''
-}
-
-# With a kernel image that the caller names, as the runner's own tests do, those tests are left out.
+# Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
+# as the runner's own tests do, those tests are left out.
 kernel() {
     local options=(${arch:+--arch "$arch"})
     if [ "$arch" ] && ! command -v qemu-system-aarch64 >/dev/null; then
@@ -241,15 +216,12 @@ kernel() {
     if [ "$arch" ]; then
         tests ./tests/guest.sh "${options[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
     else
-        [ "${guests_status-}" ] || start_guests
-        wait_for_guests
         tests guest_tests
     fi
 }
 
 guest_tests() {
-    cat "$log.guest"
-    [ "$guests_status" -eq 0 ] ||
+    ./tests/kernel.sh | tee "$log.guest" ||
         ./tests/rerun.sh "$log.guest" ./tests/guest.sh --sriov env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"
 }
 
@@ -307,7 +279,7 @@ log=$(mktemp)
 ended() {
     local job
     rm -f -- "$log" "$log".*
-    for job in $builder $deny_installer $guests; do kill "$job"; done
+    for job in $builder $deny_installer; do kill "$job"; done
 }
 trap ended EXIT
 
@@ -319,8 +291,8 @@ if [ "${wanted[lint]-}" ]; then
     for check in fmt clippy shell architecture; do
         step "lint: $check" "$check" || end
     done
-    # With tests it comes behind them.
-    [ "${wanted[unit]-}${wanted[kernel]-}" ] || step "lint: deny" deny || end
+    # With the step kernel it comes behind that.
+    [ "${wanted[kernel]-}" ] || step "lint: deny" deny || end
 fi
 if [ "${wanted[doc]-}" ]; then
     step doc doc || true
@@ -331,17 +303,15 @@ fi
 if [ "${wanted[build]-}" ]; then
     step build build || end
 fi
-[ -z "${wanted[lint]-}" ] || [ -z "${wanted[unit]-}${wanted[kernel]-}" ] || start_deny
 if [ "${wanted[unit]-}" ]; then
     built
     step unit unit || true
 fi
 if [ "${wanted[kernel]-}" ]; then
     built
+    [ -z "${wanted[lint]-}" ] || start_deny
     step kernel kernel || true
-fi
-if [ "${wanted[lint]-}" ] && [ "${wanted[unit]-}${wanted[kernel]-}" ]; then
-    step "lint: deny" deny || true
+    [ -z "${wanted[lint]-}" ] || step "lint: deny" deny || true
 fi
 if [ "${wanted[install]-}" ]; then
     step install tests ./tests/install.sh || true
