@@ -157,7 +157,7 @@ fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
         (chain, 64, 16, 100),
         (chain, 64, 16, 1_000),
     ] {
-        let name = format!("{}: {pods} pods, {at_once} at once, beside {alive}", case.name);
+        let name = format!("{}: {pods} pods, {at_once} at once, beside {alive} others", case.name);
         if !cli.wants(&name) {
             continue;
         }
