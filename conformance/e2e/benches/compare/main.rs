@@ -155,7 +155,8 @@ fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
         (unlimited, 300, 300, 0),
         (chain, 64, 16, 0),
         (chain, 64, 16, 100),
-        (chain, 64, 16, 1_000),
+        // A bridge has at most 1,023 ports (BR_MAX_PORTS).
+        (chain, 64, 16, 900),
     ] {
         let name = format!("{}: {pods} pods, {at_once} at once, beside {alive} others", case.name);
         if !cli.wants(&name) {
