@@ -17,7 +17,7 @@ use ferrule_kernel::observer;
 use ipnetwork::IpNetwork;
 
 /// After this time ADD goes on: the address will answer a little later.
-const GROUPS_TIMEOUT: Duration = Duration::from_millis(500);
+pub const GROUPS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the kernel may take for DAD: one probe after a random delay of up to one second, and one second for an
 /// answer. The reference waits as long.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,15 +7,13 @@ mod common;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cni_lab::testing::{addresses, host_local, sysctl};
 use cni_lab::{Node, Place};
 use common::{config, ours, wait_for_dad};
+use ferrule_kit::address_wait::GROUPS_TIMEOUT;
 use serde_json::json;
-
-/// After this time ADD goes on: the address will answer a little later.
-const GROUPS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Without duplicate address detection the first packet gets through, also on a new bridge. The timeout is
 /// shorter than the one second after which a neighbour repeats its solicitation.
