@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ferrule_kit::sandbox::{self, View, look};
+use ferrule_kit::presence::{self, Presence, View, look};
 use itertools::Itertools as _;
 
 /// The flag of kernel threads in `/proc/PID/stat`. They exist only in the initial PID namespace.
@@ -85,12 +85,12 @@ impl Sight {
         }
         let view = if self.partial.is_none() { View::Node } else { View::Unproven };
         match look(Path::new(path), None, view) {
-            sandbox::Sandbox::Present((_, inode)) => NetnsState::Live(inode),
-            sandbox::Sandbox::Gone { is_missing } => NetnsState::Gone(match is_missing {
+            Presence::Present((_, inode)) => NetnsState::Live(inode),
+            Presence::Gone { is_missing } => NetnsState::Gone(match is_missing {
                 true => format!("namespace {path} does not exist"),
                 false => format!("{path} is no namespace any more"),
             }),
-            sandbox::Sandbox::Unknown => NetnsState::Unknown,
+            Presence::Unknown => NetnsState::Unknown,
         }
     }
 }
@@ -141,7 +141,7 @@ fn has_network(init: u32) -> Result<(), Gap> {
 /// A file of the node's first process in /proc, and one of this process, are the same.
 fn is_same(init: u32, file: &str, own: &str, what: &str) -> Result<(), Gap> {
     let theirs = format!("/proc/{init}/{file}");
-    let of = |path: &str| sandbox::try_identity(path).map_err(|error| Gap::Unread(unread(path, &error)));
+    let of = |path: &str| presence::try_identity(path).map_err(|error| Gap::Unread(unread(path, &error)));
     match of(&theirs)? == of(own)? {
         true => Ok(()),
         false => Err(Gap::Other(format!("process {init} of the node has another {what}"))),
@@ -151,10 +151,10 @@ fn is_same(init: u32, file: &str, own: &str, what: &str) -> Result<(), Gap> {
 /// The folders are those of the node's first process, or missing in both.
 fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Result<(), Gap> {
     let root = format!("/proc/{init}/root");
-    sandbox::try_identity(&root).map_err(|error| Gap::Unread(unread(&root, &error)))?;
+    presence::try_identity(&root).map_err(|error| Gap::Unread(unread(&root, &error)))?;
     let differs = |folder: &&Path| {
         let absolute = folder.strip_prefix("/").unwrap_or(folder);
-        sandbox::identity(folder) != sandbox::identity(Path::new(&root).join(absolute))
+        presence::identity(folder) != presence::identity(Path::new(&root).join(absolute))
     };
     folders.find(differs).map_or(Ok(()), |folder| {
         Err(Gap::Other(format!("{} is not that of process {init} of the node", folder.display())))

@@ -10,7 +10,7 @@ use ferrule_bridge::mac_spoof;
 use ferrule_firewall::nft::{self, Owned};
 use ferrule_firewall::{forward_chain, iptables, list as allowed};
 use ferrule_kit::owner;
-use ferrule_kit::sandbox::Sandbox;
+use ferrule_kit::presence::Presence;
 use ferrule_masquerade::{list as rules, plan};
 use ferrule_portmap::nft as portmap_nft;
 use ferrule_portmap::nft::layout;
@@ -48,13 +48,13 @@ fn our_host_ports(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
     let owned = portmap_nft::list(&mut sockets.netfilter)?.into_iter();
     let mut ports = owned.map(|owned| (owned.label, owned.host_port)).into_group_map();
     let mut objects = Vec::new();
-    for (label, sandbox) in portmap_nft::list_owners(&mut sockets.netfilter)? {
+    for (label, presence) in portmap_nft::list_owners(&mut sockets.netfilter)? {
         let owner = owner::parse(&label).map(Owner::from).unwrap_or_default();
         let host_ports = ports.remove(&label).unwrap_or_default();
-        let sign = match sandbox {
-            Sandbox::Present(_) => Some(State::Alive("the namespace of its ADD exists".to_owned())),
-            Sandbox::Gone { .. } => Some(State::Dead("the namespace of its ADD does not exist".to_owned())),
-            Sandbox::Unknown => None,
+        let sign = match presence {
+            Presence::Present(_) => Some(State::Alive("the namespace of its ADD exists".to_owned())),
+            Presence::Gone { .. } => Some(State::Dead("the namespace of its ADD does not exist".to_owned())),
+            Presence::Unknown => None,
         };
         let object = host_port(&host_ports, format!("table {}", layout::TABLE), owner, Maker::Ferrule);
         let facts = [("label", label.clone())].into();

@@ -38,7 +38,11 @@ impl fmt::Display for Error {
         if self.is_answer_lost {
             f.write_str("the kernel's answer is lost: ")?;
         }
-        write!(f, "{}", self.errno.desc().to_lowercase())?;
+        match self.errno {
+            // Only bridges answer so: BR_MAX_PORTS in net/bridge/br_private.h, and number 0 is no port.
+            Errno::EXFULL => f.write_str("the bridge has 1023 ports, the most that the kernel allows")?,
+            errno => write!(f, "{}", errno.desc().to_lowercase())?,
+        }
         if !self.explanation.is_empty() {
             write!(f, " ({})", self.explanation)?;
         }

@@ -141,6 +141,24 @@ fn del_removes_what_a_failed_add_of_the_reference_left() {
     assert_only_shared_changed(&ctx, &before, "DEL after a failed ADD of the reference");
 }
 
+/// The kernel says "exchange full".
+#[test]
+fn a_full_bridge_names_its_limit() {
+    let ctx = ours();
+    let pod = ctx.pod("pod1");
+    // Both ends of a pair are ports, and all of them are down: no frame goes round in circles.
+    let pairs = r#"ip link add br0 type bridge && for i in $(seq 511); do
+        echo "link add l$i master br0 type veth peer name r$i"; echo "link set r$i master br0"
+    done | ip -batch - && ip link add l512 master br0 type veth peer name r512"#;
+    ctx.node.sh(pairs).unwrap();
+    let before = ctx.snapshot();
+    let conf = config("1.0.0", &json!({"ipam": host_local(&["10.1.0.0/24"])}));
+    ctx.fail("ADD", &pod.attachment("eth0"), &conf).expect(999, "the bridge has 1023 ports");
+    assert_only_shared_changed(&ctx, &before, "ADD on a full bridge");
+    ctx.node.sh("ip link del l512").unwrap();
+    ctx.add(&pod.attachment("eth0"), &conf);
+}
+
 /// The reference does its work in its own namespace and prints an error afterwards, as a second JSON
 /// document.
 #[test]

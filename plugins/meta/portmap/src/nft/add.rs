@@ -6,7 +6,7 @@ use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, generation};
 use ferrule_kit::owner;
-use ferrule_kit::sandbox::Sandbox;
+use ferrule_kit::presence::Presence;
 
 use crate::plan::{HostPort, Key, Plan, masquerades};
 
@@ -143,7 +143,7 @@ fn sort_out(
         let (key, other) = (&existing.host_port.key, owner::describe(&existing.label));
         if existing.label != plan.label {
             let namespace = namespace_of(socket, plan, purpose, &existing)?;
-            if matches!(namespace, Sandbox::Gone { .. }) {
+            if matches!(namespace, Presence::Gone { .. }) {
                 eprintln!("taking over host port {key} from {other}, which no longer exists");
             } else if owner::is_of(&existing.label, plan.owner.container_id) {
                 eprintln!("host port {key} stays with {other}");
@@ -166,8 +166,8 @@ fn namespace_of(
     plan: &Plan<'_>,
     purpose: Purpose,
     existing: &Owned,
-) -> Result<Sandbox, Error> {
-    let gone = Sandbox::Gone { is_missing: true };
+) -> Result<Presence, Error> {
+    let gone = Presence::Gone { is_missing: true };
     let (label, owner) = (&existing.label, &plan.owner);
     let is_our_address = purpose == Purpose::Add
         && plan.host_ports.iter().any(|ours| ours.target.ip() == existing.host_port.target.ip());
@@ -175,13 +175,13 @@ fn namespace_of(
         return Ok(gone);
     }
     let Some(element) = list::find_owner(socket, label)? else { return Ok(gone) };
-    Ok(element.metadata.map_or(Sandbox::Unknown, |metadata| owner_metadata::sandbox(&metadata)))
+    Ok(element.metadata.map_or(Presence::Unknown, |metadata| owner_metadata::presence(&metadata)))
 }
 
-fn taken(existing: &Owned, namespace: Sandbox) -> CniError {
+fn taken(existing: &Owned, namespace: Presence) -> CniError {
     let HostPort { key, target, .. } = &existing.host_port;
     let mut details = format!("the host port leads to {target}");
-    if namespace == Sandbox::Unknown {
+    if namespace == Presence::Unknown {
         details += "; this process cannot tell whether the container still exists, because another mount \
                     namespace has its network namespace: if it is gone, DEL of it or GC of its network \
                     frees the host port";

@@ -8,14 +8,14 @@ use ferrule_kernel::nftables::{
     Element, Error, Expr, Generation, Rule, elements, find_elements, generation, rules, sets,
 };
 use ferrule_kit::owner::key_of;
-use ferrule_kit::sandbox::Sandbox;
+use ferrule_kit::presence::Presence;
 
 use crate::plan::{HostPort, Key};
 
 use super::element::Owned;
 use super::layout::{NETWORKS, OWNERS, TABLE};
 use super::maps::Map;
-use super::owner_metadata::{host_port_count, sandbox};
+use super::owner_metadata::{host_port_count, presence};
 
 /// Finds elements of sets or maps by their encoded keys.
 fn find_each(socket: &mut Socket, wanted: &[(String, Vec<u8>)]) -> Result<Vec<Option<Element>>, Error> {
@@ -124,9 +124,9 @@ pub fn list(socket: &mut Socket) -> Result<Vec<Owned>, CniError> {
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to list the set.
-pub fn list_owners(socket: &mut Socket) -> Result<Vec<(String, Sandbox)>, CniError> {
+pub fn list_owners(socket: &mut Socket) -> Result<Vec<(String, Presence)>, CniError> {
     let found = elements(socket, TABLE, OWNERS).context(|| format!("list table {TABLE}"))?;
-    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Sandbox::Unknown, sandbox);
+    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Presence::Unknown, presence);
     Ok(found.into_iter().filter_map(|owner| Some((owner.comment?, state(&owner.metadata)))).collect())
 }
 

@@ -8,7 +8,7 @@
 //! The owner is gone if the path of its network namespace no longer leads to this namespace: the runtime has
 //! removed the namespace, and DEL was lost. The next ADD may then take over its host ports. But a path says
 //! nothing to a runtime with other mounts. So the metadata also records the view of ADD, for
-//! [`ferrule_kit::sandbox`], which decides. The owners of versions that did not record it are unknown.
+//! [`ferrule_kit::presence`], which decides. The owners of versions that did not record it are unknown.
 //!
 //! A path that is too long, relative or missing is not stored, and the owner then never counts as gone.
 
@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ferrule_kernel::nftables::Element;
-use ferrule_kit::sandbox::{self, Identity, Sandbox, View};
+use ferrule_kit::presence::{self, Identity, Presence, View};
 
 /// The host port count of an owner whose repair has not ended yet. As a count it is wrong for every owner, so
 /// that CHECK and DEL of every version list the maps.
@@ -36,7 +36,7 @@ pub fn encode(host_ports: usize, netns: &str) -> Vec<u8> {
     // A relative path depends on the working directory.
     if netns.starts_with('/')
         && metadata.len() + 3 * IDENTITY + netns.len() < Element::METADATA_MAX
-        && let Some(namespace) = sandbox::identity(netns)
+        && let Some(namespace) = presence::identity(netns)
         && let Some(View::Recorded { mounts, folder }) = View::record(Path::new(netns))
     {
         metadata.extend(bytes(namespace));
@@ -59,9 +59,9 @@ pub fn is_unfinished(owner: &Element) -> bool {
 }
 
 /// The state of the owner's network namespace.
-pub fn sandbox(metadata: &[u8]) -> Sandbox {
-    let Some((path, namespace, view)) = decode(metadata) else { return Sandbox::Unknown };
-    sandbox::look(path, Some(namespace), view)
+pub fn presence(metadata: &[u8]) -> Presence {
+    let Some((path, namespace, view)) = decode(metadata) else { return Presence::Unknown };
+    presence::look(path, Some(namespace), view)
 }
 
 /// What [`encode`] has recorded about the namespace.
@@ -103,9 +103,9 @@ mod tests {
         let mut other_folder = encoded.clone();
         other_folder[mounts_at + IDENTITY] ^= 1;
         let earlier = encoded[..mounts_at - 1].to_vec();
-        let states = || [&encoded, &elsewhere, &other_folder, &earlier].map(|metadata| sandbox(metadata));
-        use Sandbox::{Gone, Unknown};
-        let present = Sandbox::Present(sandbox::identity(&path).unwrap());
+        let states = || [&encoded, &elsewhere, &other_folder, &earlier].map(|metadata| presence(metadata));
+        use Presence::{Gone, Unknown};
+        let present = Presence::Present(presence::identity(&path).unwrap());
         assert_eq!(states(), [present, present, present, Unknown]);
         // The second file exists at the same time as the first, so its inode number differs.
         let other = folder.path().join("other");
@@ -116,7 +116,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let gone = Gone { is_missing: true };
         assert_eq!(states(), [gone, gone, Unknown, Unknown]);
-        assert_eq!(sandbox(b"short"), Unknown);
+        assert_eq!(presence(b"short"), Unknown);
         assert_eq!(host_port_count(b"s"), None);
     }
 
@@ -124,17 +124,17 @@ mod tests {
     fn owner_is_gone_with_its_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let encoded = encode(1, &format!("/proc/{}/ns/net", child.id()));
-        assert!(matches!(sandbox(&encoded), Sandbox::Present(_)));
+        assert!(matches!(presence(&encoded), Presence::Present(_)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(sandbox(&encoded), Sandbox::Gone { .. }));
+        assert!(matches!(presence(&encoded), Presence::Gone { .. }));
     }
 
     #[test]
     fn relative_missing_and_long_paths_are_not_stored() {
         for netns in ["netns", "/nowhere/at/all", &format!("/{}", "x".repeat(110))] {
             assert_eq!(encode(7, netns), [0, 0, 0, 7]);
-            assert_eq!(sandbox(&encode(7, netns)), Sandbox::Unknown);
+            assert_eq!(presence(&encode(7, netns)), Presence::Unknown);
         }
     }
 }

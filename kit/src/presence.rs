@@ -19,7 +19,7 @@ pub type Identity = (u64, u64);
 
 /// What a path says about a container's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sandbox {
+pub enum Presence {
     /// It exists.
     Present(Identity),
     /// It does not exist.
@@ -73,25 +73,25 @@ impl View {
 
 /// The state at a path now. `namespace` is the namespace that it led to at ADD; if that is not recorded, each network namespace except
 /// that of this thread counts as the container's.
-pub fn look(path: &Path, namespace: Option<Identity>, view: View) -> Sandbox {
+pub fn look(path: &Path, namespace: Option<Identity>, view: View) -> Presence {
     let found = match fs::metadata(path) {
         Ok(meta) => Some(of(&meta)),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(_) => return Sandbox::Unknown,
+        Err(_) => return Presence::Unknown,
     };
     let is_it = match (found, namespace) {
         (None, _) => false,
         (Some(found), Some(namespace)) => found == namespace,
         (Some(found), None) => match identity(OWN) {
-            None => return Sandbox::Unknown,
-            Some(own) if found == own => return Sandbox::Unknown,
+            None => return Presence::Unknown,
+            Some(own) if found == own => return Presence::Unknown,
             Some((device, _)) => found.0 == device,
         },
     };
     match found {
-        Some(found) if is_it => Sandbox::Present(found),
-        _ if view.is_proof(path, found.is_none()) => Sandbox::Gone { is_missing: found.is_none() },
-        _ => Sandbox::Unknown,
+        Some(found) if is_it => Presence::Present(found),
+        _ if view.is_proof(path, found.is_none()) => Presence::Gone { is_missing: found.is_none() },
+        _ => Presence::Unknown,
     }
 }
 
@@ -123,12 +123,12 @@ mod tests {
         let elsewhere = View::Recorded { mounts: (0, 0), folder: (0, 0) };
         let recorded = View::record(&path).unwrap();
         let states = || [View::Node, recorded, elsewhere, View::Unproven].map(|view| look(&path, None, view));
-        let gone = |is_missing| Sandbox::Gone { is_missing };
-        assert_eq!(states(), [gone(true), gone(true), Sandbox::Unknown, Sandbox::Unknown]);
+        let gone = |is_missing| Presence::Gone { is_missing };
+        assert_eq!(states(), [gone(true), gone(true), Presence::Unknown, Presence::Unknown]);
         fs::write(&path, "").unwrap();
-        assert_eq!(states(), [gone(false), gone(false), Sandbox::Unknown, Sandbox::Unknown]);
+        assert_eq!(states(), [gone(false), gone(false), Presence::Unknown, Presence::Unknown]);
         // Without the right to look.
-        assert_eq!(look(&path.join("below"), None, View::Node), Sandbox::Unknown);
-        assert_eq!(look(Path::new("/proc/self/ns/net"), None, View::Node), Sandbox::Unknown, "its own");
+        assert_eq!(look(&path.join("below"), None, View::Node), Presence::Unknown);
+        assert_eq!(look(Path::new("/proc/self/ns/net"), None, View::Node), Presence::Unknown, "its own");
     }
 }
