@@ -34,7 +34,7 @@ pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
         let path = format!("/proc/{pid}/ns/net");
         match fs::read_link(&path) {
             Ok(link) => link.to_str().and_then(inode_of).into_iter().for_each(|i| add(i, &path, Some(pid))),
-            Err(error) if has_ended(&error) => {}
+            Err(error) if has_ended(pid, &error) => {}
             Err(error) => return Err(unread(&path, &error)),
         }
     }
@@ -65,9 +65,14 @@ pub fn read_namespaces(sight: &Sight, with_parents: bool) -> (Vec<Namespace>, Op
     (known, unread)
 }
 
-/// Whether the error means that the process does not exist any more.
-fn has_ended(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(NO_PROCESS)
+/// Whether the error of a file in `/proc/PID` means that the process does not exist any more. If it ends during the call, the link
+/// of a namespace gives `EACCES` (`fs/proc/namespaces.c`), as for a process that must not be looked at.
+fn has_ended(pid: u32, error: &io::Error) -> bool {
+    match error.kind() {
+        ErrorKind::NotFound => true,
+        ErrorKind::PermissionDenied => matches!(fs::exists(format!("/proc/{pid}")), Ok(false)),
+        _ => error.raw_os_error() == Some(NO_PROCESS),
+    }
 }
 
 /// A network namespace.
@@ -185,7 +190,7 @@ fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
         match fs::read(&path) {
-            Err(error) if has_ended(&error) => Ok(Vec::new()),
+            Err(error) if has_ended(pid, &error) => Ok(Vec::new()),
             outcome => outcome.map_err(|error| unread(&path, &error)),
         }
     };
@@ -229,6 +234,23 @@ mod tests {
         assert!(shim.names(id) && !shim.names("-"));
         let plugin = Process { container: Some("c1".into()), ..Process::default() };
         assert!(plugin.names("c1") && !plugin.names("c"));
+    }
+
+    #[test]
+    fn a_process_that_ends_while_its_namespace_is_read_is_no_obstacle() {
+        use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        let link = openat(CWD, format!("/proc/{pid}/ns/net"), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+        let link = link.unwrap();
+        let denied = io::Error::from(ErrorKind::PermissionDenied);
+        assert!(!has_ended(pid, &denied), "a process that lives");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // As in a readlink(2) that found the link before the process ended.
+        let error: io::Error = readlinkat(&link, "", Vec::new()).unwrap_err().into();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(has_ended(pid, &error));
     }
 
     #[test]

@@ -160,9 +160,8 @@ impl Scene {
             let output =
                 self.timed(what, |_| self.node.exec(command.arg("--bin-dir").arg(&bin_dir)).unwrap());
             said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            // Containers of other tests have the same ID. Under load the kernel has once refused to show /proc/PID/ns/net of `init`:
-            // repair does nothing then, and says so.
-            !said.contains("works for it") && !said.contains("cannot read /proc/")
+            // Containers of other tests have the same ID.
+            !said.contains("works for it")
         });
         assert!(said.contains(" repaired, ") && said.contains(" 0 skipped, "), "{what}: {said}");
         drop(process);
