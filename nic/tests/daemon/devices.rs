@@ -31,9 +31,7 @@ fn a_device_in_a_pod_stays_healthy() {
     // Gone with its pod while no daemon runs.
     let pod = lab.node.pod("two").unwrap();
     lab.sh("ip link set eth1 netns two");
-    lab.until("recorded", || {
-        std::fs::read_to_string(lab.path("state")).is_ok_and(|text| text.contains("eth1"))
-    });
+    lab.until("recorded", || lab.has_recorded_a_move());
     daemon.end("KILL");
     pod.delete().unwrap();
     lab.until("the peer is gone", || lab.node.sh("ip link show new1").is_err());

@@ -31,16 +31,6 @@ const INFALLIBLE: [&str; 3] = ["<anon_inode:[eventfd]>", "\"\\1\", 1, MSG_NOSIGN
 /// How long the daemon may take to be right again: it registers again after pauses of up to 30 s.
 const RECOVERY: Duration = Duration::from_secs(90);
 
-/// The error with which the daemon ends if it may have lost a message.
-const BROKE: &str = "the connection to rtnetlink broke";
-
-/// Where the device is.
-#[derive(Debug, PartialEq, Eq)]
-enum Eth1 {
-    OnNode,
-    InPod,
-}
-
 struct Bench {
     lab: Lab,
     kubelet: Kubelet,
@@ -55,7 +45,7 @@ impl Bench {
     }
 
     /// Waits until the kubelet has both devices. Starts the daemon again if it has ended with an error.
-    fn lists(&self, daemon: &mut Daemon, place: Eth1) {
+    fn lists(&self, daemon: &mut Daemon) {
         let text = |(id, healthy): (String, bool)| if healthy { id } else { format!("!{id}") };
         let list = || self.kubelet.health(NIC).into_iter().map(text).collect::<Vec<_>>().join(" ");
         let mut is_right = || {
@@ -65,14 +55,9 @@ impl Bench {
                 assert!(is_clean || self.is_excused(), "{status:?}: {}", self.lab.log());
                 *daemon = self.lab.daemon("");
             }
-            match list().as_str() {
-                "eth1 eth2" => self.kubelet.allocate(NIC, &["eth1"]).is_ok(),
-                // The kernel tells only once where a link goes. Without that message the device is gone.
-                "!eth1 eth2" => place == Eth1::InPod && self.lab.log().contains(BROKE),
-                _ => false,
-            }
+            list() == "eth1 eth2" && self.kubelet.allocate(NIC, &["eth1"]).is_ok()
         };
-        assert!(eventually(RECOVERY, &mut is_right), "{}, {place:?}: {}", list(), self.lab.log());
+        assert!(eventually(RECOVERY, &mut is_right), "{}: {}", list(), self.lab.log());
     }
 
     /// One life of the daemon, with these options of strace. Returns strace's log.
@@ -83,22 +68,21 @@ impl Bench {
         let mut daemon = lab.node_daemon(&format!("strace -D -f -y -qq -o {} {options}", log.display()));
         self.pods += 1;
         let name = format!("pod{}", self.pods);
-        self.lists(&mut daemon, Eth1::OnNode);
+        self.lists(&mut daemon);
         let lab = &self.lab;
         let pod = lab.node.pod(&name).unwrap();
         lab.sh(&format!("ip link set eth1 netns {name}"));
-        let recorded = || fs::read_to_string(lab.path("state")).is_ok_and(|text| text.contains("eth1"));
-        let is_known = eventually(RECOVERY, || recorded() || !daemon.is_running());
+        let is_known = eventually(RECOVERY, || lab.has_recorded_a_move() || !daemon.is_running());
         assert!(is_known, "no record: {}", lab.log());
-        // A daemon that has ended before it has written the record does not know the device.
-        if recorded() {
-            self.lists(&mut daemon, Eth1::InPod);
+        // The kernel tells only once where a link goes. If the daemon ends before it has recorded that, its successor does not know it.
+        if lab.has_recorded_a_move() {
+            self.lists(&mut daemon);
         }
         pod.delete().unwrap();
         lab.until("the peer is gone", || lab.node.sh("ip link show peer1").is_err());
         lab.sh("ip link add eth1 type veth peer name peer1");
         self.kubelet.restart();
-        self.lists(&mut daemon, Eth1::OnNode);
+        self.lists(&mut daemon);
         let has_ended = eventually(RECOVERY, || {
             daemon.signal("TERM");
             !daemon.is_running()

@@ -105,6 +105,11 @@ impl Lab {
         self.node.exec(&mut self.command("", arguments)).unwrap()
     }
 
+    /// Whether the state file has a device that went into a pod.
+    pub(crate) fn has_recorded_a_move(&self) -> bool {
+        fs::read_to_string(self.path("state")).is_ok_and(|text| text.contains(r#""place":{"pod":"#))
+    }
+
     /// What the daemons have said.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
