@@ -70,7 +70,7 @@ pub fn read_namespaces(sight: &Sight, with_parents: bool) -> (Vec<Namespace>, Op
 fn has_ended(pid: u32, error: &io::Error) -> bool {
     match error.kind() {
         ErrorKind::NotFound => true,
-        ErrorKind::PermissionDenied => matches!(fs::exists(format!("/proc/{pid}")), Ok(false)),
+        ErrorKind::PermissionDenied => fs::exists(format!("/proc/{pid}")).is_ok_and(|exists| !exists),
         _ => error.raw_os_error() == Some(NO_PROCESS),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cni_lab::{Place as _, eventually, failing_daemon};
 use ferrule_fake_kubelet::{Knobs, Kubelet};
 
-use crate::lab::{Daemon, Lab, NIC};
+use crate::lab::{Daemon, Lab, NIC, list};
 
 /// System calls and how they may fail. Memory for the process itself is left out: without it the process ends.
 const FAILURES: [(&str, &[&str]); 6] = [
@@ -31,6 +31,9 @@ const INFALLIBLE: [&str; 3] = ["<anon_inode:[eventfd]>", "\"\\1\", 1, MSG_NOSIGN
 /// How long the daemon may take to be right again: it registers again after pauses of up to 30 s.
 const RECOVERY: Duration = Duration::from_secs(90);
 
+/// The kubelet's list.
+const BOTH: &str = "eth1 eth2";
+
 struct Bench {
     lab: Lab,
     kubelet: Kubelet,
@@ -44,10 +47,8 @@ impl Bench {
         Bench { lab, kubelet, pods: 0 }
     }
 
-    /// Waits until the kubelet has both devices. Starts the daemon again if it has ended with an error.
+    /// Waits until the kubelet has [`BOTH`] and may allocate the first one. Starts the daemon again if it has ended with an error.
     fn lists(&self, daemon: &mut Daemon) {
-        let text = |(id, healthy): (String, bool)| if healthy { id } else { format!("!{id}") };
-        let list = || self.kubelet.health(NIC).into_iter().map(text).collect::<Vec<_>>().join(" ");
         let mut is_right = || {
             if !daemon.is_running() {
                 let status = daemon.end("TERM");
@@ -55,9 +56,10 @@ impl Bench {
                 assert!(is_clean || self.is_excused(), "{status:?}: {}", self.lab.log());
                 *daemon = self.lab.daemon("");
             }
-            list() == "eth1 eth2" && self.kubelet.allocate(NIC, &["eth1"]).is_ok()
+            list(&self.kubelet) == BOTH && self.kubelet.allocate(NIC, &["eth1"]).is_ok()
         };
-        assert!(eventually(RECOVERY, &mut is_right), "{}: {}", list(), self.lab.log());
+        let is_right = eventually(RECOVERY, &mut is_right);
+        assert!(is_right, "{}, not {BOTH}: {}", list(&self.kubelet), self.lab.log());
     }
 
     /// One life of the daemon, with these options of strace. Returns strace's log.

@@ -125,19 +125,22 @@ impl Lab {
         assert!(eventually(TIMEOUT, condition), "not {what}: {}", self.log());
     }
 
-    /// Waits until the kubelet has this list: IDs, with `!` before an unhealthy one.
+    /// Waits until the kubelet has this [`list`].
     pub(crate) fn lists(&self, kubelet: &Kubelet, expected: &str) {
-        let list = || {
-            let text = |(id, healthy): (String, bool)| if healthy { id } else { format!("!{id}") };
-            kubelet.health(NIC).into_iter().map(text).collect::<Vec<_>>().join(" ")
-        };
-        assert!(eventually(TIMEOUT, || list() == expected), "{}, not {expected}: {}", list(), self.log());
+        let is_right = eventually(TIMEOUT, || list(kubelet) == expected);
+        assert!(is_right, "{}, not {expected}: {}", list(kubelet), self.log());
     }
 
     /// Waits until the node has as many healthy devices.
     pub(crate) fn allocatable(&self, kubelet: &Kubelet, count: usize) {
         self.until(&format!("{count} allocatable"), || kubelet.allocatable(NIC) == count);
     }
+}
+
+/// The kubelet's devices of the resource [`NIC`]: IDs, with `!` before an unhealthy one.
+pub(crate) fn list(kubelet: &Kubelet) -> String {
+    let text = |(id, healthy): (String, bool)| if healthy { id } else { format!("!{id}") };
+    kubelet.health(NIC).into_iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
 /// The resources of [`Lab::crowd`].
