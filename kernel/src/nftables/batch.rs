@@ -3,7 +3,7 @@
 use super::expr::Expr;
 use super::generation::Generation;
 use super::{ChainType, Error, Hook, SUBSYSTEM, Table, header, kind, userdata};
-use crate::netlink::message::{F_APPEND, F_CREATE};
+use crate::netlink::message::{F_APPEND, F_CREATE, F_EXCL};
 use crate::netlink::{Message, Socket};
 
 /// `NFNL_MSG_BATCH_BEGIN`.
@@ -118,6 +118,12 @@ impl Batch {
         }
         message = message.attr_if(CHAIN_USERDATA, comment.map(userdata::encode));
         self.push(format!("add chain {table} {chain}"), message)
+    }
+
+    /// Adds a chain that is not a base chain; if it exists already, the batch fails with EEXIST.
+    pub fn add_new_chain(&mut self, table: Table<'_>, chain: &str) -> &mut Self {
+        let message = chain_request(NEW_CHAIN, F_CREATE | F_EXCL, table, chain);
+        self.push(format!("add new chain {table} {chain}"), message)
     }
 
     /// Adds a rule at the end of a chain.

@@ -65,7 +65,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     Ok(result)
 }
 
-/// Adds the host ports to our table, and returns them. If the table is complete and the host ports are free, as
+/// Adds the host ports to our table, and returns them. If the table is ready and the host ports are free, as
 /// nearly always, one read and one batch are enough. Also returns whether another backend or the reference has
 /// chains that may have rules of this container.
 fn add_to_nft(
@@ -77,11 +77,13 @@ fn add_to_nft(
     let netns = call.sandbox.path();
     let is_ipvs = kube_proxy::is_ipvs();
     let mut gate = if is_ipvs { services::adapt(socket, Some(conf.services_bit))? } else { Gate::LOCAL };
-    let (is_complete, has_others) = nft::is_complete(socket, plan, gate, &others(&plan.owner))?;
-    if is_complete && nft::add_only(socket, plan, netns)? {
+    let (missing, has_others) = nft::look(socket, plan, gate, &others(&plan.owner))?;
+    if let Some(missing) = missing
+        && nft::add_only(socket, plan, netns, &missing)?
+    {
         return Ok((plan.host_ports.clone(), has_others));
     }
-    // Outside of IPVS mode only `is_complete` notices a gate that an earlier IPVS mode has left.
+    // Outside of IPVS mode only `look` notices a gate that an earlier IPVS mode has left.
     if !is_ipvs {
         gate = services::adapt(socket, Some(conf.services_bit))?;
     }

@@ -6,7 +6,7 @@ mod common;
 use cni_lab::testing::Trace;
 use cni_lab::testing::iptables::variant;
 use cni_runner::Attachment;
-use common::{World, both, fill, mapping, pods};
+use common::{World, both, fill, mapping, more, pods};
 use serde_json::{Value, json};
 
 /// Traces one call, which looks for programs only in these folders: the programs that it starts, its netlink
@@ -86,4 +86,18 @@ fn number_of_netlink_answers_does_not_depend_on_other_mappings() {
     let few = answers(false);
     assert!(few.iter().all(|(_, count)| *count > 0), "{few:?}");
     assert_eq!(answers(true), few);
+}
+
+#[test]
+fn the_first_pod_of_a_subnet_costs_no_more_requests_than_the_next() {
+    let world = World::new();
+    world.add("other", &pods(json!({})), &both(9000, 80));
+    let requests = ["one", "two"].map(|name| {
+        let added = world.add(name, &more(json!({})), &json!([]));
+        let mut config = added.config();
+        config["runtimeConfig"]["portMappings"] = both(if name == "one" { 8080 } else { 8081 }, 80);
+        trace(&world, "/usr/sbin", "ADD", &added.attachment, &config).count(&["sendto"])
+    });
+    assert!(requests[0] > 0);
+    assert_eq!(requests[0], requests[1]);
 }

@@ -8,9 +8,11 @@ use ferrule_kernel::nftables::{Batch, Error, generation};
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
 
+use crate::mark::Masquerade;
 use crate::plan::{HostPort, Key, Plan, masquerades};
 
 use super::element::{self, Owned};
+use super::layout::{TABLE, from_rules};
 use super::owner_metadata::{UNFINISHED, is_unfinished};
 use super::remove::delete;
 use super::{Gate, establish, list, owner_metadata, repeat};
@@ -29,17 +31,30 @@ pub enum Purpose {
     },
 }
 
-/// Adds the plan's host ports to a complete table with a batch that only adds. Returns false, and changes nothing,
-/// if a map of this network is missing, or if one of the host ports or the owner exists.
+/// Adds the plan's host ports, and the `missing` masquerading chains of container subnets, to a table that is ready, with a batch
+/// that only adds. Returns false, and changes nothing, if a mark chain or a map of this network is missing, or if one of the
+/// chains, one of the host ports or the owner exists.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch for another reason.
-pub fn add_only(socket: &mut Socket, plan: &Plan<'_>, netns: &str) -> Result<bool, CniError> {
+pub fn add_only(
+    socket: &mut Socket,
+    plan: &Plan<'_>,
+    netns: &str,
+    missing: &[Masquerade],
+) -> Result<bool, CniError> {
     let mut batch = Batch::new();
+    for masquerade in missing {
+        let name = masquerade.chain_name();
+        batch.add_new_chain(TABLE, &name);
+        for rule in from_rules(masquerade) {
+            batch.add_rule(TABLE, &name, &rule, None);
+        }
+    }
     element::add_owner(&mut batch, &plan.label, netns, plan.host_ports.len());
     element::add(&mut batch, &plan.label, &plan.host_ports);
     match batch.commit(socket).inspect_err(|error| undo_lost(socket, plan, error)) {
-        // ENOENT: a map or chain of this network is missing. EEXIST: the owner or a host port exists.
+        // ENOENT: a map or chain of this network is missing. EEXIST: a chain, the owner or a host port exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
     }

@@ -19,21 +19,23 @@ use super::layout::{
 use super::maps::Map;
 use super::{ATTEMPTS, list};
 
-/// Whether the chains of every complete table have the expected number of rules and references, and the masquerading chains of
-/// the plan exist; and whether any of the chains `others` exists. One round trip. Without this check, an ADD to a table whose
-/// chains another program has flushed would succeed without effect, and a batch that the kernel must roll back costs an RCU
-/// wait.
+/// Whether the table is ready for a batch that only adds, that is, the chains of every complete table have the expected number
+/// of rules and references. Then returns the masquerading chains of the plan that are missing and that such a batch can create:
+/// those of container subnets. Also returns whether any of the chains `others` exists. One round trip. Without this look, an ADD
+/// to a table whose chains another program has flushed would succeed without effect, and a batch that the kernel must roll back
+/// costs an RCU wait.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to read a chain.
-pub fn is_complete(
+pub fn look(
     socket: &mut Socket,
     plan: &Plan<'_>,
     gate: Gate,
     others: &[(Table<'_>, String)],
-) -> Result<(bool, bool), CniError> {
+) -> Result<(Option<Vec<Masquerade>>, bool), CniError> {
     let fixed = chains(gate, &[], &[]);
-    let targets: Vec<String> = masquerades(&plan.host_ports).iter().map(Masquerade::chain_name).collect();
+    let masquerades = masquerades(&plan.host_ports);
+    let targets: Vec<String> = masquerades.iter().map(Masquerade::chain_name).collect();
     let ours = fixed.iter().map(|chain| chain.name.as_str()).chain(targets.iter().map(String::as_str));
     let wanted: Vec<_> = ours
         .map(|name| (TABLE, name))
@@ -41,12 +43,16 @@ pub fn is_complete(
         .collect();
     let mut found = nftables::chains(socket, &wanted).context(|| "find the chains of host ports")?;
     let has_others = found.split_off(fixed.len() + targets.len()).iter().any(Option::is_some);
+    let targets = found.split_off(fixed.len());
     let are_right = fixed.iter().zip(&found).all(|(chain, found)| {
         let wanted = chain.rules.len() + jumps(&fixed, &chain.name);
         let uses = found.map_or(0, |found| found.uses as usize);
-        if chain.is_shared { uses >= wanted } else { uses == wanted }
+        found.is_some() && if chain.is_shared { uses >= wanted } else { uses == wanted }
     });
-    Ok((are_right && found.iter().all(Option::is_some), has_others))
+    let missing = masquerades.into_iter().zip(targets).filter(|(_, found)| found.is_none());
+    let missing: Vec<Masquerade> = missing.map(|(masquerade, _)| masquerade).collect();
+    let is_ready = are_right && missing.iter().all(|masquerade| masquerade.from.is_some());
+    Ok((is_ready.then_some(missing), has_others))
 }
 
 /// Reads which gate the table has: `None` if nothing leads to one.

@@ -119,8 +119,8 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
         if !chains.iter().any(|chain| chain.name == mark) {
             chains.push(Chain::new(&mark, vec![set_mark_bit(masquerade.bit).to_vec()]));
         }
-        if let Some(network) = masquerade.from {
-            chains.push(Chain::new(&masquerade.chain_name(), from_rules(network, masquerade.bit)));
+        if masquerade.from.is_some() {
+            chains.push(Chain::new(&masquerade.chain_name(), from_rules(masquerade)));
         }
     }
     for Conditions { map_set, text, .. } in conditions {
@@ -173,15 +173,15 @@ pub fn masquerade(bit: u8) -> Vec<Expr> {
     [&is_translated[..], &mark_bit_is_set(bit), &invert_mark_bit(bit), &[masquerade]].concat()
 }
 
-/// The rules of the masquerading chain of a container subnet. They mark packets from the subnet and,
-/// for IPv4, from 127.0.0.0/8.
-pub fn from_rules(network: IpNetwork, bit: u8) -> Vec<Vec<Expr>> {
+/// The rules of the masquerading chain of a container subnet. They mark packets from the subnet and, for IPv4, from
+/// 127.0.0.0/8. None for a masquerade of all connections: its chain is the mark chain.
+pub fn from_rules(masquerade: &Masquerade) -> Vec<Vec<Expr>> {
     let from = |network: IpNetwork| {
-        [family_of(network.ip()).to_vec(), address(End::Source, CmpOp::Eq, network), jump(&chain_of(bit))]
-            .concat()
+        let mark = jump(&chain_of(masquerade.bit));
+        [family_of(network.ip()).to_vec(), address(End::Source, CmpOp::Eq, network), mark].concat()
     };
-    let loopback = network.is_ipv4().then(|| from(LOOPBACK_V4));
-    std::iter::once(from(network)).chain(loopback).collect()
+    let loopback = masquerade.from.filter(IpNetwork::is_ipv4).map(|_| from(LOOPBACK_V4));
+    masquerade.from.map(from).into_iter().chain(loopback).collect()
 }
 
 #[cfg(test)]

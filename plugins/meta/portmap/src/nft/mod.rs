@@ -2,8 +2,8 @@
 //!
 //! # Cost
 //!
-//! [`is_complete`] asks for all chains at once, and [`add_only`] commits one batch. [`replace`] runs only if the
-//! table or a chain is missing, or if a host port exists already. It lists the table and commits a batch
+//! [`look`] asks for all chains at once, and [`add_only`] commits one batch. [`replace`] runs only if the
+//! table or a chain of every table is missing, or if a host port exists already. It lists the table and commits a batch
 //! that the kernel refuses after a concurrent change. [`delete`] and [`check`] ask for the owner and the host
 //! ports of the configuration. Only if the owner has more host ports than that, they list the maps, which
 //! takes time in proportion to the host ports of the node. For an ADD with masquerading the kernel walks all
@@ -27,7 +27,7 @@ mod remove;
 pub use add::{Purpose, add_only, ensure_free, finish, replace};
 pub use check::{check, find};
 pub use element::Owned;
-pub use establish::{create_guard, gate, is_complete, switch};
+pub use establish::{create_guard, gate, look, switch};
 pub use gate::Gate;
 pub use list::{Exported, OwnerPorts, Present, has_own, list, list_by_owner, list_owners};
 pub use remove::{delete, delete_if, delete_owned, gc};

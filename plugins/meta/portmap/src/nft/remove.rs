@@ -125,7 +125,7 @@ fn delete_chains(socket: &mut Socket, batch: &mut Batch, host_ports: &[HostPort]
 
 /// The number of rules in the masquerading chain of a container subnet; `None` for another chain.
 fn own_rules(masquerade: &Masquerade) -> Option<usize> {
-    Some(from_rules(masquerade.from?, masquerade.bit).len())
+    masquerade.from.map(|_| from_rules(masquerade).len())
 }
 
 /// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
