@@ -7,7 +7,6 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 invoked_in=$PWD
-cargo_deny=0.20.2
 all_steps=(packages lint doc build unit kernel install package demo)
 
 usage() {
@@ -22,8 +21,7 @@ in namespaces of its own.
 Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
-            and cargo-deny if it is there; with the variable CI, it is installed ($cargo_deny)
+  lint      format, clippy, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md)
   doc       the documentation builds without a warning
   build     the static programs (build.sh); the build begins before lint
   unit      cargo test on the workspace: unit, integration, documentation, with the
@@ -56,7 +54,7 @@ END
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0 remarks=() builder='' deny_installer=''
+passed=0 failed=0 remarks=() builder=''
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -121,28 +119,6 @@ packages() { ./install.sh --deps-only && ./tests/guest.sh --download && { ./test
 fmt() { cargo fmt --all -- --check; }
 
 clippy() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
-
-# The compilation of cargo-deny takes minutes, even without the optimiser. So it goes on beside the step kernel, whose guests leave a core idle.
-start_deny() {
-    [ -n "${CI-}" ] && ! cargo deny --version 2>/dev/null || return 0
-    nice cargo install cargo-deny --version "$cargo_deny" --locked --debug >"$log.deny" 2>&1 &
-    deny_installer=$!
-}
-
-deny() {
-    [ -n "$deny_installer" ] || start_deny
-    if [ -n "$deny_installer" ]; then
-        local status=0
-        wait "$deny_installer" || status=$?
-        deny_installer=''
-        cat "$log.deny"
-        [ "$status" -eq 0 ] || return 1
-    elif ! cargo deny --version; then
-        remarks+=("skipped: cargo-deny is not installed (cargo install cargo-deny --version $cargo_deny --locked)")
-        return 0
-    fi
-    cargo deny check bans licenses sources
-}
 
 shell() {
     local scripts
@@ -277,9 +253,8 @@ fi
 cd "$here"
 log=$(mktemp)
 ended() {
-    local job
     rm -f -- "$log" "$log".*
-    for job in $builder $deny_installer; do kill "$job"; done
+    [ -z "$builder" ] || kill "$builder"
 }
 trap ended EXIT
 
@@ -291,8 +266,6 @@ if [ "${wanted[lint]-}" ]; then
     for check in fmt clippy shell architecture; do
         step "lint: $check" "$check" || end
     done
-    # With the step kernel it comes behind that.
-    [ "${wanted[kernel]-}" ] || step "lint: deny" deny || end
 fi
 if [ "${wanted[doc]-}" ]; then
     step doc doc || true
@@ -309,9 +282,7 @@ if [ "${wanted[unit]-}" ]; then
 fi
 if [ "${wanted[kernel]-}" ]; then
     built
-    [ -z "${wanted[lint]-}" ] || start_deny
     step kernel kernel || true
-    [ -z "${wanted[lint]-}" ] || step "lint: deny" deny || true
 fi
 if [ "${wanted[install]-}" ]; then
     step install tests ./tests/install.sh || true

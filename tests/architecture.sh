@@ -5,6 +5,33 @@ set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What cargo builds for: crates that only other targets need are not looked at.
+targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu)
+
+# Licences that every crate may have, and more of them for crates that need it, as "CRATE LICENCE".
+licences=(Apache-2.0 MIT Unicode-3.0)
+more_licences=(
+    "matchit BSD-3-Clause" # of tonic's router, in ferrule-nic
+    "ring ISC"             # of kube's TLS, in ferrule-node and ferrule-nic; so are the next three
+    "rustls-webpki ISC"
+    "untrusted ISC"
+    "subtle BSD-3-Clause"
+    "encoding_rs BSD-3-Clause"                        # of kube's reader of kubeconfig files
+    "ar_archive_writer Apache-2.0 WITH LLVM-exception" # of a parser of kube, only while it is built
+    "foldhash Zlib"                                   # of prost's generator, only while ferrule-nic is built
+)
+
+# Versions of crates that come in two versions.
+second_versions=(
+    base64@0.22.1       # by k8s-openapi, in ferrule-node and ferrule-nic
+    getrandom@0.2.17    # by ring, in ferrule-node and ferrule-nic
+    hashbrown@0.15.5    # by the compiler of protobuf definitions, while ferrule-nic is built; so are the next two
+    itertools@0.14.0
+    unicode-width@0.1.14
+    cpufeatures@0.2.17  # by sha2 0.10; the other one only comes with proptest, into tests
+    syn@2.0.119         # by macros of nftables, netlink-packet-route and dhcproto, which only tests and the daemons use
+)
+
 # Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
@@ -124,6 +151,44 @@ only_tun_has_unsafe() {
         sed 's/$/   <- only kernel\/src\/tun.rs may be unsafe/' || true
 }
 
+# An expression of licences is one of alternatives, or several of them joined by AND.
+crates_are_free() {
+    jq -r '
+        ($ARGS.named.licences | split("\n")) as $all
+        | ($ARGS.named.more | split("\n") | map(capture("(?<name>[^ ]*) (?<licence>.*)"))) as $more
+        | .packages
+        | (.[] | .name as $name | ($all + [$more[] | select(.name == $name).licence]) as $may
+            | select((.license // "none") | gsub(" */ *"; " OR ") | split(" AND ")
+                | all(gsub("[()]"; "") | split(" OR ") | any(IN($may[]))) | not)
+            | "\(.name) \(.version): licence \(.license // "none")"),
+          ($more - [.[] | .name as $name | .license // "" | gsub("[()]"; "") | split(" (AND|OR) "; "")[]
+                | {name: $name, licence: .}] | .[] | "\(.name): has no licence \(.licence)")
+        ' --arg licences "$(printf '%s\n' "${licences[@]}")" --arg more "$(printf '%s\n' "${more_licences[@]}")" <<<"$graph"
+}
+
+crates_come_from_crates_io() {
+    jq -r '.packages[] | select(.source // "registry+https://github.com/rust-lang/crates.io-index"
+        | . != "registry+https://github.com/rust-lang/crates.io-index") | "\(.name) \(.version): from \(.source)"' <<<"$graph"
+}
+
+crates_come_in_one_version() {
+    jq -r '
+        ($ARGS.named.second | split("\n")) as $second
+        | [.packages[] | "\(.name)@\(.version)"] as $found
+        | ($second - $found | .[] | "\(.): is not used"),
+          ($found - $second | group_by(sub("@.*"; "")) | .[] | select(length > 1) | join(" and "))
+        ' --arg second "$(printf '%s\n' "${second_versions[@]}")" <<<"$graph"
+}
+
+# Every version is named, and everything in the list of the workspace is used.
+dependencies_are_precise() {
+    jq -r '.packages[] | .name as $name | .dependencies[] | select(.req == "*" and .path == null)
+        | "\($name): any version of \(.name)"' <<<"$metadata"
+    sed -n '/^\[workspace\.dependencies\]/,/^\[/s/^\([a-z0-9_-]*\) *=.*/\1/p' Cargo.toml |
+        grep -vxFf <(jq -r '.packages[].dependencies[] | .rename // .name' <<<"$metadata") |
+        sed 's/$/: no crate uses it/' || true
+}
+
 modules_have_no_circles() {
     printf '%s\n' "$code" "$other_code" | awk -f tests/circles.awk | sort -u | { tsort 2>&1 >/dev/null || true; } |
         awk '/contains a loop/ { circles++; next } { circle[circles] = circle[circles] " " $2 } END { for (i in circle) print circle[i] }'
@@ -161,6 +226,7 @@ links_resolve() {
 
 # Read here, so that a failure to read ends the script.
 metadata=$(cargo metadata --locked --no-deps --format-version 1)
+graph=$(cargo metadata --locked --format-version 1 "${targets[@]/#/--filter-platform=}")
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
 ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
 code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src install/src inspect/src ferrule/src)
@@ -169,6 +235,7 @@ other_code=$(code dhcpd/src nic/src nic/*/src node/src conformance/*/src)
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
+    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise \
     only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve; do
     found=$("$rule")
     [ -n "$found" ] || continue

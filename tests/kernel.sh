@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs in a guest with a stock kernel: the tests that are ignored for that reason, and a sample of the conformance
-# suite; and in a guest with SR-IOV the tests that need it. test.sh calls this, with the plugins in FERRULE_BIN_DIR.
+# Runs side by side, in three guests with a stock kernel: the tests that are ignored for that reason, a sample of the conformance
+# suite, and the tests that need SR-IOV. test.sh calls this, with the plugins in FERRULE_BIN_DIR.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,22 +45,33 @@ script_of() {
     printf '%s' "$script"
 }
 
+stock=$(script_of 'stock kernel')
 sriov=$(script_of SR-IOV)
-script=$(script_of 'stock kernel')"
+judge="${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version"
+judged="
     echo '     Running ($suite)'
-    ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version ${sample[*]/#/--filter } || fails suite
-    ${suite@Q} run --bin-dir ${FERRULE_BIN_DIR@Q} --cni-version $sample_version \
-        ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite"
-status=0 beside='' log=$(mktemp)
-trap 'rm -f -- "$log"' EXIT
-# A guest uses one core for most of its time: the tests run one after the other.
+    $judge ${sample[*]/#/--filter } || fails suite
+    $judge ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite"
+
+# in_guest NAME SCRIPT [OPTION ...]: starts a guest that runs this script. The output is in $log.NAME.
+log=$(mktemp) guests=()
+trap 'rm -f -- "$log" "$log".*' EXIT
+in_guest() {
+    ./tests/guest.sh "${@:3}" --timeout 3600 bash -c "$head$2$tail" >"$log.$1" 2>&1 &
+    guests+=("$!:$1")
+}
+
+# A guest uses one core for most of its time.
+in_guest stock "$stock"
+in_guest suite "$judged"
 if ./tests/guest.sh --sriov --download; then
-    ./tests/guest.sh --sriov --timeout 3600 bash -c "$head$sriov$tail" >"$log" 2>&1 &
-    beside=$!
+    in_guest sriov "$sriov" --sriov
 else
     echo "kernel.sh: REMARK skipped: the tests of SR-IOV: no qemu with the NIC igb from Debian's backports"
 fi
-./tests/guest.sh --timeout 3600 bash -c "$head$script$tail" 2>&1 || status=1
-[ -z "$beside" ] || wait "$beside" || status=1
-cat "$log"
+status=0
+for guest in "${guests[@]}"; do
+    wait "${guest%%:*}" || status=1
+    cat "$log.${guest#*:}"
+done
 exit "$status"
