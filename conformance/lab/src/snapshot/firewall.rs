@@ -1,5 +1,6 @@
 //! The packet filter: nf_tables by `nft`, and both variants of iptables by their own tools.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::Context as _;
@@ -8,10 +9,16 @@ use serde_json::{Map, Value};
 use super::Snapshot;
 use crate::Place;
 
+/// The names of iptables' tables.
+const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+
 pub(super) fn take<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> {
-    nftables(place, snapshot)?;
-    for save in ["iptables-nft-save", "ip6tables-nft-save"] {
-        iptables(place, save, snapshot)?;
+    let families = nftables(place, snapshot)?;
+    // The tools list nothing else.
+    for (family, save) in [("ip", "iptables-nft-save"), ("ip6", "ip6tables-nft-save")] {
+        if families.contains(family) {
+            iptables(place, save, snapshot)?;
+        }
     }
     let legacy = [("iptables-legacy-save", "ip_tables_names"), ("ip6tables-legacy-save", "ip6_tables_names")];
     for (save, names) in legacy {
@@ -25,7 +32,9 @@ pub(super) fn take<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Resu
     Ok(())
 }
 
-fn nftables<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> {
+/// Adds the ruleset. Returns the families that have tables with the names of iptables' ones.
+fn nftables<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<BTreeSet<String>> {
+    let mut families = BTreeSet::new();
     let text = place.tool("nft", &["-j", "list", "ruleset"])?;
     let listing: Value = serde_json::from_str(&text).context("nft list ruleset")?;
     let objects = listing.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -37,6 +46,9 @@ fn nftables<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> 
         let mut body = body.clone();
         let elements = body.remove("elem");
         let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+        if kind == "table" && IPTABLES.contains(&text("name")) {
+            families.insert(text("family").to_owned());
+        }
         let line = normalised(body.clone()).to_string();
         // Elements are added and removed one by one, and their order has no meaning.
         if let Some(Value::Array(elements)) = elements {
@@ -54,7 +66,7 @@ fn nftables<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> 
             _ => snapshot.add(&format!("nft {kind} {} {}", text("family"), text("name")), vec![line]),
         }
     }
-    Ok(())
+    Ok(families)
 }
 
 /// Removes what can differ between two equal rulesets: handles, counters, expiry and the order of elements.

@@ -1,8 +1,10 @@
 //! Links, addresses, routes, rules, queueing disciplines and forwarding.
 
 use std::fs;
+use std::io::{Seek as _, Write as _};
+use std::process::Command;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::Snapshot;
@@ -14,14 +16,14 @@ pub(super) fn take<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Resu
     let links = list(place, "ip -j -d address show")?;
     snapshot.add_sorted("link", links.iter().map(link).collect());
     snapshot.add_sorted("address", links.iter().flat_map(addresses).collect());
-    for family in ["-4", "-6"] {
-        let routes = list(place, &format!("ip -j {family} route show table all"))?;
-        let routes = routes.iter().map(|route| plain(route, &["flags", "pref", "dead"]));
-        snapshot.add_sorted(
-            "route",
-            routes.filter(|route| !route.contains("fe80::") && !is_multicast(route)).collect(),
-        );
-        let rules = list(place, &format!("ip -j {family} rule show"))?;
+    let (rules, routes): (Vec<_>, Vec<_>) =
+        routes_and_rules(place)?.into_iter().partition(|object| object.get("priority").is_some());
+    let routes = routes.iter().map(|route| plain(route, &["flags", "pref", "dead"]));
+    snapshot.add_sorted(
+        "route",
+        routes.filter(|route| !route.contains("fe80::") && !is_multicast(route)).collect(),
+    );
+    for (family, rules) in [("-4", rules), ("-6", list(place, "ip -j -6 rule show")?)] {
         let rules = rules.iter().map(|rule| format!("{family} {}", plain(rule, &[])));
         snapshot.add(&format!("rule {family}"), rules.collect());
     }
@@ -56,6 +58,20 @@ fn queueing<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+/// The routes of both families, and the rules for IPv4, which have a priority: by one process, because the start of a process takes
+/// longer than what it does here.
+fn routes_and_rules<P: Place>(place: &P) -> anyhow::Result<Vec<Value>> {
+    let mut commands = tempfile::tempfile()?;
+    commands.write_all(b"route show table all\nrule show\n")?;
+    commands.rewind()?;
+    let mut ip = Command::new("ip");
+    ip.args(["-j", "-batch", "-"]).stdin(commands);
+    let output = place.run(|| ip.output())??;
+    ensure!(output.status.success(), "ip -batch: {}", String::from_utf8_lossy(&output.stderr));
+    let lists = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Vec<Value>>();
+    Ok(lists.collect::<Result<Vec<_>, _>>().context("ip -batch")?.concat())
 }
 
 fn list<P: Place>(place: &P, command: &str) -> anyhow::Result<Vec<Value>> {
