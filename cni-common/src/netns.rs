@@ -73,45 +73,45 @@ impl AsFd for Netns {
 
 /// The state of a container's network namespace at DEL.
 #[derive(Debug)]
-pub enum Presence {
+pub enum ContainerNetns {
     /// It exists.
-    Present(Netns),
+    Open(Netns),
     /// It does not exist any more, with all its links.
     Gone,
     /// It may exist: its path could not be opened. What a later DEL needs must stay.
     Unknown(CniError),
 }
 
-impl Presence {
+impl ContainerNetns {
     /// Opens the network namespace at `path`. An empty path leads to none.
-    pub fn of(path: &str) -> Presence {
+    pub fn open(path: &str) -> ContainerNetns {
         if path.is_empty() {
-            return Presence::Gone;
+            return ContainerNetns::Gone;
         }
         match Netns::open(path) {
-            Ok(netns) => Presence::Present(netns),
-            Err(error) if error.is_absent => Presence::Gone,
+            Ok(netns) => ContainerNetns::Open(netns),
+            Err(error) if error.is_absent => ContainerNetns::Gone,
             Err(error) => {
-                Presence::Unknown(CniError::internal(format!("failed to open netns {path:?}: {error}")))
+                ContainerNetns::Unknown(CniError::internal(format!("failed to open netns {path:?}: {error}")))
             }
         }
     }
 
-    /// [`Presence::of`] for a container with a namespace of its own. If the path leads to the plugin's namespace now, the
+    /// [`ContainerNetns::open`] for a container with a namespace of its own. If the path leads to the plugin's namespace now, the
     /// container's is gone; the second value says so.
-    pub fn of_other(path: &str) -> (Presence, bool) {
-        let found = Presence::of(path);
-        let Presence::Present(netns) = &found else { return (found, false) };
+    pub fn open_other(path: &str) -> (ContainerNetns, bool) {
+        let found = ContainerNetns::open(path);
+        let ContainerNetns::Open(netns) = &found else { return (found, false) };
         match is_own(netns) {
             Ok(false) => (found, false),
-            Ok(true) => (Presence::Gone, true),
-            Err(error) => (Presence::Unknown(error), false),
+            Ok(true) => (ContainerNetns::Gone, true),
+            Err(error) => (ContainerNetns::Unknown(error), false),
         }
     }
 
     /// The namespace, for a step inside of it. Code that removes something from the host must tell the other two apart.
-    pub fn present(&self) -> Option<&Netns> {
-        if let Presence::Present(netns) = self { Some(netns) } else { None }
+    pub fn opened(&self) -> Option<&Netns> {
+        if let ContainerNetns::Open(netns) = self { Some(netns) } else { None }
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use cni_common::netns::Presence;
+use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{self, AddRequest, DelRequest, Delegate, Plugin, Verb};
 use cni_common::spec::{AddResult, CniError, Interface, SpecVersion};
 use serde_json::{Value, json};
@@ -82,9 +82,9 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
 
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     record(match call.netns {
-        Presence::Present(_) => "DEL in a namespace",
-        Presence::Gone => "DEL",
-        Presence::Unknown(_) => "DEL without knowing",
+        ContainerNetns::Open(_) => "DEL in a namespace",
+        ContainerNetns::Gone => "DEL",
+        ContainerNetns::Unknown(_) => "DEL without knowing",
     });
     match role().as_str() {
         "panic" => panic!("in DEL"),

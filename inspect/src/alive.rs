@@ -11,7 +11,6 @@ use itertools::Itertools as _;
 use crate::cache::{Cache, Pairs};
 use crate::model::{Object, Owner, State};
 use crate::scene::{Inside, Namespace, Process};
-use crate::sight::NetnsState;
 
 /// What the node says about containers.
 #[derive(Debug, Default)]
@@ -126,7 +125,7 @@ impl Evidence {
         self.any_user(addresses, |namespace, address| {
             !self.cache.entries.iter().any(|entry| {
                 entry.owner.container.as_deref() != container
-                    && entry.netns_state == NetnsState::Live(namespace.inode)
+                    && entry.netns_state.inode() == Some(namespace.inode)
                     && entry.addresses.contains(&address)
             })
         })

@@ -13,12 +13,13 @@ use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ferrule_kernel::netlink::Link;
+use ferrule_kit::presence::Presence;
 use ferrule_kit::veth;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::model::{Maker, Owner, State, seconds};
-use crate::sight::{NetnsState, Sight};
+use crate::sight::Sight;
 
 /// The value of `kind`.
 const KIND: &str = "cniCacheV1";
@@ -51,7 +52,7 @@ pub struct Entry {
     pub netns: String,
     /// What that path is now.
     #[serde(skip)]
-    pub netns_state: NetnsState,
+    pub netns_state: Presence,
     /// What the runtime has sent.
     #[serde(skip)]
     pub sent: Sent,
@@ -113,7 +114,7 @@ struct CacheFile {
 impl Entry {
     /// Whether the attachment is alive, as its namespace says.
     pub fn state(&self) -> State {
-        State::of_netns(&self.netns, &self.netns_state)
+        State::of_netns(&self.netns, self.netns_state)
     }
 
     /// The plugins of the configuration list; one configuration without a list counts as a list of one.
@@ -182,7 +183,7 @@ impl Entry {
         // The libcni of containerd 1.6 and podman 4 does not write the path. The result has it too, but plugins may write
         // other things there, so it only proves life.
         let named = || {
-            let is_live = |path: &&String| matches!(sight.netns(path), NetnsState::Live(_));
+            let is_live = |path: &&String| sight.netns(path).inode().is_some();
             links.iter().map(|link| &link.sandbox).find(is_live).cloned()
         };
         let netns = file.netns.filter(|path| !path.is_empty()).or_else(named).unwrap_or_default();
@@ -309,7 +310,7 @@ mod tests {
         );
         assert_eq!(entry.values_of("host-local", "dataDir").collect::<Vec<_>>(), ["/d"]);
         assert_eq!((entry.plugins().len(), entry.sent.capability_args.len()), (2, 1));
-        assert!(matches!(entry.netns_state, NetnsState::Gone(_)) && entry.since.is_some());
+        assert!(matches!(entry.netns_state, Presence::Gone { .. }) && entry.since.is_some());
         assert!(!Cache::read(&dir.path().join("none"), &whole()).is_readable);
     }
 

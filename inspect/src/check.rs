@@ -160,14 +160,14 @@ pub(crate) fn reason_to_skip(entry: &Entry, sight: &Sight, lacks: Option<&str>) 
 
 #[cfg(test)]
 mod tests {
+    use ferrule_kit::presence::Presence;
     use serde_json::Value;
 
     use super::*;
-    use crate::sight::NetnsState;
 
     fn entry(config: Value) -> Entry {
         let owner = Owner::container("c1").on("net").with_ifname("eth0");
-        Entry { owner, config: config.into(), netns_state: NetnsState::Live(1), ..Entry::default() }
+        Entry { owner, config: config.into(), netns_state: Presence::Present((0, 1)), ..Entry::default() }
     }
 
     fn sight() -> Sight {
@@ -183,8 +183,8 @@ mod tests {
         let elsewhere = Sight { is_elsewhere: true, ..sight() };
         assert!(reason_to_skip(&entry(json!({"cniVersion": "1.0.0"})), &elsewhere, None).is_some());
         assert_eq!(reason_to_skip(&entry(json!({})), &sight(), Some("x")).as_deref(), Some("no x"));
-        let gone =
-            Entry { netns_state: NetnsState::Gone("gone".into()), ..entry(json!({"cniVersion": "1.0.0"})) };
-        assert_eq!(reason_to_skip(&gone, &sight(), None), Some("gone".into()));
+        let netns_state = Presence::Gone { is_missing: true };
+        let gone = Entry { netns_state, netns: "/n".into(), ..entry(json!({"cniVersion": "1.0.0"})) };
+        assert_eq!(reason_to_skip(&gone, &sight(), None).as_deref(), Some("namespace /n does not exist"));
     }
 }

@@ -8,11 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
+use ferrule_kit::presence::Presence;
 use ferrule_kit::socket;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::sight::{NetnsState, Sight};
+use crate::sight::Sight;
 use crate::text::scaled;
 
 /// The version of the schema of all JSON. It grows if a member disappears or changes its meaning.
@@ -171,11 +172,12 @@ pub enum State {
 
 impl State {
     /// Of the owner of the network namespace at this path.
-    pub fn of_netns(path: &str, netns: &NetnsState) -> Self {
+    pub fn of_netns(path: &str, netns: Presence) -> Self {
         match netns {
-            NetnsState::Live(_) => State::Alive(format!("namespace {path} exists")),
-            NetnsState::Gone(proof) => State::Dead(proof.clone()),
-            NetnsState::Unknown => State::Unknown(format!("the state of namespace {path:?} is not known")),
+            Presence::Present(_) => State::Alive(format!("namespace {path} exists")),
+            Presence::Gone { is_missing: true } => State::Dead(format!("namespace {path} does not exist")),
+            Presence::Gone { is_missing: false } => State::Dead(format!("{path} is no namespace any more")),
+            Presence::Unknown => State::Unknown(format!("the state of namespace {path:?} is not known")),
         }
     }
 
@@ -248,7 +250,7 @@ impl Object {
     /// The object with what the namespace at this path says about its owner. That the namespace is gone is no proof by itself.
     #[must_use]
     pub fn in_namespace(self, path: &str, sight: &Sight) -> Self {
-        let state = State::of_netns(path, &sight.netns(path));
+        let state = State::of_netns(path, sight.netns(path));
         Object { sign: Some(state).filter(|state| !matches!(state, State::Dead(_))), ..self }
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use cni_common::spec::{CniError, Context as _};
 use ferrule_dhcp::wire::SOCKET;
 use ferrule_kernel::netlink::{Link, Socket};
+use ferrule_kit::presence::Presence;
 use ferrule_kit::veth;
 use itertools::Itertools as _;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::cache::{Cache, Entry, Pairs};
 use crate::model::{Kind, Object, Owner, Sockets, State};
 use crate::read::{READERS, Scene};
 use crate::scene;
-use crate::sight::{NetnsState, Sight, host_name};
+use crate::sight::{Sight, host_name};
 
 /// What a sight that is not whole means.
 pub const NOT_WHOLE: &str = "this process does not see the node as the node's first process does";
@@ -123,7 +124,7 @@ impl Node {
 
     /// Whether something may be dead. To know it, this process would have to see the whole node.
     pub fn has_doubt(&self) -> bool {
-        let is_unknown = |entry: &Entry| entry.netns_state == NetnsState::Unknown;
+        let is_unknown = |entry: &Entry| entry.netns_state == Presence::Unknown;
         self.objects.iter().any(Object::may_be_leak) || self.evidence.cache.entries.iter().any(is_unknown)
     }
 
@@ -214,7 +215,7 @@ impl Node {
         };
         let processes = entry.map(|entry| {
             let mut namespaces = self.evidence.namespaces.iter();
-            let found = namespaces.find(|namespace| entry.netns_state == NetnsState::Live(namespace.inode));
+            let found = namespaces.find(|namespace| entry.netns_state.inode() == Some(namespace.inode));
             found.map_or(&[][..], |namespace| &namespace.processes)
         });
         let cached = entry.map(|entry| entry.addresses.clone()).filter(|cached| !cached.is_empty());

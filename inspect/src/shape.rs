@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cni_common::netns::{Netns, Presence};
+use cni_common::netns::{ContainerNetns, Netns};
 use cni_common::plugin::{DelRequest, Environment};
 use cni_common::spec::{CniError, NetConf};
 use ferrule_bandwidth::PLUGIN;
@@ -63,7 +63,8 @@ pub fn run(options: &Options) -> Result<String, CniError> {
     if let Ok(false) = entry.file.try_exists() {
         // A DEL has come in between, and may have missed new objects.
         let env = Environment::default();
-        let (container_id, ifname, netns) = (owner.container_id, owner.ifname, &Presence::of(&entry.netns));
+        let (container_id, ifname, netns) =
+            (owner.container_id, owner.ifname, &ContainerNetns::open(&entry.netns));
         let call = DelRequest {
             config: &config,
             version,

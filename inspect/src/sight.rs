@@ -28,18 +28,6 @@ pub struct Sight {
     pub is_elsewhere: bool,
 }
 
-/// What a path of a network namespace is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum NetnsState {
-    /// The namespace with this inode number.
-    Live(u64),
-    /// No namespace, with the proof.
-    Gone(String),
-    /// Not known: the namespace of this process, no path, or an error.
-    #[default]
-    Unknown,
-}
-
 /// Why this process may not see the node.
 enum Gap {
     /// It may not compare.
@@ -78,20 +66,10 @@ impl Sight {
         }
     }
 
-    /// What the path of a network namespace is.
-    pub fn netns(&self, path: &str) -> NetnsState {
-        if !path.starts_with('/') {
-            return NetnsState::Unknown;
-        }
+    /// Whether the network namespace at this path exists.
+    pub fn netns(&self, path: &str) -> Presence {
         let view = if self.partial.is_none() { View::Node } else { View::Unproven };
-        match look(Path::new(path), None, view) {
-            Presence::Present((_, inode)) => NetnsState::Live(inode),
-            Presence::Gone { is_missing } => NetnsState::Gone(match is_missing {
-                true => format!("namespace {path} does not exist"),
-                false => format!("{path} is no namespace any more"),
-            }),
-            Presence::Unknown => NetnsState::Unknown,
-        }
+        if path.starts_with('/') { look(Path::new(path), None, view) } else { Presence::Unknown }
     }
 }
 
@@ -210,12 +188,12 @@ mod tests {
     #[test]
     fn the_own_namespace_and_missing_paths_are_distinguished() {
         let sight = Sight { own: 0, partial: None, is_within: false, is_elsewhere: false };
-        assert_eq!(sight.netns("/proc/self/ns/net"), NetnsState::Unknown);
-        assert!(matches!(sight.netns("/nowhere/at/all"), NetnsState::Gone(_)));
-        assert!(matches!(sight.netns("/dev/null"), NetnsState::Gone(_)));
-        assert_eq!(sight.netns(""), NetnsState::Unknown);
+        assert_eq!(sight.netns("/proc/self/ns/net"), Presence::Unknown);
+        assert!(matches!(sight.netns("/nowhere/at/all"), Presence::Gone { .. }));
+        assert!(matches!(sight.netns("/dev/null"), Presence::Gone { .. }));
+        assert_eq!(sight.netns(""), Presence::Unknown);
         let partial = Sight { partial: Some("no /proc".to_owned()), ..sight };
-        assert_eq!(partial.netns("/nowhere/at/all"), NetnsState::Unknown);
+        assert_eq!(partial.netns("/nowhere/at/all"), Presence::Unknown);
         assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
         assert_eq!(inode_of("mnt:[1]"), None);
     }

@@ -1,6 +1,6 @@
 //! Calls of the IPAM plugin, for networks that may have none; and a check that the IPAM plugins share.
 
-use cni_common::netns::Presence;
+use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{AddRequest, DelRequest, Delegate, Environment, StatusRequest, Verb};
 use cni_common::spec::version::Layout;
 use cni_common::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
@@ -66,7 +66,7 @@ pub fn del_with_link(
     call: &DelRequest<'_>,
     remove_link: impl FnOnce() -> Result<(), CniError>,
 ) -> Result<(), CniError> {
-    if matches!(call.netns, Presence::Unknown(_)) { remove_link() } else { del(call, remove_link) }
+    if matches!(call.netns, ContainerNetns::Unknown(_)) { remove_link() } else { del(call, remove_link) }
 }
 
 /// Runs STATUS of the IPAM plugin, if the network has one. Code 50 if that plugin does not exist: ADD cannot

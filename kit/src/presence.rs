@@ -18,7 +18,7 @@ const MOUNTS: &str = "/proc/self/ns/mnt";
 pub type Identity = (u64, u64);
 
 /// What a path says about a container's network namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
     /// It exists.
     Present(Identity),
@@ -28,7 +28,15 @@ pub enum Presence {
         is_missing: bool,
     },
     /// A process with other mounts or more rights may see it.
+    #[default]
     Unknown,
+}
+
+impl Presence {
+    /// The inode number of a namespace that exists.
+    pub fn inode(self) -> Option<u64> {
+        if let Presence::Present((_, inode)) = self { Some(inode) } else { None }
+    }
 }
 
 /// The proof that this process sees the same files as the process that knows the path.

@@ -12,7 +12,7 @@ use super::env::{Environment, Verb};
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
 use crate::call_log;
-use crate::netns::{self, Netns, Presence};
+use crate::netns::{self, ContainerNetns, Netns};
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
 /// How long VERSION waits for input from a caller that does not close standard input.
@@ -209,8 +209,8 @@ fn same_netns() -> CniError {
 /// cases this is an error, which is returned after the plugin's DEL has run: the runtime then calls DEL again.
 fn del(plugin: &Plugin, env: &Environment, config: &NetConf, version: SpecVersion) -> Result<(), CniError> {
     let (netns, is_own) = match env.netns_override {
-        true => (Presence::of(&env.netns), false),
-        false => Presence::of_other(&env.netns),
+        true => (ContainerNetns::open(&env.netns), false),
+        false => ContainerNetns::open_other(&env.netns),
     };
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
         eprintln!("DEL ignores prevResult: {error}");
@@ -220,7 +220,7 @@ fn del(plugin: &Plugin, env: &Environment, config: &NetConf, version: SpecVersio
     let call = DelRequest { config, version, env, container_id, ifname, netns: &netns, prev_result };
     let mut failures = Failures::default();
     failures.keep(if is_own { Err(same_netns()) } else { Ok(()) });
-    if let Presence::Unknown(error) = &netns {
+    if let ContainerNetns::Unknown(error) = &netns {
         failures.keep(Err::<(), _>(error.clone()));
     }
     failures.keep((plugin.del)(&call));

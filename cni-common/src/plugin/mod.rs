@@ -45,7 +45,7 @@ pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
 pub use repair::Repair;
 
-use crate::netns::{Netns, NetnsError, Presence};
+use crate::netns::{ContainerNetns, Netns, NetnsError};
 use crate::spec::{AddResult, CniError, Code, NetConf, SpecVersion, ValidAttachment};
 
 /// A function for an attachment that exists, with its result: CHECK or repair.
@@ -157,10 +157,10 @@ pub struct DelRequest<'a> {
     pub container_id: &'a str,
     /// CNI_IFNAME.
     pub ifname: &'a str,
-    /// The container's network namespace. [`Presence::Gone`] if CNI_NETNS is empty, no longer exists or is the plugin's
-    /// own. [`Presence::Unknown`] if it cannot be opened: the plugin then removes its objects on the host, keeps its
+    /// The container's network namespace. [`ContainerNetns::Gone`] if CNI_NETNS is empty, no longer exists or is the plugin's
+    /// own. [`ContainerNetns::Unknown`] if it cannot be opened: the plugin then removes its objects on the host, keeps its
     /// records of the container, and the dispatcher returns an error, so that the runtime calls DEL again.
-    pub netns: &'a Presence,
+    pub netns: &'a ContainerNetns,
     /// The result of the whole chain. `None` if the runtime sent none or it cannot be decoded.
     pub prev_result: Option<AddResult>,
 }

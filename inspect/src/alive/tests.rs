@@ -2,6 +2,7 @@
 
 use super::*;
 use ferrule_kernel::netlink::Link;
+use ferrule_kit::presence::Presence;
 use ferrule_kit::veth;
 
 use crate::cache::{CachedLink, Entry};
@@ -20,7 +21,7 @@ fn object(owner: Owner) -> Object {
     Object { addresses: [ip("10.1.0.2")].into(), ..object }
 }
 
-fn entry(container: &str, netns_state: NetnsState) -> Entry {
+fn entry(container: &str, netns_state: Presence) -> Entry {
     Entry {
         owner: Owner::container(container).on("net").with_ifname("eth0"),
         netns_state,
@@ -43,8 +44,8 @@ fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
     Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
 }
 
-fn gone() -> NetnsState {
-    NetnsState::Gone("namespace /run/netns/x does not exist".into())
+fn gone() -> Presence {
+    Presence::Gone { is_missing: true }
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn without_any_sign_of_life_the_owner_is_dead() {
 #[test]
 fn one_sign_of_life_is_enough() {
     let mut signs: Vec<Evidence> = (0..5).map(|_| readable()).collect();
-    signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", NetnsState::Live(7))]);
+    signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", Presence::Present((0, 7)))]);
     signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
     signs[3].namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
     let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
@@ -83,7 +84,7 @@ fn doubt_is_no_death() {
     let mut doubts: Vec<Evidence> = (0..4).map(|_| readable()).collect();
     doubts[0].cache.is_readable = false;
     doubts[1].cache.unknown.push("net-c1-eth0".into());
-    doubts[2].cache = Cache::with(vec![entry("c1", NetnsState::Unknown)]);
+    doubts[2].cache = Cache::with(vec![entry("c1", Presence::Unknown)]);
     doubts[3].namespaces.push(namespace(None));
     for (number, evidence) in doubts.iter().enumerate() {
         assert!(matches!(judge(evidence), State::Unknown(_)), "{number}: {:?}", judge(evidence));
@@ -104,7 +105,7 @@ fn doubt_is_no_death() {
 fn an_address_that_another_live_container_has_now_saves_nobody() {
     let mut evidence = readable();
     evidence.namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
-    evidence.cache = Cache::with(vec![entry("c2", NetnsState::Live(7))]);
+    evidence.cache = Cache::with(vec![entry("c2", Presence::Present((0, 7)))]);
     assert!(matches!(judge(&evidence), State::Dead(_)));
     // But a rule that knows only the address serves the other container now.
     let rule = Object { is_by_address: true, ..object(owner()) };

@@ -19,7 +19,7 @@ use ferrule_kernel::netlink::qdisc::Listed;
 
 use crate::cache::{Cache, Entry, Pairs};
 use crate::model::{Object, Owner, Sockets};
-use crate::sight::{NetnsState, Sight};
+use crate::sight::Sight;
 
 /// What readers have in common.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Scene {
     /// The attachment of the cache that has an address, a live one if there are several.
     pub fn owner_of(&self, address: IpAddr) -> Option<&Owner> {
         let has = |entry: &&Entry| entry.addresses.contains(&address);
-        let is_live = |entry: &&Entry| matches!(entry.netns_state, NetnsState::Live(_));
+        let is_live = |entry: &&Entry| entry.netns_state.inode().is_some();
         let mut entries = self.cache.entries.iter().filter(has);
         entries.clone().find(is_live).or_else(|| entries.next()).map(|entry| &entry.owner)
     }

@@ -7,7 +7,7 @@ use std::fs;
 
 use crate::cache::Entry;
 use crate::scene::{self, Namespace, Process};
-use crate::sight::{NetnsState, Sight, inode_of};
+use crate::sight::{Sight, inode_of};
 
 /// The processes of the node.
 pub(super) struct Guard {
@@ -34,7 +34,7 @@ impl Guard {
         if now != entry.netns_state {
             return Some(format!("namespace {} has changed", entry.netns));
         }
-        let NetnsState::Live(inode) = now else { return Some("it has no namespace".to_owned()) };
+        let Some(inode) = now.inode() else { return Some("it has no namespace".to_owned()) };
         let mut inside =
             self.namespaces.iter().filter(|one| one.inode == inode).flat_map(|one| &one.processes);
         if !inside.any(|pid| is_in(*pid, inode)) {

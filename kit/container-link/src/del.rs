@@ -18,7 +18,7 @@ pub(crate) fn del<P: ContainerPlugin>(call: &DelRequest<'_>) -> Result<(), CniEr
     let mut failures = Failures::default();
     let wanted = || P::read(call.config, "").ok();
     let remove = |netns| remove(call, netns, P::KIND, &wanted);
-    failures.keep(ipam::del_with_link(call, || call.netns.present().map_or(Ok(()), remove)));
+    failures.keep(ipam::del_with_link(call, || call.netns.opened().map_or(Ok(()), remove)));
     failures.keep(P::release(&Attachment::from(call)));
     failures.into_result()
 }

@@ -23,7 +23,7 @@ pub fn del(
         failures.keep(delete_rules(netfilter, &attachment));
     }
     failures
-        .keep(ipam::del(call, || veth::delete(call.netns.present(), &attachment, call.prev_result.as_ref())));
+        .keep(ipam::del(call, || veth::delete(call.netns.opened(), &attachment, call.prev_result.as_ref())));
     drop(netfilter);
     failures.into_result()
 }

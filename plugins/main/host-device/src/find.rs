@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_common::netns::Presence;
+use cni_common::netns::ContainerNetns;
 use cni_common::spec::{CniError, Code, Context as _, NetConf};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 use ferrule_kit::socket;
@@ -50,7 +50,7 @@ pub fn device(
             Ok(Device { link: Some(link), .. }) if link.alias == link.name => {
                 let is_it = |state: &State| state.name == link.name && state.container_id != container_id;
                 let Some(state) = State::list().find(is_it) else { return find_now(host, selector) };
-                if is_over || matches!(state.open_netns(), Presence::Gone) {
+                if is_over || matches!(state.open_netns(), ContainerNetns::Gone) {
                     give_back(host, &state)?;
                     return find_now(host, selector);
                 }
@@ -137,7 +137,7 @@ fn recover(host: &mut Socket, selector: &Selector, link: Option<&Link>) -> Resul
         return Ok(false);
     }
     let is_it = |state: &State| link.map_or(is_of(state, selector), |link| link.alias == state.name);
-    let lost = |state: &State| is_it(state) && matches!(state.open_netns(), Presence::Gone);
+    let lost = |state: &State| is_it(state) && matches!(state.open_netns(), ContainerNetns::Gone);
     let Some(state) = State::list().find(lost) else { return Ok(false) };
     give_back(host, &state)
 }

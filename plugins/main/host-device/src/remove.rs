@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_common::netns::Presence;
+use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
@@ -27,12 +27,13 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     let file = state::file(call.config.name(), call.container_id, call.ifname);
     let saved = State::find(&file)?;
     let mut host = socket::route()?;
-    let container = call.netns.present().map(socket::route_in).transpose()?;
+    let container = call.netns.opened().map(socket::route_in).transpose()?;
     let mut container = container.map(Socket::with_whole_dumps);
     // The kernel moves a device to the host some time after its namespace is gone. The container may have hidden it in
     // another namespace.
-    let end = Instant::now() + if matches!(call.netns, Presence::Gone) { RETURN } else { Duration::ZERO };
-    let is_unknown = matches!(call.netns, Presence::Unknown(_));
+    let end =
+        Instant::now() + if matches!(call.netns, ContainerNetns::Gone) { RETURN } else { Duration::ZERO };
+    let is_unknown = matches!(call.netns, ContainerNetns::Unknown(_));
     let has_file = saved.is_some();
     let known = match saved {
         Some(state) => Some(state),
@@ -138,10 +139,10 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 /// Returns whether the state file can be removed: the device is back, or it has ended with the namespace.
 fn give_back_of(state: &State) -> Result<bool, CniError> {
     let netns = state.open_netns();
-    if let Presence::Unknown(error) = netns {
+    if let ContainerNetns::Unknown(error) = netns {
         return Err(error);
     }
-    let mut container = netns.present().map(socket::route_in).transpose()?;
+    let mut container = netns.opened().map(socket::route_in).transpose()?;
     let is_back = transfer::give_back(&mut socket::route()?, container.as_mut(), state)?;
     Ok(is_back || state.is_virtual())
 }

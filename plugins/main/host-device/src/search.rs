@@ -63,7 +63,7 @@ fn has_known_peer(container: &mut Socket, state: &State, link: &Link) -> bool {
         return false;
     }
     let is_peer = |other: &State| other.kind == state.kind && Some(other.identity.index) == link.peer;
-    State::list().filter(is_peer).any(|other| match (link.peer_netns, other.open_netns().present()) {
+    State::list().filter(is_peer).any(|other| match (link.peer_netns, other.open_netns().opened()) {
         (None, _) => other.netns == state.netns && other.name != state.name,
         (Some(id), Some(netns)) => {
             nsid::read(container.request(nsid::get(netns.as_fd()))).is_ok_and(|known| known == Some(id))

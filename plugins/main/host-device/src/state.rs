@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use cni_common::netns::Presence;
+use cni_common::netns::ContainerNetns;
 use cni_common::plugin::AddRequest;
 use cni_common::spec::{CniError, Context as _, Json};
 use ferrule_kernel::netlink::link::{IFF_ALLMULTI, IFF_PROMISC};
@@ -164,8 +164,8 @@ impl State {
     }
 
     /// The container's namespace.
-    pub fn open_netns(&self) -> Presence {
-        Presence::of_other(&self.netns).0
+    pub fn open_netns(&self) -> ContainerNetns {
+        ContainerNetns::open_other(&self.netns).0
     }
 
     /// Whether the kernel removes the device with the namespace. A physical one comes back to the host.

@@ -45,7 +45,7 @@ fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 }
 
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    match call.netns.present() {
+    match call.netns.opened() {
         Some(netns) => set(&mut socket::route_in(netns)?, false),
         None => Ok(()),
     }

@@ -5,7 +5,7 @@
 //! container's namespace, or through the index in the IFB's alias. The index counts only if that link has a
 //! filter that redirects to the IFB.
 
-use cni_common::netns::{Netns, Presence};
+use cni_common::netns::{ContainerNetns, Netns};
 use cni_common::plugin::{Attachment, DelRequest};
 use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
@@ -24,7 +24,7 @@ use crate::state::{self, Filters, Host, Ifbs};
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let owner = Attachment::from(call);
     let mut socket = socket::route()?;
-    let (host, ifbs) = find(&mut socket, call.netns.present(), &owner)?;
+    let (host, ifbs) = find(&mut socket, call.netns.opened(), &owner)?;
     let mut failures = Failures::default();
     let to_remove = to_remove(&mut socket, call.netns, &owner, host.as_ref(), &ifbs, &mut failures);
     failures.keep(remove(&mut socket, &owner, host.as_ref(), &to_remove));
@@ -63,7 +63,7 @@ pub fn redirects_to(host: &Host, ifb: u32) -> bool {
 /// the container uses it.
 fn to_remove<'l>(
     socket: &mut Socket,
-    netns: &Presence,
+    netns: &ContainerNetns,
     owner: &Attachment<'_>,
     host: Option<&Host>,
     ifbs: &'l Ifbs,
@@ -73,12 +73,12 @@ fn to_remove<'l>(
     let mut is_unused = |link: &Link| {
         host.is_some_and(|host| redirects_to(host, link.index))
             || match netns {
-                Presence::Present(netns) => {
+                ContainerNetns::Open(netns) => {
                     let used = is_used_by_another(socket, netns, owner.ifname, link.index);
                     failures.keep(used) == Some(false)
                 }
-                Presence::Gone => true,
-                Presence::Unknown(_) => false,
+                ContainerNetns::Gone => true,
+                ContainerNetns::Unknown(_) => false,
             }
     };
     let own = ifbs.own.as_ref().filter(is_ours);

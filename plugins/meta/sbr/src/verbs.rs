@@ -230,7 +230,7 @@ pub(crate) fn is_through(route: &StoredRoute, dst: IpNetwork, gateway: Option<Ip
 /// Removes the rules, see [`stale`]. The routes that ADD moved return to the main table before that, if the kernel accepts
 /// them there. Does not look at the configuration.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let Some(netns) = call.netns.present() else { return Ok(()) };
+    let Some(netns) = call.netns.opened() else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
     let link = socket.link(LinkId::Name(call.ifname));

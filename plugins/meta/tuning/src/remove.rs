@@ -1,6 +1,6 @@
 //! DEL and GC: restore the link's former attributes, and remove the state file.
 
-use cni_common::netns::{Netns, Presence};
+use cni_common::netns::{ContainerNetns, Netns};
 use cni_common::plugin::{Attachment, DelRequest, GcRequest};
 use cni_common::spec::{CniError, Code, Failures};
 use ferrule_kernel::netlink::Link;
@@ -23,9 +23,9 @@ use crate::state::{self, Former, State};
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let file = State::new(&data_dir_of(call.config), &Attachment::from(call));
     let netns = match call.netns {
-        Presence::Present(netns) => netns,
-        Presence::Gone => return file.remove(),
-        Presence::Unknown(_) => return Ok(()),
+        ContainerNetns::Open(netns) => netns,
+        ContainerNetns::Gone => return file.remove(),
+        ContainerNetns::Unknown(_) => return Ok(()),
     };
     if let Some(former) = file.read()? {
         let mut container = Container::open(netns, call.ifname)?;

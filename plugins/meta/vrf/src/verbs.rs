@@ -138,7 +138,7 @@ pub(crate) fn missing_routes<'a>(
 /// Takes the interface out of its VRF, and removes the VRF if it has no other port. Needs no key of the configuration while the
 /// interface has its name.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let Some(netns) = call.netns.present() else { return Ok(()) };
+    let Some(netns) = call.netns.opened() else { return Ok(()) };
     let mut socket = socket::route_in(netns)?;
     let _lock = table::lock_for_del(netns);
     let (link, conf) = (find(&mut socket, LinkId::Name(call.ifname))?, read(call.config).ok());
