@@ -13,8 +13,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name)
 }
 
-/// Whether the setting exists. `net/ipv4/conf/NAME` exists exactly as long as a link of that name does, so this finds a
-/// link with a single system call.
+/// Whether the setting exists.
 pub fn exists(name: &str) -> bool {
     path(name).exists()
 }

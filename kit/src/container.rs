@@ -7,7 +7,7 @@ use cni_common::spec::{CniError, Context, IpConfig};
 use ferrule_kernel::netlink::LinkId;
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::route::{self, Route};
-use ferrule_kernel::netlink::{Link, Socket, addr};
+use ferrule_kernel::netlink::{Link, Socket, addr, devconf};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
@@ -71,7 +71,9 @@ impl<'a> Container<'a> {
         let addresses = plan.addresses();
         let has_ipv6 = plan.wait_for_ra.is_some() || addresses.iter().any(IpNetwork::is_ipv6);
         enter(self.netns, || set_sysctls(ifname, has_ipv6, dad, plan.wait_for_ra.is_some()))?;
-        let mut steps = Vec::new();
+        let what = format!("failed to let {ifname:?} announce its addresses");
+        // The link has no IPv4 if its MTU is below 68 bytes.
+        let mut steps = vec![Step::new(what, devconf::set_arp_notify(index)).unless(&[Errno::EAFNOSUPPORT])];
         let done: &[Errno] = if self.completes { &[Errno::EEXIST] } else { &[] };
         for address in &addresses {
             // Usually no duplicate address detection: the IPAM plugin owns the subnet, and DAD takes seconds.
@@ -148,7 +150,6 @@ fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool, accepts_ra: bool) -> Res
         let _ = sysctl::write(&ipv6(ifname, "ndisc_notify"), "1");
     }
     let _ = sysctl::write(&ipv6(ifname, "accept_dad"), if dad { "1" } else { "0" });
-    let _ = sysctl::write(&format!("net/ipv4/conf/{ifname}/arp_notify"), "1");
     if !has_ipv6 {
         return Ok(());
     }

@@ -2,30 +2,35 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 
 use crate::check;
 
-/// The forwarding sysctls for the families of these addresses.
-fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = &'static str> {
+/// The families of these addresses, and their forwarding sysctls.
+fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = (IpFamily, &'static str)> {
     let has = |family| addresses.iter().any(|address| IpFamily::of(address.ip()) == family);
     [(IpFamily::V4, "net/ipv4/ip_forward"), (IpFamily::V6, "net/ipv6/conf/all/forwarding")]
         .into_iter()
-        .filter_map(move |(family, setting)| has(family).then_some(setting))
+        .filter(move |(family, _)| has(*family))
 }
 
-/// Enables forwarding on the host for the families of these addresses.
-pub fn ensure_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
-    forwarding(addresses)
-        .try_for_each(|setting| sysctl::ensure(setting, "1").context(|| "failed to enable forwarding"))
+/// Enables forwarding on the host for the families of these addresses. A read-only `/proc/sys` is no error if it is on already.
+pub fn ensure_forwarding(host: &mut Socket, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    for (family, setting) in forwarding(addresses) {
+        if !host.forwards(family).unwrap_or(false) {
+            sysctl::write(setting, "1").context(|| "failed to enable forwarding")?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that forwarding is on for the families of these addresses.
-pub fn check_forwarding(addresses: &[IpNetwork]) -> Result<(), CniError> {
-    for setting in forwarding(addresses) {
-        let value = sysctl::read(setting).context(|| format!("read {setting}"))?;
-        check::ensure(value == "1", || format!("forwarding is off: {setting} is {value}"))?;
+pub fn check_forwarding(host: &mut Socket, addresses: &[IpNetwork]) -> Result<(), CniError> {
+    for (family, setting) in forwarding(addresses) {
+        let is_on = host.forwards(family).context(|| format!("read {setting}"))?;
+        check::ensure(is_on, || format!("forwarding is off: {setting} is 0"))?;
     }
     Ok(())
 }

@@ -20,11 +20,6 @@ const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BRIDGE_FLAGS: u16 = 0;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
 
-/// `AF_INET6` as an attribute.
-const AF_INET6: u16 = 10;
-const IFLA_INET6_CONF: u16 = 2;
-const DEVCONF_ACCEPT_RA: usize = 3;
-
 /// `AF_BRIDGE`
 pub(super) const AF_BRIDGE: u8 = 7;
 /// `BRIDGE_FLAGS_MASTER`: the request is for the port's bridge.
@@ -56,12 +51,6 @@ pub(super) fn vlan_filtering(data: &[u8]) -> Option<VlanFiltering> {
     let default_pvid = u16_at(find_attr(data, IFLA_BR_VLAN_DEFAULT_PVID)?, 0);
     let is_on = find_attr(data, IFLA_BR_VLAN_FILTERING).is_some_and(|value| value.first() == Some(&1));
     Some(VlanFiltering { is_on, default_pvid })
-}
-
-/// The `accept_ra` in the settings that the kernel reports for each address family. A kernel without IPv6 has none.
-pub(super) fn accepts_ra(families: &[u8]) -> bool {
-    let settings = find_attr(families, AF_INET6).and_then(|inet6| find_attr(inet6, IFLA_INET6_CONF));
-    settings.is_some_and(|settings| u32_at(settings, 4 * DEVCONF_ACCEPT_RA) != 0)
 }
 
 /// A request that makes a bridge that filters VLANs. `EOPNOTSUPP` if the kernel was built without it.

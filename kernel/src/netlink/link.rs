@@ -10,8 +10,10 @@ use nix::libc::{
     IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
     IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN,
 };
+use rustix::net::netdevice::name_to_index;
 
-use super::bridge::{PortSettings, VlanFiltering, accepts_ra, vlan_filtering};
+use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
+use super::devconf::{accepts_ra, routes_localnet};
 use super::error::Error;
 use super::ifinfo::{
     IFINFO, RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, SKIP_STATS, ifinfo,
@@ -84,6 +86,8 @@ pub struct Link {
     pub vlan_filtering: Option<VlanFiltering>,
     /// Whether its sysctl `accept_ra` is not 0: a router may configure it.
     pub accepts_ra: bool,
+    /// Whether its sysctl `route_localnet` is on: packets with an address of 127.0.0.0/8 may pass it.
+    pub routes_localnet: bool,
     /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
     pub data: LinkData,
 }
@@ -204,7 +208,10 @@ pub fn parse(body: &[u8]) -> Link {
             IFLA_PERM_ADDRESS => link.permanent_mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_PARENT_DEV_NAME => link.parent = text(value),
             IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
-            IFLA_AF_SPEC => link.accepts_ra = accepts_ra(value),
+            IFLA_AF_SPEC => {
+                link.accepts_ra = accepts_ra(value);
+                link.routes_localnet = routes_localnet(value);
+            }
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),
             IFLA_LINKINFO => {
                 link.vrf_table = vrf::table(value);
@@ -258,6 +265,11 @@ impl Socket {
         let bodies = self.request(Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)))?;
         let counters = |body: &[u8]| find_attr(body.get(IFINFO..)?, IFLA_STATS64).map(Counters::parse);
         Ok(bodies.iter().map(|body| (parse(body), counters(body))).collect())
+    }
+
+    /// Whether the socket's namespace has a link with this name. One system call, which takes no lock.
+    pub fn has_link(&self, name: &str) -> bool {
+        name_to_index(self, name).is_ok()
     }
 
     /// Finds a link. `None` if it does not exist.

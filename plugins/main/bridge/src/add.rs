@@ -104,7 +104,7 @@ pub(crate) fn ensure_gateways(
     } else {
         vlan_gateway = Some(vlan_gateway::ensure(host, bridge, conf, &gateways, mac)?);
     }
-    sysctl::ensure_forwarding(&plan.addresses())?;
+    sysctl::ensure_forwarding(host, &plan.addresses())?;
     wait_for_groups(host, vlan_gateway.as_ref().unwrap_or(bridge).index, &gateways);
     Ok(vlan_gateway)
 }

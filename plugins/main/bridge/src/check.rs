@@ -44,7 +44,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         } else {
             check::addresses(&mut host, "bridge", bridge, &gateways)?;
         }
-        sysctl::check_forwarding(&addresses)?;
+        sysctl::check_forwarding(&mut host, &addresses)?;
     }
     let attachment = Attachment::from(call);
     if conf.mac_spoof_check {

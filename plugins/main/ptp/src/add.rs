@@ -33,8 +33,8 @@ fn attach(
     container: &mut Container<'_>,
     plan: Plan,
 ) -> Result<AddResult, CniError> {
-    sysctl::ensure_forwarding(&plan.addresses())?;
     let mut host = socket::route()?;
+    sysctl::ensure_forwarding(&mut host, &plan.addresses())?;
     let (netns, attachment) = (call.sandbox.netns()?, Attachment::from(call));
     let end = veth::create(&mut host, conf.kind, netns, &attachment, &conf.link, None)?;
     let mut undo = UndoStack::default();

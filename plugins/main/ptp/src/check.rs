@@ -26,7 +26,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
             format!("the host's route to {ip} does not lead to {name:?}")
         })?;
     }
-    sysctl::check_forwarding(&addresses)?;
+    sysctl::check_forwarding(&mut host, &addresses)?;
     if let Some(wanted) = &conf.masquerade {
         masquerade::ensure(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }

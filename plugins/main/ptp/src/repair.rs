@@ -23,7 +23,7 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     inside.repair()?;
     connect_host(&mut host, &end, &inside.plan)?;
     let addresses = inside.plan.addresses();
-    sysctl::ensure_forwarding(&addresses)?;
+    sysctl::ensure_forwarding(&mut host, &addresses)?;
     if let Some(wanted) = &conf.masquerade {
         masquerade::repair(&mut socket::netfilter()?, wanted, &Attachment::from(call), &addresses)?;
     }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use cni_common::spec::{AddResult, CniError, Context};
-use ferrule_kernel::netlink::{LinkId, link, route};
+use ferrule_kernel::netlink::{Link, LinkId, link, route};
 use ferrule_kernel::sysctl;
 use ferrule_kit::socket;
 
@@ -21,11 +21,7 @@ fn setting(link: &str) -> String {
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request.
-pub fn container_link(
-    result: &AddResult,
-    ifname: &str,
-    container: IpAddr,
-) -> Result<Option<String>, CniError> {
+fn container_link(result: &AddResult, ifname: &str, container: IpAddr) -> Result<Option<Link>, CniError> {
     let mut socket = socket::route()?;
     // Usually it is the first link on the host in the result, so that link is requested at once.
     let first = result.host_interfaces(ifname).next().map_or("lo", |interface| interface.name.as_str());
@@ -41,9 +37,7 @@ pub fn container_link(
         _ => socket.link(LinkId::Index(index)).context(|| format!("find link {index}"))?,
     };
     let named = |name: &str| result.host_interfaces(ifname).any(|interface| interface.name == name);
-    Ok(link
-        .filter(|link| named(&link.name) || CONTAINER_LINK_KINDS.contains(&link.kind.as_str()))
-        .map(|link| link.name))
+    Ok(link.filter(|link| named(&link.name) || CONTAINER_LINK_KINDS.contains(&link.kind.as_str())))
 }
 
 /// Enables `route_localnet` on the link to the container.
@@ -52,8 +46,10 @@ pub fn container_link(
 /// Code 999 if the kernel refuses to write the setting.
 pub fn enable(result: &AddResult, ifname: &str, container: IpAddr) -> Result<(), CniError> {
     match container_link(result, ifname, container)? {
-        Some(link) => sysctl::ensure(&setting(&link), "1").context(|| "unable to enable route_localnet"),
-        None => Ok(()),
+        Some(link) if !link.routes_localnet => {
+            sysctl::write(&setting(&link.name), "1").context(|| "unable to enable route_localnet")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -62,12 +58,11 @@ pub fn enable(result: &AddResult, ifname: &str, container: IpAddr) -> Result<(),
 /// # Errors
 /// Code 999 if it is not.
 pub fn check(result: &AddResult, ifname: &str, container: IpAddr) -> Result<(), CniError> {
-    let Some(link) = container_link(result, ifname, container)? else { return Ok(()) };
-    let setting = setting(&link);
-    match sysctl::read(&setting).context(|| format!("read {setting}"))?.as_str() {
-        "1" => Ok(()),
-        value => Err(CniError::internal(format!(
-            "{setting} is {value} instead of 1: packets from 127.0.0.1 do not reach {container}"
+    match container_link(result, ifname, container)? {
+        Some(link) if !link.routes_localnet => Err(CniError::internal(format!(
+            "{} is 0 instead of 1: packets from 127.0.0.1 do not reach {container}",
+            setting(&link.name)
         ))),
+        _ => Ok(()),
     }
 }
