@@ -1,8 +1,12 @@
-//! How many netlink datagrams each verb of each plugin sends and receives. The test needs root and `strace`.
+//! What each verb of each plugin asks the kernel for. The tests need root and `strace`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use cni_lab::testing::{Trace, succeed};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use cni_lab::Place as _;
+use cni_lab::testing::{Expect as _, Trace, succeed};
 use common::{Chain, PLUGINS};
 use serde_json::Value;
 
@@ -84,4 +88,43 @@ fn add_opens_few_sysctls() {
         }
     }
     assert_eq!(found, SYSCTLS, "{PLUGINS:?}");
+}
+
+/// The program that a kernel starts to load a module.
+const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+
+/// Puts the kernel's setting back.
+struct Restore(String);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        fs::write(MODPROBE, &self.0).unwrap();
+    }
+}
+
+/// Some lookups of missing objects let the kernel start modprobe each time, such as `SIOCGIFINDEX`.
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn no_call_starts_modprobe() {
+    let chain = Chain::new(&["10.1.0.0/24"]);
+    let live = |pod, port| {
+        let attachment = chain.attachment(pod, port);
+        let result = chain.add_before(PLUGINS.len(), &attachment);
+        for verb in ["CHECK", "DEL"] {
+            for plugin in (0..PLUGINS.len()).rev() {
+                chain.node.call(&chain.exec(verb, plugin, &attachment, result.as_ref())).unwrap().ok();
+            }
+        }
+    };
+    // Loads the modules.
+    live("pod0", 8080);
+
+    let dir = tempfile::tempdir().unwrap();
+    let (script, log) = (dir.path().join("modprobe"), dir.path().join("log"));
+    fs::write(&script, format!("#!/bin/sh\necho \"$@\" >>{}\n", log.display())).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let _restore = Restore(fs::read_to_string(MODPROBE).unwrap());
+    fs::write(MODPROBE, script.as_os_str().as_encoded_bytes()).unwrap();
+    live("pod1", 8081);
+    assert_eq!(fs::read_to_string(log).unwrap_or_default(), "", "the kernel was asked for modules");
 }

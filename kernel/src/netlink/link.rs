@@ -3,6 +3,10 @@
 //! # References
 //! linux/if_link.h, linux/rtnetlink.h; rtnetlink(7).
 
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+
 use nix::errno::Errno;
 use nix::libc::{
     IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME,
@@ -10,7 +14,7 @@ use nix::libc::{
     IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
     IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN,
 };
-use rustix::net::netdevice::name_to_index;
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
 use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
 use super::devconf::{accepts_ra, routes_localnet};
@@ -243,6 +247,20 @@ fn list_all() -> Message {
     Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_EXT_MASK, SKIP_STATS)
 }
 
+/// Whether this thread's namespace has a link with this name.
+///
+/// For a missing link `SIOCGIFINDEX` starts modprobe twice, `RTM_GETLINK` waits for other changes of links, and a file below
+/// /proc/sys/net costs more with each pod of the node. `SO_BINDTODEVICE` looks in the table of names, without a lock.
+///
+/// # Errors
+/// Those of `socket` and `setsockopt`, such as `EMFILE`.
+pub fn exists(name: &str) -> io::Result<bool> {
+    match setsockopt(&UnixDatagram::unbound()?, BindToDevice, &OsString::from(name)) {
+        Err(Errno::ENODEV) => Ok(false),
+        outcome => Ok(outcome.map(|()| true)?),
+    }
+}
+
 impl Socket {
     /// All links of the namespace, or only those of one kind.
     pub fn links(&mut self, kind: Option<&str>) -> Result<Vec<Link>, Error> {
@@ -265,11 +283,6 @@ impl Socket {
         let bodies = self.request(Message::new(RTM_GETLINK, F_DUMP, &ifinfo(0, 0, 0, 0)))?;
         let counters = |body: &[u8]| find_attr(body.get(IFINFO..)?, IFLA_STATS64).map(Counters::parse);
         Ok(bodies.iter().map(|body| (parse(body), counters(body))).collect())
-    }
-
-    /// Whether the socket's namespace has a link with this name. One system call, which takes no lock.
-    pub fn has_link(&self, name: &str) -> bool {
-        name_to_index(self, name).is_ok()
     }
 
     /// Finds a link. `None` if it does not exist.

@@ -6,7 +6,6 @@
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_sys::SocketAddr;
@@ -347,12 +346,6 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

@@ -52,10 +52,10 @@ fn repair_nft(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>, netns: &str) ->
 fn repair_iptables(socket: &mut Socket, conf: &Conf, plan: &Plan<'_>) -> Result<(), CniError> {
     nft::ensure_free(socket, plan)?;
     let is_unfinished = plan.host_ports.iter().any(HostPort::has_lasting_flows);
-    iptables::repair(socket, conf, &plan.owner, &plan.addresses, is_unfinished)?;
+    iptables::repair(conf, &plan.owner, &plan.addresses, is_unfinished)?;
     if is_unfinished {
         flows::delete_after_add(socket, &plan.host_ports, nft::has_own);
-        iptables::repair(socket, conf, &plan.owner, &plan.addresses, false)?;
+        iptables::repair(conf, &plan.owner, &plan.addresses, false)?;
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ fn add_to_nft(
     plan: &Plan<'_>,
 ) -> Result<(Vec<HostPort>, bool), CniError> {
     let netns = call.sandbox.path();
-    let is_ipvs = kube_proxy::is_ipvs(socket);
+    let is_ipvs = kube_proxy::is_ipvs();
     let mut gate = if is_ipvs { services::adapt(socket, Some(conf.services_bit))? } else { Gate::LOCAL };
     let (missing, has_others) = nft::look(socket, plan, gate, &others(&plan.owner))?;
     if let Some(missing) = missing
@@ -98,11 +98,9 @@ pub(crate) fn others(owner: &Attachment<'_>) -> Vec<(Table<'static>, String)> {
 /// Adapts the table to kube-proxy in a call without host ports, so that the ADD of any container notices that
 /// kube-proxy has started in IPVS mode. An error is only logged: it does not concern this container.
 fn follow_services() {
-    let outcome = netfilter().and_then(|mut socket| match kube_proxy::is_ipvs(&socket) {
-        true => services::adapt(&mut socket, None).map(drop),
-        false => Ok(()),
-    });
-    if let Err(error) = outcome {
+    if kube_proxy::is_ipvs()
+        && let Err(error) = netfilter().and_then(|mut socket| services::adapt(&mut socket, None))
+    {
         eprintln!("{error}");
     }
 }
@@ -194,7 +192,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let processes = removed.is_empty() && has_mappings(call.config);
     failures.keep(iptables::delete(&mut socket, &owner, processes));
     // A failure to adapt to kube-proxy must not fail the DEL.
-    if (!removed.is_empty() || kube_proxy::is_ipvs(&socket))
+    if (!removed.is_empty() || kube_proxy::is_ipvs())
         && let Err(error) = services::adapt(&mut socket, None)
     {
         eprintln!("{error}");

@@ -2,7 +2,7 @@
 //! only what its own network asked for, so the strictest of several networks on one bridge wins.
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements, generation};
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
@@ -71,7 +71,7 @@ pub fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
             // The ADD of a container on a bridge that has been made again is a change.
             let generation = generation(socket)?;
             let mut keys: Vec<Vec<u8>> = elements(socket, TABLE, set)?.into_iter().map(|e| e.key).collect();
-            keys.retain(|key| !socket.has_link(&link_of(key)));
+            keys.retain(|key| matches!(link::exists(&link_of(key)), Ok(false)));
             let mut batch = Batch::new();
             batch.delete_elements(TABLE, set, &keys);
             batch.commit_at(socket, generation)

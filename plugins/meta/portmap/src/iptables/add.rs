@@ -36,7 +36,7 @@ pub fn add(
         let programs = Programs::of_node(IpFamily::of(address.ip())).context(|| STEP)?;
         match programs.variant {
             Variant::Nft => add_nft(socket, &programs, conf, owner, *address)?,
-            Variant::Legacy => add_legacy(socket, &programs, conf, owner, *address)?,
+            Variant::Legacy => add_legacy(&programs, conf, owner, *address)?,
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ fn add_nft(
         }
         _ => None,
     };
-    let rules = rules_here(socket, conf, owner, address, external);
+    let rules = rules_here(conf, owner, address, external);
     // An earlier ADD of this container may have had another address; its rules would come first.
     delete_in(socket, family, owner).context(|| STEP)?;
     // Another process may create or delete a shared chain.
@@ -72,15 +72,9 @@ fn add_nft(
 
 /// The rules for this node: if kube-proxy runs in IPVS mode, they exempt NodePorts. CHECK does not expect
 /// that rule, because kube-proxy may have started after the container's ADD.
-fn rules_here(
-    socket: &Socket,
-    conf: &Conf,
-    owner: &Attachment<'_>,
-    address: IpNetwork,
-    external: Option<&str>,
-) -> Rules {
+fn rules_here(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let rules = rules(conf, owner, address, external);
-    if kube_proxy::is_ipvs(socket) { rules.leave_node_ports() } else { rules }
+    if kube_proxy::is_ipvs() { rules.leave_node_ports() } else { rules }
 }
 
 /// The lines that create missing shared chains and rules. If there are any, the lock is held and returned.
@@ -133,18 +127,17 @@ fn has(socket: &mut Socket, family: IpFamily, shared: &Rule) -> Result<bool, Err
 /// Adds the container's rules. One process is enough if all shared chains and rules exist, as nearly always,
 /// and the container has no rules yet.
 fn add_legacy(
-    socket: &Socket,
     programs: &Programs,
     conf: &Conf,
     owner: &Attachment<'_>,
     address: IpNetwork,
 ) -> Result<(), CniError> {
     let external = conf.external_chain.as_deref().filter(|_| conf.snat);
-    if programs.restore(&lines_without_listing(&rules_here(socket, conf, owner, address, external))).is_ok() {
+    if programs.restore(&lines_without_listing(&rules_here(conf, owner, address, external))).is_ok() {
         return Ok(());
     }
     let _lock = lock::iptables()?;
-    replace(socket, programs, conf, owner, address, false)
+    replace(programs, conf, owner, address, false)
 }
 
 /// Makes the container's rules again in each family where CHECK refuses them, in one transaction. The other family stays.
@@ -153,7 +146,6 @@ fn add_legacy(
 /// # Errors
 /// As [`add`].
 pub fn repair(
-    socket: &Socket,
     conf: &Conf,
     owner: &Attachment<'_>,
     addresses: &[IpNetwork],
@@ -163,7 +155,7 @@ pub fn repair(
     for address in addresses {
         let (programs, listing) = listed(owner, IpFamily::of(address.ip()))?;
         if compare(conf, owner, *address, &listing).is_err() {
-            replace(socket, &programs, conf, owner, *address, is_unfinished)?;
+            replace(&programs, conf, owner, *address, is_unfinished)?;
         }
     }
     Ok(())
@@ -171,7 +163,6 @@ pub fn repair(
 
 /// Replaces the container's rules of one family, and creates the chains that they need. The caller holds the lock.
 fn replace(
-    socket: &Socket,
     programs: &Programs,
     conf: &Conf,
     owner: &Attachment<'_>,
@@ -182,7 +173,7 @@ fn replace(
     let outcome = programs.change(ATTEMPTS, |listing| {
         let usable = external
             .and_then(|chain| if listing.has_chain(chain) { Some(chain) } else { warn_missing_chain(chain) });
-        let rules = rules_here(socket, conf, owner, address, usable);
+        let rules = rules_here(conf, owner, address, usable);
         let mut lines = lines_for_listing(&rules, listing);
         lines.extend(rules.jumps.last().filter(|_| is_unfinished).map(|rule| rule.line("-A")));
         lines

@@ -50,7 +50,7 @@ fn adapt_after(socket: &mut Socket, bit: Option<u8>, is_quick: bool) -> Result<G
     }
     let known = present.filter(|_| is_quick);
     let bit = bit.or(present.and_then(|gate| gate.bit())).unwrap_or(SERVICES_BIT);
-    let wanted = if kube_proxy::is_ipvs(socket) { behind_services(socket, known, bit)? } else { Gate::LOCAL };
+    let wanted = if kube_proxy::is_ipvs() { behind_services(socket, known, bit)? } else { Gate::LOCAL };
     if present.is_none_or(|present| present == wanted) {
         return Ok(wanted);
     }
@@ -171,7 +171,7 @@ enum Place {
 /// # Errors
 /// Code 999 if host ports come before Services, or if iptables does not set the mark that the gate tests for.
 pub fn check(socket: &mut Socket, gate: Gate) -> Result<(), CniError> {
-    let chains = if kube_proxy::is_ipvs(socket) { Some(Chains::read(socket)?) } else { None };
+    let chains = if kube_proxy::is_ipvs() { Some(Chains::read(socket)?) } else { None };
     for family in IpFamily::ALL {
         if let Some(bit) = gate.bit_in(family) {
             if !marking::is_there(socket, family, bit)? {
