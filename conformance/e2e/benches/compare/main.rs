@@ -27,10 +27,10 @@ mod status;
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::{fs, iter, thread};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Parser, ValueEnum};
 use cni_lab::{bin_dir, go_bin_dir};
 
@@ -101,18 +101,30 @@ impl Cli {
         self.filters.is_empty() || self.filters.iter().any(|text| name.contains(text))
     }
 
-    /// Ours, the reference, and the baseline if there is one.
-    fn sides(&self) -> anyhow::Result<Vec<Side>> {
+    /// Ours, the reference, and the baseline if there is one, with copies of their programs below this folder.
+    fn sides(&self, copies: &Path) -> anyhow::Result<Vec<Side>> {
         let given =
             |dir: &PathBuf| dir.canonicalize().with_context(|| format!("find the folder {}", dir.display()));
         let ours = self.bin_dir.as_ref().map_or_else(bin_dir, given)?;
         let reference = self.reference_dir.as_ref().map_or_else(go_bin_dir, given)?;
-        let mut sides = vec![Side::ferrule("ours", "ours", 1, ours), Side::reference(2, reference)];
+        let mut sides = vec![
+            Side::ferrule("ours", "ours", 1, copy(&ours, copies, "ours")?),
+            Side::reference(2, copy(&reference, copies, "them")?),
+        ];
         if let Some(baseline) = &self.baseline {
-            sides.push(Side::ferrule("then", "before", 3, given(baseline)?));
+            sides.push(Side::ferrule("then", "before", 3, copy(&given(baseline)?, copies, "then")?));
         }
         Ok(sides)
     }
+}
+
+/// Copies a folder, with its hard links. The time of a call depends on how its program lies on the disk and in the page cache,
+/// by up to a tenth: the copies lie alike.
+fn copy(dir: &Path, copies: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let to = copies.join(name);
+    let status = Command::new("cp").arg("-a").args([dir, &to]).status().context("start cp")?;
+    ensure!(status.success(), "copy {}: {status}", dir.display());
+    Ok(to)
 }
 
 /// The reference's side three times, with other numbers of threads.
@@ -144,9 +156,8 @@ impl Outcome {
 }
 
 /// Measures the bursts.
-fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
-    let sides = cli.sides()?;
-    let cases = cases::bursts(&sides);
+fn bursts(cli: &Cli, sides: &[Side], outcome: &mut Outcome) -> anyhow::Result<()> {
+    let cases = cases::bursts(sides);
     let [chain, unlimited] = &cases;
     let mut table = burst::table();
     let mut errors = Vec::new();
@@ -163,8 +174,8 @@ fn bursts(cli: &Cli, outcome: &mut Outcome) -> anyhow::Result<()> {
             continue;
         }
         eprintln!("{name} ...");
-        let figures = burst::measure(case, &sides, Setting { pods, at_once, alive }, cli.iterations)?;
-        burst::add_rows(&mut table, &name, &sides, &figures);
+        let figures = burst::measure(case, sides, Setting { pods, at_once, alive }, cli.iterations)?;
+        burst::add_rows(&mut table, &name, sides, &figures);
         if alive == 0 {
             for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
                 let [ours, reference] = [0, 1]
@@ -191,13 +202,14 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     let show = |what: &str, table: Table| {
         println!("{what}; {} rounds; medians\n\n{}", cli.iterations, table.render(cli.markdown));
     };
+    let copies = tempfile::tempdir().context("make a folder for the programs")?;
+    let sides = cli.sides(copies.path())?;
     for chapter in chapters {
-        let sides = cli.sides()?;
         match chapter {
             Chapter::Verbs => {
                 compare(cli, &sides, cases::all(&sides).into_iter().chain(folder::all()), &mut outcome);
             }
-            Chapter::Burst => bursts(cli, &mut outcome)?,
+            Chapter::Burst => bursts(cli, &sides, &mut outcome)?,
             Chapter::Ports => {
                 compare(cli, &sides, cases::ports().into_iter(), &mut outcome);
                 let mut cases = cases::ports();
