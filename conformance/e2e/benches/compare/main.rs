@@ -124,6 +124,7 @@ fn copy(dir: &Path, copies: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let to = copies.join(name);
     let status = Command::new("cp").arg("-a").args([dir, &to]).status().context("start cp")?;
     ensure!(status.success(), "copy {}: {status}", dir.display());
+    println!("{}: a copy of {}", to.display(), dir.display());
     Ok(to)
 }
 
