@@ -11,7 +11,8 @@ Usage: tests/programs.sh [CARGO'S OPTIONS FOR TARGETS ...]
 Runs the test programs of the workspace, or those of the targets that are named, such as
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
 kernel: here, twice as many programs run as there are cores. The output of a program
-comes when it ends, with cargo's lines around it, which tests/rerun.sh reads.
+comes when it ends, with cargo's lines around it, which tests/rerun.sh reads. Their
+temporary files are in memory. Needs root for that.
 
 With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead.
 END
@@ -43,21 +44,30 @@ run_one() {
     return "$status"
 }
 
+# run_all, in a mount namespace of its own: tests make and remove many files, and ext4 searches long for an inode that was not
+# freed a moment ago. So TMPDIR, an empty folder, becomes one in memory.
+run_all() {
+    mount -t tmpfs -o mode=1777 tests "$TMPDIR"
+    xargs -d '\n' -n 1 -P "$((2 * $(nproc)))" "$0" --one
+}
+
 run() {
-    local programs log failed
+    local programs log folder failed
     programs=$(list "$@")
     log=$(mktemp)
-    if ! xargs -d '\n' -n 1 -P "$((2 * $(nproc)))" "$0" --one <<<"$programs" | tee "$log"; then
+    folder=$(mktemp -d)
+    if ! TMPDIR=$folder unshare --mount "$0" --all <<<"$programs" | tee "$log"; then
         failed=$(grep -c 'error: test failed, to rerun pass `' "$log") || true
         echo "error: $failed targets failed:"
     fi
-    rm "$log"
+    rm -d "$log" "$folder"
     [ -z "${failed-}" ]
 }
 
 case ${1-} in
 -h | --help) usage ;;
 --list) list "${@:2}" ;;
+--all) run_all ;;
 --one) run_one "$2" ;;
 *) run "$@" ;;
 esac

@@ -31,9 +31,12 @@ impl Node {
     /// Makes a node; needs root.
     pub fn new() -> anyhow::Result<Node> {
         let node = Node { namespaces: Arc::new(Namespaces::new()?), clients: Arc::default() };
-        node.sh("ip link set lo up")?;
-        // A new namespace inherits the machine's IPv4 settings; tests must not depend on them.
-        node.run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "0"))?.context("turn forwarding off")?;
+        node.run(|| {
+            // IFF_LOOPBACK and IFF_UP (linux/if.h), without a process.
+            fs::write("/sys/class/net/lo/flags", "0x9").context("bring lo up")?;
+            // A new namespace inherits the machine's IPv4 settings; tests must not depend on them.
+            fs::write("/proc/sys/net/ipv4/ip_forward", "0").context("turn forwarding off")
+        })??;
         Ok(node)
     }
 
