@@ -46,6 +46,7 @@ script_of() {
     printf '%s' "$script"
 }
 
+# These take longest, so two guests share them.
 stock=$(script_of 'stock kernel' 0 2)
 more_stock=$(script_of 'stock kernel' 1 2)
 sriov=$(script_of SR-IOV)
@@ -63,7 +64,7 @@ in_guest() {
     guests+=("$!:$1")
 }
 
-# A guest uses one core for most of its time, and less than that while it waits.
+# A guest uses one core for most of its time.
 in_guest stock "$stock"
 in_guest more-stock "$more_stock"
 in_guest suite "$judged"
