@@ -8,7 +8,7 @@ use cni_runner::{Exec, Extra, Network, plugin_input};
 use serde_json::{Value, json};
 
 /// The state that host-local changes with every address, the numbers of the kernel, and its rules for VRFs, which it keeps.
-const STAY: [&str; 3] = ["last_reserved_ip.", "ingress: index ", " l3mdev=null "];
+const STAY: [&str; 3] = ["last_reserved_ip.", "ingress: index ", "L3MDev("];
 
 /// Runs ADD of each plugin, and DEL of each one, the last first, each at first with a path that the kernel cannot look up.
 fn del_twice(prepare: &str, plugins: &Value) {

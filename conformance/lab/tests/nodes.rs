@@ -95,11 +95,11 @@ fn a_snapshot_shows_each_kind_of_state_and_changes_nothing() {
     let diff = before.diff(&Snapshot::take(&node).unwrap());
     let mut expected = vec![
         "+ link: d0 kind=bridge",
-        "+ qdisc: dev=d0 handle=ffff: kind=clsact",
-        "kind=tbf",
+        "+ qdisc: dev=d0 handle=65535:0 parent=65535:65521 Kind(\"clsact\")",
+        "Kind(\"tbf\")",
         "+ filter d0 ingress: filter protocol all",
-        "+ rule -4: -4 fwmark=0x7",
-        "table=77",
+        "FwMark(7)",
+        "+ route: 10.9.0.0/16 Table(77)",
         "+ nft map inet m: ",
         "10.0.0.1",
         "+ file: /run/cni/state 0644 \"state\\n\"",

@@ -24,7 +24,7 @@ use cni_runner::{Attachment, Exec, Version};
 /// The network name in all test cases that are not about network names.
 pub const NETWORK: &str = "trialnet";
 /// The programs that a snapshot needs.
-const SNAPSHOT_TOOLS: [&str; 5] = ["ip", "tc", "nft", "iptables-nft-save", "ip6tables-nft-save"];
+const SNAPSHOT_TOOLS: [&str; 4] = ["tc", "nft", "iptables-nft-save", "ip6tables-nft-save"];
 
 /// How long to wait for the kernel to remove the links of a deleted namespace.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -277,8 +277,7 @@ impl<'a> TestContext<'a> {
     pub fn snapshot(&self) -> Result<Snapshot, Stop> {
         kernel::tools(&SNAPSHOT_TOOLS)?;
         let node = self.node()?;
-        // A tool fails if a link disappears while it lists links, such as the peer of a link in a deleted
-        // namespace.
+        // It fails if links come or go meanwhile, such as the peer of a link in a deleted namespace.
         let mut taken = Snapshot::take(node);
         eventually(KERNEL_TIMEOUT, || {
             if taken.is_err() {
@@ -297,7 +296,6 @@ impl<'a> TestContext<'a> {
         let is_going = |line: &str| line.starts_with("+ link: ") && line.contains("kind=veth");
         eventually(KERNEL_TIMEOUT, || {
             changes = self.snapshot().map(|now| before.diff(&now));
-            // A tool fails if a link disappears while it lists links.
             changes.as_ref().is_ok_and(|all| !all.lines().any(is_going) && !own_device::is_any_ending(all))
         });
         changes.map(|changes| own_device::without_ended(&changes))

@@ -6,36 +6,37 @@ use std::fs;
 use anyhow::Context as _;
 use serde_json::{Map, Value};
 
-use super::Snapshot;
-use crate::Place;
+use super::{Snapshot, netlink};
+use crate::{Machine, Place as _};
 
 /// The names of iptables' tables.
 const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
-pub(super) fn take<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<()> {
-    let families = nftables(place, snapshot)?;
+pub(super) fn take(snapshot: &mut Snapshot) -> anyhow::Result<()> {
+    // Most pods have no table.
+    let families = if netlink::has_nf_tables()? { nftables(snapshot)? } else { BTreeSet::new() };
     // The tools list nothing else.
     for (family, save) in [("ip", "iptables-nft-save"), ("ip6", "ip6tables-nft-save")] {
         if families.contains(family) {
-            iptables(place, save, snapshot)?;
+            iptables(save, snapshot)?;
         }
     }
     let legacy = [("iptables-legacy-save", "ip_tables_names"), ("ip6tables-legacy-save", "ip6_tables_names")];
     for (save, names) in legacy {
         // The tool creates the tables that it lists, so run it only if there are some already.
         let names = format!("/proc/thread-self/net/{names}");
-        let tables = place.run(|| fs::read_to_string(names))?.unwrap_or_default();
+        let tables = fs::read_to_string(names).unwrap_or_default();
         if !tables.trim().is_empty() {
-            iptables(place, save, snapshot)?;
+            iptables(save, snapshot)?;
         }
     }
     Ok(())
 }
 
 /// Adds the ruleset. Returns the families that have tables with the names of iptables' ones.
-fn nftables<P: Place>(place: &P, snapshot: &mut Snapshot) -> anyhow::Result<BTreeSet<String>> {
+fn nftables(snapshot: &mut Snapshot) -> anyhow::Result<BTreeSet<String>> {
     let mut families = BTreeSet::new();
-    let text = place.tool("nft", &["-j", "list", "ruleset"])?;
+    let text = Machine.tool("nft", &["-j", "list", "ruleset"])?;
     let listing: Value = serde_json::from_str(&text).context("nft list ruleset")?;
     let objects = listing.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
     for object in objects.iter().filter_map(Value::as_object) {
@@ -88,8 +89,8 @@ fn normalised_value(value: Value) -> Value {
     }
 }
 
-fn iptables<P: Place>(place: &P, save: &str, snapshot: &mut Snapshot) -> anyhow::Result<()> {
-    let text = place.tool(save, &[] as &[&str])?;
+fn iptables(save: &str, snapshot: &mut Snapshot) -> anyhow::Result<()> {
+    let text = Machine.tool(save, &[] as &[&str])?;
     let mut section = String::new();
     for line in text.lines() {
         if let Some(table) = line.strip_prefix('*') {
