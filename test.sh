@@ -161,8 +161,7 @@ unit() {
     return "$status"
 }
 
-# The conformance suite's own tests take as long as half of the others, so they run beside them. Two programs want to be alone: the rates
-# of bandwidth, and the tests of `ferrule inspect`, since gc removes nothing nameless while a plugin runs.
+# The conformance suite's own tests take as long as half of the others, so they run beside them. The rates of bandwidth want to be alone.
 all_tests() {
     local status=0 suite run failed_runs=()
     ./tests/programs.sh --test suite --test broken >"$log.suite" 2>&1 &
@@ -170,9 +169,7 @@ all_tests() {
     ./tests/programs.sh 2>&1 | tee "$log.most" || failed_runs+=(most)
     wait "$suite" || failed_runs+=(suite)
     cat "$log.suite"
-    for run in rates inspect; do
-        ./tests/programs.sh --test "$run" 2>&1 | tee "$log.$run" || failed_runs+=("$run")
-    done
+    ./tests/programs.sh --test rates 2>&1 | tee "$log.rates" || failed_runs+=(rates)
     cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
     for run in "${failed_runs[@]}"; do
         ./tests/rerun.sh "$log.$run" || status=1

@@ -10,32 +10,39 @@ Usage: tests/programs.sh [CARGO'S OPTIONS FOR TARGETS ...]
 
 Runs the test programs of the workspace, or those of the targets that are named, such as
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
-kernel: here, twice as many programs run as there are cores. The output of a program
-comes when it ends, with cargo's lines around it, which tests/rerun.sh reads. Their
-temporary files are in memory. Needs root for that.
+kernel: here, twice as many programs run as there are cores, each in a PID namespace of
+its own. The output of a program comes when it ends, with cargo's lines around it, which
+tests/rerun.sh reads. Their temporary files are in memory. Needs root for that.
 
 With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead.
 END
 }
 
+# The names of programs that take longest. They start first, so that none of them runs alone at the end.
+slow='^(cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes)$'
+
 list() {
-    cargo test --locked --workspace --no-run --message-format=json "$@" | jq -r '
+    cargo test --locked --workspace --no-run --message-format=json "$@" | jq -r --arg slow "$slow" '
         select(.executable and .profile.test)
         | (.package_id | capture("#(?<name>.*)@") // capture("/(?<name>[^/]*)#")).name as $package
         | .target.kind[0] as $kind
-        | [.executable, (.manifest_path | sub("/[^/]*$"; "")),
+        | [(if .target.name | test($slow) then 0 else 1 end), .executable, (.manifest_path | sub("/[^/]*$"; "")),
            "-p \($package) --\($kind)" + if $kind == "lib" then "" else " " + .target.name end]
-        | join("|")' | sort -t '|' -k 2
+        | join("|")' | sort -t '|' -k 1,1 -k 3 | cut -d '|' -f 2-
 }
 
-# run_one PROGRAM|FOLDER|OPTIONS
+# The first process of a PID namespace waits for all that lose their parents. Without the second command, bash would become the program.
+init='"$@"; exit'
+
+# run_one PROGRAM|FOLDER|OPTIONS, in a PID namespace, where it sees no plugin of another test, and leaves no process.
 run_one() {
     local program folder options output status=0
     IFS='|' read -r program folder options <<<"$1"
     output=$(mktemp)
     {
         echo "     Running ($program)"
-        env -C "$folder" CARGO_MANIFEST_DIR="$folder" "$program" --test-threads "$(nproc)" || status=1
+        env -C "$folder" CARGO_MANIFEST_DIR="$folder" \
+            unshare --pid --fork --mount-proc bash -c "$init" bash "$program" --test-threads "$(nproc)" || status=1
         [ "$status" -eq 0 ] || echo "error: test failed, to rerun pass \`$options\`"
     } >"$output" 2>&1 </dev/null
     # Whole outputs, one after the other.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -77,6 +78,24 @@ pub trait Place: Sync {
         String::from_utf8(output.stdout).with_context(|| format!("{program}: output is not UTF-8"))
     }
 
+    /// Runs commands of `ip`, one a line, in one process, and returns what they print, an object a line. The first that fails
+    /// is an error that quotes standard error.
+    fn ip(&self, commands: &str) -> anyhow::Result<String>
+    where
+        Self: Sized,
+    {
+        let (reader, mut writer) = io::pipe()?;
+        writer.write_all(commands.as_bytes())?;
+        drop(writer);
+        let output = self
+            .run(|| Command::new("ip").args(["-o", "-batch", "-"]).stdin(reader).output())?
+            .context("run ip")?;
+        if !output.status.success() {
+            bail!("{commands}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        String::from_utf8(output.stdout).with_context(|| format!("{commands}: output is not UTF-8"))
+    }
+
     /// Starts a command that runs until the handle is dropped or this process ends, even by a signal.
     fn spawn(&self, command: Command) -> anyhow::Result<Background>
     where
@@ -148,16 +167,17 @@ impl Place for Machine {
 /// busy.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Tries a condition every 5 milliseconds until it is true or the time is over. Some kernel work is
-/// asynchronous: the kernel removes a namespace, and with it the other end of a veth pair, some time after
-/// its last user has ended.
+/// Tries a condition until it is true or the time is over: every 5 milliseconds at first, and more seldom the longer it takes, because
+/// most conditions start a program. Some kernel work is asynchronous: the kernel removes a namespace, and with it the other end of
+/// a veth pair, some time after its last user has ended.
 pub fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
+    let began = Instant::now();
     while !condition() {
-        if Instant::now() >= deadline {
+        let waited = began.elapsed();
+        if waited >= limit {
             return false;
         }
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep((waited / 10).clamp(Duration::from_millis(5), Duration::from_millis(100)));
     }
     true
 }

@@ -201,18 +201,16 @@ impl<'a> TestContext<'a> {
         let number = self.interfaces.fetch_add(1, Ordering::Relaxed);
         let host = format!("host{number}");
         let (address, gateway) = (format!("10.76.{number}.2"), format!("10.76.{number}.1"));
-        node.sh(&format!(
-            "ip link add {host} type veth peer name {ifname} netns {netns} && ip link set {host} up && \
-             ip addr add {gateway}/24 dev {host}"
+        node.ip(&format!(
+            "link add {host} type veth peer name {ifname} netns {netns}\nlink set {host} up\n\
+             address add {gateway}/24 dev {host}\n"
         ))?;
-        pod.sh(&format!(
-            "ip link set lo up; ip link set dev {ifname} up && ip addr add {address}/24 dev {ifname} && \
-             ip route append default via {gateway}"
+        let shown = pod.ip(&format!(
+            "link set lo up\nlink set dev {ifname} up\naddress add {address}/24 dev {ifname}\n\
+             route append default via {gateway}\nlink show dev {ifname}\n"
         ))?;
-        let mac = |text: String| text.trim().to_owned();
-        let host_mac = mac(node.sh(&format!("cat /sys/class/net/{host}/address"))?);
-        let pod_mac =
-            mac(pod.sh(&format!("ip -o link show dev {ifname} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))?);
+        let host_mac = node.read_file(format!("/sys/class/net/{host}/address"))?.trim().to_owned();
+        let pod_mac = shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
         let result = json!({
             "interfaces": [
                 {"name": host, "mac": host_mac}, {"name": ifname, "mac": pod_mac, "sandbox": netns}],
