@@ -12,7 +12,7 @@ use itertools::Itertools as _;
 const KERNEL_THREAD: u32 = 0x0020_0000;
 /// The network namespace of this thread.
 const OWN: &str = "/proc/thread-self/ns/net";
-/// The attempts to see all namespaces that are mounted: one may end, or start.
+/// The attempts to see the same as the node's first process: a namespace may end, or start, and a folder may come, meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// What this process sees of the node.
@@ -132,7 +132,9 @@ fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Re
     presence::try_identity(&root).map_err(|error| Gap::Unread(unread(&root, &error)))?;
     let differs = |folder: &&Path| {
         let absolute = folder.strip_prefix("/").unwrap_or(folder);
-        presence::identity(folder) != presence::identity(Path::new(&root).join(absolute))
+        let theirs = Path::new(&root).join(absolute);
+        // The first ADD of a node makes them.
+        (0..ATTEMPTS).all(|_| presence::identity(folder) != presence::identity(&theirs))
     };
     folders.find(differs).map_or(Ok(()), |folder| {
         Err(Gap::Other(format!("{} is not that of process {init} of the node", folder.display())))
