@@ -25,8 +25,8 @@ Steps, all of them by default, always in this order:
   doc       the documentation builds without a warning
   build     the static programs (build.sh); the build begins before lint
   unit      cargo test on the workspace: unit, integration, documentation, with the
-            plugins just built in FERRULE_BIN_DIR; beside it, the tests of the
-            conformance suite on our plugins, the reference's and mutants
+            plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
+            the reference's and mutants
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
             "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
@@ -152,7 +152,7 @@ build() {
 # Builds for a step that wants the programs, when build itself is not among the steps.
 built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
 
-compile() { cargo test --locked --workspace --no-run; }
+compile() { cargo test --locked --workspace --no-run && cargo test --locked --workspace --no-run --test rates; }
 
 unit() {
     local status=0
@@ -161,14 +161,10 @@ unit() {
     return "$status"
 }
 
-# The conformance suite's own tests take as long as half of the others, so they run beside them. The rates of bandwidth want to be alone.
+# The rates of bandwidth want to be alone.
 all_tests() {
-    local status=0 suite run failed_runs=()
-    ./tests/programs.sh --test suite --test broken >"$log.suite" 2>&1 &
-    suite=$!
+    local status=0 run failed_runs=()
     ./tests/programs.sh 2>&1 | tee "$log.most" || failed_runs+=(most)
-    wait "$suite" || failed_runs+=(suite)
-    cat "$log.suite"
     ./tests/programs.sh --test rates 2>&1 | tee "$log.rates" || failed_runs+=(rates)
     cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
     for run in "${failed_runs[@]}"; do

@@ -22,7 +22,7 @@ ignored_tests() {
 }
 
 programs=$(./tests/programs.sh --list)
-# With the tests of the suite, which the others leave out, comes the command.
+# With the tests of the suite comes its command.
 suite=$(cargo test --no-run --locked --workspace --test suite --message-format=json |
     jq -r 'select(.executable and .target.name == "cni-conformance" and (.profile.test | not)) | .executable')
 

@@ -10,16 +10,17 @@ Usage: tests/programs.sh [CARGO'S OPTIONS FOR TARGETS ...]
 
 Runs the test programs of the workspace, or those of the targets that are named, such as
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
-kernel: here, twice as many programs run as there are cores, each in a PID namespace of
-its own. The output of a program comes when it ends, with cargo's lines around it, which
-tests/rerun.sh reads. Their temporary files are in memory. Needs root for that.
+kernel: here, three times as many programs run as there are cores, each in a PID
+namespace of its own. The output of a program comes when it ends, with cargo's lines
+around it, which tests/rerun.sh reads. Their temporary files are in memory. Needs root
+for that.
 
 With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead.
 END
 }
 
 # The names of programs that take longest. They start first, so that none of them runs alone at the end.
-slow='^(cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes)$'
+slow='^(broken|cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes|suite)$'
 
 list() {
     cargo test --locked --workspace --no-run --message-format=json "$@" | jq -r --arg slow "$slow" '
@@ -55,7 +56,7 @@ run_one() {
 # freed a moment ago. So TMPDIR, an empty folder, becomes one in memory.
 run_all() {
     mount -t tmpfs -o mode=1777 tests "$TMPDIR"
-    xargs -d '\n' -n 1 -P "$((2 * $(nproc)))" "$0" --one
+    xargs -d '\n' -n 1 -P "$((3 * $(nproc)))" "$0" --one
 }
 
 run() {
