@@ -19,7 +19,7 @@ With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program ins
 END
 }
 
-# The names of programs that take longest. They start first, so that none of them runs alone at the end.
+# The names of the programs that take longest. They start first, so that all cores have work until the end.
 slow='^(broken|cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes|suite)$'
 
 list() {

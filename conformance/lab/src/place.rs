@@ -78,8 +78,8 @@ pub trait Place: Sync {
         String::from_utf8(output.stdout).with_context(|| format!("{program}: output is not UTF-8"))
     }
 
-    /// Runs commands of `ip`, one a line, in one process, and returns what they print, an object a line. The first that fails
-    /// is an error that quotes standard error.
+    /// Runs commands of `ip`, one a line, in one process, and returns its standard output, an object a line. It ends with the first
+    /// command that fails; that is an error that quotes standard error.
     fn ip(&self, commands: &str) -> anyhow::Result<String>
     where
         Self: Sized,
