@@ -43,7 +43,7 @@ run_one() {
     {
         echo "     Running ($program)"
         env -C "$folder" CARGO_MANIFEST_DIR="$folder" \
-            unshare --pid --fork --mount-proc bash -c "$init" bash "$program" --test-threads "$(nproc)" || status=1
+            unshare --pid --fork --kill-child --mount-proc bash -c "$init" bash "$program" --test-threads "$(nproc)" || status=1
         [ "$status" -eq 0 ] || echo "error: test failed, to rerun pass \`$options\`"
     } >"$output" 2>&1 </dev/null
     # Whole outputs, one after the other.
