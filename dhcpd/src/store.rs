@@ -3,12 +3,13 @@
 //! The folder is beside the socket, in /run. A reboot ends all containers, so nothing needs to survive it; should the folder
 //! survive nevertheless, the boot ID tells.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ferrule_dhcp::wire::{Key, lease_dir, lease_file};
+use ferrule_kernel::file;
 use serde::{Deserialize, Serialize};
 
 use crate::binding::{Binding, Id};
@@ -68,11 +69,7 @@ impl Store {
     pub(crate) fn write(&self, state: &State) -> io::Result<()> {
         let content = Content { format: FORMAT, boot_id: self.boot_id.clone(), state };
         let pending = lease_dir(&self.socket).join(PENDING);
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
-        file.write_all(&serde_json::to_vec_pretty(&content)?)?;
-        drop(file);
-        fs::rename(pending, self.path(&state.id()))
+        file::replace(&self.path(&state.id()), &pending, 0o600, &serde_json::to_vec_pretty(&content)?)
     }
 
     fn path(&self, id: &Id) -> PathBuf {
@@ -81,7 +78,7 @@ impl Store {
 
     /// The state of a lease, if it exists.
     pub(crate) fn find(&self, id: &Id) -> io::Result<Option<State>> {
-        match fs::read(self.path(id)) {
+        match file::read(&self.path(id)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             text => Ok(Some(serde_json::from_slice::<Content<State>>(&text?)?.state)),
         }
@@ -92,7 +89,7 @@ impl Store {
         remove(&self.path(id))
     }
 
-    /// The leases of this boot. Removes all other files: no container of another boot exists.
+    /// The leases of this boot. Removes all other files: no container of another boot exists. Names what is no file, and passes it over.
     pub(crate) fn list(&self) -> io::Result<Vec<State>> {
         let mut states = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {
@@ -100,7 +97,7 @@ impl Store {
             // The file that a pending one should have replaced is still there.
             if !path.ends_with(PENDING) {
                 let read =
-                    fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Content<State>>(&text)?));
+                    file::read(&path).and_then(|text| Ok(serde_json::from_slice::<Content<State>>(&text)?));
                 let why = match read {
                     Ok(content) if content.format == FORMAT && content.boot_id == self.boot_id => {
                         states.push(content.state);
@@ -109,9 +106,12 @@ impl Store {
                     Ok(_) => "of another boot or version".to_owned(),
                     Err(error) => error.to_string(),
                 };
-                log(&format!("{}: removed: {why}", path.display()));
+                let outcome =
+                    remove(&path).map_or_else(|error| format!("stays: {error}"), |()| "removed".to_owned());
+                log(&format!("{}: {outcome}: {why}", path.display()));
+            } else if let Err(error) = remove(&path) {
+                log(&format!("{}: stays: {error}", path.display()));
             }
-            remove(&path)?;
         }
         Ok(states)
     }
@@ -190,6 +190,22 @@ mod tests {
         assert_eq!((listed.address.as_str(), &listed.server[..6]), ("fd00::5", "00:04:"));
         store.remove(&Id { family: Family::Ipv4, ..state.id() }).unwrap();
         assert_eq!(store.list().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("dhcp.sock");
+        let store = Store::open(&socket, "b".to_owned()).unwrap();
+        let path = |name: &str| lease_dir(&socket).join(name);
+        fs::create_dir_all(path("folder/full")).unwrap();
+        fs::create_dir(path(PENDING)).unwrap();
+        fs::write(dir.path().join("target"), "secret").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("target"), path("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        assert!(store.list().unwrap().is_empty() && ferrule_dhcp::list::list(&socket).is_empty());
+        assert!(path("folder/full").exists());
+        assert_eq!(fs::read(dir.path().join("target")).unwrap(), b"secret");
     }
 
     #[test]

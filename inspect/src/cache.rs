@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ferrule_kernel::file;
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::presence::Presence;
 use ferrule_kit::veth;
@@ -220,7 +221,7 @@ impl Cache {
             };
             let (path, name) = (file.path(), file.file_name().to_string_lossy().into_owned());
             // The time first: a file that changes in between then has another one.
-            let read = fs::metadata(&path).and_then(|meta| Ok((fs::read(&path)?, meta.modified().ok())));
+            let read = fs::metadata(&path).and_then(|meta| Ok((file::read(&path)?, meta.modified().ok())));
             let decoded = match read {
                 Ok((bytes, since)) => Entry::decode(&bytes, sight, &mut configs)
                     .map(|entry| Entry { file: path, since, ..entry })
@@ -282,6 +283,21 @@ mod tests {
 
     fn whole() -> Sight {
         Sight { own: 0, partial: None, is_within: false, is_elsewhere: false }
+    }
+
+    /// None of them is waited for, followed or read without end.
+    #[test]
+    fn foreign_objects_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", path("link")).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        fs::File::create(path("sparse")).unwrap().set_len(10 << 30).unwrap();
+        let mut cache = Cache::read(dir.path(), &whole());
+        cache.unknown.sort();
+        assert_eq!(cache.unknown, ["fifo", "folder", "link", "sparse"]);
+        assert!(cache.failures.iter().any(|why| why.starts_with("cannot read the cached result fifo: ")));
     }
 
     #[test]

@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ferrule_kernel::file;
 use ferrule_kernel::lock::Lock;
-
-use crate::file::replace;
 
 /// The file.
 const FILE: &str = "/run/ferrule-totals";
@@ -40,7 +38,8 @@ pub(crate) fn add(command: &Command, done: usize, failed: usize) -> Result<(), S
         let _lock = Lock::take(LOCK.as_ref(), 0o600)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let text = summed(&read()?, command, [done as u64, failed as u64], now);
-        replace(Path::new(FILE), &text)
+        let path = Path::new(FILE);
+        file::replace(path, &file::pending_beside(path), 0o644, text.as_bytes())
     };
     change().map_err(|error| format!("cannot write {FILE}: {error}"))
 }
@@ -50,7 +49,7 @@ pub(crate) fn add(command: &Command, done: usize, failed: usize) -> Result<(), S
 /// # Errors
 /// The file cannot be read.
 pub(crate) fn read() -> io::Result<String> {
-    match fs::read_to_string(FILE) {
+    match file::read_text(FILE.as_ref()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         outcome => outcome,
     }

@@ -20,6 +20,7 @@
 #![deny(missing_docs)]
 
 pub mod conntrack;
+pub mod file;
 pub mod ip;
 pub mod iptables;
 mod limited;

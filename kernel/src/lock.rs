@@ -15,6 +15,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{F_WRLCK, SEEK_SET, c_short, flock};
 use nix::sys::stat::{major, minor};
 
+use crate::file::SAFELY;
 use crate::{limited, observer};
 
 /// Limit of the wait for a lock.
@@ -72,16 +73,16 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> io::Error {
 }
 
 /// Opens the lock file. Opens it read-only first, so that an existing file on a read-only file system can be
-/// locked.
+/// locked. Follows no link, and does not wait for the other end of a FIFO.
 fn open(path: &Path, mode: u32) -> io::Result<File> {
-    match File::open(path) {
+    match OpenOptions::new().read(true).custom_flags(SAFELY).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => create(path, mode),
         outcome => outcome,
     }
 }
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(mode).open(path)
+    OpenOptions::new().append(true).create(true).mode(mode).custom_flags(SAFELY).open(path)
 }
 
 /// Waits for the lock, at most [`TIMEOUT`].
@@ -177,6 +178,20 @@ mod tests {
         drop(first);
         again.join().unwrap().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_planted_link_or_fifo_is_neither_followed_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let [link, target, fifo] = ["link", "target", "fifo"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let takes = [Lock::take as fn(&Path, u32) -> _, |path, mode| Lock::take_byte(path, mode, 1)];
+        for take in takes {
+            take(&link, 0o600).unwrap_err();
+            let _ = take(&fifo, 0o600);
+        }
+        assert!(!target.exists());
     }
 
     #[test]

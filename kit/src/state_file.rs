@@ -1,12 +1,13 @@
 //! A file that keeps the state of one attachment until DEL. It is complete or absent: it is written under another name
 //! first, which has a hash of the network's name for GC.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::{CniError, Code, Failures};
+use ferrule_kernel::file;
 
 use crate::hash::sha512_hex;
 
@@ -32,7 +33,7 @@ impl StateFile {
     /// # Errors
     /// Code 5 if the file cannot be read.
     pub fn read(&self) -> Result<Option<Vec<u8>>, CniError> {
-        match fs::read(&self.path) {
+        match file::read(&self.path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(failed("read", &self.path, &error)),
@@ -44,20 +45,15 @@ impl StateFile {
     /// # Errors
     /// Code 5 if the file cannot be written.
     pub fn write(&self, bytes: &[u8]) -> Result<(), CniError> {
-        let write = || {
-            let open =
-                || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.pending);
-            let file = open().or_else(|error| match self.path.parent() {
-                Some(folder) if error.kind() == io::ErrorKind::NotFound => {
-                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-                    open()
-                }
-                _ => Err(error),
-            });
-            file?.write_all(bytes)?;
-            fs::rename(&self.pending, &self.path)
-        };
-        write().map_err(|error| failed("save", &self.path, &error))
+        let replace = || file::replace(&self.path, &self.pending, 0o600, bytes);
+        let written = replace().or_else(|error| match self.path.parent() {
+            Some(folder) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                replace()
+            }
+            _ => Err(error),
+        });
+        written.map_err(|error| failed("save", &self.path, &error))
     }
 
     /// Removes the file, if it exists, and what a killed ADD has left of it.
@@ -91,7 +87,9 @@ fn names(folder: &Path) -> Result<impl Iterator<Item = String> + use<>, CniError
 /// those that are not complete unless the extension is empty.
 pub fn list(folder: &Path, extension: &str) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     let complete = names(folder).into_iter().flatten().filter(move |name| name.ends_with(extension));
-    complete.map(|name| folder.join(name)).filter_map(|path| fs::read(&path).ok().map(|bytes| (path, bytes)))
+    complete
+        .map(|name| folder.join(name))
+        .filter_map(|path| file::read(&path).ok().map(|bytes| (path, bytes)))
 }
 
 /// The pending files in the folder of ADDs on one of these networks, perhaps of killed ones: path, stem
@@ -132,7 +130,7 @@ pub fn collect(
         if is_valid(stem) {
             continue;
         }
-        let is_own = match fs::read(&path) {
+        let is_own = match file::read(&path) {
             _ if complete.is_some() => Ok(true),
             Ok(bytes) => release(&bytes),
             Err(_) => Ok(false),

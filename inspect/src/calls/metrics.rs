@@ -4,16 +4,15 @@
 //! how far it had read the log.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::file;
 use indexmap::IndexMap;
 
 use super::Call;
 use super::unread::{Position, unread};
-use crate::file::replace;
 use crate::totals;
 
 /// The upper limits of the histogram's buckets, in seconds.
@@ -96,12 +95,13 @@ fn label(text: &str) -> String {
 /// # Errors
 /// The log cannot be read, or the file cannot be written.
 pub fn export(log: &Path, output: Option<&Path>) -> Result<String, CniError> {
-    let earlier = output.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    let earlier = output.and_then(|path| file::read_text(path).ok()).unwrap_or_default();
     let mut metrics = Metrics::parse(&earlier);
     unread(log, &mut metrics.position)?.iter().for_each(|call| metrics.add(call));
     let text = metrics.text() + &totals::read().context(|| "cannot read the totals of gc and repair")?;
     if let Some(path) = output {
-        replace(path, &text).context(|| format!("cannot write {}", path.display()))?;
+        file::replace(path, &file::pending_beside(path), 0o644, text.as_bytes())
+            .context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(text)
 }
@@ -203,5 +203,21 @@ mod tests {
             metrics.text()
         });
         assert!(!partly.contains("\"b\"") && wholly.contains("\"b\""), "{partly}{wholly}");
+    }
+
+    /// The output's folder belongs to another user.
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [log, output, target] = ["log", "ferrule.prom", "target"].map(|name| folder.path().join(name));
+        std::fs::write(&log, LOG).unwrap();
+        std::fs::write(&target, "secret").unwrap();
+        for planted in [file::pending_beside(&output), output.clone()] {
+            std::os::unix::fs::symlink(&target, planted).unwrap();
+            export(&log, Some(&output)).unwrap();
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), "secret");
+            assert!(file::read_text(&output).unwrap().contains("ferrule_"));
+            std::fs::remove_file(&output).unwrap();
+        }
     }
 }

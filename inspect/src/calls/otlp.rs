@@ -11,10 +11,12 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use cni_common::call_log::old;
 use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::file;
 use serde_json::{Value, json};
 
 use super::Call;
@@ -50,7 +52,7 @@ pub fn export(log: &Path, file: &Path) -> Result<(), CniError> {
 
 /// How far the log was read when the file was written.
 fn position(file: &Path) -> Option<Position> {
-    let mut file = File::open(file).ok().filter(|file| file.metadata().is_ok_and(|meta| meta.is_file()))?;
+    let mut file = file::open(file).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
     let mut bytes = Vec::new();
@@ -70,9 +72,16 @@ fn append(path: &Path, lines: &str) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() >= LIMIT) {
         fs::rename(path, old(path))?;
     }
-    let mut file = File::options().read(true).append(true).create(true).open(path)?;
+    // As the log: others must not read it. A FIFO would wait for its reader.
+    let open = || {
+        File::options().read(true).append(true).create(true).mode(0o640).custom_flags(file::SAFELY).open(path)
+    };
+    let mut file = open()?;
     let (meta, mut last) = (file.metadata()?, [b'\n']);
-    if meta.is_file() && meta.len() > 0 {
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if meta.len() > 0 {
         file.read_exact_at(&mut last, meta.len() - 1)?;
     }
     // Behind a line that a full disk has cut off.
@@ -183,6 +192,9 @@ fn micros(time: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::read::parse;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::Command;
+
     use super::*;
 
     const TRACED: &str = r#"{"time":"2026-11-22T09:55:00.123456Z","plugin":"bridge","verb":"ADD","pid":7,"network":"net","container":"c1","ifname":"eth0","pod":"shop/web-1","trace":{"id":"4bf92f3577b34da6a3ce929d0e0e4736","parent":"00f067aa0ba902b7","span":"53995c3f42cd8ad8","flags":"01","state":"a=b","baggage":"k=v"},"us":2000,"steps":[{"step":"host-local","at":100,"us":1239,"count":2}],"result":{"ips":[{"address":"10.0.0.2/24"}]}}"#;
@@ -291,6 +303,21 @@ mod tests {
         log.write_all(format!("{TRACED}\n").as_bytes()).unwrap();
         run();
         assert_eq!(count(), 2, "the incomplete line and one more");
+    }
+
+    #[test]
+    fn others_cannot_read_the_spans_and_a_fifo_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [log, file, fifo, link] = ["log", "spans", "fifo", "link"].map(|name| folder.path().join(name));
+        fs::write(&log, format!("{TRACED}\n")).unwrap();
+        export(&log, &file).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        std::os::unix::fs::symlink(folder.path().join("target"), &link).unwrap();
+        for refused in [fifo, link] {
+            export(&log, &refused).unwrap_err();
+        }
+        assert!(!folder.path().join("target").exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
+use ferrule_kernel::file;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ pub struct Listed {
 /// Lists the leases of the daemon with this socket. A missing folder has none.
 pub fn list(socket: &Path) -> Vec<Listed> {
     let read = |path: PathBuf| {
-        let state: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let state: Value = serde_json::from_slice(&file::read(&path).ok()?).ok()?;
         let text = |group: &str, name: &str| state[group][name].as_str().unwrap_or_default().to_owned();
         Some(Listed {
             key: Key::deserialize(state.get("key")?).ok()?,

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code};
-use ferrule_kernel::lock::Lock;
+use ferrule_kernel::{file, lock::Lock};
 use ferrule_kit::lock;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -181,7 +181,7 @@ impl Store {
     /// round robin. Like the reference, does not parse an address with white space around it.
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let path = self.dir.join(format!("last_reserved_ip.{set}"));
-        match fs::read_to_string(path) {
+        match file::read_text(&path) {
             Ok(text) => text.parse().ok(),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
