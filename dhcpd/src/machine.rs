@@ -78,11 +78,35 @@ pub(crate) struct Machine {
     lease: Option<Lease>,
     /// The last offer that was requested. A lost ACK means that the server has given the address.
     offer: Option<Lease>,
+    /// An offer to a container that has a lease, from another server than the lease's own. It is taken if that one makes none.
+    other: Option<Lease>,
+    /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
+    is_withdrawn: bool,
     /// Why the last answer was ignored, and its transaction ID.
     ignored: Option<(u32, String)>,
 }
 
 impl Machine {
+    fn new(
+        client: Client,
+        timing: Timing,
+        random: Box<dyn FnMut() -> u32>,
+        state: State,
+        lease: Option<Lease>,
+    ) -> Self {
+        Machine {
+            client,
+            timing,
+            random,
+            state,
+            lease,
+            offer: None,
+            other: None,
+            is_withdrawn: false,
+            ignored: None,
+        }
+    }
+
     /// Looks for a lease for at most `limit` milliseconds.
     pub(crate) fn acquire(
         client: Client,
@@ -91,8 +115,7 @@ impl Machine {
         random: Box<dyn FnMut() -> u32>,
         now: Millis,
     ) -> (Self, Vec<Action>) {
-        let mut machine =
-            Machine { client, timing, random, state: State::Ended, lease: None, offer: None, ignored: None };
+        let mut machine = Machine::new(client, timing, random, State::Ended, None);
         let log = Action::Log("acquiring lease".to_owned());
         let actions = machine.select(now, now.saturating_add(limit), 0, 0);
         (machine, [vec![log], actions].concat())
@@ -105,15 +128,7 @@ impl Machine {
         lease: Lease,
         random: Box<dyn FnMut() -> u32>,
     ) -> Self {
-        Machine {
-            client,
-            timing,
-            random,
-            state: State::Bound,
-            lease: Some(lease),
-            offer: None,
-            ignored: None,
-        }
+        Machine::new(client, timing, random, State::Bound, Some(lease))
     }
 
     /// The lease, or the offer that may become one.
@@ -170,9 +185,12 @@ impl Machine {
             return Vec::new();
         }
         match self.state.clone() {
-            State::Selecting(this) if now >= this.until => self.give_up(),
-            State::Selecting(this) => self.discover(this, now),
-            State::Requesting(this, _) if now >= this.until => self.give_up(),
+            State::Selecting(this) if now >= this.until => self.give_up(now),
+            State::Selecting(this) => match self.other.take() {
+                Some(offer) => self.accept(this, offer, now),
+                None => self.discover(this, now),
+            },
+            State::Requesting(this, _) if now >= this.until => self.give_up(now),
             State::Requesting(this, _) if this.sent >= REQUESTS => {
                 self.select(now, this.until, 0, this.refused)
             }
@@ -259,6 +277,7 @@ impl Machine {
         let xid = (self.random)();
         let next = now.saturating_add(pause);
         let this = Try { xid, began: now, until, sent: 0, sent_at: now, next, refused };
+        self.other = None;
         self.state = State::Selecting(this);
         if pause == 0 { self.discover(this, now) } else { Vec::new() }
     }
@@ -280,6 +299,16 @@ impl Machine {
             Ok(offer) => offer,
             Err(why) => return self.ignore(reply, why),
         };
+        let is_own = self.lease.as_ref().is_none_or(|lease| lease.server == offer.server);
+        if is_own {
+            return self.accept(this, offer, now);
+        }
+        // Anybody can make an offer. The lease's own server has as long as the first wait for an answer.
+        self.other.get_or_insert(offer);
+        Vec::new()
+    }
+
+    fn accept(&mut self, this: Try, offer: Lease, now: Millis) -> Vec<Action> {
         self.offer = Some(offer.clone());
         let this = Try { sent: 0, began: now, ..this };
         // Saved first: if the daemon is killed, the next one knows which address to give back.
@@ -296,7 +325,7 @@ impl Machine {
     }
 
     fn reboot(&mut self, this: Try, now: Millis) -> Vec<Action> {
-        let Some(address) = self.lease.as_ref().map(|lease| lease.address) else { return self.give_up() };
+        let Some(address) = self.lease.as_ref().map(|lease| lease.address) else { return self.give_up(now) };
         let (this, send) = self.send(this, Kind::Reboot { address }, now);
         self.state = State::Rebooting(this);
         vec![send]
@@ -318,7 +347,7 @@ impl Machine {
         // The container keeps the prefix length that it has: no plugin would tell it another one.
         let known = self.lease.as_ref().map(|lease| lease.prefix);
         let reply = &Reply { prefix: known.or(reply.prefix), ..reply.clone() };
-        let lease = match Lease::of(reply, None, from, sent) {
+        let mut lease = match Lease::of(reply, None, from, sent) {
             Ok(lease) => lease,
             // The lease goes on without this answer.
             Err(why) if self.is_bound() => return self.ignore(reply, why),
@@ -328,13 +357,17 @@ impl Machine {
                 return actions;
             }
         };
+        // Another server must not shorten what the lease's own server has given.
+        if let Some(held) = self.lease.as_ref().filter(|held| held.server != lease.server) {
+            lease.expires_at = lease.expires_at.max(held.expires_at);
+        }
         let seconds = lease.expires_at.saturating_sub(sent) / 1000;
         let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
         if !reply.ignored.is_empty() {
             log += &format!(", with unusable values in the options {:?}", reply.ignored);
         }
         self.lease = Some(lease);
-        self.offer = None;
+        (self.offer, self.is_withdrawn) = (None, false);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
     }
@@ -349,9 +382,10 @@ impl Machine {
         if is_first { vec![log] } else { Vec::new() }
     }
 
-    fn give_up(&mut self) -> Vec<Action> {
-        if self.lease.is_some() {
-            return self.expire();
+    fn give_up(&mut self, now: Millis) -> Vec<Action> {
+        if let Some(lease) = &self.lease {
+            let is_over = self.is_withdrawn || now >= lease.expires_at;
+            return if is_over { self.expire() } else { self.keep(now) };
         }
         // A lost ACK: the server may have given the address.
         let mut actions = self.release();

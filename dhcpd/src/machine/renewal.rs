@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::{Machine, Renewal, State, Try, seconds};
 use crate::action::{Action, Peer, Way};
-use crate::lease::{Millis, NEVER};
+use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Kind, Reply, Verdict, build};
 
 /// The least pause between two renewals, except for short leases (RFC 2131, section 4.4.5).
@@ -26,14 +26,14 @@ impl Machine {
 
     /// Sends a request that prolongs the lease: to the server before T2, to all servers afterwards.
     pub(super) fn renew(&mut self, now: Millis, before: Option<Renewal>) -> Vec<Action> {
-        let Some(lease) = &self.lease else { return self.give_up() };
+        let Some(lease) = &self.lease else { return self.give_up(now) };
         if now >= lease.expires_at {
             return self.expire();
         }
         let is_rebinding = now >= lease.rebind_at;
         let end = if is_rebinding { lease.expires_at } else { lease.rebind_at };
         // Half of the time that is left, but not too often.
-        let least = LEAST_PAUSE.min((lease.expires_at - lease.renew_at) / 4);
+        let least = least_pause(lease);
         let next = now.saturating_add(((end - now) / 2).max(least)).min(end);
         let (address, peer) = (lease.address, Peer::from(lease));
         let xid = (self.random)();
@@ -66,6 +66,7 @@ impl Machine {
                 self.ignore(reply, why)
             }
             Verdict::Nak => {
+                self.is_withdrawn = reply.server == Some(lease.server);
                 let refusal = format!(
                     "{} refuses {}: {}; asking for the same address once more",
                     text(reply.server),
@@ -82,11 +83,30 @@ impl Machine {
         }
     }
 
+    /// A search in vain changes nothing: whoever caused it may not be the lease's server. RFC 2131 (section 4.4.5) has a client believe
+    /// the NAK of any server.
+    pub(super) fn keep(&mut self, now: Millis) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        let left = lease.expires_at.saturating_sub(now) / 1000;
+        let next = now.saturating_add(least_pause(lease)).min(lease.expires_at);
+        let xid = (self.random)();
+        let this = Renewal { xid, began: now, sent_at: now, listen_until: 0, next };
+        let is_rebinding = now >= lease.rebind_at;
+        self.state = if is_rebinding { State::Rebinding(this) } else { State::Renewing(this) };
+        self.offer = None;
+        vec![Action::Log(format!("no server gives the address again, keeping it for {left} s"))]
+    }
+
     pub(super) fn expire(&mut self) -> Vec<Action> {
         self.state = State::Ended;
         self.lease = None;
         vec![Action::Expire]
     }
+}
+
+/// The least time between two renewals of the lease.
+fn least_pause(lease: &Lease) -> Millis {
+    LEAST_PAUSE.min((lease.expires_at - lease.renew_at) / 4)
 }
 
 fn text(server: Option<Ipv4Addr>) -> String {

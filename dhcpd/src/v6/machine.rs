@@ -59,6 +59,10 @@ pub(crate) struct Machine {
     returned: Option<Lease>,
     /// How often servers have refused an offer.
     refused: u32,
+    /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
+    is_withdrawn: bool,
+    /// When a bound machine asks again after a search in vain; 0: no search has failed.
+    rest_until: Millis,
     /// Why the last answer was ignored, and its transaction ID.
     ignored: Option<(u32, String)>,
     /// The codes of options of the last lease with something that no container can use.
@@ -77,6 +81,8 @@ impl Machine {
             offer: None,
             returned: None,
             refused: 0,
+            is_withdrawn: false,
+            rest_until: 0,
             ignored: None,
             unusable: BTreeSet::new(),
         }
@@ -148,7 +154,10 @@ impl Machine {
         match &self.state {
             State::Exchange(_, this) if this.listen_until != 0 => this.due().min(this.listen_until),
             State::Exchange(_, this) => this.due(),
-            State::Bound => self.lease.as_ref().map_or(NEVER, |lease| lease.renew_at),
+            State::Bound => self
+                .lease
+                .as_ref()
+                .map_or(NEVER, |lease| lease.renew_at.max(self.rest_until.min(lease.expires_at))),
             State::Probing(_) | State::Ended => NEVER,
         }
     }
@@ -264,11 +273,13 @@ impl Machine {
             Ok(offer) => offer,
             Err(why) => return self.ignore(reply, why),
         };
-        if self.best.as_ref().is_none_or(|(preference, _)| reply.preference > *preference) {
+        let is_own = self.lease.as_ref().is_some_and(|lease| lease.server == reply.server);
+        if is_own || self.best.as_ref().is_none_or(|(preference, _)| reply.preference > *preference) {
             self.best = Some((reply.preference, offer));
         }
-        // The client waits for all offers after its first message, and takes the first one afterwards.
-        let is_best = reply.preference == HIGHEST_PREFERENCE || this.sent > 1;
+        // The client waits for all offers after its first message, and takes the first one afterwards. A container that has a lease
+        // waits for its own server: anybody can claim the highest preference.
+        let is_best = is_own || this.sent > 1 || reply.preference == HIGHEST_PREFERENCE && !self.is_bound();
         if is_best { self.request(this.until, now) } else { Vec::new() }
     }
 
@@ -310,14 +321,18 @@ impl Machine {
         [vec![Action::Log(why)], actions].concat()
     }
 
-    fn bound(&mut self, lease: Lease, verb: &str, since: Millis) -> Vec<Action> {
+    fn bound(&mut self, mut lease: Lease, verb: &str, since: Millis) -> Vec<Action> {
+        // Another server must not shorten what the lease's own server has given.
+        if let Some(held) = self.lease.as_ref().filter(|held| held.server != lease.server) {
+            lease.expires_at = lease.expires_at.max(held.expires_at);
+        }
         let seconds = lease.expires_at.saturating_sub(since) / 1000;
         let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
         if !self.unusable.is_empty() {
             log += &format!(", with unusable values in the options {:?}", self.unusable);
         }
         (self.lease, self.offer) = (Some(lease), None);
-        self.refused = 0;
+        (self.refused, self.is_withdrawn, self.rest_until) = (0, false, 0);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
     }
@@ -331,8 +346,9 @@ impl Machine {
     }
 
     fn give_up(&mut self, now: Millis) -> Vec<Action> {
-        if self.lease.is_some() {
-            return self.expire();
+        if let Some(lease) = &self.lease {
+            let is_over = self.is_withdrawn || now >= lease.expires_at;
+            return if is_over { self.expire() } else { self.keep(now) };
         }
         // A lost Reply: the server may have given the address.
         let mut actions = self.release(now);

@@ -104,6 +104,45 @@ fn a_renewal_keeps_the_prefix_length() {
     assert_eq!(world.machine.deadline(), 600_000);
 }
 
+/// A stranger refuses a request to all servers, offers the same address, and is silent then.
+#[test]
+fn no_stranger_ends_a_lease() {
+    let stranger = Some(Ipv4Addr::new(10, 0, 0, 66));
+    let start = || {
+        let mut world = World::bound(1000);
+        while !matches!(world.machine.state, State::Rebinding(_)) {
+            world.step();
+        }
+        world.texts();
+        let nak = Reply { server: stranger, ..world.reply(MessageType::Nak) };
+        world.receive(&nak);
+        let offer = Reply { server: stranger, ..world.reply(MessageType::Offer) };
+        world.receive(&offer);
+        world
+    };
+    let expiry = World::bound(1000).machine.lease().unwrap().expires_at;
+    // Its own server is silent as well.
+    let mut world = start();
+    while !world.machine.has_ended() {
+        assert!(world.machine.is_bound() && world.now < expiry);
+        world.step();
+    }
+    assert_eq!((world.texts().last().unwrap().as_str(), world.now), ("Expire", expiry));
+    // Its own server answers the search.
+    let mut world = start();
+    world.answer(MessageType::Offer);
+    world.answer(MessageType::Ack);
+    assert_eq!(world.texts().last().unwrap(), "Bound");
+    // A stranger that acknowledges must not shorten the lease.
+    let mut world = World::bound(1000);
+    while !matches!(world.machine.state, State::Rebinding(_)) {
+        world.step();
+    }
+    let ack = world.reply(MessageType::Ack);
+    world.receive(&Reply { server: stranger, times: [Some(1), None, None], ..ack });
+    assert_eq!(world.machine.lease().unwrap().expires_at, expiry);
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Step,

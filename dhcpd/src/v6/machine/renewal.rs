@@ -12,6 +12,11 @@ const CONFIRM_PAUSE: Millis = 1000;
 /// How long Confirm is repeated. Without an answer the lease goes on.
 const CONFIRM_TIME: Millis = 10_000;
 
+/// The pause after a search in vain, or a quarter of the time that is left.
+const REST: Millis = 60_000;
+/// The shortest such pause.
+const LEAST_REST: Millis = 1000;
+
 impl Machine {
     pub(super) fn confirm(&mut self, now: Millis) {
         // Never 0: the first message is an action of `wake`.
@@ -32,6 +37,9 @@ impl Machine {
 
     pub(super) fn wake_bound(&mut self, now: Millis) -> Vec<Action> {
         let Some(lease) = &self.lease else { return Vec::new() };
+        if now >= lease.expires_at && self.rest_until != 0 {
+            return self.expire();
+        }
         if now >= lease.expires_at {
             // The daemon did not run, or the machine slept. The address may still be free.
             let log = Action::Log("lease expired meanwhile, asking for it again".to_owned());
@@ -56,6 +64,8 @@ impl Machine {
         let (address, until) = (lease.address, lease.expires_at);
         let is_withdrawn = reply.addresses.iter().any(|given| given.address == address && given.valid == 0);
         match reply.status {
+            // Only the lease's own server can have forgotten it.
+            Status::NoBinding if lease.server != reply.server => self.ask_again(said(reply), reply, now),
             Status::NoBinding => {
                 let log = format!("{} {}; requesting the address anew", reply.server, said(reply));
                 self.offer = Some(Lease { server: reply.server.clone(), ..lease.clone() });
@@ -72,6 +82,7 @@ impl Machine {
     }
 
     fn ask_again(&mut self, why: String, reply: &Reply, now: Millis) -> Vec<Action> {
+        self.is_withdrawn = self.lease.as_ref().is_some_and(|lease| lease.server == reply.server);
         let log = format!("{} {why}; asking for the same address once more", reply.server);
         [vec![Action::Log(log)], self.search_again(now)].concat()
     }
@@ -83,5 +94,15 @@ impl Machine {
             self.lease.as_ref().map(|lease| lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
         let until = now.saturating_add(self.timing.answer).min(left);
         self.start(Kind::Solicit, now, 0, until)
+    }
+
+    /// A search in vain changes nothing: whoever caused it may not be the lease's server. RFC 8415 (sections 18.2.10.1 and 18.2.10.3)
+    /// has the client believe any server.
+    pub(super) fn keep(&mut self, now: Millis) -> Vec<Action> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        let left = lease.expires_at.saturating_sub(now);
+        self.rest_until = now.saturating_add(REST.min(left / 4).max(LEAST_REST));
+        (self.state, self.offer) = (State::Bound, None);
+        vec![Action::Log(format!("no server gives the address again, keeping it for {} s", left / 1000))]
     }
 }

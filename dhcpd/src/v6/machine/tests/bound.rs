@@ -93,7 +93,7 @@ fn an_address_that_is_withdrawn_is_asked_for_once_more() {
 }
 
 /// The state of [`World::bound`], taken up again at this time.
-fn restarted(now: Millis) -> World {
+pub(super) fn restarted(now: Millis) -> World {
     let lease = World::bound().machine.lease().unwrap().clone();
     let machine = Machine::resume(client(false), TIMING, lease, random(), now);
     World { machine, now, events: Vec::new(), sent: None }

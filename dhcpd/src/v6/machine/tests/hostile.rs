@@ -74,6 +74,64 @@ fn answers_to_a_renewal_that_no_container_can_use() {
     }
 }
 
+/// A stranger answers a message of a client that has a lease, makes the best offer, and is silent then.
+#[test]
+fn no_stranger_ends_a_lease() {
+    let not_on_link = || vec![status(Code::NotOnLink)];
+    let zero = || vec![ia([0, 0], &[(ADDRESS, 0, 0)])];
+    let no_binding = || vec![ia([0, 0], &[]), status(Code::NoBinding)];
+    let cases: [(&str, fn() -> Vec<DhcpOption>); 4] =
+        [("Confirm", not_on_link), ("Rebind", not_on_link), ("Rebind", zero), ("Rebind", no_binding)];
+    for (asked, answer) in cases {
+        let start = || {
+            let mut world =
+                if asked == "Confirm" { super::bound::restarted(100_000) } else { World::bound() };
+            while world.next() != asked {}
+            let reply = Reply { server: stranger(), ..world.reply(Type::Reply, answer()) };
+            world.receive(&reply);
+            world
+        };
+        // Its own server is silent as well: the lease goes on until it expires.
+        let mut world = start();
+        while world.now < 1_000_000 && !world.machine.has_ended() {
+            let is_searching = matches!(world.machine.state, State::Exchange(Kind::Solicit, _));
+            if is_searching && world.machine.is_listening() {
+                let options = vec![DhcpOption::Preference(255), ia([0, 0], &[(ADDRESS, 1000, 1000)])];
+                let offer = Reply { server: stranger(), ..world.reply(Type::Advertise, options) };
+                world.receive(&offer);
+            }
+            assert!(world.machine.is_bound(), "{asked} at {}", world.now);
+            world.step();
+        }
+        assert_eq!((world.until_the_end().as_str(), world.now), ("Expire", 1_000_000), "{asked}");
+        // Its own server answers the search: the lease is taken from it.
+        let mut world = start();
+        assert!(matches!(world.machine.state, State::Exchange(Kind::Solicit, _)), "{asked}");
+        let options = vec![DhcpOption::Preference(255), ia([0, 0], &[(ADDRESS, 9, 9)])];
+        let offer = Reply { server: stranger(), ..world.reply(Type::Advertise, options) };
+        world.receive(&offer);
+        world.offer(0, ADDRESS);
+        assert!(world.names_server(), "{asked}: a stranger's offer came first");
+        world.give(ADDRESS);
+        assert_eq!(world.machine.deadline(), world.now + 500_000, "{asked}");
+    }
+}
+
+/// A stranger rebinds the lease for a second.
+#[test]
+fn no_stranger_shortens_a_lease() {
+    let mut world = World::bound();
+    while world.next() != "Rebind" {}
+    let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 1, 1)])]);
+    world.receive(&Reply { server: stranger(), ..reply });
+    assert_eq!(world.machine.lease().unwrap().expires_at, 1_000_000);
+    assert_eq!((world.until_the_end().as_str(), world.now), ("Expire", 1_000_000));
+}
+
+fn stranger() -> Duid {
+    Duid::read(&[0, 3, 0, 1, 9]).unwrap()
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Step,
