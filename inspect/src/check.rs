@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cache::{Cache, Entry};
+use crate::line::Line;
 use crate::model::{Owner, SCHEMA, State, name};
 use crate::node::NOT_WHOLE;
 use crate::process;
@@ -74,13 +75,13 @@ impl Checked {
             return json!({"schema": SCHEMA, "checks": checks, "failures": failures}).to_string();
         }
         let line = |Check { outcome, owner, reason }: &Check| {
-            Some(format!("{}: {owner}: {}\n", name(outcome), reason.as_ref()?))
+            Some(Line::new(format_args!("{}: {owner}: {}", name(outcome), reason.as_ref()?)))
         };
-        let lines: String = checks.iter().filter_map(line).collect();
-        let unread: String = failures.iter().map(|why| format!("{why}\n")).collect();
+        let lines = checks.iter().filter_map(line).chain(failures.iter().map(Line::new));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
         let [sound, failed, skipped] =
             [Outcome::Sound, Outcome::Failed, Outcome::Skipped].map(|outcome| self.count(outcome));
-        format!("{lines}{unread}{sound} sound, {failed} failed, {skipped} skipped\n")
+        format!("{lines}{sound} sound, {failed} failed, {skipped} skipped\n")
     }
 }
 

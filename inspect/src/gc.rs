@@ -2,6 +2,7 @@
 
 use cni_common::spec::CniError;
 
+use crate::line::Line;
 use crate::model::{self, Object, Sockets, State};
 use crate::node::{Node, Roots};
 use crate::totals;
@@ -12,7 +13,7 @@ use crate::totals;
 ///
 /// # Errors
 /// Something could not be read: a sign of life may be missing, so nothing is removed.
-pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Result<bool, CniError> {
+pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Result<bool, CniError> {
     let refuse = |why: String| Err(CniError::internal(format!("nothing is removed: {why}")));
     let mut sockets = Sockets::open()?;
     let mut node = Node::read(roots, &mut sockets, false)?;
@@ -32,7 +33,7 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Res
         let what = format!("{} {name} of {owner}", model::name(kind));
         let proven = format!("{what} in {place}: {}", state.reason());
         if dry_run {
-            say(format!("would remove {proven}"));
+            say(Line::new(format_args!("would remove {proven}")));
             continue;
         }
         let mut kept = None;
@@ -46,7 +47,7 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Res
                 }
             })
         });
-        say(match (outcome, kept) {
+        say(Line::new(match (outcome, kept) {
             (Ok(true), _) => {
                 removed += 1;
                 format!("removed {proven}")
@@ -57,19 +58,21 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(String)) -> Res
                 failed += 1;
                 format!("cannot remove {what}: {error}")
             }
-        });
+        }));
     }
-    say(match dry_run {
+    say(Line::new(match dry_run {
         true => format!("{} leaks; ferrule gc --yes removes them", leaks.len()),
         false => format!("{removed} of {} leaks removed", leaks.len()),
-    });
+    }));
     if !dry_run && let Err(why) = totals::add(&totals::GC, removed, failed) {
-        say(why);
+        say(Line::new(why));
     }
     let has_cache = node.evidence.cache.is_readable || undecided == 0;
     if !has_cache {
         let results = roots.results.display();
-        say(format!("{undecided} objects stay: there is no folder of cached results at {results}"));
+        say(Line::new(format_args!(
+            "{undecided} objects stay: there is no folder of cached results at {results}"
+        )));
     }
     Ok(failed == 0 && has_cache)
 }

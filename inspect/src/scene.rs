@@ -31,13 +31,18 @@ pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
         add(inode, path, None);
     }
     for pid in pids(sight)? {
-        let path = format!("/proc/{pid}/ns/net");
-        match fs::read_link(&path) {
-            Ok(link) => link.to_str().and_then(inode_of).into_iter().for_each(|i| add(i, &path, Some(pid))),
-            Err(error) if has_ended(pid, &error) => {}
-            Err(error) => return Err(unread(&path, &error)),
+        // The main thread may have ended, and each thread may have a namespace of its own.
+        for path in tasks(pid)?.into_iter().map(|tid| format!("/proc/{pid}/task/{tid}/ns/net")) {
+            match fs::read_link(&path) {
+                Ok(link) => {
+                    link.to_str().and_then(inode_of).into_iter().for_each(|i| add(i, &path, Some(pid)));
+                }
+                Err(error) if has_ended(pid, &error) => {}
+                Err(error) => return Err(unread(&path, &error)),
+            }
         }
     }
+    found.values_mut().for_each(|namespace| namespace.processes.dedup());
     found.remove(&sight.own);
     Ok(found.into_values().collect())
 }
@@ -108,6 +113,20 @@ fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
     Ok(found)
 }
 
+/// The threads of a process; none if it has ended.
+fn tasks(pid: u32) -> Result<Vec<String>, String> {
+    let path = format!("/proc/{pid}/task");
+    let names = |entries: fs::ReadDir| {
+        entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()
+    };
+    match fs::read_dir(&path).and_then(names) {
+        Err(error) if has_ended(pid, &error) => Ok(Vec::new()),
+        outcome => outcome.map_err(|error| unread(&path, &error)),
+    }
+}
+
 impl Namespace {
     /// Fails if it cannot be entered, perhaps any more, or read.
     pub(crate) fn read(&self, with_parents: bool) -> Result<Inside, String> {
@@ -131,8 +150,8 @@ pub struct Process {
     pub name: String,
     /// CNI_CONTAINERID in its environment: a running CNI plugin.
     pub container: Option<String>,
-    /// Whether it, or the process that started it, is in the host's network namespace, as far as this is known. A plugin enters
-    /// a container's namespace for a moment, but a runtime does not.
+    /// Whether it is in the node's PID namespace, and it, or the process that started it, in the host's network namespace, as far as this
+    /// is known. A plugin enters a container's namespace for a moment, but a runtime does not.
     pub is_on_host: bool,
     /// Its arguments.
     pub arguments: Vec<String>,
@@ -186,6 +205,19 @@ fn may_be_here(pid: u32, sight: &Sight) -> bool {
     link.as_ref().and_then(|to| inode_of(to.to_str()?)).is_none_or(|inode| inode == sight.own)
 }
 
+/// Whether the process may be in the PID namespace of this one, which is the node's.
+fn is_in_own_pid_namespace(pid: u32) -> bool {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let theirs = namespace(&pid.to_string());
+    theirs.is_none() || theirs == namespace("self")
+}
+
+/// Whether the main thread has ended.
+fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
+}
+
 fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
@@ -199,13 +231,16 @@ fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
         Ok(bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect())
     };
     let arguments = words("cmdline")?;
-    // A kernel thread has no arguments.
-    if arguments.iter().all(String::is_empty) {
+    // A process can remove its arguments, but it does not become a kernel thread by that.
+    if arguments.iter().all(String::is_empty)
+        && (sight::is_kernel_thread(pid) || tasks(pid)?.len() <= 1 && is_zombie(pid))
+    {
         return Ok(None);
     }
     let container =
         words("environ")?.iter().find_map(|word| Some(word.strip_prefix("CNI_CONTAINERID=")?.to_owned()));
     let is_on_host = container.is_some()
+        && is_in_own_pid_namespace(pid)
         && (may_be_here(pid, sight) || parent_of(pid).is_none_or(|parent| may_be_here(parent, sight)));
     let name = String::from_utf8_lossy(&read("comm")?).trim_end().to_owned();
     let cgroup = String::from_utf8_lossy(&read("cgroup")?).into_owned();
@@ -251,6 +286,72 @@ mod tests {
         let error: io::Error = readlinkat(&link, "", Vec::new()).unwrap_err().into();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(has_ended(pid, &error));
+    }
+
+    fn whole() -> Sight {
+        let own = fs::read_link("/proc/self/ns/net").ok().and_then(|link| inode_of(link.to_str()?));
+        // Process 1 of a build machine may be out of reach.
+        Sight { own: own.unwrap(), partial: None, is_within: true, is_elsewhere: false }
+    }
+
+    /// What comes within ten seconds.
+    fn wait<T>(mut find: impl FnMut() -> Option<T>) -> T {
+        let start = std::time::Instant::now();
+        loop {
+            if let Some(found) = find() {
+                return found;
+            }
+            assert!(start.elapsed().as_secs() < 10, "nothing has come");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Its namespace has no mount, and `/proc/PID/ns/net` leads nowhere.
+    #[test]
+    fn a_process_whose_main_thread_has_ended_keeps_its_namespace() {
+        let script = "import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)";
+        let mut child =
+            std::process::Command::new("unshare").args(["--net", "python3", "-c", script]).spawn().unwrap();
+        let pid = child.id();
+        wait(|| is_zombie(pid).then_some(()));
+        let found = namespaces(&whole()).unwrap();
+        let processes = processes(&whole()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.iter().any(|namespace| namespace.processes == [pid]), "{found:?}");
+        assert!(processes.iter().any(|process| process.pid == pid));
+    }
+
+    #[test]
+    fn a_process_without_arguments_is_no_kernel_thread() {
+        use std::os::unix::process::CommandExt as _;
+        let mut child =
+            std::process::Command::new("cat").arg0("").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let found = wait(|| processes(&whole()).unwrap().into_iter().find(|one| one.pid == child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.pid, child.id());
+        assert!(sight::is_kernel_thread(2) || !fs::exists("/proc/2").unwrap());
+    }
+
+    /// A container's process has any environment that it likes.
+    #[test]
+    fn a_caller_is_in_the_nodes_pid_namespace() {
+        let mut child = std::process::Command::new("unshare");
+        child
+            .args(["--pid", "--fork", "--kill-child", "sleep", "1000"])
+            .env("CNI_CONTAINERID", "scene-caller");
+        let mut child = child.spawn().unwrap();
+        let named = |name: &str| {
+            let all = processes(&whole()).unwrap();
+            all.into_iter().find(|one| one.container.as_deref() == Some("scene-caller") && one.name == name)
+        };
+        let [outside, inside] = ["unshare", "sleep"].map(|name| wait(|| named(name)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((outside.is_on_host, inside.is_on_host), (true, false));
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Sight {
 
 /// `/proc` is the node's, and each network namespace that its first process has mounted is here too, at the same path.
 fn sees_mounts(init: Option<u32>) -> Result<(), String> {
-    if init.is_none() && !shows_kernel_threads() {
+    // Process 2 of the initial PID namespace.
+    if init.is_none() && !is_kernel_thread(2) {
         return Err("/proc does not show the initial PID namespace; if the node is a container itself, --init PID names \
                     its first process"
             .to_owned());
@@ -141,9 +142,10 @@ fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Re
     })
 }
 
-/// Whether process 2 is a kernel thread. A process can choose its name, but not its flags.
-fn shows_kernel_threads() -> bool {
-    let stat = fs::read_to_string("/proc/2/stat").unwrap_or_default();
+/// Whether the process is a kernel thread. A process can choose its name and remove its arguments, but not set its flags.
+pub(crate) fn is_kernel_thread(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
     let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)

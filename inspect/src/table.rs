@@ -6,6 +6,8 @@ use tabled::settings::style::Style as Lines;
 use tabled::settings::{Color, Padding, Width};
 use textwrap::{Options, WordSplitter};
 
+use crate::line::clean;
+
 /// The space between columns.
 const GAP: usize = 2;
 /// The indentation of the lines below a row.
@@ -68,11 +70,6 @@ fn colour(title: &str, text: &str) -> Option<Color> {
         ("OUTCOME", text) if text.starts_with("error ") => Some(Color::FG_RED),
         _ => None,
     }
-}
-
-/// Without control characters, which a terminal would obey.
-fn clean(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 /// Indented lines that are no longer than the width. A longer word is divided.

@@ -241,6 +241,44 @@ fn a_del_in_between() {
     }
 }
 
+/// The pod ends between two steps of a repair, and the next container gets its path: that one keeps its interface.
+#[test]
+fn the_next_container_at_the_same_path() {
+    let world = World::new();
+    let repair = {
+        let mut exec = Exec::new(bin_dir().unwrap().join("ferrule"), "repair").without("CNI_COMMAND");
+        exec.arguments = world.words("repair --yes");
+        exec
+    };
+    let mut running = world.start("repair-path", 8093);
+    world.flush();
+    let points = KillPoint::requests(&world.node, &repair).unwrap();
+    world.end(&mut running);
+    let mut random = Random::seeded();
+    for at in 0..POINTS / 2 {
+        let point = &points[random.below(points.len())];
+        let mut first = world.start("repair-path", 8093);
+        world.flush();
+        let mut next = None;
+        let status = point
+            .pause(&world.node, &repair, || {
+                world.end(&mut first);
+                let pod = world.node.pod("repair-path").unwrap();
+                let mut attachment = pod.attachment("eth0");
+                attachment.container_id = format!("repair-next-{at}");
+                world.runtime().add(&world.network, &attachment).unwrap();
+                let process = Some(pod.spawn(sleep()).unwrap());
+                next = Some(Running { pod, attachment, port: 0, process });
+            })
+            .unwrap();
+        assert!(status.success(), "{point}: {status}");
+        // A call on an idle machine may end before its point.
+        let Some(mut next) = next else { continue };
+        assert_eq!(world.check(&next), Ok(()), "paused {point}");
+        world.end(&mut next);
+    }
+}
+
 /// Prints how long 500 pods take. On a busy machine only the processor time says something.
 #[test]
 #[ignore = "benchmark: cargo test -p ferrule-e2e --test repair cost -- --ignored --nocapture"]

@@ -20,7 +20,8 @@ impl Guard {
     pub(super) fn read(sight: &Sight) -> Result<Guard, String> {
         let namespaces = scene::namespaces(sight)?;
         let mut processes = scene::processes(sight)?;
-        processes.retain(|process| process.container.is_some());
+        // A container can put any container's ID into the environment of its processes.
+        processes.retain(|process| process.container.is_some() && process.is_on_host);
         Ok(Guard { namespaces, processes })
     }
 

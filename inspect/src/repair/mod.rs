@@ -6,6 +6,8 @@
 mod guard;
 mod report;
 
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{iter, thread};
@@ -75,6 +77,7 @@ pub fn run(
         false => Some(Lock::take(LOCK.as_ref(), 0o600).context(|| "wait for another repair")?),
     };
     let mut cache = Cache::read(results, &sight);
+    let superseded = superseded(&cache.entries);
     let is_wanted =
         |entry: &Entry| container.as_ref().is_none_or(|who| is_container(who, &entry.owner, Some(entry)));
     cache.entries.retain(|entry| !entry.is_loopback() && is_wanted(entry));
@@ -85,7 +88,8 @@ pub fn run(
     let path = path.iter().map(|folder| folder.display()).join(":");
     let mender = Mender { plugins, path, sight: &sight, dry_run: *dry_run, is_ended };
     let mut failures = cache.failures;
-    let mut found: Vec<Found<'_>> = cache.entries.iter().map(|entry| mender.look(entry)).collect();
+    let look = |entry| mender.look(entry, superseded.get(&entry.file).cloned());
+    let mut found: Vec<Found<'_>> = cache.entries.iter().map(look).collect();
     if found.iter().any(Found::is_broken) {
         let guard = Guard::read(&sight).map_err(not_whole)?;
         found.iter_mut().for_each(|found| mender.mend(found, &guard));
@@ -108,6 +112,8 @@ pub fn run(
 /// An attachment, and the answers of its plugins.
 struct Found<'e> {
     entry: &'e Entry,
+    /// Its namespace, so that no other one gets the same inode number until the end of the repair.
+    _held: Option<File>,
     /// Why it is left alone.
     skipped: Option<String>,
     plugins: Vec<Step>,
@@ -164,10 +170,10 @@ struct Mender<'s> {
 }
 
 impl Mender<'_> {
-    /// Checks an attachment.
-    fn look<'e>(&self, entry: &'e Entry) -> Found<'e> {
-        let mut found =
-            Found { entry, skipped: reason_to_skip(entry, self.sight, None), plugins: Vec::new() };
+    /// Checks an attachment, unless its namespace has another owner.
+    fn look<'e>(&self, entry: &'e Entry, superseded: Option<String>) -> Found<'e> {
+        let skipped = reason_to_skip(entry, self.sight, None).or(superseded);
+        let mut found = Found { entry, _held: None, skipped, plugins: Vec::new() };
         if found.skipped.is_none() {
             let names = entry.plugins().into_iter().map(|plugin| plugin["type"].as_str().unwrap_or_default());
             let look = |(at, name): (usize, &str)| {
@@ -184,6 +190,7 @@ impl Mender<'_> {
         if !found.is_broken() {
             return;
         }
+        found._held = File::open(&found.entry.netns).ok();
         found.skipped = match (self.is_ended)() {
             true => Some("ended by a signal".to_owned()),
             false => guard.obstacle(found.entry, self.sight),
@@ -232,10 +239,21 @@ impl Mender<'_> {
         if tried.is_empty() {
             return Vec::new();
         }
-        match Guard::read(self.sight) {
-            Err(why) => return vec![why],
-            Ok(guard) => tried.retain(|found| guard.obstacle(found.entry, self.sight).is_some()),
+        // Between two plugins of a DEL no process works for the container, so a single look proves nothing.
+        let (start, mut disturbed) = (Instant::now(), HashSet::new());
+        loop {
+            let guard = match Guard::read(self.sight) {
+                Err(why) => return vec![why],
+                Ok(guard) => guard,
+            };
+            let obstructed = tried.iter().filter(|found| guard.obstacle(found.entry, self.sight).is_some());
+            disturbed.extend(obstructed.map(|found| &found.entry.file));
+            if start.elapsed() > QUIET {
+                break;
+            }
+            thread::sleep(PAUSE);
         }
+        tried.retain(|found| disturbed.contains(&found.entry.file));
         let mut failures = Vec::new();
         for found in tried {
             match self.wait_for_end(found) {
@@ -259,28 +277,32 @@ impl Mender<'_> {
             } else if matches!(found.entry.file.try_exists(), Ok(false)) {
                 self.del(found).map_err(|error| error.to_string())?;
                 return Ok(Some("it was deleted meanwhile".to_owned()));
-            } else if guard.obstacle(found.entry, self.sight).is_none() {
-                return Ok(None);
             } else if quiet.get_or_insert_with(Instant::now).elapsed() > QUIET {
-                return Ok(Some("its container has ended or started again meanwhile".to_owned()));
+                let why = "its container has ended or started again meanwhile";
+                return Ok(guard.obstacle(found.entry, self.sight).map(|_| why.to_owned()));
             }
             thread::sleep(PAUSE);
         }
         Err("a call of the runtime does not end".to_owned())
     }
 
-    /// Runs DEL of the plugins that were repaired, the last one first.
+    /// Runs DEL of the plugins that were repaired, the last one first. If the path leads to another namespace by now, or to none, they
+    /// get no path, as from a runtime whose namespace is gone: the next container must not lose its interface.
     fn del(&self, found: &Found<'_>) -> Result<(), CniError> {
+        let is_same = self.sight.netns(&found.entry.netns) == found.entry.netns_state;
+        let netns = if is_same { found.entry.netns.as_str() } else { "" };
         let tried = found.plugins.iter().enumerate().filter(|(_, step)| step.is_tried);
-        tried.rev().try_for_each(|(at, _)| self.with(found.entry, at, |delegate| delegate.call(Verb::Del))?)
+        tried
+            .rev()
+            .try_for_each(|(at, _)| self.with(found.entry, at, netns, |delegate| delegate.call(Verb::Del))?)
     }
 
     fn look_at(&self, entry: &Entry, plugin: usize) -> Repair {
-        self.with(entry, plugin, |delegate| delegate.look()).unwrap_or_else(Repair::Failed)
+        self.with(entry, plugin, &entry.netns, |delegate| delegate.look()).unwrap_or_else(Repair::Failed)
     }
 
     fn repair(&self, entry: &Entry, plugin: usize, why: &CniError) -> Repair {
-        self.with(entry, plugin, |delegate| delegate.repair(why)).unwrap_or_else(Repair::Failed)
+        self.with(entry, plugin, &entry.netns, |delegate| delegate.repair(why)).unwrap_or_else(Repair::Failed)
     }
 
     /// Calls a plugin of the chain with the request that libcni makes from the cache.
@@ -288,13 +310,14 @@ impl Mender<'_> {
         &self,
         entry: &Entry,
         plugin: usize,
+        netns: &str,
         call: impl FnOnce(Delegate<'_>) -> T,
     ) -> Result<T, CniError> {
         let plugin = entry.plugins()[plugin];
         let env = Environment {
             container_id: entry.owner.container.clone().unwrap_or_default(),
             ifname: entry.owner.ifname.clone().unwrap_or_default(),
-            netns: entry.netns.clone(),
+            netns: netns.to_owned(),
             args: entry.args(),
             path: self.path.clone(),
             siblings: self.plugins,
@@ -305,9 +328,65 @@ impl Mender<'_> {
     }
 }
 
+/// The entries whose namespace and interface another container has got later, by file, and why: a container that ended without DEL has
+/// left its result, and its path is used again. The newest result proves itself; if the times do not tell, none does.
+fn superseded(entries: &[Entry]) -> HashMap<PathBuf, String> {
+    let place = |entry: &Entry| Some((entry.netns_state.inode()?, entry.owner.ifname.clone()));
+    let places = entries.iter().filter_map(|entry| Some((place(entry)?, entry))).into_group_map();
+    let rival = |entry: &Entry, others: &[&Entry]| {
+        let other = others.iter().find(|other| other.owner != entry.owner && other.since >= entry.since)?;
+        Some(format!(
+            "{} has its namespace and interface, by a newer result or one of the same age",
+            other.owner
+        ))
+    };
+    let of_place = |others: Vec<&Entry>| {
+        let found = others.iter().filter_map(|entry| Some((entry.file.clone(), rival(entry, &others)?)));
+        found.collect::<Vec<_>>()
+    };
+    places.into_values().flat_map(of_place).collect()
+}
+
 /// Whether the container has one of the addresses of its result. A path in `/proc` may lead to another container by now; CHECK of
 /// the plugin that has made the interface would have found that.
 fn has_address(entry: &Entry) -> bool {
     let inside = Namespace { path: entry.netns.clone(), ..Namespace::default() }.read(false);
     inside.is_ok_and(|inside| inside.addresses.iter().any(|address| entry.addresses.contains(address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use ferrule_kit::presence::Presence;
+
+    use super::*;
+    use crate::model::Owner;
+
+    #[test]
+    fn a_namespace_and_interface_belong_to_the_newest_result() {
+        let entry = |container: &str, ifname: &str, inode: u64, age: u64| Entry {
+            owner: Owner::container(container).on("net").with_ifname(ifname),
+            file: container.into(),
+            netns_state: Presence::Present((4, inode)),
+            since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(100 - age)),
+            ..Entry::default()
+        };
+        let found = superseded(&[
+            entry("crashed", "eth0", 7, 9),
+            entry("lives", "eth0", 7, 1),
+            entry("second", "eth1", 7, 5),
+            entry("other", "eth0", 8, 9),
+            entry("one", "eth0", 9, 3),
+            entry("same", "eth0", 9, 3),
+        ]);
+        let mut names: Vec<_> = found.keys().map(|file| file.display().to_string()).collect();
+        names.sort();
+        assert_eq!(names, ["crashed", "one", "same"]);
+        let why = &found[&PathBuf::from("crashed")];
+        assert!(
+            why.starts_with("container lives (interface eth0 on network net) has its namespace"),
+            "{why}"
+        );
+    }
 }

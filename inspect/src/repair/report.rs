@@ -4,6 +4,7 @@ use itertools::Itertools as _;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::line::Line;
 use crate::model::{Owner, SCHEMA};
 
 /// Why another project's plugin is skipped.
@@ -41,7 +42,7 @@ pub struct Finding {
 
 impl Finding {
     /// The outcome as a line of text, except of a sound attachment and of another project's plugin.
-    pub(crate) fn line(&self) -> Option<String> {
+    pub(crate) fn line(&self) -> Option<Line> {
         let Finding { outcome, owner, plugin, reason } = self;
         let verb = match outcome {
             Outcome::Failed => "cannot repair",
@@ -51,7 +52,7 @@ impl Finding {
             Outcome::Skipped | Outcome::Sound => return None,
         };
         let plugin = plugin.as_ref().map(|plugin| format!("{plugin} of ")).unwrap_or_default();
-        Some(format!("{verb} {plugin}{owner}: {}\n", reason.as_deref().unwrap_or_default()))
+        Some(Line::new(format_args!("{verb} {plugin}{owner}: {}", reason.as_deref().unwrap_or_default())))
     }
 
     /// Whether it is about another project's plugin.
@@ -90,21 +91,22 @@ impl Repaired {
         if as_json {
             return json!({"schema": SCHEMA, "repairs": findings, "failures": failures}).to_string();
         }
-        let mut text: String = findings.iter().filter_map(Finding::line).collect();
+        let mut lines: Vec<Line> = findings.iter().filter_map(Finding::line).collect();
         let foreign = findings.iter().filter(|finding| finding.is_foreign());
         for (plugin, count) in
             foreign.filter_map(|finding| finding.plugin.as_ref()).counts().into_iter().sorted()
         {
-            text += &format!("skipped {plugin} of {count} attachments: {FOREIGN}\n");
+            lines.push(Line::new(format_args!("skipped {plugin} of {count} attachments: {FOREIGN}")));
         }
-        text.extend(failures.iter().map(|why| format!("{why}\n")));
+        lines.extend(failures.iter().map(Line::new));
         let [sound, failed, repaired, skipped] =
             [Outcome::Sound, Outcome::Failed, Outcome::Repaired, Outcome::Skipped].map(|o| self.count(o));
         let done = match self.count(Outcome::Possible) {
             0 => format!("{repaired} repaired"),
             possible => format!("{possible} to repair with --yes"),
         };
-        text + &format!("{done}, {failed} failed, {skipped} skipped, {sound} sound\n")
+        lines.push(Line::new(format_args!("{done}, {failed} failed, {skipped} skipped, {sound} sound")));
+        lines.iter().map(|line| format!("{line}\n")).collect()
     }
 }
 

@@ -20,6 +20,7 @@ use ferrule_kernel::notices::{Notice, Notices};
 
 use self::damage::Damage;
 use self::schedule::Schedule;
+use crate::line::Line;
 use crate::repair::{self, Finding, Options, Outcome, Repaired};
 
 /// The longest wait for messages. A signal ends a wait, unless it comes just before.
@@ -43,7 +44,7 @@ pub fn watch(
     plugins: &'static [&'static Plugin],
     options: &Options,
     pace: Pace,
-    say: &mut dyn FnMut(&str),
+    say: &mut dyn FnMut(&Line),
     is_ended: &dyn Fn() -> bool,
 ) -> Result<(), CniError> {
     let (mut notices, mut route) = open().context(|| "listen to changes")?;
@@ -97,21 +98,21 @@ pub fn watch(
 /// Prints repairs and new failures. Returns whether all attachments are sound now. `failures` are those of the pass before.
 fn is_complete(
     outcome: Result<Repaired, CniError>,
-    failures: &mut HashSet<String>,
-    say: &mut dyn FnMut(&str),
+    failures: &mut HashSet<Line>,
+    say: &mut dyn FnMut(&Line),
 ) -> bool {
     let (mut lines, mut is_complete) = (HashSet::new(), false);
     match outcome {
-        Err(error) => drop(lines.insert(error.to_string())),
+        Err(error) => drop(lines.insert(Line::new(error))),
         Ok(repaired) => {
             is_complete = repaired.is_done() && repaired.postponed == 0;
             let of = |outcome| repaired.findings.iter().filter(move |finding| finding.outcome == outcome);
-            of(Outcome::Repaired).filter_map(Finding::line).for_each(|line| say(line.trim_end()));
+            of(Outcome::Repaired).filter_map(Finding::line).for_each(|line| say(&line));
             lines.extend(of(Outcome::Failed).filter_map(Finding::line));
-            lines.extend(repaired.failures);
+            lines.extend(repaired.failures.iter().map(Line::new));
         }
     }
-    lines.difference(failures).for_each(|line| say(line.trim_end()));
+    lines.difference(failures).for_each(say);
     *failures = lines;
     is_complete
 }
