@@ -24,7 +24,8 @@ fn main() -> ExitCode {
         Ok(_) => return plugin::run(&ROLE),
         Err(_) => {}
     }
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
+        ("a_request_without_end_is_refused", a_request_without_end_is_refused),
         ("a_panic_is_an_error_object", a_panic_is_an_error_object),
         ("a_result_without_a_layout_is_followed_by_del", a_result_without_a_layout_is_followed_by_del),
         (
@@ -112,15 +113,20 @@ fn run_into(
     version: &str,
     env: &[(&str, &str)],
 ) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env("ROLE", role).env("CALLS", dir.join("calls")).env("CNI_COMMAND", verb);
-    command.env("CNI_CONTAINERID", "c").env("CNI_IFNAME", "eth0").env("CNI_PATH", dir);
-    command.env("CNI_NETNS", "/nowhere").envs(env.iter().copied());
-    command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+    let mut command = command(dir, role, verb);
+    command.envs(env.iter().copied()).stdin(Stdio::piped()).stdout(stdout);
     let mut child = command.spawn().unwrap();
     let config = json!({ "cniVersion": version, "name": "n", "ipam": { "type": "ipam" } });
     let _ = child.stdin.take().unwrap().write_all(config.to_string().as_bytes());
     child.wait_with_output().unwrap()
+}
+
+fn command(dir: &Path, role: &str, verb: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("ROLE", role).env("CALLS", dir.join("calls")).env("CNI_COMMAND", verb);
+    command.env("CNI_CONTAINERID", "c").env("CNI_IFNAME", "eth0").env("CNI_PATH", dir);
+    command.env("CNI_NETNS", "/nowhere").stderr(Stdio::piped());
+    command
 }
 
 fn error(output: &Output) -> Value {
@@ -166,6 +172,15 @@ fn a_result_without_a_layout_is_followed_by_del(dir: &Path) {
     assert_eq!(error(&output)["msg"], "cannot convert: no valid IP addresses");
     assert!(String::from_utf8_lossy(&output.stderr).contains("could not clean up"));
     assert!(run(dir, "layer2", "ADD", "0.3.0", &[]).status.success());
+}
+
+fn a_request_without_end_is_refused(dir: &Path) {
+    let endless = fs::File::open("/dev/zero").unwrap();
+    let mut add = command(dir, "layer2", "ADD");
+    let object = error(&add.stdin(endless).stdout(Stdio::piped()).output().unwrap());
+    assert_eq!(object["code"], 5);
+    assert_eq!(object["msg"], "error reading from stdin: the request has more than 16777216 bytes");
+    assert!(calls(dir).is_empty());
 }
 
 /// Standard output is full, or open for reading only. std's stdout reports no error in the second case.

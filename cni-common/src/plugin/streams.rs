@@ -19,10 +19,17 @@ const REQUEST_SIZE: usize = 4096;
 /// How much space each read has at least.
 const READ_SIZE: usize = 1024;
 
+/// The largest request in bytes. Requests with results and long lists of valid attachments have a few MB.
+const REQUEST_LIMIT: usize = 16 << 20;
+
 /// Reads standard input to its end.
 pub(super) fn read_request() -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(REQUEST_SIZE);
-    while read_more(&mut bytes)? > 0 {}
+    while read_more(&mut bytes)? > 0 {
+        if bytes.len() > REQUEST_LIMIT {
+            return Err(io::Error::other(format!("the request has more than {REQUEST_LIMIT} bytes")));
+        }
+    }
     if bytes.is_empty() && stdin_was_closed() {
         return Err(io::Error::other("stdin is closed or /dev/null"));
     }

@@ -67,7 +67,12 @@ impl SubnetEnv {
         }
         let mtu = |text: &str| text.parse().map_err(|_| format!("FLANNEL_MTU: invalid number {text:?}"));
         env.mtu = value("FLANNEL_MTU").map(mtu).transpose()?;
-        env.ip_masq = value("FLANNEL_IPMASQ").map(|text| text == "true");
+        let is_set = |text: &str| match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(format!("FLANNEL_IPMASQ: {text:?} is neither true nor false")),
+        };
+        env.ip_masq = value("FLANNEL_IPMASQ").map(is_set).transpose()?;
         Ok(env)
     }
 
@@ -110,7 +115,7 @@ mod tests {
             ip_masq: Some(true),
         };
         assert_eq!(SubnetEnv::parse(text), Ok(expected));
-        assert_eq!(SubnetEnv::parse("FLANNEL_IPMASQ=yes").unwrap().ip_masq, Some(false));
+        assert!(SubnetEnv::parse("FLANNEL_IPMASQ=tru").unwrap_err().starts_with("FLANNEL_IPMASQ: \"tru\""));
     }
 
     #[test]

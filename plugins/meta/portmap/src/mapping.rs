@@ -1,7 +1,7 @@
 //! One port mapping: decoded from JSON, then checked.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cni_common::spec::addr::parse_ip;
 use ferrule_kernel::conntrack;
@@ -115,6 +115,13 @@ impl WireMapping {
             "" => None,
             text => Some(parse_ip(text).map_err(|_| bad(format!("Invalid host IP: {text:?}")))?),
         };
+        let host_ip = match host_ip {
+            // No connection has such a destination.
+            Some(ip) if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) => {
+                return Err(bad(format!("Invalid host IP: {ip} is a multicast or broadcast address")));
+            }
+            host_ip => host_ip,
+        };
         Ok(Mapping { proto, host_ip, host_port, container_port })
     }
 }
@@ -143,6 +150,10 @@ mod tests {
         let host_ip = |text: &str| wire(1, 65535, "tCP", text).check(0).unwrap().host_ip;
         assert_eq!(host_ip(""), None);
         assert_eq!(host_ip("::ffff:192.0.2.1"), "192.0.2.1".parse().ok());
+        for text in ["224.0.0.1", "ff02::1", "255.255.255.255"] {
+            let refused = wire(1, 1, "tcp", text).check(0).unwrap_err();
+            assert!(refused.contains(&format!("{text} is a multicast or broadcast address")), "{refused}");
+        }
         for proto in ["SCTP", "sctp", "Udp"] {
             assert!(wire(1, 1, proto, "").check(0).is_ok());
         }

@@ -5,8 +5,8 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use cni_lab::testing::{NO_ANSWER_WAIT, ask, measure, serve, serve_at, silent, tcp};
 use cni_lab::{Place as _, TIMEOUT};
@@ -213,9 +213,24 @@ fn pod_cannot_reach_servers_on_the_nodes_loopback_address() {
     let to: SocketAddr = "127.0.0.1:9999".parse().unwrap();
     assert_eq!(route_localnet(&world, "cni0"), "1");
     assert!(silent(&server.pod, "tcp", to));
-    // Without the guard, the attack succeeds.
+    // As the node itself, to a service of the node on any of its addresses.
+    let asks_as_the_node = "python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, 15, 1)
+s.bind((\"127.0.0.2\", 7777))
+s.sendto(b\"?\", (\"10.1.0.1\", 9998))'";
+    world.node.sh("sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.cni0.rp_filter=0").unwrap();
+    let service = world.node.run(|| UdpSocket::bind("10.1.0.1:9998")).unwrap().unwrap();
+    service.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut bytes = [0; 16];
+    server.pod.sh(asks_as_the_node).unwrap();
+    assert!(service.recv_from(&mut bytes).is_err(), "a packet from 127.0.0.2 has come in by cni0");
+    // Without the guard, the attacks succeed.
     world.nft("flush chain inet cni_portmap guard");
     assert_eq!(ask(&server.pod, "tcp", to), Ok("secret 10.1.0.2".to_owned()));
+    server.pod.sh(asks_as_the_node).unwrap();
+    assert_eq!(service.recv_from(&mut bytes).unwrap().1.to_string(), "127.0.0.2:7777");
     assert!(server.check().unwrap_err().contains("\"guard\""));
 }
 

@@ -7,7 +7,7 @@
 //! chain hostports                           ip6 daddr ::1 return; jump networks; rules of shared map sets
 //! chain networks                            for each network with conditions: CONDITIONS jump NETWORK-CHAIN
 //! chain postrouting   nat, priority 99      ct status dnat, marked: clear the mark, masquerade fully-random
-//! chain guard         filter, priority -150 iifname != "lo" ip daddr 127.0.0.0/8 drop
+//! chain guard         filter, priority -150 iifname != "lo" ip daddr 127.0.0.0/8 drop; the same with ip saddr
 //! set owners                                the attachments that have host ports
 //! ```
 //!
@@ -19,7 +19,8 @@
 //! kernel calls the one registered last first, and the first translation wins. At -99, Services win
 //! regardless of the order of registration (CVE-2019-9946). The guard runs before all translation: a packet
 //! to 127.0.0.0/8 on another interface than `lo` has been sent to that address by another host or by a
-//! container (CVE-2020-8558). Source NAT is at 99, before the 100 of other programs, so that their rules
+//! container (CVE-2020-8558). A packet from such an address pretends to come from the node itself, whose services may trust it: with
+//! `route_localnet` the kernel lets it pass where `rp_filter` is off. Source NAT is at 99, before the 100 of other programs, so that their rules
 //! cannot exempt our connections from masquerading.
 
 use ferrule_kernel::ip::IpFamily;
@@ -140,14 +141,15 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
     bits.dedup();
     let marked = bits.into_iter().map(masquerade).collect();
     let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
-    let outside = vec![[not_lo, to(LOOPBACK_V4), vec![Expr::Verdict(Verdict::Drop)]].concat()];
+    let outside = [End::Destination, End::Source]
+        .map(|end| [not_lo.clone(), at(end, LOOPBACK_V4), vec![Expr::Verdict(Verdict::Drop)]].concat());
     let to_gate = || vec![jump(&gate.chain_name())];
     let postrouting = Chain::base(POSTROUTING, ChainType::Nat, HookPoint::Postrouting, 99, marked);
     chains.extend([
         Chain::base(PREROUTING, ChainType::Nat, HookPoint::Prerouting, -99, to_gate()),
         Chain::base(OUTPUT, ChainType::Nat, HookPoint::Output, -99, to_gate()),
         Chain { is_shared: true, ..postrouting },
-        Chain::base(GUARD, ChainType::Filter, HookPoint::Prerouting, -150, outside),
+        Chain::base(GUARD, ChainType::Filter, HookPoint::Prerouting, -150, outside.to_vec()),
     ]);
     chains
 }
@@ -163,7 +165,11 @@ fn jump(chain: &str) -> Vec<Expr> {
 }
 
 fn to(network: IpNetwork) -> Vec<Expr> {
-    [family_of(network.ip()).to_vec(), address(End::Destination, CmpOp::Eq, network)].concat()
+    at(End::Destination, network)
+}
+
+fn at(end: End, network: IpNetwork) -> Vec<Expr> {
+    [family_of(network.ip()).to_vec(), address(end, CmpOp::Eq, network)].concat()
 }
 
 /// `ct status dnat meta mark & BIT == BIT meta mark set meta mark ^ BIT masquerade fully-random`
