@@ -119,17 +119,22 @@ impl<'a> Found<'a> {
     }
 
     /// Checks that a link has the token bucket filter for `limit`. Accepts the reference's parameters too, of its
-    /// amd64 and arm64 builds: plugins may be replaced while containers run.
+    /// amd64 and arm64 builds: plugins may be replaced while containers run. Accepts those for another MTU: a later plugin
+    /// of the chain or an operator may have changed it since.
     fn compare(&self, link: &Link, root: Option<&Qdisc>, limit: Limit) -> Result<(), CniError> {
         let Some(found) = plan::ours(root) else {
             let present = root.map_or("nothing", |root| root.kind.as_str());
             return Err(CniError::internal("Failed to find qdisc")
                 .with_details(format!("expected tbf 1: on {:?}, found {present}", link.name)));
         };
-        let expected = shape::tbf(limit, self.conf.numbers, plan::sizes(&self.container, &self.host));
+        let sizes = plan::sizes(&self.container, &self.host);
+        let expected = shape::tbf(limit, self.conf.numbers, sizes);
         let differences = shape::compare(&found, &expected);
         let reference = [shape::reference(limit), shape::reference_saturating(limit)];
-        if differences.is_ok() || reference.contains(&found) {
+        if differences.is_ok()
+            || reference.contains(&found)
+            || shape::is_of_other_mtu(&found, limit, self.conf.numbers, sizes.gso)
+        {
             return Ok(());
         }
         let details = format!("on {:?}: found {found:?}, expected {expected:?}", link.name);

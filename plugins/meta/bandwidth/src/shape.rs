@@ -9,10 +9,11 @@
 //!   passes. Here [`UNLIMITED`] bursts become [`BURST_MS`] of the rate, and any burst adds at most
 //!   [`QUEUE_MS`] of the rate to the queue.
 //! * A bucket smaller than a frame never passes one, and a very small bucket is full before the kernel's next
-//!   timer. The bucket holds at least one frame and [`MIN_BURST_MS`] of the rate.
+//!   timer. The bucket holds at least one frame and [`MIN_BURST_MS`] of the rate. A later plugin or an operator may
+//!   raise the MTU, so it holds a frame of [`JUMBO_MTU`] on any link.
 //! * TCP sends packets of up to 64 KiB to the device (GSO). The kernel segments a packet that is larger than
 //!   the bucket, and passes others whole; a queue that is shorter than such a packet always drops it. So the
-//!   queue holds at least two GSO packets, or [`MIN_FRAMES`] frames if the kernel segments.
+//!   queue holds at least two GSO packets, or [`MIN_FRAMES`] frames and two of [`JUMBO_MTU`] if the kernel segments.
 //!
 //! [`reference()`] computes the reference's parameters instead.
 //!
@@ -39,6 +40,11 @@ pub const LATENCY_MS: u64 = 25;
 pub const QUEUE_MS: u64 = 100;
 /// The shortest queue in frames if the kernel segments: TCP's initial window of ten.
 pub const MIN_FRAMES: u64 = 10;
+
+/// The MTU in bytes that a link may get later: the largest that switches and NICs of a data centre support.
+pub const JUMBO_MTU: u32 = 9216;
+/// The smallest and the largest MTU of a veth in bytes.
+const MTUS: std::ops::RangeInclusive<u32> = 68..=65_535;
 
 /// What a frame has beyond the MTU, in bytes: the Ethernet header, two VLAN tags, and a margin for rounding
 /// to ticks.
@@ -68,26 +74,29 @@ impl Sizes {
 /// The parameters for a limit on a link with these sizes.
 pub fn tbf(limit: Limit, numbers: Numbers, sizes: Sizes) -> Tbf {
     match numbers {
-        Numbers::Delivering => delivering(limit, sizes),
+        Numbers::Delivering => delivering(limit, sizes, sizes.frame.max(JUMBO_MTU + FRAME_EXTRA)),
         Numbers::Reference => reference(limit),
     }
 }
 
-/// Parameters that deliver the rate. For a sound limit they equal the reference's.
-fn delivering(limit: Limit, sizes: Sizes) -> Tbf {
+/// Parameters that deliver the rate and pass frames of `largest` bytes. For a sound limit they equal the reference's.
+fn delivering(limit: Limit, sizes: Sizes, largest: u32) -> Tbf {
     let rate = limit.rate / 8;
-    let frame = u64::from(sizes.frame);
+    let [frame, largest] = [sizes.frame, largest].map(u64::from);
     let requested = if UNLIMITED.contains(&limit.burst) { worth(rate, BURST_MS) } else { limit.burst / 8 };
-    let burst = requested.max(worth(rate, MIN_BURST_MS)).max(frame).min(u64::from(u32::MAX));
+    let burst = requested.max(worth(rate, MIN_BURST_MS)).max(largest).min(u64::from(u32::MAX));
 
     // The kernel derives its largest packet from the bucket's time, but uses at most 4.3 s of it. If a
     // frame takes longer than that, the bucket must be given in bytes.
     let within_longest = u128::from(rate) * u128::from(LONGEST_NS) / 1_000_000_000;
-    let needs_bytes = within_longest < u128::from(frame);
+    let needs_bytes = within_longest < u128::from(largest);
     let largest_packet = if needs_bytes { u128::from(burst) } else { u128::from(burst).min(within_longest) };
     let is_segmented = largest_packet < u128::from(sizes.gso);
-    let (least, room) =
-        if is_segmented { (frame, MIN_FRAMES * frame) } else { (sizes.gso.into(), 2 * u64::from(sizes.gso)) };
+    let (least, room) = if is_segmented {
+        (largest, (MIN_FRAMES * frame).max(2 * largest))
+    } else {
+        (sizes.gso.into(), 2 * u64::from(sizes.gso))
+    };
     let queue = match configured(limit, rate, burst) {
         Some(queue) => queue.max(least),
         None => worth(rate, LATENCY_MS).saturating_add(burst.min(worth(rate, QUEUE_MS))).max(room),
@@ -164,6 +173,16 @@ pub fn compare(found: &Tbf, requested: &Tbf) -> Result<(), &'static str> {
     }
 }
 
+/// Whether ADD sets these parameters on a link that had another MTU at that time, or an ADD of a version that did not
+/// expect [`JUMBO_MTU`]. Tries each MTU, so ask [`compare`] first.
+pub fn is_of_other_mtu(found: &Tbf, limit: Limit, numbers: Numbers, gso_max: u32) -> bool {
+    let sets = |expected: Tbf| compare(found, &expected).is_ok();
+    let sizes = |mtu| Sizes::new(mtu, gso_max);
+    numbers == Numbers::Delivering
+        && found.rate == limit.rate / 8
+        && MTUS.map(sizes).any(|at| sets(tbf(limit, numbers, at)) || sets(delivering(limit, at, at.frame)))
+}
+
 const _: () = assert!(LONGEST_BUCKET as u64 == (LONGEST_NS - 1) / TICK);
 
 #[cfg(test)]
@@ -205,7 +224,7 @@ mod tests {
         assert_eq!(queue(Queue::Milliseconds(10), 200_000, ours), 12_500 + 25_000);
         assert_eq!(queue(Queue::Milliseconds(10), 200_000, Numbers::Reference), 12_500 + 25_000);
         // A frame must fit, or one of TCP's packets if the kernel passes those whole.
-        assert_eq!(queue(Queue::Bytes(1), 200_000, ours), 1532);
+        assert_eq!(queue(Queue::Bytes(1), 200_000, ours), 9248);
         assert_eq!(queue(Queue::Bytes(1), 1_000_000, ours), 65_536);
     }
 
@@ -290,10 +309,37 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_a_later_mtu_fits() {
+        for rate in [8_000, 1_000_000, 21_000_000] {
+            let shaped = tbf(limit(rate, UNLIMITED[1]), Numbers::Delivering, SIZES);
+            let bucket =
+                shaped.burst.map_or(shaped.rate * u64::from(shaped.buffer) * 64 / 1_000_000_000, u64::from);
+            assert!(bucket >= 9216 + 14 && shaped.limit >= 2 * 9248, "{rate}: {shaped:?}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_another_mtu() {
+        let is_accepted = |found: &Tbf, limit| is_of_other_mtu(found, limit, Numbers::Delivering, 65_536);
+        for rate in [64_000, 1_000_000, 40_000_000] {
+            let limit = limit(rate, UNLIMITED[1]);
+            for mtu in [68, 1280, 1500, 9000, 65_535] {
+                let sizes = Sizes::new(mtu, 65_536);
+                // The first version's parameters had room for the frame alone.
+                for found in [tbf(limit, Numbers::Delivering, sizes), delivering(limit, sizes, sizes.frame)] {
+                    assert!(is_accepted(&found, limit), "{rate} {mtu}");
+                    assert!(!is_accepted(&Tbf { rate: found.rate + 1, ..found }, limit), "{rate} {mtu}");
+                    assert!(!is_accepted(&Tbf { limit: found.limit + 1, ..found }, limit), "{rate} {mtu}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn replaced_burst_needs_no_room_for_gso_packets() {
         for megabits in 1..=100 {
             let shaped = tbf(limit(megabits * 1_000_000, UNLIMITED[1]), Numbers::Delivering, SIZES);
-            let bound = (megabits * 1_000_000 / 8 / 20).max(15_320);
+            let bound = (megabits * 1_000_000 / 8 / 20).max(2 * 9248);
             assert!(u64::from(shaped.limit) <= bound, "{megabits} Mbit/s: {shaped:?}");
         }
     }
@@ -301,10 +347,10 @@ mod tests {
     #[test]
     fn rates_at_which_a_frame_takes_seconds() {
         let shaped = tbf(limit(1000, 4_294_967_295), Numbers::Delivering, SIZES);
-        assert_eq!((shaped.rate, shaped.burst, shaped.limit), (125, Some(1532), 15_320));
-        assert_eq!(compare(&Tbf { burst: None, buffer: 191_500_100, ..shaped }, &shaped), Ok(()));
+        assert_eq!((shaped.rate, shaped.burst, shaped.limit), (125, Some(9248), 18_496));
+        assert_eq!(compare(&Tbf { burst: None, buffer: 1_156_000_100, ..shaped }, &shaped), Ok(()));
         assert_eq!(
-            compare(&Tbf { burst: None, buffer: 191_900_100, ..shaped }, &shaped),
+            compare(&Tbf { burst: None, buffer: 1_158_000_100, ..shaped }, &shaped),
             Err("Buffer doesn't match")
         );
     }

@@ -9,6 +9,21 @@ use common::{CRIO, attached, both, config, host_veth, owner, qdiscs};
 use ferrule_bandwidth::owner::shared_name;
 use serde_json::{Value, json};
 
+/// A later plugin such as tuning, or an operator, changes the MTU: CHECK accepts what ADD has made.
+#[test]
+fn another_mtu_is_no_damage() {
+    let (ctx, pod, result) = attached("one");
+    let attachment = pod.attachment("eth0");
+    let veth = host_veth(&result);
+    let add = config("1.0.0", both(1_000_000, 4_294_967_295), Some(&result));
+    let added = ctx.add(&attachment, &add);
+    let checked = config("1.0.0", both(1_000_000, 4_294_967_295), Some(&added));
+    for mtu in [1400, 9000, 68, 65_535, 1500] {
+        ctx.node.sh(&format!("ip link set {veth} mtu {mtu}")).unwrap();
+        ctx.check(&attachment, &checked);
+    }
+}
+
 #[test]
 fn every_loss_and_change_is_detected() {
     let (ctx, pod, result) = attached("one");

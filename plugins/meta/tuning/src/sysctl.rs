@@ -8,6 +8,9 @@ use ferrule_kernel::sysctl;
 use ferrule_kit::check::ensure;
 use ferrule_kit::netns::enter;
 
+/// `linux/errno-base.h`.
+const EIO: i32 = 5;
+
 /// Stands for the interface's name in a key.
 pub const IFNAME: &str = "IFNAME";
 
@@ -124,10 +127,12 @@ pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Former<'a>, Cni
     })
 }
 
-/// The value. `None` if it is only writable, such as `net/ipv4/route/flush`.
+/// The value. `None` if it is only writable, such as `net/ipv4/route/flush`, or has none yet: the kernel answers EIO
+/// until the first write of `net/ipv6/conf/IFNAME/stable_secret`.
 fn read(name: &str) -> io::Result<Option<String>> {
+    let is_unset = |error: &io::Error| error.raw_os_error() == Some(EIO);
     match sysctl::read(name) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_unset(&error) => Ok(None),
         value => value.map(Some),
     }
 }

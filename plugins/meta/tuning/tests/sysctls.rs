@@ -34,6 +34,20 @@ fn all_comes_before_the_interface() {
     }
 }
 
+/// The kernel answers EIO to a reader until the first write.
+#[test]
+fn a_sysctl_that_has_no_value_yet() {
+    let (ctx, pod) = attached();
+    let conf = config(
+        "1.0.0",
+        &json!({"sysctl": {"net.ipv6.conf.IFNAME.stable_secret": "2001:0db8:0000:0000:0000:0000:0000:0001"}}),
+    );
+    ctx.add(&eth0(&pod), &conf);
+    assert_eq!(sysctl(&pod, "ipv6/conf/eth0/stable_secret"), "2001:0db8:0000:0000:0000:0000:0000:0001");
+    ctx.check(&eth0(&pod), &conf);
+    ctx.del(&eth0(&pod), &conf);
+}
+
 /// The reference panics, also on DEL.
 #[test]
 fn sysctls_only_in_args() {
