@@ -37,8 +37,8 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     cni-common/src/call_log/file.rs # the log of calls, at a path that the administrator names
     cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
-    inspect/src/file.rs             # the file for Prometheus, at a path that the user names, and the totals in /run
     inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
+    kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec

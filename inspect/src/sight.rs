@@ -167,12 +167,13 @@ fn is_at((inode, path): (u64, &str)) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.ino() == inode)
 }
 
-/// The content of a text file.
+/// The content of a text file. Names of mounts may be no UTF-8, and any user can make such a mount.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read(path: &str) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| unread(path, &error))
+    let bytes = fs::read(path).map_err(|error| unread(path, &error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The node's host name.
@@ -200,6 +201,17 @@ mod tests {
         assert_eq!(partial.netns("/nowhere/at/all"), Presence::Unknown);
         assert_eq!(inode_of("net:[4026531840]"), Some(4_026_531_840));
         assert_eq!(inode_of("mnt:[1]"), None);
+    }
+
+    #[test]
+    fn a_mount_whose_name_is_no_utf8_hides_no_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mountinfo");
+        let others =
+            b"65 24 0:50 / /home/u/\xff rw - fuse u rw\n66 24 0:4 net:[7] /run/netns/a rw - nsfs nsfs rw\n";
+        fs::write(&path, others).unwrap();
+        let text = read(path.to_str().unwrap()).unwrap();
+        assert_eq!(text.lines().filter_map(mounted).collect::<Vec<_>>(), [(7, "/run/netns/a")]);
     }
 
     #[test]

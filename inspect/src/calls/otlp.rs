@@ -8,7 +8,6 @@
 //! <https://opentelemetry.io/docs/specs/semconv/cli/cli-spans/>
 
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,6 +16,7 @@ use std::path::Path;
 use cni_common::call_log::old;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::file;
+use ferrule_kit::hash::sha512_hex;
 use serde_json::{Value, json};
 
 use super::Call;
@@ -167,12 +167,12 @@ fn nanos(micros: u64) -> String {
     micros.saturating_mul(1000).to_string()
 }
 
-/// The same for each export of a call, so a receiver can tell that it has a span already. Never 0.
+/// The same for each export of a call by any version, so a receiver can tell that it has a span already. Never 0.
 fn hash(call: &Call, part: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (part, call.json["pid"].as_u64(), call.text("time"), call.text("container"), call.text("plugin"))
-        .hash(&mut hasher);
-    hasher.finish().max(1)
+    let pid = call.json["pid"].as_u64().unwrap_or_default();
+    let [time, container, plugin] = ["time", "container", "plugin"].map(|key| call.text(key));
+    let digits = sha512_hex(&format!("{part}\0{pid}\0{time}\0{container}\0{plugin}"), 16);
+    u64::from_str_radix(&digits, 16).unwrap_or_default().max(1)
 }
 
 /// The microseconds since 1970 of a time in the log; 0 for another text.
@@ -303,6 +303,13 @@ mod tests {
         log.write_all(format!("{TRACED}\n").as_bytes()).unwrap();
         run();
         assert_eq!(count(), 2, "the incomplete line and one more");
+    }
+
+    /// The digits of `printf '1\\0007\\000t\\000c\\000p' | sha512sum`.
+    #[test]
+    fn the_ids_of_spans_never_change() {
+        let call = &parse(br#"{"pid":7,"time":"t","container":"c","plugin":"p","verb":"ADD","us":1}"#)[0];
+        assert_eq!(format!("{:016x}", hash(call, 1)), "54e2c588ef1a5d1c");
     }
 
     #[test]

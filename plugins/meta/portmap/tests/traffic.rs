@@ -214,10 +214,10 @@ fn pod_cannot_reach_servers_on_the_nodes_loopback_address() {
     assert_eq!(route_localnet(&world, "cni0"), "1");
     assert!(silent(&server.pod, "tcp", to));
     // As the node itself, to a service of the node on any of its addresses.
+    server.pod.sh("ip address add 127.0.0.2/32 dev eth0").unwrap();
     let asks_as_the_node = "python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, 15, 1)
 s.bind((\"127.0.0.2\", 7777))
 s.sendto(b\"?\", (\"10.1.0.1\", 9998))'";
     world.node.sh("sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.cni0.rp_filter=0").unwrap();
