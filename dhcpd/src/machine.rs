@@ -16,6 +16,8 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
+use std::net::Ipv4Addr;
+
 use crate::action::{Action, Peer, Timing, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
@@ -80,6 +82,9 @@ pub(crate) struct Machine {
     offer: Option<Lease>,
     /// An offer to a container that has a lease, from another server than the lease's own. It is taken if that one makes none.
     other: Option<Lease>,
+    /// The server that has given the lease, and until when, if another one has prolonged it since. Until then only the first one can end
+    /// it. A restart of the daemon forgets it.
+    guarantor: Option<(Ipv4Addr, Millis)>,
     /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
     is_withdrawn: bool,
     /// Why the last answer was ignored, and its transaction ID.
@@ -102,6 +107,7 @@ impl Machine {
             lease,
             offer: None,
             other: None,
+            guarantor: None,
             is_withdrawn: false,
             ignored: None,
         }
@@ -299,8 +305,7 @@ impl Machine {
             Ok(offer) => offer,
             Err(why) => return self.ignore(reply, why),
         };
-        let is_own = self.lease.as_ref().is_none_or(|lease| lease.server == offer.server);
-        if is_own {
+        if !self.is_bound() || self.is_own(offer.server, now) {
             return self.accept(this, offer, now);
         }
         // Anybody can make an offer. The lease's own server has as long as the first wait for an answer.
@@ -357,8 +362,11 @@ impl Machine {
                 return actions;
             }
         };
-        // Another server must not shorten what the lease's own server has given.
-        if let Some(held) = self.lease.as_ref().filter(|held| held.server != lease.server) {
+        if self.is_own(lease.server, sent) {
+            self.guarantor = None;
+        } else if let Some(held) = &self.lease {
+            // Another server must not shorten what the lease's own server has given.
+            self.guarantor.get_or_insert((held.server, held.expires_at));
             lease.expires_at = lease.expires_at.max(held.expires_at);
         }
         let seconds = lease.expires_at.saturating_sub(sent) / 1000;
@@ -370,6 +378,12 @@ impl Machine {
         (self.offer, self.is_withdrawn) = (None, false);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
+    }
+
+    /// Whether this is the server that has given the lease.
+    fn is_own(&self, server: Ipv4Addr, now: Millis) -> bool {
+        let guarantor = self.guarantor.filter(|(_, until)| now < *until).map(|(server, _)| server);
+        guarantor.or(self.lease.as_ref().map(|lease| lease.server)) == Some(server)
     }
 
     /// Ignores an answer. Only the first one of an exchange gets a line in the log: a thousand may come in a second.

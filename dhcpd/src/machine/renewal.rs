@@ -66,7 +66,7 @@ impl Machine {
                 self.ignore(reply, why)
             }
             Verdict::Nak => {
-                self.is_withdrawn = reply.server == Some(lease.server);
+                let is_withdrawn = reply.server.is_some_and(|server| self.is_own(server, now));
                 let refusal = format!(
                     "{} refuses {}: {}; asking for the same address once more",
                     text(reply.server),
@@ -76,6 +76,7 @@ impl Machine {
                 // A lease that expired meanwhile has as long as any other answer.
                 let left = Some(lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
                 let until = now.saturating_add(self.timing.answer).min(left);
+                self.is_withdrawn = is_withdrawn;
                 let actions = self.select(now, until, 0, 0);
                 [vec![Action::Log(refusal)], actions].concat()
             }

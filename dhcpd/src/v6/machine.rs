@@ -22,6 +22,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use super::duid::Duid;
 use super::lease::Lease;
 use super::message::{Client, Kind, Reply, Status, Verdict};
 use crate::action::{Action, Timing};
@@ -59,6 +60,9 @@ pub(crate) struct Machine {
     returned: Option<Lease>,
     /// How often servers have refused an offer.
     refused: u32,
+    /// The server that has given the lease, and until when, if another one has prolonged it since. Until then only the first one can end
+    /// it. A restart of the daemon forgets it.
+    guarantor: Option<(Duid, Millis)>,
     /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
     is_withdrawn: bool,
     /// When a bound machine asks again after a search in vain; 0: no search has failed.
@@ -81,6 +85,7 @@ impl Machine {
             offer: None,
             returned: None,
             refused: 0,
+            guarantor: None,
             is_withdrawn: false,
             rest_until: 0,
             ignored: None,
@@ -215,7 +220,9 @@ impl Machine {
         }
         match (kind, reply.verdict) {
             (Kind::Solicit, Verdict::Advertise) => self.advertised(reply, &this, now),
-            (Kind::Solicit, Verdict::Reply { rapid_commit: true }) if self.client.rapid_commit => {
+            (Kind::Solicit, Verdict::Reply { rapid_commit: true })
+                if self.client.rapid_commit && (!self.is_bound() || self.is_own(&reply.server, now)) =>
+            {
                 self.given(reply, &this)
             }
             (Kind::Solicit, _) | (_, Verdict::Advertise) => Vec::new(),
@@ -273,7 +280,7 @@ impl Machine {
             Ok(offer) => offer,
             Err(why) => return self.ignore(reply, why),
         };
-        let is_own = self.lease.as_ref().is_some_and(|lease| lease.server == reply.server);
+        let is_own = self.is_own(&reply.server, now);
         if is_own || self.best.as_ref().is_none_or(|(preference, _)| reply.preference > *preference) {
             self.best = Some((reply.preference, offer));
         }
@@ -322,8 +329,11 @@ impl Machine {
     }
 
     fn bound(&mut self, mut lease: Lease, verb: &str, since: Millis) -> Vec<Action> {
-        // Another server must not shorten what the lease's own server has given.
-        if let Some(held) = self.lease.as_ref().filter(|held| held.server != lease.server) {
+        if self.is_own(&lease.server, since) {
+            self.guarantor = None;
+        } else if let Some(held) = &self.lease {
+            // Another server must not shorten what the lease's own server has given.
+            self.guarantor.get_or_insert((held.server.clone(), held.expires_at));
             lease.expires_at = lease.expires_at.max(held.expires_at);
         }
         let seconds = lease.expires_at.saturating_sub(since) / 1000;
@@ -335,6 +345,12 @@ impl Machine {
         (self.refused, self.is_withdrawn, self.rest_until) = (0, false, 0);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
+    }
+
+    /// Whether this is the server that has given the lease.
+    fn is_own(&self, server: &Duid, now: Millis) -> bool {
+        let guarantor = self.guarantor.as_ref().filter(|(_, until)| now < *until).map(|(server, _)| server);
+        guarantor.or(self.lease.as_ref().map(|lease| &lease.server)) == Some(server)
     }
 
     /// Ignores an answer. Only the first one of an exchange gets a line in the log: a thousand may come in a second.

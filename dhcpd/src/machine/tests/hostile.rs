@@ -141,6 +141,14 @@ fn no_stranger_ends_a_lease() {
     let ack = world.reply(MessageType::Ack);
     world.receive(&Reply { server: stranger, times: [Some(1), None, None], ..ack });
     assert_eq!(world.machine.lease().unwrap().expires_at, expiry);
+    // Its refusal ends nothing, although it is the server that is asked now.
+    world.step();
+    let nak = Reply { server: stranger, ..world.reply(MessageType::Nak) };
+    world.receive(&nak);
+    while !world.machine.has_ended() {
+        world.step();
+    }
+    assert_eq!((world.texts().last().unwrap().as_str(), world.now), ("Expire", expiry));
 }
 
 #[derive(Clone, Debug)]

@@ -65,7 +65,7 @@ impl Machine {
         let is_withdrawn = reply.addresses.iter().any(|given| given.address == address && given.valid == 0);
         match reply.status {
             // Only the lease's own server can have forgotten it.
-            Status::NoBinding if lease.server != reply.server => self.ask_again(said(reply), reply, now),
+            Status::NoBinding if !self.is_own(&reply.server, now) => self.ask_again(said(reply), reply, now),
             Status::NoBinding => {
                 let log = format!("{} {}; requesting the address anew", reply.server, said(reply));
                 self.offer = Some(Lease { server: reply.server.clone(), ..lease.clone() });
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     fn ask_again(&mut self, why: String, reply: &Reply, now: Millis) -> Vec<Action> {
-        self.is_withdrawn = self.lease.as_ref().is_some_and(|lease| lease.server == reply.server);
+        self.is_withdrawn = self.is_own(&reply.server, now);
         let log = format!("{} {why}; asking for the same address once more", reply.server);
         [vec![Action::Log(log)], self.search_again(now)].concat()
     }

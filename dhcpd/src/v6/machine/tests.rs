@@ -7,7 +7,6 @@ mod hostile;
 
 use dhcproto::v6::{Decodable as _, DhcpOption, Message, MessageType as Type, OptionCode, Status as Code};
 
-use super::super::duid::Duid;
 use super::super::message::parse;
 use super::super::message::tests::{ADDRESS, SERVER, answer, client, ia, status};
 use super::*;

@@ -80,8 +80,12 @@ fn no_stranger_ends_a_lease() {
     let not_on_link = || vec![status(Code::NotOnLink)];
     let zero = || vec![ia([0, 0], &[(ADDRESS, 0, 0)])];
     let no_binding = || vec![ia([0, 0], &[]), status(Code::NoBinding)];
-    let cases: [(&str, fn() -> Vec<DhcpOption>); 4] =
-        [("Confirm", not_on_link), ("Rebind", not_on_link), ("Rebind", zero), ("Rebind", no_binding)];
+    let cases = [
+        ("Confirm", not_on_link as fn() -> Vec<DhcpOption>),
+        ("Rebind", not_on_link),
+        ("Rebind", zero),
+        ("Rebind", no_binding),
+    ];
     for (asked, answer) in cases {
         let start = || {
             let mut world =
@@ -125,6 +129,11 @@ fn no_stranger_shortens_a_lease() {
     let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 1, 1)])]);
     world.receive(&Reply { server: stranger(), ..reply });
     assert_eq!(world.machine.lease().unwrap().expires_at, 1_000_000);
+    // It is the server that Renew names now, and refuses.
+    while world.next() != "Renew" {}
+    let reply = world.reply(Type::Reply, vec![status(Code::NotOnLink)]);
+    world.receive(&Reply { server: stranger(), ..reply });
+    assert_eq!(world.events.last().unwrap().1, "Solicit");
     assert_eq!((world.until_the_end().as_str(), world.now), ("Expire", 1_000_000));
 }
 
