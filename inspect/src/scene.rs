@@ -32,12 +32,13 @@ pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
     }
     for pid in pids(sight)? {
         // The main thread may have ended, and each thread may have a namespace of its own.
-        for path in tasks(pid)?.into_iter().map(|tid| format!("/proc/{pid}/task/{tid}/ns/net")) {
+        for task in tasks(pid)?.into_iter().map(|tid| format!("/proc/{pid}/task/{tid}")) {
+            let path = format!("{task}/ns/net");
             match fs::read_link(&path) {
                 Ok(link) => {
                     link.to_str().and_then(inode_of).into_iter().for_each(|i| add(i, &path, Some(pid)));
                 }
-                Err(error) if has_ended(pid, &error) => {}
+                Err(error) if has_ended(&task, &error) => {}
                 Err(error) => return Err(unread(&path, &error)),
             }
         }
@@ -70,12 +71,12 @@ pub fn read_namespaces(sight: &Sight, with_parents: bool) -> (Vec<Namespace>, Op
     (known, unread)
 }
 
-/// Whether the error of a file in `/proc/PID` means that the process does not exist any more. If it ends during the call, the link
+/// Whether the error of a file in the folder of a process or thread means that it does not exist any more. If it ends during the call, the link
 /// of a namespace gives `EACCES` (`fs/proc/namespaces.c`), as for a process that must not be looked at.
-fn has_ended(pid: u32, error: &io::Error) -> bool {
+fn has_ended(folder: &str, error: &io::Error) -> bool {
     match error.kind() {
         ErrorKind::NotFound => true,
-        ErrorKind::PermissionDenied => fs::exists(format!("/proc/{pid}")).is_ok_and(|exists| !exists),
+        ErrorKind::PermissionDenied => fs::exists(folder).is_ok_and(|exists| !exists),
         _ => error.raw_os_error() == Some(NO_PROCESS),
     }
 }
@@ -122,7 +123,7 @@ fn tasks(pid: u32) -> Result<Vec<String>, String> {
             .collect::<io::Result<Vec<_>>>()
     };
     match fs::read_dir(&path).and_then(names) {
-        Err(error) if has_ended(pid, &error) => Ok(Vec::new()),
+        Err(error) if has_ended(&format!("/proc/{pid}"), &error) => Ok(Vec::new()),
         outcome => outcome.map_err(|error| unread(&path, &error)),
     }
 }
@@ -195,8 +196,7 @@ pub fn processes(sight: &Sight) -> Result<Vec<Process>, String> {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    stat(pid)?.split(' ').nth(1)?.parse().ok()
 }
 
 /// Whether the process may be in the own network namespace.
@@ -214,15 +214,20 @@ fn is_in_own_pid_namespace(pid: u32) -> bool {
 
 /// Whether the main thread has ended.
 fn is_zombie(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
+    stat(pid).is_none_or(|fields| fields.starts_with(['Z', 'X']))
+}
+
+/// The fields of `/proc/PID/stat` behind the name, which may be no UTF-8.
+fn stat(pid: u32) -> Option<String> {
+    let stat = sight::read(&format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.to_owned())
 }
 
 fn process(pid: u32, sight: &Sight) -> Result<Option<Process>, String> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
         match fs::read(&path) {
-            Err(error) if has_ended(pid, &error) => Ok(Vec::new()),
+            Err(error) if has_ended(&format!("/proc/{pid}"), &error) => Ok(Vec::new()),
             outcome => outcome.map_err(|error| unread(&path, &error)),
         }
     };
@@ -279,13 +284,13 @@ mod tests {
         let link = openat(CWD, format!("/proc/{pid}/ns/net"), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
         let link = link.unwrap();
         let denied = io::Error::from(ErrorKind::PermissionDenied);
-        assert!(!has_ended(pid, &denied), "a process that lives");
+        assert!(!has_ended(&format!("/proc/{pid}"), &denied), "a process that lives");
         child.kill().unwrap();
         child.wait().unwrap();
         // As in a readlink(2) that found the link before the process ended.
         let error: io::Error = readlinkat(&link, "", Vec::new()).unwrap_err().into();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        assert!(has_ended(pid, &error));
+        assert!(has_ended(&format!("/proc/{pid}"), &error));
     }
 
     fn whole() -> Sight {
@@ -333,7 +338,6 @@ ctypes.CDLL(None).pthread_exit(None)";
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.pid, child.id());
-        assert!(sight::is_kernel_thread(2) || !fs::exists("/proc/2").unwrap());
     }
 
     /// A container's process has any environment that it likes.

@@ -289,8 +289,6 @@ impl Mender<'_> {
     /// Runs DEL of the plugins that were repaired, the last one first. If the path leads to another namespace by now, or to none, they
     /// get no path, as from a runtime whose namespace is gone: the next container must not lose its interface.
     fn del(&self, found: &Found<'_>) -> Result<(), CniError> {
-        let is_same = self.sight.netns(&found.entry.netns) == found.entry.netns_state;
-        let netns = if is_same { found.entry.netns.as_str() } else { "" };
         let tried = found.plugins.iter().enumerate().filter(|(_, step)| step.is_tried);
         tried
             .rev()
