@@ -289,10 +289,13 @@ impl Mender<'_> {
     /// Runs DEL of the plugins that were repaired, the last one first. If the path leads to another namespace by now, or to none, they
     /// get no path, as from a runtime whose namespace is gone: the next container must not lose its interface.
     fn del(&self, found: &Found<'_>) -> Result<(), CniError> {
-        let tried = found.plugins.iter().enumerate().filter(|(_, step)| step.is_tried);
-        tried
-            .rev()
-            .try_for_each(|(at, _)| self.with(found.entry, at, netns, |delegate| delegate.call(Verb::Del))?)
+        let Found { entry, plugins, .. } = found;
+        let tried = plugins.iter().enumerate().filter(|(_, step)| step.is_tried);
+        tried.rev().try_for_each(|(at, _)| {
+            let is_same = self.sight.netns(&entry.netns) == entry.netns_state;
+            let netns = if is_same { entry.netns.as_str() } else { "" };
+            self.with(entry, at, netns, |delegate| delegate.call(Verb::Del))?
+        })
     }
 
     fn look_at(&self, entry: &Entry, plugin: usize) -> Repair {
