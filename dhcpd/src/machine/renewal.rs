@@ -84,6 +84,50 @@ impl Machine {
         }
     }
 
+    pub(super) fn acknowledged(
+        &mut self,
+        reply: &Reply,
+        from: [u8; 6],
+        sent: Millis,
+        verb: &str,
+    ) -> Vec<Action> {
+        // The container keeps the prefix length that it has: no plugin would tell it another one.
+        let known = self.lease.as_ref().map(|lease| lease.prefix);
+        let reply = &Reply { prefix: known.or(reply.prefix), ..reply.clone() };
+        let mut lease = match Lease::of(reply, None, from, sent) {
+            Ok(lease) => lease,
+            // The lease goes on without this answer.
+            Err(why) if self.is_bound() => return self.ignore(reply, why),
+            Err(why) => {
+                let mut actions = self.release();
+                actions.push(Action::Fail(why));
+                return actions;
+            }
+        };
+        if self.is_own(lease.server, sent) {
+            self.guarantor = None;
+        } else if let Some(held) = &self.lease {
+            // Another server must not shorten what the lease's own server has given.
+            self.guarantor.get_or_insert((held.server, held.expires_at));
+            lease.expires_at = lease.expires_at.max(held.expires_at);
+        }
+        let seconds = lease.expires_at.saturating_sub(sent) / 1000;
+        let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
+        if !reply.ignored.is_empty() {
+            log += &format!(", with unusable values in the options {:?}", reply.ignored);
+        }
+        self.lease = Some(lease);
+        (self.offer, self.is_withdrawn) = (None, false);
+        self.state = State::Bound;
+        vec![Action::Save, Action::Log(log), Action::Bound]
+    }
+
+    /// Whether this is the server that has given the lease.
+    pub(super) fn is_own(&self, server: Ipv4Addr, now: Millis) -> bool {
+        let guarantor = self.guarantor.filter(|(_, until)| now < *until).map(|(server, _)| server);
+        guarantor.or(self.lease.as_ref().map(|lease| lease.server)) == Some(server)
+    }
+
     /// A search in vain changes nothing: whoever caused it may not be the lease's server. RFC 2131 (section 4.4.5) has a client believe
     /// the NAK of any server.
     pub(super) fn keep(&mut self, now: Millis) -> Vec<Action> {
