@@ -308,7 +308,7 @@ impl Machine {
         if !self.is_bound() || self.is_own(offer.server, now) {
             return self.accept(this, offer, now);
         }
-        // Anybody can make an offer. The lease's own server has as long as the first wait for an answer.
+        // Each machine on the link can make an offer. The lease's own server has as long as the first wait for an answer.
         self.other.get_or_insert(offer);
         Vec::new()
     }

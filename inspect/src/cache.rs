@@ -285,7 +285,7 @@ mod tests {
         Sight { own: 0, partial: None, is_within: false, is_elsewhere: false }
     }
 
-    /// None of them is waited for, followed or read without end.
+    /// The reader follows no link, waits for no FIFO and stops at its limit.
     #[test]
     fn foreign_objects_are_named() {
         let dir = tempfile::tempdir().unwrap();

@@ -285,7 +285,7 @@ impl Machine {
             self.best = Some((reply.preference, offer));
         }
         // The client waits for all offers after its first message, and takes the first one afterwards. A container that has a lease
-        // waits for its own server: anybody can claim the highest preference.
+        // waits for its own server: each machine on the link can claim the highest preference.
         let is_best = is_own || this.sent > 1 || reply.preference == HIGHEST_PREFERENCE && !self.is_bound();
         if is_best { self.request(this.until, now) } else { Vec::new() }
     }
