@@ -1,4 +1,6 @@
-//! What the author of a CNI plugin needs. No netfilter, no netlink.
+#![doc = include_str!("../README.md")]
+//!
+//! ## Modules
 //!
 //! - [`spec`]: the types of the CNI specification. No system calls.
 //! - [`plugin`]: turns a [`plugin::Plugin`] into a program. Its documentation shows a
