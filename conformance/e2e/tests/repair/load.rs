@@ -25,10 +25,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// What hostile containers run, with `eth0` attached: names and shell scripts.
 const HOSTILE: [(&str, &str); 6] = [
-    (
-        "load-poses",
-        "CNI_CONTAINERID=load-poses CNI_COMMAND=DEL exec unshare --pid --fork --kill-child sleep infinity",
-    ),
+    ("load-poses", "CNI_CONTAINERID=load-poses CNI_COMMAND=DEL exec sleep infinity"),
     (
         "load-routes",
         "awk 'BEGIN { for (i = 0; i < 20000; i++) printf \"route add 172.16.%d.%d/32 dev eth0\\n\", i / 256, i % 256 }' | \
@@ -65,8 +62,9 @@ fn pods_come_and_go_beside_hostile_ones() {
         .zip(HOSTILE)
         .map(|(port, (name, script))| {
             let running = world.add(name, port);
-            let mut command = Command::new("bash");
-            command.args(["-c", script]);
+            // A PID namespace of its own, so that all of its processes end with the first.
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child", "bash", "-c", script]);
             let process = running.pod.spawn(command).unwrap();
             (running, process)
         })
