@@ -241,6 +241,7 @@ fn a_failure_report_has_commands_that_repeat_it() {
     let call = human.lines().find_map(|line| line.trim().strip_prefix("the call")).unwrap();
     assert!(Command::new("sh").args(["-c", call]).status().unwrap().success(), "{call}");
     assert!(run("junit").contains("<failure message="));
+    assert!(run("html").contains("<details class=\"fail\" open><summary>fail: loopback VCMD-01/"));
     assert!(run("markdown").contains("| fail | loopback | VCMD-01/"));
 }
 

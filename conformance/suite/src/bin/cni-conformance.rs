@@ -87,6 +87,7 @@ enum ProfileArg {
 #[derive(Clone, Copy, ValueEnum)]
 enum ReportFormat {
     Human,
+    Html,
     Json,
     Junit,
     Markdown,
@@ -140,6 +141,7 @@ fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let format = match args.format {
         ReportFormat::Human => report::Format::Human,
+        ReportFormat::Html => report::Format::Html,
         ReportFormat::Json => report::Format::Json,
         ReportFormat::Junit => report::Format::Junit,
         ReportFormat::Markdown => report::Format::Markdown,

@@ -68,8 +68,8 @@ fn run(end: &Ended<'_>, xml: &mut String) {
     let _ = if body.is_empty() { writeln!(xml, "/>") } else { writeln!(xml, ">{body}</testcase>") };
 }
 
-/// Escapes a text for XML 1.0, which forbids most control characters.
-fn escaped(text: &str) -> String {
+/// Escapes a text for XML 1.0, which forbids most control characters, and for HTML.
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
         match c {

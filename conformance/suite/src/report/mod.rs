@@ -1,6 +1,7 @@
-//! Reports of a run, in four formats.
+//! Reports of a run, in five formats.
 
 mod document;
+mod html;
 mod human;
 mod json;
 mod junit;
@@ -17,6 +18,8 @@ use super::run::Ended;
 pub enum Format {
     /// A table and every failure, for a terminal.
     Human,
+    /// One HTML page, for people who get it from a CI server.
+    Html,
     /// One JSON object.
     Json,
     /// JUnit XML, for CI servers.
@@ -29,6 +32,7 @@ pub enum Format {
 pub fn report(format: Format, ended: &[Ended<'_>], unmet: &[String]) -> String {
     match format {
         Format::Human => human::report(ended, unmet),
+        Format::Html => html::report(ended, unmet),
         Format::Json => json::report(ended, unmet),
         Format::Junit => junit::report(ended),
         Format::Markdown => markdown::report(ended, unmet),
