@@ -16,6 +16,7 @@ Builds for each architecture:
                                          examples, DaemonSet, licences, SBOM
   ferrule-VERSION-linux-ARCH.cdx.json    the SBOM alone: CycloneDX 1.5
   ferrule-cni-plugins_VERSION_ARCH.deb   the Debian package
+  ferrule-cni-plugins-VERSION-1.ARCH.rpm the package for Fedora, RHEL and their like
 and SHA256SUMS of all of them. Prints the absolute path of the folder on stdout; all
 else goes to stderr.
 
@@ -23,8 +24,8 @@ else goes to stderr.
   --out DIR    the folder for the files (default: dist). SHA256SUMS is written last
   -h, --help   print this
 
-The same commit gives the same bytes in every folder, if compiler, tar, gzip, dpkg-deb
-and xz have the same versions. Times are those of the commit; SOURCE_DATE_EPOCH names
+The same commit gives the same bytes in every folder, if compiler, tar, gzip, dpkg-deb,
+xz, rpmbuild and lowdown have the same versions. Times are those of the commit; SOURCE_DATE_EPOCH names
 another one. VERSION is that of Cargo.toml. build.sh builds the programs.
 END
 }
@@ -105,13 +106,21 @@ licences() {
 # ---------------------------------------------------------------------------------------------------------------
 # The files
 
-# Man pages and completions of bash, zsh and fish. The programs of this machine write them, because others may not run here.
+# Man pages and completions of bash, zsh and fish. The programs of this machine write them, because others may not run here. The page
+# cni-NAME(8) is the README of a plugin: bridge(8) and others belong to other packages.
 manuals() {
-    local native daemon
+    local native daemon readme name
     native=$(./build.sh --arch "$(uname -m)")
     mkdir -p "$1"
     "$native/ferrule" generate "$1"
     for daemon in "$native"/ferrule-{dhcp,nic,node}; do "$daemon" --generate "$1"; done
+    for readme in plugins/*/*/README.md; do
+        name=${readme%/README.md} name=${name##*/}
+        {
+            printf '# NAME\n\ncni-%s - the CNI plugin %s of Ferrule\n\n# DESCRIPTION\n' "$name" "$name"
+            tail -n +2 "$readme"
+        } | lowdown -s -t man --nroff-nolinks -M title="cni-$name" -M section=8 -M source="Ferrule $version" >"$1/cni-$name.8"
+    done
 }
 
 # set_version FOLDER MANIFEST ...: puts them there, with the image of this version.
@@ -138,7 +147,7 @@ tarball() {
     local root=$work/tarball/$name
     mkdir -p "$root"/{bin,systemd,man,completions}
     documents "$root"
-    cp "$manuals"/*.1 "$root/man"
+    cp "$manuals"/*.[18] "$root/man"
     cp "$manuals"/{*.bash,_*,*.fish} "$root/completions"
     install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/bin"
     cp {dhcpd,nic,node,inspect}/systemd/* "$root/systemd"
@@ -149,29 +158,37 @@ tarball() {
     cp "$work/sbom.cdx.json" "$out/$name.cdx.json"
 }
 
-# Files as in containernetworking-plugins. The programs are hard links to one file.
-debian() {
-    local root=$work/debian name
+# files ROOT PROGRAMS UNITS: the files of a package, for these folders of programs and systemd's units, as in
+# containernetworking-plugins. The programs are hard links to one file.
+files() {
+    local root=$1 programs=$2 units=$3 name page
     local share=$root/usr/share
     local doc=$share/doc/$package
-    mkdir -p "$root"/{DEBIAN,usr/lib/cni,usr/sbin,lib/systemd/system} "$doc" "$share/man/man1" \
+    mkdir -p "$root/$programs" "$root/usr/sbin" "$root/$units" "$doc" "$share"/man/man{1,8} \
         "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
     documents "$doc"
-    cp "$manuals"/*.1 "$share/man/man1"
-    gzip --no-name --best "$share/man/man1"/*
+    for page in "$manuals"/*.[18]; do gzip --no-name --best <"$page" >"$share/man/man${page##*.}/${page##*/}.gz"; done
     for name in ferrule ferrule-nic ferrule-node; do
         cp "$manuals/$name.bash" "$share/bash-completion/completions/$name"
         cp "$manuals/_$name" "$share/zsh/vendor-completions"
         cp "$manuals/$name.fish" "$share/fish/vendor_completions.d"
     done
-    mv "$doc/LICENSE" "$doc/copyright"
-    install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/usr/lib/cni"
-    for name in $(./build.sh --list); do ln "$root/usr/lib/cni/ferrule" "$root/usr/lib/cni/$name"; done
-    ln -s ../lib/cni/ferrule "$root/usr/sbin/ferrule"
+    install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/$programs"
+    for name in $(./build.sh --list); do ln "$root/$programs/ferrule" "$root/$programs/$name"; done
+    ln -s "../../$programs/ferrule" "$root/usr/sbin/ferrule"
     # The administrator enables those of Ferrule's names.
     for name in {dhcpd,nic,node,inspect}/systemd/*; do
-        sed 's,/opt/cni/bin,/usr/lib/cni,g' "$name" >"$root/lib/systemd/system/${name##*/}"
+        sed "s,/opt/cni/bin,/$programs,g" "$name" >"$root/$units/${name##*/}"
     done
+    chmod -R u=rwX,go=rX "$root"
+    find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+}
+
+debian() {
+    local root=$work/debian
+    files "$root" usr/lib/cni lib/systemd/system
+    mv "$root/usr/share/doc/$package/LICENSE" "$root/usr/share/doc/$package/copyright"
+    mkdir "$root/DEBIAN"
     (cd "$root" && find lib usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f 1)/" \
         release/debian/control >"$root/DEBIAN/control"
@@ -179,6 +196,25 @@ debian() {
     chmod -R u=rwX,go=rX "$root"
     find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$out/${package}_${version}_$arch.deb" >&2
+}
+
+# A script of the Debian package, for rpm.
+for_rpm() {
+    sed -e 1d -e 's,/usr/lib/cni,/usr/libexec/cni,g' -e 's,deb-systemd-invoke,systemctl --system,g' "release/debian/$1"
+}
+
+# The folders are those of Fedora's containernetworking-plugins.
+redhat() {
+    local root=$work/redhat spec=$work/$package.spec machine=x86_64
+    [ "$arch" = amd64 ] || machine=aarch64
+    files "$root" usr/libexec/cni usr/lib/systemd/system
+    (cd "$root" && find usr \( -type f -o -type l \) -printf '"/%p"\n' | sort) >"$work/list"
+    for_rpm prerm >"$work/prerm"
+    for_rpm postrm >"$work/postrm"
+    sed -e "s,@ROOT@,$root,; s,@LIST@,$work/list,; s/@VERSION@/$version/" -e "/^@PRERM@/{r $work/prerm" -e 'd}' \
+        -e "/^@POSTRM@/{r $work/postrm" -e 'd}' "release/rpm/$package.spec" >"$spec"
+    rpmbuild --quiet -bb --target "$machine-linux" --define "_topdir $work/rpm" --define "_rpmdir $out" \
+        --define '_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm' "$spec" >&2
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -205,7 +241,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#arches[@]} -gt 0 ] || arches=(amd64 arm64)
-for tool in cargo jq dpkg-deb gzip; do
+for tool in cargo jq dpkg-deb gzip lowdown rpmbuild; do
     command -v "$tool" >/dev/null || die "$tool is not installed"
 done
 if [ -n "${CARGO_TARGET_DIR-}" ]; then
@@ -218,7 +254,7 @@ export SOURCE_DATE_EPOCH
 version=$(cargo metadata --locked --no-deps --format-version 1 | jq -r '.packages[] | select(.name == "ferrule").version')
 
 mkdir -p "$out"
-rm -f "$out"/{ferrule-*.tar.gz,ferrule-*.cdx.json,"$package"_*.deb,SHA256SUMS}
+rm -f "$out"/{ferrule-*.tar.gz,ferrule-*.cdx.json,"$package"_*.deb,"$package"-*.rpm,SHA256SUMS}
 work_of_all=$(mktemp -d)
 trap 'rm -rf -- "$work_of_all"' EXIT
 manuals=$work_of_all/manuals
@@ -233,6 +269,7 @@ for arch in "${arches[@]}"; do
     licences >"$work/crates.txt"
     tarball
     debian
+    redhat
 done
 (cd "$out" && sha256sum -- ferrule-* >SHA256SUMS)
 printf '%s\n' "$out"

@@ -16,8 +16,8 @@ usage() {
     cat <<END
 Usage: tests/release.sh [--full] [TEST ...]
 
-Builds tarball and Debian package with the programs of build.sh, and installs, upgrades
-and removes both on nodes of their own: each is this machine's file system under a layer
+Builds the tarball and both packages with the programs of build.sh, and installs, upgrades
+and removes them on nodes of their own: each is this machine's file system under a layer
 in memory, with namespaces of its own. Needs root.
 
   --full      also: builds for amd64 and arm64 in two folders, which takes 10 minutes or
@@ -65,7 +65,7 @@ pack_reference() {
 test_the_same_programs_make_the_same_files() {
     cmp "$dist/SHA256SUMS" "$again/SHA256SUMS" || fail "$(diff "$dist/SHA256SUMS" "$again/SHA256SUMS")"
     (cd "$again" && sha256sum --quiet --check SHA256SUMS) || fail "SHA256SUMS is wrong"
-    equal "$(wc -l <"$again/SHA256SUMS")" 3
+    equal "$(wc -l <"$again/SHA256SUMS")" 4
 }
 
 test_the_tarball_has_everything() {
@@ -74,13 +74,15 @@ test_the_tarball_has_everything() {
     for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml daemonset-housekeeping.yaml \
         systemd/{cni-dhcp.service,cni-dhcp.socket,ferrule-nic.service,ferrule-node.service,ferrule-gc.service,ferrule-gc.timer,ferrule-repair.service} \
         examples/kubernetes/ferrule.yaml bin/ferrule-{dhcp,nic,node} man/ferrule.1 man/ferrule-{install,gc,repair,dhcp}.1 \
-        man/ferrule-{nic,node}.1 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-{nic,node}; do
+        man/ferrule-{nic,node}.1 man/cni-{bridge,portmap}.8 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-{nic,node}; do
         [ -s "$file" ] || fail "no $file"
     done
     diff <(cd examples && ls -R -I '*.md') <(cd "$root/examples" && ls -R -I '*.md' -I '*.sh') || fail "not all examples"
     [[ $(bin/ferrule version) == "ferrule v$version"* ]] || fail "version: $(bin/ferrule version)"
     bash -c '. completions/ferrule.bash && complete -p ferrule' >/dev/null || fail "no completions for bash"
     grep "host port" man/ferrule-inspect.1 >/dev/null || fail "no man page"
+    equal "$(find man -name "*.8" | wc -l)" "$("$root/build.sh" --list | wc -l)"
+    [ -z "$(LC_ALL=C.UTF-8 man --warnings -l man/*.8 2>&1 >/dev/null)" ] || fail "man pages have errors"
     for file in daemonset*.yaml examples/kubernetes/ferrule.yaml; do
         grep -qF "ferrule:$version" "$file" && ! grep -q @ "$file" || fail "$file names another version"
     done
@@ -237,6 +239,40 @@ test_the_package_leaves_nothing() {
 }
 
 # ---------------------------------------------------------------------------------------------------------------
+# The package for rpm. Its tests need no Fedora: rpm works on a database of its own.
+
+test_the_rpm_installs_and_leaves_nothing() {
+    cp "$rpm" .
+    node / "$node_functions"'
+        db="--dbpath /run/rpm"
+        plugin() {
+            CNI_COMMAND=$2 CNI_CONTAINERID=$3 CNI_NETNS=/run/netns/pod CNI_IFNAME=eth0 CNI_PATH=/usr/libexec/cni /usr/libexec/cni/$1
+        }
+        files() { (find /etc /usr/lib/systemd /usr/libexec/cni /usr/sbin /usr/share/doc; find /usr/share -maxdepth 3) 2>/dev/null | sort; }
+        mkdir -p /usr/libexec/cni /usr/lib/systemd/system
+        files >/run/before
+        rpm $db --install ./ferrule-cni-plugins-*.rpm
+        rpm $db --verify ferrule-cni-plugins
+        rpm $db --query --provides ferrule-cni-plugins | grep "containernetworking-plugins = 1" >/dev/null
+        equal "$(rpm $db --query --requires ferrule-cni-plugins | grep -v "^rpmlib\|^/bin/sh")" ""
+        for name in $(ferrule plugins | cut -d " " -f 1); do [ /usr/libexec/cni/$name -ef /usr/libexec/cni/ferrule ]; done
+        not grep -rF /opt/cni/bin /usr/lib/systemd/system/{cni-dhcp,ferrule-}*
+        ip netns add pod
+        equal "$(address ADD one)" 10.1.0.2/24
+        host_port one 10.1.0.2 8080
+        rpm $db --install --force ./ferrule-cni-plugins-*.rpm
+        nft list table inet cni_portmap | grep 8080 >/dev/null
+        rpm $db --erase ferrule-cni-plugins
+        not nft list table inet cni_portmap 2>/dev/null
+        iptables-save -t nat | grep -- "--dport 8080 -j DNAT --to-destination 10.1.0.2:80" >/dev/null
+        equal "$(reserved)" "10.1.0.2 "
+        [ ! -e /var/lib/cni/networks/.ferrule ]
+        mkdir -p /usr/libexec/cni
+        files >/run/after
+        diff /run/before /run/after' || fail "see above"
+}
+
+# ---------------------------------------------------------------------------------------------------------------
 # Only with --full
 
 full_two_folders_make_the_same_files() {
@@ -244,7 +280,7 @@ full_two_folders_make_the_same_files() {
     git clone --quiet --local "$root" deep/in/another/folder
     env --unset=CARGO_TARGET_DIR deep/in/another/folder/release.sh --out there >&2 || fail "release.sh fails there"
     "$root/release.sh" --out here >&2 || fail "release.sh fails here"
-    equal "$(wc -l <here/SHA256SUMS)" 6
+    equal "$(wc -l <here/SHA256SUMS)" 8
     cmp here/SHA256SUMS there/SHA256SUMS || fail "$(diff here/SHA256SUMS there/SHA256SUMS)"
 }
 
@@ -312,7 +348,7 @@ trap 'rm -rf -- "$base"' EXIT
 again=$base/again
 (umask 077 && TZ=Asia/Tokyo exec "$root/release.sh" --arch "$arch" --out "$again" >/dev/null) &
 dist=$("$root/release.sh" --arch "$arch" --out "$base/dist") && wait $! || exit 1
-tarball=$(echo "$dist"/ferrule-*.tar.gz) package=$(echo "$dist"/*.deb)
+tarball=$(echo "$dist"/ferrule-*.tar.gz) package=$(echo "$dist"/*.deb) rpm=$(echo "$dist"/*.rpm)
 version=${tarball##*/ferrule-} version=${version%-linux-*}
 for test in "${tests[@]}"; do
     work=$base/$test name=${test#*_}
