@@ -6,8 +6,6 @@
 
 use serde_json::{Map, Value};
 
-use super::networks::type_of;
-
 /// The newest version that libcni knows.
 const NEWEST: [u32; 3] = [1, 1, 0];
 
@@ -47,6 +45,11 @@ impl From<&str> for Unusable {
     fn from(why: &str) -> Self {
         why.to_owned().into()
     }
+}
+
+/// The type of a plugin or of a section of IPAM, if it has one.
+pub fn type_of(conf: &Value) -> Option<&str> {
+    conf["type"].as_str().filter(|name| !name.is_empty())
 }
 
 /// Decodes a list of plugins. It may have none yet if its folder can have some.

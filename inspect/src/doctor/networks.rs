@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Finding;
+pub use super::libcni::type_of;
 use super::libcni::{self, Decoded, Unusable};
 
 /// The endings of the files that runtimes read.
@@ -53,11 +54,6 @@ impl Network {
     pub fn has(&self, names: &[&str]) -> bool {
         self.types().any(|name| names.contains(&name))
     }
-}
-
-/// The type of a plugin or of a section of IPAM, if it has one.
-pub fn type_of(conf: &Value) -> Option<&str> {
-    conf["type"].as_str().filter(|name| !name.is_empty())
 }
 
 /// Reads the folder, and finds files that no runtime can use and names that two networks have.

@@ -31,7 +31,7 @@ const SHARE: u32 = 20;
 const MOST: usize = 10_000;
 
 /// A route of each link that carries one, by the link's index.
-pub type Carried = BTreeMap<u32, String>;
+pub(super) type Carried = BTreeMap<u32, String>;
 
 /// A subscription. Ends with this value.
 pub(super) struct Routes {

@@ -7,7 +7,7 @@ mod common;
 use cni_lab::Place as _;
 use cni_lab::testing::{StubIpam, addresses, overlay, routes, sysctl};
 use common::{config, with_stub};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
 
@@ -109,36 +109,44 @@ fn addresses_without_conflict_stay() {
 /// The node's subnet has changed. The old gateway goes with the last pod that may use it.
 #[test]
 fn the_gateway_of_a_living_pod_stays() {
+    gateway_of_a_living_pod_stays(&json!({}), "br0");
+}
+
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn the_gateway_of_a_living_pod_in_a_vlan_stays() {
+    gateway_of_a_living_pod_stays(&json!({"vlan": 7}), "br0.7");
+}
+
+fn gateway_of_a_living_pod_stays(keys: &Value, link: &str) {
     let both = ["10.7.0.1/24", "10.8.0.1/24"];
-    for (keys, link) in [(json!({}), "br0"), (json!({"vlan": 7}), "br0.7")] {
-        // A virtual machine may have taken the pod's address, so that its namespace has none.
-        for (change, expected) in [("true", &both[..]), ("ip addr flush dev eth0", &both), ("", &both[1..])] {
-            let stub = StubIpam::assigning("1.0.0", &["10.7.0.9/24"]);
-            let ctx = with_stub(&stub);
-            let keys = overlay(&keys, &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
-            let conf = config("1.0.0", &keys);
-            let old = ctx.pod("old");
-            ctx.add(&old.attachment("eth0"), &conf);
-            stub.assign("1.0.0", &["10.8.0.9/24"]);
-            let error = ctx.fail("ADD", &ctx.pod("refused").attachment("eth0"), &conf);
-            error.expect(999, &format!("\"{link}\" already has an IP address different from 10.8.0.1/24"));
-            let conf = overlay(&conf, &json!({"forceAddress": true}));
-            match change {
-                "" => old.delete().unwrap(),
-                change => drop(old.sh(change).unwrap()),
-            }
-            ctx.add(&ctx.pod("new").attachment("eth0"), &conf);
-            assert_eq!(addresses(&ctx.node, link), expected, "{link} {change}");
-            if change == "true" {
-                old.sh("ping -c 1 -W 2 10.7.0.1").unwrap();
-            }
-            if !change.is_empty() {
-                ctx.del(&old.attachment("eth0"), &conf);
-            }
-            stub.assign("1.0.0", &["10.8.0.10/24"]);
-            ctx.add(&ctx.pod("newer").attachment("eth0"), &conf);
-            assert_eq!(addresses(&ctx.node, link), both[1..], "{link} {change}");
+    // A virtual machine may have taken the pod's address, so that its namespace has none.
+    for (change, expected) in [("true", &both[..]), ("ip addr flush dev eth0", &both), ("", &both[1..])] {
+        let stub = StubIpam::assigning("1.0.0", &["10.7.0.9/24"]);
+        let ctx = with_stub(&stub);
+        let keys = overlay(keys, &json!({"isDefaultGateway": true, "ipam": {"type": "stub"}}));
+        let conf = config("1.0.0", &keys);
+        let old = ctx.pod("old");
+        ctx.add(&old.attachment("eth0"), &conf);
+        stub.assign("1.0.0", &["10.8.0.9/24"]);
+        let error = ctx.fail("ADD", &ctx.pod("refused").attachment("eth0"), &conf);
+        error.expect(999, &format!("\"{link}\" already has an IP address different from 10.8.0.1/24"));
+        let conf = overlay(&conf, &json!({"forceAddress": true}));
+        match change {
+            "" => old.delete().unwrap(),
+            change => drop(old.sh(change).unwrap()),
         }
+        ctx.add(&ctx.pod("new").attachment("eth0"), &conf);
+        assert_eq!(addresses(&ctx.node, link), expected, "{link} {change}");
+        if change == "true" {
+            old.sh("ping -c 1 -W 2 10.7.0.1").unwrap();
+        }
+        if !change.is_empty() {
+            ctx.del(&old.attachment("eth0"), &conf);
+        }
+        stub.assign("1.0.0", &["10.8.0.10/24"]);
+        ctx.add(&ctx.pod("newer").attachment("eth0"), &conf);
+        assert_eq!(addresses(&ctx.node, link), both[1..], "{link} {change}");
     }
 }
 
