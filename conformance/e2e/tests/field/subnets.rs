@@ -40,6 +40,10 @@ pub(crate) fn reports() -> Vec<Report> {
                 Pod("c1", "ping -q -c 1 -W 2 10.244.7.1"),
                 Pod("c2", "ping -q -c 1 -W 2 10.244.8.1"),
                 Gone("c1"),
+                // The kernel removes the pod's link some time later.
+                Node(
+                    "for n in $(seq 100); do [ $(ls /sys/class/net/cni0/brif | wc -l) = 1 ] && break; sleep 0.1; done",
+                ),
                 Call(Add, "c3"),
                 Node("! ip address show dev cni0 | grep -F 10.244.7.1"),
                 Call(Check, "c2"),

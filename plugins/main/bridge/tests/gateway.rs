@@ -4,8 +4,8 @@
 
 mod common;
 
-use cni_lab::Place as _;
 use cni_lab::testing::{StubIpam, addresses, overlay, routes, sysctl};
+use cni_lab::{Place as _, TIMEOUT, eventually};
 use common::{config, with_stub};
 use serde_json::{Value, json};
 
@@ -133,7 +133,13 @@ fn gateway_of_a_living_pod_stays(keys: &Value, link: &str) {
         error.expect(999, &format!("\"{link}\" already has an IP address different from 10.8.0.1/24"));
         let conf = overlay(&conf, &json!({"forceAddress": true}));
         match change {
-            "" => old.delete().unwrap(),
+            "" => {
+                let ports = || ctx.node.sh("ls /sys/class/net/br0/brif").unwrap().lines().count();
+                let before = ports();
+                old.delete().unwrap();
+                // The kernel removes its link some time later.
+                assert!(eventually(TIMEOUT, || ports() < before));
+            }
             change => drop(old.sh(change).unwrap()),
         }
         ctx.add(&ctx.pod("new").attachment("eth0"), &conf);
