@@ -175,9 +175,9 @@ fn a_link_with_a_route_is_the_nodes() {
     // They have link-local addresses and the routes to them.
     lab.lists(&kubelet, "eth1 eth2");
     for (set, unset) in [
-        ("ip route add default dev eth1", "ip route del default"),
+        ("ip route add default dev eth1", "ip route del default dev eth1"),
         ("ip -6 route add default via fe80::1 dev eth1", "ip -6 route del default"),
-        ("ip route add default via inet6 fe80::1 dev eth1", "ip route del default"),
+        ("ip route add default via inet6 fe80::1 dev eth1", "ip route del default via inet6 fe80::1"),
         ("ip route add 10.9.0.0/16 nexthop dev peer1 nexthop dev eth1", "ip route del 10.9.0.0/16"),
         ("ip route add 10.9.0.0/16 dev eth1 table 77", "ip route flush table 77"),
         ("ip nexthop add id 7 via fe80::1 dev eth1; ip route add 10.9.0.0/16 nhid 7", "ip nexthop flush"),
