@@ -126,7 +126,9 @@ manuals() {
 # set_version FOLDER MANIFEST ...: puts them there, with the image of this version.
 set_version() {
     local manifest
-    for manifest in "${@:2}"; do sed "s/@VERSION@/$version/" "$manifest" >"$1/${manifest##*/}"; done
+    for manifest in "${@:2}"; do
+        sed "s,\(image: registry.example/ferrule\):.*,\1:$version," "$manifest" >"$1/${manifest##*/}"
+    done
 }
 
 # Licences, the SBOM and examples, for every tarball and package.

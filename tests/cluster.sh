@@ -80,7 +80,7 @@ daemons_ready() { until_true 120 kubectl -n kube-system rollout status daemonset
 # The network
 
 test_one_manifest_makes_the_nodes_ready() {
-    sed "s/@VERSION@/$version/" "$root/examples/kubernetes/ferrule.yaml" >"$base/ferrule.yaml"
+    sed "s,\(image: registry.example/ferrule\):.*,\1:$version," "$root/examples/kubernetes/ferrule.yaml" >"$base/ferrule.yaml"
     kubectl apply --validate=strict -f /mnt/ferrule.yaml || return 1
     until_true 180 kubectl wait --for=condition=Ready node --all --timeout=1s || return 1
     daemons_ready

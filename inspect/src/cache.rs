@@ -242,16 +242,25 @@ impl Cache {
         cache
     }
 
-    /// The host's end of an attachment, and whose plugin has made it: by the name that Ferrule derives, or by the result.
+    /// The host's end of an attachment, and whose plugin has made it: by the name that Ferrule derives, or by the result. Some plugins
+    /// report no MAC address, such as those of AWS and Calico. Then the name decides while the container's namespace exists: the next
+    /// container of the same pod may have the same name.
     pub fn host_end<'l>(&self, pairs: &'l Pairs, owner: &Owner) -> Option<(&'l Link, Maker)> {
         let mut derived = owner.attachment().into_iter().flat_map(|attachment| veth::names(&attachment));
         let ours = derived.find_map(|(name, mac)| pairs.get(&name).filter(|link| link.mac == mac));
         let entries = self.of(owner.container.as_deref()?).filter(|entry| entry.owner == *owner);
-        let mut cached = entries.flat_map(|entry| entry.links.iter().filter(|link| link.sandbox.is_empty()));
-        let has_mac = |link: &&Link, mac: &str| link.mac.to_string() == mac;
+        let on_host = |link: &&CachedLink| link.sandbox.is_empty();
+        let mut cached =
+            entries.flat_map(|entry| entry.links.iter().filter(on_host).map(move |link| (entry, link)));
         ours.map(|link| (link, Maker::Ferrule)).or_else(|| {
-            let theirs = cached.find_map(|end| pairs.get(&end.name).filter(|link| has_mac(link, &end.mac)));
-            Some((theirs?, Maker::Reference))
+            cached.find_map(|(entry, end)| {
+                let link = pairs.get(&end.name)?;
+                if end.mac.is_empty() {
+                    let is_alive = matches!(entry.netns_state, Presence::Present(_));
+                    return (is_alive && link.peer_netns.is_some()).then_some((link, Maker::Either));
+                }
+                (link.mac.to_string() == end.mac).then_some((link, Maker::Reference))
+            })
         })
     }
 
@@ -328,6 +337,29 @@ mod tests {
         assert_eq!((entry.plugins().len(), entry.sent.capability_args.len()), (2, 1));
         assert!(matches!(entry.netns_state, Presence::Gone { .. }) && entry.since.is_some());
         assert!(!Cache::read(&dir.path().join("none"), &whole()).is_readable);
+    }
+
+    #[test]
+    fn a_host_end_without_a_mac_address_is_known_by_its_name() {
+        let link = |name: &str, peer_netns| Link { name: name.to_owned(), peer_netns, ..Link::default() };
+        let pairs: Pairs =
+            [link("cali1", Some(4)), link("veth1", None)].map(|link| (link.name.clone(), link)).into();
+        let present = Presence::Present((4, 1));
+        for (name, mac, netns_state, expected) in [
+            ("cali1", "", present, Some(Maker::Either)),
+            ("cali1", "", Presence::Gone { is_missing: true }, None),
+            ("cali1", "00:00:00:00:00:00", Presence::Unknown, Some(Maker::Reference)),
+            ("cali1", "02:00:00:00:00:01", present, None),
+            ("veth1", "", present, None),
+            ("cali2", "", present, None),
+        ] {
+            let owner = Owner::container("c1").on("net").with_ifname("eth0");
+            let of_host = CachedLink { name: name.to_owned(), mac: mac.to_owned(), ..CachedLink::default() };
+            let entry = Entry { owner: owner.clone(), netns_state, links: vec![of_host], ..Entry::default() };
+            let cache = Cache { entries: vec![entry], ..Cache::default() };
+            let found = cache.host_end(&pairs, &owner).map(|(_, maker)| maker);
+            assert_eq!(found, expected, "{name} {mac}");
+        }
     }
 
     #[test]

@@ -22,6 +22,9 @@ use crate::{router_wait, socket};
 /// `IFF_LOWER_UP`: the link has a carrier.
 const IFF_LOWER_UP: u32 = 1 << 16;
 
+/// `IPV6_MIN_MTU` (linux/ipv6.h)
+const LEAST_IPV6_MTU: u32 = 1280;
+
 /// One interface of a container, which need not exist yet, and a netlink socket in the container's namespace.
 pub struct Container<'a> {
     netns: &'a Netns,
@@ -70,7 +73,8 @@ impl<'a> Container<'a> {
         let (ifname, dad) = (self.ifname, self.dad != Dad::Off);
         let addresses = plan.addresses();
         let has_ipv6 = plan.wait_for_ra.is_some() || addresses.iter().any(IpNetwork::is_ipv6);
-        enter(self.netns, || set_sysctls(ifname, has_ipv6, dad, plan.wait_for_ra.is_some()))?;
+        let set = enter(self.netns, || set_sysctls(ifname, has_ipv6, dad, plan.wait_for_ra.is_some()));
+        set.map_err(|error| self.explain_sysctls(index, error))?;
         let what = format!("failed to let {ifname:?} announce its addresses");
         // The link has no IPv4 if its MTU is below 68 bytes.
         let mut steps = vec![Step::new(what, devconf::set_arp_notify(index)).unless(&[Errno::EAFNOSUPPORT])];
@@ -102,6 +106,19 @@ impl<'a> Container<'a> {
         let found = UndoStack::default().run(&mut self.socket, steps)?;
         let found = link::read(Ok(found)).context(|| "read the container's interface")?;
         found.ok_or_else(|| self.disappeared())
+    }
+
+    /// The error of [`set_sysctls`], with its reason if that is the MTU: the kernel then has no IPv6 on the link.
+    fn explain_sysctls(&mut self, index: u32, error: CniError) -> CniError {
+        let found = self.socket.link(LinkId::Index(index)).ok().flatten();
+        let Some(mtu) = found.map(|link| link.mtu).filter(|mtu| *mtu < LEAST_IPV6_MTU) else { return error };
+        let msg = format!(
+            "failed to enable IPv6: {:?} has MTU {mtu}, and IPv6 needs at least {LEAST_IPV6_MTU}",
+            self.ifname
+        );
+        let remedy =
+            format!("set \"mtu\" to {LEAST_IPV6_MTU} or more, or give the network no IPv6 addresses");
+        CniError { msg, ..error }.with_remedy(remedy)
     }
 
     /// Waits until the addresses of the interface can be used, as [`Container::dad`] says. A device of the node may get its carrier
@@ -163,6 +180,7 @@ fn set_sysctls(ifname: &str, has_ipv6: bool, dad: bool, accepts_ra: bool) -> Res
                 .context(|| "failed to accept router advertisements")?;
         }
     }
-    sysctl::write(&ipv6(ifname, "keep_addr_on_down"), "1")
-        .context(|| "failed to keep IPv6 addresses on link down")
+    // A comfort: no verb of ours sets the link down.
+    let _ = sysctl::write(&ipv6(ifname, "keep_addr_on_down"), "1");
+    Ok(())
 }

@@ -106,19 +106,22 @@ pub struct Link {
     pub below: Option<u32>,
     /// Global addresses.
     pub addresses: Vec<IpAddr>,
+    /// A route of the node that it carries, other than those that each link has.
+    pub route: Option<String>,
 }
 
 impl Link {
     /// How the node uses the link, if it does.
     fn use_by_node(&self, allow_addresses: bool, name_of: impl Fn(u32) -> Option<String>) -> Option<String> {
-        match (self.master, self.addresses.first()) {
-            (Some(master), _) => {
-                let name = name_of(master).unwrap_or_else(|| format!("the link with index {master}"));
-                Some(format!("is a port of {name}"))
-            }
-            (None, Some(address)) if !allow_addresses => Some(format!("has the address {address}")),
-            _ => None,
+        if let Some(master) = self.master {
+            let name = name_of(master).unwrap_or_else(|| format!("the link with index {master}"));
+            return Some(format!("is a port of {name}"));
         }
+        if allow_addresses {
+            return None;
+        }
+        let address = self.addresses.first().map(|address| format!("has the address {address}"));
+        address.or_else(|| self.route.as_ref().map(|route| format!("carries {route}")))
     }
 }
 

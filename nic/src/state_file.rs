@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<Device>> {
 pub(crate) fn lasting(device: &Device) -> Device {
     let mut lasting = Device { carrier: Carrier::default(), gone_since: None, ..device.clone() };
     if let Some(link) = lasting.link.as_mut() {
-        (link.up, link.carrier, link.addresses) = (false, false, Vec::new());
+        (link.up, link.carrier, link.addresses, link.route) = (false, false, Vec::new(), None);
     }
     lasting
 }

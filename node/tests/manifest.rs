@@ -34,6 +34,16 @@ fn named<'v>(list: &'v Value, name: &str) -> &'v Value {
     items(list).iter().find(|item| item["name"] == name).unwrap_or_else(|| panic!("no {name} in {list}"))
 }
 
+/// `kubectl apply` takes the file as it is. A release has the same version.
+#[test]
+fn the_images_are_of_this_version() {
+    let pod = pod();
+    let containers = ["initContainers", "containers"].iter().flat_map(|key| items(&pod[*key]));
+    let images: Vec<&str> = containers.filter_map(|container| container["image"].as_str()).collect();
+    let expected = concat!("registry.example/ferrule:", env!("CARGO_PKG_VERSION"));
+    assert!(images.len() == 4 && images.iter().all(|image| *image == expected), "{images:?}");
+}
+
 fn pod() -> Value {
     object(MANIFEST, "DaemonSet")["spec"]["template"]["spec"].take()
 }

@@ -7,6 +7,7 @@
 pub mod claims;
 pub mod cluster;
 pub mod firewalls;
+mod libcni;
 pub mod modes;
 pub mod networks;
 pub mod plugins;

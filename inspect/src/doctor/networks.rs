@@ -4,21 +4,27 @@
 //! ConfFiles and ConfListFromBytes in libcni/conf.go; "Configuration format" in the CNI specification.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use cni_common::spec::SpecVersion;
 use serde_json::Value;
 
 use super::Finding;
+pub use super::libcni::type_of;
+use super::libcni::{self, Decoded, Unusable};
 
 /// The endings of the files that runtimes read.
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+/// The ending of a list of plugins.
+const LIST: &str = "conflist";
 
 const NO_FOLDER: &str =
     "make the folder and copy a file of examples/ into it; --conf-dir names another folder";
 const NO_NETWORK: &str = "there is no network: runtimes report \"cni plugin not initialized\"";
 const SAME_NAME: &str = "give one of them another name: addresses and rules belong to the name";
-const UNUSABLE: &str = "correct the file; containerd may refuse all networks because of it";
+const READABLE: &str = "make the file readable; containerd may refuse all networks because of it";
+const NO_PLUGINS: &str = "has no \"plugins\", and the folder of its name has none";
+const INLINE: &str = "write the plugins into the list \"plugins\"";
 
 /// A network.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,34 +56,27 @@ impl Network {
     }
 }
 
-/// The type of a plugin or of a section of IPAM, if it has one.
-pub fn type_of(conf: &Value) -> Option<&str> {
-    conf["type"].as_str().filter(|name| !name.is_empty())
-}
-
 /// Reads the folder, and finds files that no runtime can use and names that two networks have.
 pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     let place = folder.display().to_string();
     let (mut networks, mut findings) = (Vec::<Network>::new(), Vec::new());
-    let mut files: Vec<PathBuf> = match fs::read_dir(folder) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|path| is_read(path)).collect(),
+    let files = match files(folder, &ENDINGS) {
+        Ok(files) => files,
         Err(error) => {
             return (networks, vec![Finding::error(place, format!("cannot be read: {error}"), NO_FOLDER)]);
         }
     };
-    files.sort();
     for file in files {
         let subject = file.display().to_string();
-        let text = fs::read_to_string(&file).map_err(|error| error.to_string());
-        match text.and_then(|text| parse(&text)) {
+        match read_one(&file) {
             Ok(network) => {
                 if let Some(other) = networks.iter().find(|other| other.name == network.name) {
                     let problem = format!("{} has a network {} too", other.file.display(), network.name);
                     findings.push(Finding::error(subject, problem, SAME_NAME));
                 }
-                networks.push(Network { file, ..network });
+                networks.push(network);
             }
-            Err(why) => findings.push(Finding::error(subject, why, UNUSABLE)),
+            Err(Unusable { why, remedy }) => findings.push(Finding::error(subject, why, remedy)),
         }
     }
     if networks.is_empty() && findings.is_empty() {
@@ -86,43 +85,45 @@ pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     (networks, findings)
 }
 
-fn is_read(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one)) && path.is_file()
+/// The files with these endings, sorted by their names.
+fn files(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+    let is_read =
+        |path: &PathBuf| path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one));
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).filter(is_read).collect();
+    files.sort();
+    Ok(files)
 }
 
-/// Decodes a file: a list of plugins, or a single one.
-fn parse(text: &str) -> Result<Network, String> {
-    let json: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    if !json.is_object() {
-        return Err("is not a JSON object".to_owned());
+fn text(file: &Path) -> Result<String, Unusable> {
+    fs::read_to_string(file).map_err(|error| Unusable { why: error.to_string(), remedy: READABLE })
+}
+
+/// The network of a file, with the plugins in the folder of its name.
+fn read_one(file: &Path) -> Result<Network, Unusable> {
+    let decode =
+        if file.extension().is_some_and(|ending| ending == LIST) { libcni::list } else { libcni::single };
+    let Decoded { name, version, mut plugins, has_folder } = decode(&text(file)?)?;
+    if has_folder && let Some(folder) = file.parent() {
+        let folder = folder.join(&name);
+        let found = match files(&folder, &["conf"]) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            found => found.map_err(|error| Unusable {
+                why: format!("{}: {error}", folder.display()),
+                remedy: READABLE,
+            })?,
+        };
+        for plugin in found {
+            let of_file =
+                |error: Unusable| Unusable { why: format!("{}: {}", plugin.display(), error.why), ..error };
+            plugins.push(text(&plugin).and_then(|text| libcni::plugin(&text)).map_err(of_file)?);
+        }
     }
-    let name = json["name"].as_str().unwrap_or_default().to_owned();
-    if name.is_empty() {
-        return Err("has no \"name\"".to_owned());
-    }
-    let version = version(&json);
-    let plugins: Vec<Value> = match &json["plugins"] {
-        Value::Array(plugins) => plugins.iter().filter(|plugin| plugin.is_object()).cloned().collect(),
-        Value::Null if json.get("type").is_some() => vec![json],
-        _ => Vec::new(),
-    };
     if plugins.is_empty() {
-        return Err("has no \"plugins\"".to_owned());
+        return Err(Unusable { why: NO_PLUGINS.to_owned(), remedy: INLINE });
     }
-    match plugins.iter().position(|plugin| type_of(plugin).is_none()) {
-        Some(at) => Err(format!("plugins[{at}] has no \"type\"")),
-        None => Ok(Network { file: PathBuf::new(), name, version, plugins }),
-    }
-}
-
-/// The newest version that we know, or else the first one.
-fn version(json: &Value) -> String {
-    let several = json["cniVersions"].as_array().into_iter().flatten();
-    let texts: Vec<&str> =
-        [&json["cniVersion"]].into_iter().chain(several).filter_map(Value::as_str).collect();
-    let known = texts.iter().filter(|text| SpecVersion::parse(text).is_some());
-    let newest = known.max_by_key(|text| SpecVersion::parse(text)).or(texts.first());
-    (*newest.unwrap_or(&"0.1.0")).to_owned()
+    Ok(Network { file: file.to_owned(), name, version, plugins })
 }
 
 #[cfg(test)]
@@ -131,27 +132,41 @@ pub(super) mod tests {
 
     pub(in crate::doctor) fn network(name: &str, plugins: &str) -> Network {
         let text = format!(r#"{{"name":"{name}","cniVersion":"1.0.0","plugins":{plugins}}}"#);
-        Network { file: format!("/n/{name}.conflist").into(), ..parse(&text).unwrap() }
+        let Decoded { name, version, plugins, .. } = libcni::list(&text).unwrap();
+        Network { file: format!("/n/{name}.conflist").into(), name, version, plugins }
     }
 
     #[test]
-    fn lists_and_single_plugins() {
+    fn types_of_plugins() {
         let list = network("pods", r#"[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"portmap"}]"#);
         assert_eq!(list.types().collect::<Vec<_>>(), ["bridge", "host-local", "portmap"]);
         assert!(list.has(&["portmap"]) && !list.has(&["firewall"]) && list.version == "1.0.0");
-        let single =
-            parse(r#"{"name":"one","type":"ptp","cniVersion":"0.4.0","cniVersions":["1.0.0","9.0.0"]}"#)
-                .unwrap();
-        assert_eq!((single.types().next(), single.version.as_str()), (Some("ptp"), "1.0.0"));
-        for (text, why) in [
-            ("{", "is not JSON: EOF while parsing an object at line 1 column 1"),
-            ("[]", "is not a JSON object"),
-            (r#"{"type":"ptp"}"#, "has no \"name\""),
-            (r#"{"name":"x","plugins":[]}"#, "has no \"plugins\""),
-            (r#"{"name":"x","plugins":[{"type":"a"},{}]}"#, "plugins[1] has no \"type\""),
-        ] {
-            assert_eq!(parse(text), Err(why.to_owned()));
-        }
+    }
+
+    /// libcni adds the plugins in the folder of the network's name.
+    #[test]
+    fn plugins_in_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(dir.path().join(file), text).unwrap();
+        fs::create_dir(dir.path().join("x")).unwrap();
+        let types = || {
+            let (networks, findings) = read(dir.path());
+            let types: Vec<String> = networks.iter().flat_map(Network::types).map(str::to_owned).collect();
+            (types.join(" "), findings.first().map_or(String::new(), |finding| finding.problem.clone()))
+        };
+        write("x.conflist", r#"{"name":"x"}"#);
+        assert_eq!(types(), (String::new(), NO_PLUGINS.to_owned()));
+        write("x/20-b.conf", r#"{"type":"b"}"#);
+        write("x/10-a.conf", r#"{"type":"a"}"#);
+        write("x/10-a.json", "nonsense");
+        assert_eq!(types(), ("a b".to_owned(), String::new()));
+        write("x.conflist", r#"{"name":"x","plugins":[{"type":"c"}]}"#);
+        assert_eq!(types().0, "c a b");
+        write("x.conflist", r#"{"name":"x","plugins":[{"type":"c"}],"loadOnlyInlinedPlugins":true}"#);
+        assert_eq!(types().0, "c");
+        write("x.conflist", r#"{"name":"x","plugins":[{"type":"c"}]}"#);
+        write("x/20-b.conf", r#"{"name":"b"}"#);
+        assert!(types().1.ends_with("x/20-b.conf: has no \"type\""), "{:?}", types());
     }
 
     #[test]

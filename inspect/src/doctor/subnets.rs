@@ -3,23 +3,23 @@
 use cni_common::spec::{CniError, Context as _, NetConf, SpecVersion};
 use ferrule_host_local::config::Config;
 use ferrule_host_local::set::RangeSet;
-use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::{Link, Socket};
 use ipnetwork::IpNetwork;
 
 use super::firewalls::FORWARDED;
 use super::networks::{Network, type_of};
 use super::{Finding, Subject};
 
-/// The networks of the host's own links, each with the link's name; neither of loopback nor of ends of pairs.
+/// The networks of the host's own links, each with its link; neither of loopback nor of ends of pairs.
 ///
 /// # Errors
 /// The kernel does not list links or addresses.
-pub fn of_host(route: &mut Socket) -> Result<Vec<(String, IpNetwork)>, CniError> {
+pub fn of_host(route: &mut Socket) -> Result<Vec<(Link, IpNetwork)>, CniError> {
     let links = route.links(None).context(|| "list the links")?;
     let addresses = route.all_addresses().context(|| "list the addresses")?;
     let named = addresses.into_iter().filter_map(|(index, address)| {
         let link = links.iter().find(|link| link.index == index)?;
-        (link.kind != "veth" && link.name != "lo").then(|| (link.name.clone(), address.network))
+        (link.kind != "veth" && link.name != "lo").then(|| (link.clone(), address.network))
     });
     Ok(named.filter(|(_, network)| !is_link_local(network)).collect())
 }
@@ -36,7 +36,7 @@ struct Ranges<'n> {
 }
 
 /// Compares all networks whose packets the host forwards.
-pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Subject {
+pub fn judge(networks: &[Network], of_host: &[(Link, IpNetwork)]) -> Subject {
     let all: Vec<Ranges<'_>> = networks.iter().flat_map(ranges).collect();
     let mut findings = Vec::new();
     for (at, one) in all.iter().enumerate() {
@@ -50,11 +50,13 @@ pub fn judge(networks: &[Network], of_host: &[(String, IpNetwork)]) -> Subject {
         }
         let pairs = one.subnets().flat_map(|subnet| of_host.iter().map(move |host| (subnet, host)));
         let mut clashes = pairs.filter(|(subnet, (link, host))| {
-            link != one.bridge && (subnet.contains(host.ip()) || host.contains(subnet.network()))
+            !link.has_name(one.bridge) && (subnet.contains(host.ip()) || host.contains(subnet.network()))
         });
         if let Some((subnet, (link, host))) = clashes.next() {
-            let problem =
-                format!("its subnet {subnet} overlaps with {host} on {link}: pods cannot reach that network");
+            let problem = format!(
+                "its subnet {subnet} overlaps with {host} on {}: pods cannot reach that network",
+                link.name
+            );
             findings.push(Finding::error(&subject, problem, "give the network another subnet"));
         }
     }
@@ -105,11 +107,18 @@ mod tests {
         let one = bridge("one", r#""subnet":"10.1.0.0/24","rangeEnd":"10.1.0.99""#);
         let upper = bridge("upper", r#""subnet":"10.1.0.0/24","rangeStart":"10.1.0.100""#);
         let wide = bridge("wide", r#""ranges":[[{"subnet":"10.1.0.0/16"}]]"#);
-        let host = |link: &str, network: &str| vec![(link.to_owned(), network.parse::<IpNetwork>().unwrap())];
-        let count = |networks: &[Network], host: &[(String, IpNetwork)]| judge(networks, host).findings.len();
+        let link = |name: &str| Link {
+            name: name.to_owned(),
+            alt_names: vec![format!("alt-{name}")],
+            ..Link::default()
+        };
+        let host = |name: &str, network: &str| vec![(link(name), network.parse::<IpNetwork>().unwrap())];
+        let count = |networks: &[Network], host: &[(Link, IpNetwork)]| judge(networks, host).findings.len();
         assert_eq!(count(&[one.clone(), upper.clone()], &[]), 0);
         assert_eq!(count(&[one.clone(), wide.clone()], &[]), 1);
         assert_eq!(count(std::slice::from_ref(&one), &host("one", "10.1.0.1/24")), 0);
+        let by_alt_name = bridge("alt-one", r#""subnet":"10.1.0.0/24""#);
+        assert_eq!(count(&[by_alt_name], &host("one", "10.1.0.1/24")), 0);
         assert_eq!(count(std::slice::from_ref(&one), &host("eth0", "10.1.5.1/16")), 1);
         assert_eq!(count(std::slice::from_ref(&wide), &host("eth0", "10.1.5.1/24")), 1);
         assert_eq!(count(&[one], &host("eth0", "10.2.0.1/16")), 0);

@@ -19,6 +19,9 @@ use crate::ip::{IpFamily, from_octets, octets};
 /// Length of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
 
+/// linux/if_addr.h; not in libc.
+const IFA_TARGET_NETNSID: u16 = 10;
+
 /// `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces after a time.
 pub const TEMPORARY: u32 = 0x01;
 /// `IFA_F_NODAD`: skip duplicate address detection.
@@ -98,6 +101,22 @@ pub fn list(link: u32) -> Message {
     let mut header = [0; IFADDR];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     Message::new(RTM_GETADDR, F_DUMP, &header)
+}
+
+/// A request for the addresses of all links of the namespace with this ID in the socket's namespace; `EINVAL` if it is gone.
+/// Linux 4.20 or newer.
+pub fn list_in(netns: i32) -> Message {
+    Message::new(RTM_GETADDR, F_DUMP, &[0; IFADDR]).attr(IFA_TARGET_NETNSID, &netns.to_ne_bytes())
+}
+
+/// The addresses in the answer to [`list_in`], as [`read_all`]. An older kernel ignores the ID and lists the socket's own namespace:
+/// then there are none.
+pub fn read_in(answer: Answer, netns: i32) -> Result<Vec<(u32, Address)>, Error> {
+    let is_there = |body: &&Vec<u8>| {
+        let id = find_attr(body.get(IFADDR..).unwrap_or_default(), IFA_TARGET_NETNSID);
+        id == Some(&netns.to_ne_bytes())
+    };
+    Ok(answer?.iter().filter(is_there).filter_map(|body| Some((u32_at(body, 4), parse(body)?))).collect())
 }
 
 /// The kernel's descriptions of the addresses of the link with this index in the answer to [`list`]; [`parse`] reads one.

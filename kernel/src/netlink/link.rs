@@ -12,7 +12,7 @@ use nix::libc::{
     IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME,
     IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
     IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
-    IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN,
+    IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN, IFNAMSIZ,
 };
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
@@ -36,7 +36,7 @@ pub use super::new_link::{NewLink, new_netkit, new_veth};
 pub enum LinkId<'a> {
     /// By its index.
     Index(u32),
-    /// By its name.
+    /// By its name or one of its alternative names.
     Name(&'a str),
     /// By one of its alternative names, since Linux 5.5.
     AltName(&'a str),
@@ -118,6 +118,11 @@ impl Counters {
 }
 
 impl Link {
+    /// Whether this is its name or one of its alternative names.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.name == name || self.alt_names.iter().any(|one| one == name)
+    }
+
     /// Whether the link is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & IFF_UP != 0
@@ -138,7 +143,9 @@ fn link_request(kind: u16, flags: u16, id: LinkId<'_>) -> Message {
     let by = |index| Message::new(kind, flags, &ifinfo(0, index, 0, 0));
     match id {
         LinkId::Index(index) => by(index),
-        LinkId::Name(name) => by(0).attr_text(IFLA_IFNAME, name),
+        // The kernel looks for alternative names too, but takes only short ones in this attribute.
+        LinkId::Name(name) if name.len() < IFNAMSIZ => by(0).attr_text(IFLA_IFNAME, name),
+        LinkId::Name(name) => by(0).attr_text(IFLA_ALT_IFNAME, name),
         LinkId::AltName(name) => by(0).attr_text(IFLA_ALT_IFNAME, name),
     }
 }

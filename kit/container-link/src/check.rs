@@ -42,11 +42,11 @@ fn check_parent(call: &AddRequest<'_>, parent: &Parent, link: &Link) -> Result<(
     }
     let mut socket =
         if parent.in_container { socket::route_in(call.sandbox.netns()?)? } else { socket::route()? };
-    let found = parent.find(&mut socket)?;
+    let found = parent.find_made(&mut socket)?;
     if link.peer == Some(found.index) {
         return Ok(());
     }
     let actual = socket.link(LinkId::Index(link.peer.unwrap_or_default()));
     let actual = actual.context(|| "look up the master")?.map_or_else(String::new, |actual| actual.name);
-    Err(CniError::internal(format!("the master of {:?} is {actual:?}, not {:?}", link.name, parent.name)))
+    Err(CniError::internal(format!("the master of {:?} is {actual:?}, not {:?}", link.name, found.name)))
 }

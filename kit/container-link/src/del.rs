@@ -71,9 +71,9 @@ fn parent(container: &mut Socket, wanted: &ContainerLink) -> Option<(Option<u32>
         return None;
     }
     if parent.in_container {
-        return Some((Some(parent.find(container).ok()?.index), None));
+        return Some((Some(parent.find_made(container).ok()?.index), None));
     }
-    let found = parent.find(&mut socket::route().ok()?).ok()?;
+    let found = parent.find_made(&mut socket::route().ok()?).ok()?;
     let node = nsid::read(container.request(nsid::get(netns::own().ok()?.as_fd()))).ok()?;
     // Without an ID, no link of the container has a parent on the node.
     Some((Some(found.index), Some(node.unwrap_or(-1))))

@@ -73,7 +73,7 @@ impl ContainerLink {
         let mtu = link.take_mtu();
         let conf = link.check(cni_args, &keys.mac)?;
         let dad = Dad::parse(&keys.dad)?;
-        let parent = Parent { name: keys.master, in_container: keys.link_in_container, mtu };
+        let parent = Parent { name: keys.master, in_container: keys.link_in_container, mtu, vlan: None };
         Ok(ContainerLink { kind, parent: Some(parent), dad, conf, ..ContainerLink::default() })
     }
 
@@ -233,7 +233,7 @@ mod tests {
             r#","MASTER":"up0","linkInContainer":true,"mtu":-5,"dad":"nowait","mac":"02:00:00:00:00:01""#,
         );
         let link = link.unwrap();
-        let parent = Parent { name: "up0".to_owned(), in_container: true, mtu: -5 };
+        let parent = Parent { name: "up0".to_owned(), in_container: true, mtu: -5, vlan: None };
         assert_eq!((link.dad, link.parent), (Dad::NoWait, Some(parent)));
         assert_eq!(link.conf.mac.unwrap().to_string(), "02:00:00:00:00:01");
         let error = read(r#","dad":"x""#).unwrap_err();

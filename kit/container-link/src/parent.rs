@@ -3,15 +3,19 @@
 use cni_common::spec::{CniError, Code, Context as _};
 use ferrule_kernel::netlink::{Link, LinkId, Socket};
 
+use super::vlan_device;
+
 /// `master`, and the MTU that depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
-    /// Its name; empty for the link of the default route.
+    /// Its name or an alternative one; empty for the link of the default route.
     pub name: String,
     /// Whether it is in the container, not on the host.
     pub in_container: bool,
     /// The configured MTU in bytes; 0 for that of the parent.
     pub mtu: i64,
+    /// The ID of the VLAN device on this link that is the parent; `None` if the link itself is.
+    pub vlan: Option<u16>,
 }
 
 impl Parent {
@@ -30,6 +34,17 @@ impl Parent {
             let looked_for = format!("looked for a link of this name in {}", self.place());
             missing().with_details(looked_for).with_remedy("make the link, or name another one in \"master\"")
         })
+    }
+
+    /// The parent of a link that ADD has made: with [`Parent::vlan`] the VLAN device on the link.
+    ///
+    /// # Errors
+    /// Those of [`Parent::find`]; there is no such VLAN device.
+    pub fn find_made(&self, socket: &mut Socket) -> Result<Link, CniError> {
+        let master = self.find(socket)?;
+        let Some(id) = self.vlan else { return Ok(master) };
+        let missing = || CniError::internal(format!("VLAN device {id} of {:?} not found", master.name));
+        vlan_device::find(socket, &master, id)?.ok_or_else(missing)
     }
 
     fn of_default_route(&self, socket: &mut Socket) -> Result<Link, CniError> {

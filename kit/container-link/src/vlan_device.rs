@@ -1,14 +1,14 @@
-//! The VLAN device `MASTER.ID` between the master and the macvlans of one VLAN.
+//! The VLAN device between the master and the macvlans of one VLAN. Its name is `MASTER.ID`, if nobody has made it under another one.
 //!
 //! The kernel keeps the list of its users: each attachment adds an alternative name to a device that this plugin has made,
-//! and removes it again. The last one removes the device. A device of that name without such alternative names was
+//! and removes it again. The last one removes the device. A device without such alternative names was
 //! made by another program and is only used. The request that makes the device and the one that adds the first name are sent
 //! together, so a kill cannot come between them.
 
 use std::path::Path;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::ident::check_ifname;
+use cni_common::spec::ident::{MAX_IFNAME, check_ifname};
 use cni_common::spec::{CniError, Context as _, Failures, ValidAttachment};
 use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
@@ -23,9 +23,25 @@ const PREFIX: &str = "cni-macvlan-";
 /// Held from the look at the users until the change is made.
 const LOCK: &str = "/run/ferrule-macvlan.lock";
 
-/// The name of the VLAN device.
-pub fn name(master: &str, id: u16) -> String {
-    format!("{master}.{id}")
+/// The name of a new VLAN device. The configuration may have an alternative name of the master, which counts if the name would be too
+/// long with the master's own.
+fn name(master: &str, configured: &str, id: u16) -> String {
+    let (own, other) = (format!("{master}.{id}"), format!("{configured}.{id}"));
+    if own.len() > MAX_IFNAME && !configured.is_empty() { other } else { own }
+}
+
+/// The VLAN device with this ID on the master, whatever its name.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn find(socket: &mut Socket, master: &Link, id: u16) -> Result<Option<Link>, CniError> {
+    let links = socket.links(Some(KIND)).context(|| "list the VLAN devices")?;
+    Ok(links.into_iter().find(|link| is_on(link, master, id)))
+}
+
+fn is_on(device: &Link, master: &Link, id: u16) -> bool {
+    let is_here = device.peer == Some(master.index) && device.peer_netns.is_none();
+    device.kind == KIND && is_here && device.data == LinkData::Vlan { id }
 }
 
 /// The beginning of the alternative names of the users on one network.
@@ -47,21 +63,39 @@ fn lock() -> Result<Lock, CniError> {
     lock::take(Path::new(LOCK), 0o600)
 }
 
-/// Makes the device or uses an existing one. Returns it.
+/// Makes the device or uses an existing one. Returns it. The master comes with its name in the configuration.
 ///
 /// # Errors
 /// The name is too long, or another link has it. Nothing has changed.
 pub fn acquire(
     socket: &mut Socket,
-    master: &Link,
+    (master, configured): (&Link, &str),
     id: u16,
     attachment: &Attachment<'_>,
 ) -> Result<Link, CniError> {
-    let (name, user) = (name(&master.name, id), user(attachment));
-    check_ifname(&name).map_err(|error| CniError::invalid_config(format!("vlan device: {}", error.msg)))?;
+    let (mut name, user) = (name(&master.name, configured, id), user(attachment));
     let _lock = lock()?;
+    let found = find(socket, master, id)?;
+    match &found {
+        Some(device) => name.clone_from(&device.name),
+        None => {
+            check_ifname(&name).map_err(|error| {
+                let error =
+                    CniError::invalid_config(format!("vlan device: {}", error.msg)).with_details(&name);
+                error.with_remedy(format!(
+                    "ip link property add dev {} altname SHORT, and set SHORT as \"master\"",
+                    master.name
+                ))
+            })?;
+            let taken =
+                socket.link(LinkId::Name(&name)).context(|| format!("look up VLAN device {name:?}"))?;
+            if taken.is_some() {
+                let msg = format!("{name:?} exists and is not VLAN {id} of {:?}", master.name);
+                return Err(CniError::internal(msg));
+            }
+        }
+    }
     let step = || format!("look up VLAN device {name:?}");
-    let found = socket.link(LinkId::Name(&name)).context(step)?;
     let data = LinkData::Vlan { id };
     let register = || {
         Step::new(
@@ -70,12 +104,6 @@ pub fn acquire(
         )
     };
     let mut steps = match &found {
-        Some(device)
-            if (device.kind.as_str(), device.peer, device.data) != (KIND, Some(master.index), data) =>
-        {
-            let msg = format!("{name:?} exists and is not VLAN {id} of {:?}", master.name);
-            return Err(CniError::internal(msg));
-        }
         Some(device) if !is_ours(device) || device.alt_names.contains(&user) => return Ok(device.clone()),
         Some(_) => vec![register()],
         None => {
@@ -163,6 +191,18 @@ fn remove_users(socket: &mut Socket, device: &Link, users: &[&str]) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alternative_name_makes_a_long_one_shorter() {
+        for (master, configured, expected) in [
+            ("up0", "", "up0.100"),
+            ("up0", "rack", "up0.100"),
+            ("enp129s0f0np0", "rack", "rack.100"),
+            ("enp129s0f0np0", "", "enp129s0f0np0.100"),
+        ] {
+            assert_eq!(name(master, configured, 100), expected);
+        }
+    }
 
     #[test]
     fn a_user_is_named_by_its_attachment() {

@@ -21,6 +21,8 @@ pub enum Change {
     NamespaceGone(i32),
     /// The device with this ID has left its bus or its driver.
     Unplugged(String),
+    /// These links, by their indexes, carry routes of the node, and no others do.
+    Routes(BTreeMap<u32, String>),
     /// A link has got a global address, or has lost it.
     Address {
         /// The link's index.
@@ -39,6 +41,7 @@ pub struct Inventory {
     /// Link index to device ID, of the links that are on the node.
     ids: HashMap<u32, String>,
     addresses: HashMap<u32, BTreeSet<IpAddr>>,
+    routes: BTreeMap<u32, String>,
 }
 
 impl Inventory {
@@ -85,6 +88,7 @@ impl Inventory {
             Change::Link(link) => self.link(link, bus_of),
             Change::Left { index, to } => {
                 self.addresses.remove(&index);
+                self.routes.remove(&index);
                 let Some(device) = self.ids.remove(&index).and_then(|id| self.devices.get_mut(&id)) else {
                     return;
                 };
@@ -105,6 +109,15 @@ impl Inventory {
                 // The kernel tells of links on the node.
                 let device = self.devices.get_mut(&id).filter(|device| device.place != Place::Host);
                 device.into_iter().for_each(|device| device.place = Place::Gone);
+            }
+            Change::Routes(routes) => {
+                for (index, id) in &self.ids {
+                    let device = self.devices.get_mut(id);
+                    if let Some(link) = device.and_then(|device| device.link.as_mut()) {
+                        link.route = routes.get(index).cloned();
+                    }
+                }
+                self.routes = routes;
             }
             Change::Address { index, address, is_there } => {
                 let addresses = self.addresses.entry(index).or_default();
@@ -132,6 +145,7 @@ impl Inventory {
     }
 
     fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
+        link.route = self.routes.get(&link.index).cloned();
         link.addresses = self.addresses.get(&link.index).into_iter().flatten().copied().collect();
         if let Some(device) = self.ids.get(&link.index).and_then(|id| self.devices.get_mut(id)) {
             // A link that is down has no speed, as on its way into a pod.

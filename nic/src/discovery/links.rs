@@ -1,4 +1,4 @@
-//! The kernel's links and addresses: a list of all at the start, then each change.
+//! The kernel's links, addresses and routes: a list of all at the start, then each change.
 
 use std::io;
 use std::pin::pin;
@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Change;
 use super::dump::dump;
+use super::routes::{self, Routes};
 use super::uevents::Uevents;
 use crate::device::{Device, Link, Place};
 
@@ -36,11 +37,12 @@ const REST: Duration = Duration::from_secs(1);
 /// The kinds of links whose IFLA_LINK is their peer.
 const PAIRS: [&str; 2] = ["veth", "netkit"];
 
-/// A subscription to links, addresses, namespaces and buses. Ends with this value.
+/// A subscription to links, addresses, routes, namespaces and buses. Ends with this value.
 pub struct Watch {
     handle: Handle,
     messages: BoxStream<'static, NetlinkMessage<RouteNetlinkMessage>>,
     uevents: Uevents,
+    routes: Routes,
     /// Ends with this value.
     _connection: JoinSet<()>,
 }
@@ -67,10 +69,11 @@ impl Watch {
         }
         let messages = messages.map(|(message, _)| message).boxed();
         let connection = JoinSet::from_iter([connection]);
-        Ok(Watch { handle, messages, uevents: Uevents::open()?, _connection: connection })
+        let (uevents, routes) = (Uevents::open()?, Routes::open()?);
+        Ok(Watch { handle, messages, uevents, routes, _connection: connection })
     }
 
-    /// All links and global addresses, as changes. What changes meanwhile comes from [`Watch::next`] too.
+    /// All links, global addresses and links with routes, as changes. What changes meanwhile comes from [`Watch::next`] too.
     pub fn list(&self) -> io::Result<Vec<Change>> {
         let mut changes = Vec::new();
         let mut take = |message: &RouteNetlinkMessage| changes.extend(change(message));
@@ -78,6 +81,7 @@ impl Watch {
         links.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         dump(RouteNetlinkMessage::GetLink(links), &mut take)?;
         dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), &mut take)?;
+        changes.push(Change::Routes(routes::list()?));
         Ok(changes)
     }
 
@@ -89,11 +93,13 @@ impl Watch {
                 left = self.uevents.next() => {
                     return Some(left.map_or(Event::Lost, |id| Event::Change(Change::Unplugged(id))));
                 }
+                carried = self.routes.next() => return Some(Event::Change(Change::Routes(carried))),
             };
             match message.payload {
                 NetlinkPayload::Overrun(_) => return Some(Event::Lost),
                 NetlinkPayload::InnerMessage(message) => {
                     if let Some(change) = change(&message) {
+                        self.routes.link_has_changed();
                         return Some(Event::Change(change));
                     }
                 }

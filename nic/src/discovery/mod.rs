@@ -4,6 +4,7 @@
 mod dump;
 mod inventory;
 mod links;
+mod routes;
 mod sysfs;
 mod uevents;
 

@@ -164,3 +164,33 @@ fn two_resources_and_the_list_for_people() {
     lab.sh("ip addr del 10.0.1.1/24 dev eth2");
     lab.lists(&kubelet, "eth1 eth2");
 }
+
+/// The node's uplink may have no global address, as with unnumbered BGP.
+#[test]
+fn a_link_with_a_route_is_the_nodes() {
+    let lab = Lab::new();
+    lab.sh("sysctl -qw net.ipv4.nexthop_compat_mode=0; for link in eth1 eth2 peer1 peer2; do ip link set $link up; done");
+    let kubelet = lab.kubelet(Knobs::new());
+    let _daemon = lab.daemon("");
+    // They have link-local addresses and the routes to them.
+    lab.lists(&kubelet, "eth1 eth2");
+    for (set, unset) in [
+        ("ip route add default dev eth1", "ip route del default dev eth1"),
+        ("ip -6 route add default via fe80::1 dev eth1", "ip -6 route del default"),
+        ("ip route add default via inet6 fe80::1 dev eth1", "ip route del default via inet6 fe80::1"),
+        ("ip route add 10.9.0.0/16 nexthop dev peer1 nexthop dev eth1", "ip route del 10.9.0.0/16"),
+        ("ip route add 10.9.0.0/16 dev eth1 table 77", "ip route flush table 77"),
+        ("ip nexthop add id 7 via fe80::1 dev eth1; ip route add 10.9.0.0/16 nhid 7", "ip nexthop flush"),
+        ("ip route add 10.9.0.0/16 dev eth1", "ip link set eth1 down"),
+    ] {
+        lab.sh(set);
+        lab.lists(&kubelet, "eth2");
+        lab.says("eth1: no longer advertised");
+        lab.sh(unset);
+        lab.lists(&kubelet, "eth1 eth2");
+    }
+    lab.sh("ip link set eth1 up; ip -6 route add default via fe80::1 dev eth1");
+    lab.lists(&kubelet, "eth2");
+    let text = String::from_utf8(lab.run("devices").stdout).unwrap();
+    assert!(text.contains("  eth1  the node uses it: it carries the default route of IPv6\n"), "{text}");
+}

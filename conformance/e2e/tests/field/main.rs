@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod links;
+mod names;
 mod operator;
 mod play;
 mod rulesets;
+mod subnets;
 mod sysctls;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,6 +78,17 @@ fn links() {
 }
 
 #[test]
+fn names() {
+    hold(names::reports());
+}
+
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn names_on_a_stock_kernel() {
+    hold(names::of_a_stock_kernel());
+}
+
+#[test]
 fn operator() {
     hold(operator::reports());
 }
@@ -83,6 +96,11 @@ fn operator() {
 #[test]
 fn rulesets() {
     hold(rulesets::reports());
+}
+
+#[test]
+fn subnets() {
+    hold(subnets::reports());
 }
 
 #[test]

@@ -3,20 +3,40 @@
 use serde_json::json;
 
 use super::Report;
-use super::Step::{Call, Network};
+use super::Step::{Call, Network, Node, Pod};
 use super::Verb::{Add, Check, Del};
 
 pub(crate) fn reports() -> Vec<Report> {
-    vec![Report {
-        source: "criu#160, wicked#830",
-        sentence: "a sysctl that answers EIO until its first write counts as not set before",
+    let nested = Report {
+        source: "nested nodes and rootless containers",
+        sentence: "a read-only /proc/sys is no error if everything is as it must be",
         steps: vec![
             Network(json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
-                {"type": "bridge", "bridge": "cni0", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}},
-                {"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.stable_secret": "2001:0db8:0000:0000:0000:0000:0000:0001"}}]})),
+                {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": {"type": "host-local",
+                    "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}}]})),
+            Node(
+                "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.disable_ipv6=0",
+            ),
+            Node("mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys"),
             Call(Add, "c1"),
             Call(Check, "c1"),
+            Pod("c1", "ping -q -c 1 -W 3 fd00:1::1"),
             Call(Del, "c1"),
         ],
-    }]
+    };
+    vec![
+        nested,
+        Report {
+            source: "criu#160, wicked#830",
+            sentence: "a sysctl that answers EIO until its first write counts as not set before",
+            steps: vec![
+                Network(json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
+                {"type": "bridge", "bridge": "cni0", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}},
+                {"type": "tuning", "sysctl": {"net.ipv6.conf.IFNAME.stable_secret": "2001:0db8:0000:0000:0000:0000:0000:0001"}}]})),
+                Call(Add, "c1"),
+                Call(Check, "c1"),
+                Call(Del, "c1"),
+            ],
+        },
+    ]
 }

@@ -137,3 +137,22 @@ fn addresses_in_any_order() {
     inventory.apply(address(3, one, false), |_| None);
     assert_eq!(count(&inventory), 0);
 }
+
+#[test]
+fn links_with_routes() {
+    let mut inventory = Inventory::default();
+    let carried = |indexes: &[u32]| {
+        Change::Routes(indexes.iter().map(|index| (*index, "the default route".to_owned())).collect())
+    };
+    inventory.apply(link(3, "eth1"), |_| None);
+    for change in [carried(&[3, 4]), link(4, "eth2")] {
+        inventory.apply(change, |_| None);
+    }
+    let routed = |inventory: &Inventory| {
+        [3, 4].map(|index| inventory.by_index(index).unwrap().link.as_ref().unwrap().route.is_some())
+    };
+    assert_eq!(routed(&inventory), [true, true]);
+    inventory.apply(carried(&[4]), |_| None);
+    inventory.apply(link(3, "eth1"), |_| None);
+    assert_eq!(routed(&inventory), [false, true]);
+}

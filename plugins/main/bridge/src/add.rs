@@ -16,6 +16,7 @@ use ferrule_masquerade as masquerade;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
+use crate::gateways::{self, Place};
 use crate::{device, mac_spoof, plan, port, vlan_gateway};
 
 /// Attaches the container to the bridge.
@@ -75,7 +76,7 @@ fn connect(
     let addresses = plan.addresses();
     let (port, bridge, present) = device::settle(host, port, bridge, !conf.disable_container_interface)?;
     port::check_isolation(&port, conf)?;
-    let vlan_gateway = ensure_gateways(host, conf, &bridge, &present, &plan, None)?;
+    let vlan_gateway = ensure_gateways(host, conf, (&bridge, &port), &present, &plan, None)?;
     container.wait(&end, &addresses)?;
     container.wait_for_router(&end, &mut plan)?;
     add_rules(conf, &Attachment::from(call), &addresses, &port, &end)?;
@@ -89,7 +90,7 @@ fn connect(
 pub(crate) fn ensure_gateways(
     host: &mut Socket,
     conf: &Conf,
-    bridge: &Link,
+    (bridge, port): (&Link, &Link),
     present: &[Address],
     plan: &Plan,
     mac: Option<Mac>,
@@ -100,9 +101,10 @@ pub(crate) fn ensure_gateways(
     let gateways = plan::gateways(&plan.ips);
     let mut vlan_gateway = None;
     if conf.vlan.vlan == 0 {
-        device::ensure_gateways(host, bridge, present, &gateways, conf.force_address)?;
+        let place = Place { link: bridge, present, bridge, port, force: conf.force_address };
+        gateways::ensure(host, &place, &gateways)?;
     } else {
-        vlan_gateway = Some(vlan_gateway::ensure(host, bridge, conf, &gateways, mac)?);
+        vlan_gateway = Some(vlan_gateway::ensure(host, bridge, port, conf, &gateways, mac)?);
     }
     sysctl::ensure_forwarding(host, &plan.addresses())?;
     wait_for_groups(host, vlan_gateway.as_ref().unwrap_or(bridge).index, &gateways);

@@ -22,7 +22,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let mut host = socket::route()?;
     let on_host = || result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
     let requests = on_host().map(|interface| link::get(LinkId::Name(&interface.name))).collect();
-    let mut found = Vec::new();
+    let (mut found, mut bridge_name) = (Vec::new(), None);
     for (interface, answer) in on_host().zip(host.requests(requests)) {
         let link = match link::read(answer) {
             Err(error) if interface.name == conf.bridge => {
@@ -33,7 +33,12 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         };
         found.push((interface, link));
     }
-    let bridge = check_bridge(&conf, &found)?;
+    if !found.iter().any(|(interface, _)| interface.name == conf.bridge) {
+        // It may be an alternative name.
+        bridge_name = device::find(&mut host, &conf.bridge)?.map(|bridge| bridge.name);
+    }
+    let name = bridge_name.as_deref().unwrap_or(&conf.bridge);
+    let bridge = check_bridge(&conf, name, &found)?;
     let port = check_port(&conf, &found, bridge, &container)?;
     port::check_vlans(&mut host, bridge, port, &conf)?;
     if conf.is_gateway {
@@ -56,9 +61,12 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Checks the bridge among the host's interfaces of the result and their links.
-fn check_bridge<'l>(conf: &Conf, found: &'l [(&Interface, Option<Link>)]) -> Result<&'l Link, CniError> {
-    let name = conf.bridge.as_str();
+/// Checks the bridge with this name among the host's interfaces of the result and their links.
+fn check_bridge<'l>(
+    conf: &Conf,
+    name: &str,
+    found: &'l [(&Interface, Option<Link>)],
+) -> Result<&'l Link, CniError> {
     let (reported, bridge) = found
         .iter()
         .find(|(reported, _)| reported.name == name)

@@ -1,7 +1,8 @@
 //! Decodes and checks the network configuration.
 
-use cni_common::spec::ident::check_ifname;
+use cni_common::spec::ident::{MAX_IFNAME, check_ifname};
 use cni_common::spec::{CniError, NetConf};
+use ferrule_kernel::netlink::Link;
 use ferrule_kit::config::{LinkConf, LinkKeys};
 use ferrule_kit::router_wait;
 use ferrule_masquerade::Masquerade;
@@ -16,13 +17,13 @@ const DEFAULT_BRIDGE: &str = "cni0";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The bridge's name.
+    /// The bridge's name, or an alternative name of it.
     pub bridge: String,
     /// Add each subnet's gateway address to the bridge, and enable forwarding.
     pub is_gateway: bool,
     /// Add a default route through that gateway; implies `is_gateway`.
     pub is_default_gateway: bool,
-    /// Replace a bridge address whose subnet overlaps a gateway's subnet.
+    /// Replace the addresses of the bridge that exclude a gateway's, see [`crate::gateways`].
     pub force_address: bool,
     /// Hairpin mode of the port: the bridge may send a frame back through the port that it came from.
     pub hairpin_mode: bool,
@@ -44,6 +45,9 @@ pub struct Conf {
     /// The VLANs of the port.
     #[serde(skip)]
     pub vlan: VlanConf,
+    /// A link beside the bridge has the gateways' addresses.
+    #[serde(skip)]
+    pub has_vlan_gateway: bool,
     /// The keys that all interface plugins have. The MTU is that of the veth pair and of a new bridge.
     #[serde(skip)]
     pub link: LinkConf,
@@ -63,12 +67,10 @@ impl Conf {
         if conf.bridge.is_empty() {
             conf.bridge = DEFAULT_BRIDGE.to_owned();
         }
-        let check_name = |what: &str, name: &str| {
-            check_ifname(name).map_err(|error| {
-                CniError::invalid_config(format!("{what}: {}", error.msg)).with_details(name)
-            })
-        };
-        check_name("bridge", &conf.bridge)?;
+        // A longer one may be an alternative name of a bridge that exists.
+        if conf.bridge.len() <= MAX_IFNAME {
+            check_name("bridge", &conf.bridge)?;
+        }
         if conf.hairpin_mode && conf.promisc_mode {
             let msg = "cannot set hairpin mode and promiscuous mode at the same time";
             return Err(CniError::invalid_config(msg));
@@ -79,9 +81,7 @@ impl Conf {
             return Err(CniError::invalid_config(msg));
         }
         conf.is_gateway |= conf.is_default_gateway;
-        if conf.is_gateway && conf.vlan.vlan != 0 && has_ipam {
-            check_name("gateway of the VLAN", &conf.vlan_gateway())?;
-        }
+        conf.has_vlan_gateway = conf.is_gateway && conf.vlan.vlan != 0 && has_ipam;
         conf.ip_masq = Masquerade::read(config)?;
         conf.link = link.check(cni_args, "")?;
         if conf.disable_container_interface {
@@ -90,10 +90,33 @@ impl Conf {
         Ok(conf)
     }
 
-    /// The name of the link that has the gateway's addresses of the VLAN.
-    pub fn vlan_gateway(&self) -> String {
-        format!("{}.{}", self.bridge, self.vlan.vlan)
+    /// Checks the names of the links that ADD may have to make. `bridge` is the bridge, if it exists.
+    ///
+    /// # Errors
+    /// Code 7: the kernel refuses a name.
+    pub fn check_names(&self, bridge: Option<&Link>) -> Result<(), CniError> {
+        let name = match bridge {
+            Some(bridge) => &bridge.name,
+            None => {
+                check_name("bridge", &self.bridge)?;
+                &self.bridge
+            }
+        };
+        if self.has_vlan_gateway {
+            check_name("gateway of the VLAN", &self.vlan_gateway(name))?;
+        }
+        Ok(())
     }
+
+    /// The name of the link that has the gateway's addresses of the VLAN, on the bridge with this name.
+    pub fn vlan_gateway(&self, bridge: &str) -> String {
+        format!("{bridge}.{}", self.vlan.vlan)
+    }
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), CniError> {
+    check_ifname(name)
+        .map_err(|error| CniError::invalid_config(format!("{what}: {}", error.msg)).with_details(name))
 }
 
 #[cfg(test)]
@@ -116,6 +139,15 @@ mod tests {
     #[test]
     fn is_default_gateway_implies_is_gateway() {
         assert!(read(r#","isDefaultGateway":true"#).unwrap().is_gateway);
+    }
+
+    #[test]
+    fn a_bridge_that_exists_may_have_any_alternative_name() {
+        let bridge = |name: &str| Link { name: name.to_owned(), ..Link::default() };
+        let conf = read(r#","bridge":"the-bridge-of-rack-7","vlan":7,"isGateway":true,"ipam":{"type":"x"}"#);
+        let conf = conf.unwrap();
+        conf.check_names(Some(&bridge("br0"))).unwrap();
+        conf.check_names(Some(&bridge("a-long-name-br"))).unwrap_err();
     }
 
     #[test]
@@ -143,7 +175,7 @@ mod tests {
             ),
             (r#","ipMasqBackend":"x""#, "unknown ipmasq backend \"x\""),
         ] {
-            let error = read(keys).unwrap_err();
+            let error = read(keys).and_then(|conf| conf.check_names(None)).unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig, "{keys}");
             assert!(error.msg.contains(part), "{}", error.msg);
         }

@@ -8,15 +8,12 @@ use ferrule_kernel::netlink::addr::{self, Address};
 use ferrule_kernel::netlink::link::{self, IFF_PROMISC, IFF_UP, NewLink, OPER_UP};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, bridge};
 use ferrule_kit::steps::{Step, UndoStack};
-use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use crate::config::Conf;
 
 /// The kernel's link type.
 pub const KIND: &str = "bridge";
-/// `RT_SCOPE_LINK`: the scope of the link-local addresses that the kernel adds to every IPv6 link.
-const SCOPE_LINK: u8 = 253;
 /// How long a port may take to become operational; the reference waits as long.
 const PORT_TIMEOUT: Duration = Duration::from_millis(2550);
 
@@ -34,7 +31,9 @@ pub fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, CniError> {
 /// # Errors
 /// Those of ADD.
 pub fn status(socket: &mut Socket, conf: &Conf) -> Result<(), CniError> {
-    match find(socket, &conf.bridge)? {
+    let found = find(socket, &conf.bridge)?;
+    conf.check_names(found.as_ref())?;
+    match found {
         Some(bridge) => conf.vlan.check_bridge(&bridge),
         None if conf.vlan.needs_filtering()
             && bridge::lacks_filtering(&socket.request(bridge::probe_filtering())) =>
@@ -57,10 +56,13 @@ fn refuse_other_kind(link: Link, name: &str) -> Result<Link, CniError> {
 /// MAC address if it has none, and keeps routers in containers from configuring the host by it. A new bridge filters VLANs if
 /// the configuration has any. `mac` is the MAC address that it had, if it has been reported; else the new one is random.
 pub fn ensure(socket: &mut Socket, conf: &Conf, mac: Option<Mac>) -> Result<Link, CniError> {
-    let name = conf.bridge.as_str();
-    let Some(mut bridge) = find(socket, name)? else {
+    let found = find(socket, &conf.bridge)?;
+    conf.check_names(found.as_ref())?;
+    let Some(mut bridge) = found else {
         return create(socket, conf, mac);
     };
+    // The configuration may have one of its alternative names, which sysctls have not.
+    let name = &bridge.name.clone();
     conf.vlan.check_bridge(&bridge)?;
     if bridge.accepts_ra {
         ferrule_kit::sysctl::ignore_router_advertisements(name);
@@ -118,65 +120,6 @@ fn flags(conf: &Conf) -> u32 {
     IFF_UP | if conf.promisc_mode { IFF_PROMISC } else { 0 }
 }
 
-/// Adds the gateways' addresses to the bridge, and sets its current MAC address explicitly, so that it no
-/// longer follows the ports. IPv6 addresses skip duplicate address detection: with it, the first container
-/// would have no gateway for one or two seconds.
-///
-/// `present` are the bridge's addresses. An existing address whose subnet overlaps a gateway's is removed if `force`
-/// (`forceAddress`) is set; else it is an error.
-///
-/// # Errors
-/// `"cni0" already has an IP address different from 10.1.2.1/24`, or the kernel's error.
-pub fn ensure_gateways(
-    socket: &mut Socket,
-    bridge: &Link,
-    present: &[Address],
-    gateways: &[IpNetwork],
-    force: bool,
-) -> Result<(), CniError> {
-    let name = &bridge.name;
-    let step = |what: String, request| Step::new(format!("bridge {name:?}: {what}"), request);
-    // A concurrent ADD may have made a change already. EADDRNOTAVAIL says so only for a removal: for an
-    // addition it means that the kernel refuses the address.
-    let mut changes = Vec::new();
-    for gateway in
-        gateways.iter().filter(|gateway| !present.iter().any(|address| address.network == **gateway))
-    {
-        let conflicts = |address: &&Address| {
-            address.scope != SCOPE_LINK
-                && overlap(address.network, *gateway)
-                && !gateways.contains(&address.network)
-        };
-        for address in present.iter().filter(conflicts) {
-            if !force {
-                let msg = format!("{name:?} already has an IP address different from {gateway}");
-                return Err(
-                    CniError::internal(msg).with_details(format!("existing address: {}", address.network))
-                );
-            }
-            let step = step(
-                format!("remove address {}", address.network),
-                addr::delete(bridge.index, address.network),
-            );
-            changes.push(step.unless(&[Errno::EADDRNOTAVAIL]));
-        }
-        let step = step(format!("add address {gateway}"), addr::add(bridge.index, *gateway, addr::NODAD));
-        changes.push(step.unless(&[Errno::EEXIST]));
-    }
-    if changes.is_empty() {
-        return Ok(());
-    }
-    changes.push(step("set the MAC address".to_owned(), link::set_mac(bridge.index, bridge.mac)));
-    // The caller does not undo these: another attachment may already rely on them.
-    UndoStack::default().run(socket, changes)?;
-    Ok(())
-}
-
-/// Whether the two subnets overlap.
-fn overlap(a: IpNetwork, b: IpNetwork) -> bool {
-    a.contains(b.network()) || b.contains(a.network())
-}
-
 /// Gives the bridge the MAC address that it had, if the kernel has given it the new port's, as it does for a bridge without an
 /// explicit address. With an explicit one it follows no port any more: neighbours keep their way to the gateway.
 fn keep_mac(socket: &mut Socket, before: &Link, now: Link, port: &Link) -> Result<Link, CniError> {
@@ -223,19 +166,5 @@ pub fn settle(
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn subnets_overlap_if_one_contains_the_other() {
-        let net = |text: &str| text.parse::<IpNetwork>().unwrap();
-        assert!(overlap(net("10.1.2.1/24"), net("10.1.2.9/16")));
-        assert!(overlap(net("10.1.2.9/16"), net("10.1.2.1/24")));
-        assert!(!overlap(net("10.1.2.1/24"), net("10.1.3.1/24")));
-        assert!(!overlap(net("10.1.2.1/24"), net("fd00::1/64")));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither
 //! touches the kernel. [`add`], [`check`] and [`repair`] hold the steps of these verbs. [`device`] is the bridge, [`port`] the
-//! container's port with its [`vlan`]s, [`vlan_gateway`] the gateway of a VLAN, and [`mac_spoof`] the rules of
+//! container's port with its [`vlan`]s, [`gateways`] the addresses of the gateways, [`vlan_gateway`] the gateway of a VLAN, and [`mac_spoof`] the rules of
 //! `macspoofchk`; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
@@ -11,6 +11,7 @@ pub mod add;
 pub mod check;
 pub mod config;
 pub mod device;
+pub mod gateways;
 pub mod mac_spoof;
 pub mod plan;
 pub mod port;
@@ -49,7 +50,10 @@ fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let conf = Conf::read(call.config, "")?;
     let checked = socket::route().and_then(|mut socket| device::status(&mut socket, &conf));
-    checked.map_err(|error| CniError { code: Code::NotAvailable, ..error })?;
+    checked.map_err(|error| match error.code {
+        Code::InvalidConfig => error,
+        _ => CniError { code: Code::NotAvailable, ..error },
+    })?;
     conf.ip_masq.as_ref().map_or(Ok(()), masquerade::status)?;
     if conf.mac_spoof_check {
         mac_spoof::status()?;

@@ -16,6 +16,14 @@ pub fn new(conf: &Conf, assigned: Option<AddResult>) -> Result<Plan, CniError> {
     let mut plan = Plan::new(&conf.link, assigned)?;
     for ip in plan.ips.iter_mut().filter(|_| conf.is_gateway) {
         ip.gateway = ip.gateway.or_else(|| first_host(ip.address));
+        if let Some(gateway) = ip.gateway.filter(IpAddr::is_unspecified) {
+            let msg = format!("the bridge cannot have the gateway {gateway} of {}", ip.address);
+            let error =
+                CniError::internal(msg).with_details("isGateway gives the gateway's address to the bridge");
+            return Err(error.with_remedy(
+                "correct the gateway in the configuration of the IPAM plugin, or leave it out",
+            ));
+        }
     }
     for gateway in plan.ips.iter().filter(|_| conf.is_default_gateway).filter_map(|ip| ip.gateway) {
         let dst = default_route(gateway);
@@ -77,6 +85,18 @@ mod tests {
         let plain = new(&Conf::default(), assigned).unwrap();
         assert_eq!(plain.ips[0].gateway, None);
         assert!(plain.routes.is_empty());
+    }
+
+    #[test]
+    fn a_gateway_must_be_an_address() {
+        for (address, gateway) in [("10.1.2.9/24", "0.0.0.0"), ("fd00::9/64", "::"), ("10.1.2.9/0", "")] {
+            let given = Some(gateway).filter(|gateway| !gateway.is_empty());
+            let assigned = assigned(&[ip(address, given)], &[]);
+            let outcome = new(&gateway_conf(), assigned.clone());
+            // The first address of 0.0.0.0/0 is 0.0.0.1.
+            assert_eq!(outcome.is_err(), given.is_some(), "{address}");
+            new(&Conf::default(), assigned).unwrap();
+        }
     }
 
     #[test]

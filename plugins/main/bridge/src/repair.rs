@@ -38,14 +38,15 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     inside.repair()?;
     let must_operate = !conf.disable_container_interface;
     let (port, bridge, present) = device::settle(&mut host, &end, &bridge, must_operate)?;
-    let mac = reported_mac(call, &conf.vlan_gateway())?;
-    ensure_gateways(&mut host, &conf, &bridge, &present, &inside.plan, mac)?;
+    let mac = reported_mac(call, &conf.vlan_gateway(&bridge.name))?;
+    ensure_gateways(&mut host, &conf, (&bridge, &port), &present, &inside.plan, mac)?;
     restore_rules(&conf, &Attachment::from(call), &inside, &port)
 }
 
 /// The bridge, up, made again if it does not exist. It gets the MAC address of `prevResult` if no other port would notice.
 fn bridge(host: &mut Socket, call: &AddRequest<'_>, conf: &Conf, end: &Link) -> Result<Link, CniError> {
-    let name = conf.bridge.as_str();
+    let found = device::find(host, &conf.bridge)?;
+    let name = found.as_ref().map_or(&conf.bridge, |bridge| &bridge.name);
     let mac = reported_mac(call, name)?;
     let bridge = device::ensure(host, conf, mac)?;
     let Some(mac) = mac.filter(|mac| *mac != bridge.mac) else { return Ok(bridge) };

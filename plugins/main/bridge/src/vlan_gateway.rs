@@ -15,22 +15,23 @@ use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use crate::config::Conf;
-use crate::device;
+use crate::gateways::{self, Place};
 use crate::vlan::VlanConf;
 
-/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed. A new
-/// gateway gets this MAC address, or a random one.
+/// The gateway's link with these addresses. Makes the pair if it does not exist, and completes it if an earlier ADD was killed. `own`
+/// is the port of the attachment. A new gateway gets this MAC address, or a random one.
 ///
 /// # Errors
-/// A link of another kind has the name, the kernel's error, or as [`device::ensure_gateways`].
+/// A link of another kind has the name, the kernel's error, or as [`gateways::ensure`].
 pub fn ensure(
     socket: &mut Socket,
     bridge: &Link,
+    own: &Link,
     conf: &Conf,
-    gateways: &[IpNetwork],
+    addresses: &[IpNetwork],
     mac: Option<Mac>,
 ) -> Result<Link, CniError> {
-    let name = conf.vlan_gateway();
+    let name = conf.vlan_gateway(&bridge.name);
     let failed = || format!("failed to create vlan interface {name:?}");
     let gateway = match find(socket, &name)? {
         Some(gateway) => gateway,
@@ -52,7 +53,8 @@ pub fn ensure(
     steps.extend(VlanConf::only(conf.vlan.vlan).steps(bridge, &port));
     UndoStack::default().run(socket, steps)?;
     let present = socket.addresses(gateway.index).context(|| format!("list the addresses of {name:?}"))?;
-    device::ensure_gateways(socket, &gateway, &present, gateways, conf.force_address)?;
+    let place = Place { link: &gateway, present: &present, bridge, port: own, force: conf.force_address };
+    gateways::ensure(socket, &place, addresses)?;
     Ok(gateway)
 }
 
@@ -104,7 +106,7 @@ fn create(socket: &mut Socket, name: &str, conf: &Conf, mac: Option<Mac>) -> Res
 
 /// Checks that the gateway is up and its port is in the VLAN. Returns the gateway's link.
 pub fn check(socket: &mut Socket, bridge: &Link, conf: &Conf) -> Result<Link, CniError> {
-    let name = conf.vlan_gateway();
+    let name = conf.vlan_gateway(&bridge.name);
     let gateway = find(socket, &name)?;
     let gateway =
         gateway.ok_or_else(|| CniError::internal(format!("gateway {name:?} of the VLAN not found")))?;

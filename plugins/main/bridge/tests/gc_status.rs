@@ -31,7 +31,10 @@ fn masqueraded(ctx: &TestContext) -> Vec<String> {
 
 fn net(name: &str, subnet: &str) -> Value {
     let ipam = host_local(&[subnet, &format!("fd00:{name}::/64").replace("net", "1").replace("other", "2")]);
-    config("1.1.0", &json!({"name": name, "isGateway": true, "ipMasq": true, "ipam": ipam}))
+    config(
+        "1.1.0",
+        &json!({"name": name, "isGateway": true, "forceAddress": true, "ipMasq": true, "ipam": ipam}),
+    )
 }
 
 struct Full {

@@ -133,7 +133,7 @@ fn a_second_interface_keeps_the_rules_of_the_first() {
         std::os::unix::fs::symlink("/bin/sh", programs.path().join("sh")).unwrap();
         std::os::unix::fs::symlink("/bin/cat", programs.path().join("cat")).unwrap();
         std::os::unix::fs::symlink("/usr/bin/env", programs.path().join("env")).unwrap();
-        let conf = conf(&json!({"ipam": {"type": "stub"}}));
+        let conf = conf(&json!({"forceAddress": true, "ipam": {"type": "stub"}}));
         let pod = ctx.pod("pod1");
         let first = with_prev(&conf, &ctx.add(&pod.attachment("eth0"), &conf));
         stub.assign("1.0.0", &["10.2.0.2/24"]);
@@ -177,7 +177,7 @@ fn a_failed_family_undoes_the_other_one() {
 fn concurrent_adds_make_each_rule_once() {
     let programs = slow_nft();
     let ctx = ours().with_programs(programs.path());
-    let on = |subnet: &str| conf(&json!({"ipam": host_local(&[subnet])}));
+    let on = |subnet: &str| conf(&json!({"forceAddress": true, "ipam": host_local(&[subnet])}));
     let pods = ["one", "two", "three"].map(|name| ctx.pod(name));
     let add = |pod: &Pod, name: &str, subnet: &str| ctx.exec("ADD", &pod.attachment(name), &on(subnet));
     let at_once = |calls: &[Exec]| assert!(at_once(&ctx.node, calls).iter().all(Output::success));

@@ -278,7 +278,10 @@ fn values_that_disable_a_feature_are_accepted() {
 fn two_networks_share_a_bridge() {
     let ctx = ours();
     let conf = |name: &str, subnet: &str| {
-        config("1.0.0", &json!({"name": name, "isGateway": true, "ipam": host_local(&[subnet])}))
+        config(
+            "1.0.0",
+            &json!({"name": name, "isGateway": true, "forceAddress": true, "ipam": host_local(&[subnet])}),
+        )
     };
     let (one, two) = (conf("net", "10.1.0.0/24"), conf("other", "10.2.0.0/24"));
     let pod = ctx.pod("pod1");

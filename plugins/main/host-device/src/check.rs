@@ -22,7 +22,7 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
         // The link of a device that is selected by its name is in the container.
         Selector::Bus { id, key } => match BusDevice::find(Path::new(SYS), id, *key) {
             Ok(device) => device.is_userspace(),
-            Err(_) if state.as_ref().is_some_and(|state| state.name == *id) => false,
+            Err(_) if state.as_ref().is_some_and(|state| state.has_name(id)) => false,
             Err(error) => return Err(error),
         },
         // Only the kubelet knows which device it is. ADD writes a state file of a link.

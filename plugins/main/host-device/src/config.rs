@@ -30,7 +30,7 @@ pub struct Conf {
 /// How the configuration names the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// The link's name.
+    /// The link's name, or an alternative one.
     Name(String),
     /// The link's hardware address.
     Mac(Mac),

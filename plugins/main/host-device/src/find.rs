@@ -123,9 +123,9 @@ fn find_link(host: &mut Socket, selector: &Selector) -> Result<Option<Link>, Cni
 /// Whether the state file is of the selected device. A device at a path is found by its link.
 fn is_of(state: &State, selector: &Selector) -> bool {
     match selector {
-        Selector::Name(name) => state.name == *name,
+        Selector::Name(name) => state.has_name(name),
         Selector::Mac(mac) => state.has_mac(*mac),
-        Selector::Bus { id, .. } => state.device_id == *id || state.name == *id,
+        Selector::Bus { id, .. } => state.device_id == *id || state.has_name(id),
         Selector::KernelPath(_) | Selector::Resource(_) => false,
     }
 }

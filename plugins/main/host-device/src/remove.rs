@@ -78,8 +78,12 @@ fn of_the_reference(
     let step = || format!("look up {:?}", call.ifname);
     let device = device_of(call.config);
     let home = if device.is_empty() { None } else { host.link(LinkId::Name(&device)).context(step)? };
-    let is_named =
-        |link: &Link| if device.is_empty() { !link.alias.is_empty() } else { link.alias == device };
+    let has_alt_name = |link: &Link| link.alt_names.contains(&device);
+    let is_named = |link: &Link| match device.as_str() {
+        "" => !link.alias.is_empty(),
+        // It may be an alternative name, which the link has taken with it.
+        device => link.alias == device || !link.alias.is_empty() && has_alt_name(link),
+    };
     let reported = call.prev_result.iter().flat_map(|result| result.container_interfaces());
     let mac: Option<Mac> =
         { reported }.find(|one| one.name == call.ifname).and_then(|one| one.mac.parse().ok());
@@ -95,14 +99,15 @@ fn of_the_reference(
             if is_physical { is_named || is_described(link) } else { is_named && home.is_none() }
         })?;
         let Some(link) = found else { return Ok(None) };
-        if !device.is_empty() {
+        if !device.is_empty() && !has_alt_name(&link) {
             return Ok(Some(of(&device, &link)));
         }
         // The container can take the alias away, or make it the name of a link of the host.
         let alias = LinkId::Name(&link.alias);
         let is_free = !link.alias.is_empty() && host.link(alias).context(step)?.is_none();
         let fallback = format!("dev{}", link.index);
-        return Ok(Some(of(if is_free { &link.alias } else { &fallback }, &link)));
+        let alt_names = if has_alt_name(&link) && home.is_none() { vec![device] } else { Vec::new() };
+        return Ok(Some(State { alt_names, ..of(if is_free { &link.alias } else { &fallback }, &link) }));
     }
     if device.is_empty() && mac.is_none() {
         return Ok(None);

@@ -213,6 +213,11 @@ impl State {
         link.alias != self.name && self.has_mac(link.mac) && (!self.identity.is_physical() || is_as_before)
     }
 
+    /// Whether the device had this name or alternative name on the host.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.name == name || self.alt_names.iter().any(|one| one == name)
+    }
+
     /// Whether this hardware address is the device's.
     pub fn has_mac(&self, mac: Mac) -> bool {
         !self.mac.is_empty() && self.mac == mac.to_string()

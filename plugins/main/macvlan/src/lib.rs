@@ -39,7 +39,9 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         return attaching.make();
     };
     let attachment = Attachment::from(call);
-    attaching.parent = Some(vlan_device::acquire(attaching.socket(), &master, id, &attachment)?);
+    let configured = conf.link.parent.as_ref().map_or("", |parent| &parent.name);
+    attaching.parent =
+        Some(vlan_device::acquire(attaching.socket(), (&master, configured), id, &attachment)?);
     attaching.make().inspect_err(|_| report_undo(vlan_device::release(&attachment)))
 }
 
@@ -107,10 +109,8 @@ impl Conf {
     /// The link that CHECK expects: with `vlan`, the parent is the VLAN device.
     fn of_check(self) -> ContainerLink {
         let mut link = self.link;
-        if let (Some(id), Some(parent)) = (self.vlan, &mut link.parent)
-            && !parent.name.is_empty()
-        {
-            parent.name = vlan_device::name(&parent.name, id);
+        if let Some(parent) = &mut link.parent {
+            parent.vlan = self.vlan;
         }
         link
     }
@@ -132,7 +132,8 @@ mod tests {
         let conf = read(r#","master":"up0","mode":"vepa","bcqueuelen":7,"vlan":4094"#).unwrap();
         assert_eq!(conf.link.data, LinkData::Macvlan { mode: 2, broadcast_queue: 7 });
         assert_eq!(conf.vlan, Some(4094));
-        assert_eq!(conf.of_check().parent.unwrap().name, "up0.4094");
+        let parent = conf.of_check().parent.unwrap();
+        assert_eq!((parent.name.as_str(), parent.vlan), ("up0", Some(4094)));
     }
 
     #[test]

@@ -135,6 +135,10 @@ fn check_finds_what_is_wrong() {
     ctx.add(&one, &conf);
     let wrong = overlay(&conf, &json!({"table": 78}));
     ctx.fail("CHECK", &one, &wrong).expect(999, "VRF red already exist with different routing table 77");
+    // As with the reference. The plugin that made the interface says so.
+    pod.sh("ip link set net1 down").unwrap();
+    ctx.check(&one, &conf);
+    pod.sh("ip link set net1 up && ip route replace 10.9.0.0/16 via 10.1.0.1 vrf red").unwrap();
     for (harm, text, repair) in [
         (
             "ip route del 10.9.0.0/16 vrf red",
