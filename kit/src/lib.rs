@@ -4,6 +4,7 @@
 #![deny(missing_docs)]
 
 pub mod address_wait;
+pub mod boot;
 pub mod check;
 pub mod cluster;
 pub mod config;

@@ -58,6 +58,8 @@ pub enum DataType {
     Proto = 12,
     /// A port.
     Service = 13,
+    /// A packet mark, in the byte order of the host.
+    Mark = 19,
     /// An interface name.
     IfName = 41,
 }
@@ -67,7 +69,7 @@ impl DataType {
     const fn len(self) -> u32 {
         match self {
             DataType::Ipv6Addr | DataType::IfName => 16,
-            DataType::Ipv4Addr | DataType::Proto | DataType::Service => 4,
+            DataType::Ipv4Addr | DataType::Proto | DataType::Service | DataType::Mark => 4,
         }
     }
 
@@ -225,9 +227,13 @@ impl Batch {
             };
             message = message.attr_be32(6, data_type).attr_be32(7, data_len);
         }
-        // Without the byte order nft prints interface names as empty text.
+        // Without the byte order nft prints interface names as empty text, and marks with their bytes swapped.
         let order = if key == [DataType::IfName] { HOST_ORDER } else { 0 };
-        let message = message.attr_be32(10, id).attr(SET_USERDATA, &userdata::encode_key_order(order));
+        let mut user = userdata::encode_key_order(order);
+        if values == Some(Values::Of(&[DataType::Mark])) {
+            user.extend(userdata::encode_data_order(HOST_ORDER));
+        }
+        let message = message.attr_be32(10, id).attr(SET_USERDATA, &user);
         self.push(format!("add set {table} {name}"), message)
     }
 

@@ -32,6 +32,11 @@ pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
     entry(0, &order.to_ne_bytes())
 }
 
+/// Encodes the byte order of a map's values (`NFTNL_UDATA_SET_DATABYTEORDER`).
+pub(super) fn encode_data_order(order: u32) -> Vec<u8> {
+    entry(1, &order.to_ne_bytes())
+}
+
 /// Encodes owner metadata.
 pub(super) fn encode_owner_metadata(metadata: &[u8]) -> Vec<u8> {
     entry(OWNER_METADATA, metadata)

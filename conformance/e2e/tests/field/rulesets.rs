@@ -1,7 +1,101 @@
 //! Rulesets that other software saves, restores, flushes or edits.
 
+use serde_json::{Value, json};
+
 use super::Report;
+use super::Step::{Call, Capability, Gone, Network, Node, Reference, Refused, Says};
+use super::Verb::{Add, Check, Del};
+
+/// A network with host ports.
+fn pods() -> Value {
+    json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
+        {"type": "bridge", "bridge": "cni0", "ipMasq": true, "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]})
+}
+
+fn port(port: u16) -> Value {
+    json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}])
+}
+
+/// A restore of the text that `nft list ruleset` has written to `/run/saved`.
+const RESTORE: &str = "nft flush ruleset; nft -f /run/saved";
+const REBOOT: &str =
+    "cat /proc/sys/kernel/random/uuid >/run/boot; mount --bind /run/boot /proc/sys/kernel/random/boot_id";
 
 pub(crate) fn reports() -> Vec<Report> {
-    Vec::new()
+    vec![
+        Report {
+            source: "nomad#6385, nomad#18842",
+            sentence: "a ruleset that comes back at boot keeps no host port from the next container",
+            steps: vec![
+                Network(pods()),
+                Capability("portMappings", port(8080)),
+                Call(Add, "c1"),
+                Node("nft list ruleset >/run/saved"),
+                Gone("c1"),
+                Node(REBOOT),
+                Node(RESTORE),
+                Call(Add, "c2"),
+                Call(Check, "c2"),
+                Call(Del, "c1"),
+                Call(Check, "c2"),
+            ],
+        },
+        Report {
+            source: "nomad#18842",
+            sentence: "a pod without host ports does not inherit one with the address of a dead pod",
+            steps: vec![
+                Network(pods()),
+                Capability("portMappings", port(8080)),
+                Call(Add, "c1"),
+                Node("nft list ruleset >/run/saved"),
+                Gone("c1"),
+                Node(REBOOT),
+                Node(RESTORE),
+                Node("rm -r /var/lib/cni/networks/pods"),
+                Capability("portMappings", json!([])),
+                Call(Add, "c2"),
+                Says("nft list map inet cni_portmap dnat4 | grep -c 8080", "0"),
+            ],
+        },
+        Report {
+            source: "a neighbour of nomad#6385",
+            sentence: "a ruleset that is restored without a reboot takes no host port from a running container",
+            steps: vec![
+                Network(pods()),
+                Capability("portMappings", port(8080)),
+                Call(Add, "c1"),
+                Node("nft list ruleset >/run/saved"),
+                Node(RESTORE),
+                Call(Check, "c1"),
+                Refused(Add, "c2", "held by container c1"),
+                Call(Del, "c2"),
+                Call(Del, "c1"),
+                Call(Add, "c2"),
+            ],
+        },
+        Report {
+            source: "microk8s#3092, rke#3440",
+            sentence: "host ports of dead containers do not move to the reference's rules at a rollback",
+            steps: vec![
+                Network(pods()),
+                Capability("portMappings", port(8080)),
+                Call(Add, "c1"),
+                Gone("c1"),
+                Says(
+                    "portmap export --to iptables",
+                    "container c1 (interface eth0 on network pods): 1 host ports are dropped",
+                ),
+                Says("iptables-save | grep -c 8080", "0"),
+                Reference,
+                Network(json!({"name": "next", "cniVersion": "1.0.0", "plugins": [
+                    {"type": "bridge", "bridge": "cni1", "isGateway": true,
+                        "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}},
+                    {"type": "portmap", "capabilities": {"portMappings": true}}]})),
+                Call(Add, "c2"),
+                Call(Del, "c2"),
+            ],
+        },
+    ]
 }

@@ -41,7 +41,8 @@ pub const QUEUE_MS: u64 = 100;
 /// The shortest queue in frames if the kernel segments: TCP's initial window of ten.
 pub const MIN_FRAMES: u64 = 10;
 
-/// The MTU in bytes that a link may get later: the largest that switches and NICs of a data centre support.
+/// The MTU in bytes that a link may get later: the largest that switches and NICs of a data centre support. With 65535 each bucket would
+/// hold a GSO packet, which then passes whole: at 1 Mbit/s a first burst of 0.5 s and a queue of 1 s.
 pub const JUMBO_MTU: u32 = 9216;
 /// The smallest and the largest MTU of a veth in bytes.
 const MTUS: std::ops::RangeInclusive<u32> = 68..=65_535;

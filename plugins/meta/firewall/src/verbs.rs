@@ -249,12 +249,12 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
     failures.into_result()
 }
 
-/// Removes the sources of firewalld: those that the table names, and those of addresses that it does not know. No bus is
-/// success.
+/// Removes the sources of firewalld: those that the table names, and those of addresses of which it does not know the backend. No
+/// bus is success.
 pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
     let default = conf.backend.may_be_firewalld().then(|| conf.zone.clone());
-    let zone_of =
-        |owned: &Owned| owned.zone().or_else(|| default.clone().filter(|_| owned.labels().next().is_none()));
+    let is_unknown = |owned: &Owned| owned.labels().next().is_none() || owned.is_restored();
+    let zone_of = |owned: &Owned| owned.zone().or_else(|| default.clone().filter(|_| is_unknown(owned)));
     let sources: Vec<_> = owned.iter().filter_map(|owned| Some((zone_of(owned)?, owned.address))).collect();
     if sources.is_empty() {
         return;

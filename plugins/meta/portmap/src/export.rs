@@ -11,7 +11,8 @@
 //! of our iptables backend have the reference's layout already.
 //!
 //! Some host ports cannot be converted. They stay, and the output names their owners: owners with a truncated
-//! label, and, with `--to iptables`, owners with conditions.
+//! label, and, with `--to iptables`, owners with conditions. Host ports of containers that no longer exist are dropped, and the output
+//! names their owners: the reference would keep them for ever.
 //!
 //! `portmap hand-back` is the former name of the command, and is still accepted.
 
@@ -26,17 +27,17 @@ use ferrule_kernel::nftables::{self, Batch};
 use ferrule_kernel::retry::retry_step;
 use ferrule_kernel::sorted;
 use ferrule_kit::owner::{self, describe};
+use ferrule_kit::presence::Presence;
 use ferrule_kit::socket::netfilter;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf, SERVICES_BIT};
-use crate::iptables;
 use crate::mapping::Mapping;
 use crate::mark::DEFAULT_BIT;
-use crate::nft::{ATTEMPTS, Exported, OwnerPorts, delete_owned, list_by_owner};
+use crate::nft::{ATTEMPTS, Exported, OwnerPorts, delete_owned, list_by_owner, list_owners};
 use crate::plan::HostPort;
 use crate::reference::{self, HOSTPORTS, MASQUERADING};
-use crate::services;
+use crate::{flows, iptables, services};
 
 const USAGE: &str = "usage: portmap export [--to nftables|iptables] [--dry-run]";
 
@@ -88,17 +89,26 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
     let outcome: Result<_, CniError> = retry_step(ATTEMPTS, nftables::Error::is_outdated, || {
         let (generation, all) = list_by_owner(&mut socket)?;
         let is_empty = all.is_empty();
+        let gone: Vec<String> = list_owners(&mut socket)?
+            .into_iter()
+            .filter(|(_, presence)| matches!(presence, Presence::Gone { .. }))
+            .map(|(label, _)| label)
+            .collect();
+        let (gone, living): (Vec<OwnerPorts>, Vec<OwnerPorts>) =
+            all.into_iter().partition(|(label, _)| gone.contains(label));
         let (exported, staying): (Vec<OwnerPorts>, Vec<OwnerPorts>) =
-            all.into_iter().partition(|owner| obstacle(owner, backend).is_none());
+            living.into_iter().partition(|owner| obstacle(owner, backend).is_none());
         if !dry_run {
             let mut batch = Batch::new();
             match backend {
                 Backend::Nftables => to_nftables(&mut socket, &mut batch, &exported)?,
                 Backend::Iptables => to_iptables(&mut socket, &exported)?,
             }
-            let labels: Vec<String> = exported.iter().map(|(label, _)| label.clone()).collect();
-            let host_ports: Vec<HostPort> = all_of(&exported).cloned().collect();
-            delete_owned(&mut batch, &labels, &host_ports, staying.is_empty() && !is_empty);
+            let deleted = || exported.iter().chain(&gone);
+            let labels: Vec<String> = deleted().map(|(label, _)| label.clone()).collect();
+            let host_ports: Vec<HostPort> = all_of(deleted()).cloned().collect();
+            let is_last = staying.is_empty() && !is_empty;
+            delete_owned(&mut socket, &mut batch, &labels, &host_ports, is_last)?;
             let committed = match backend {
                 // The changes by `iptables-restore` have increased the generation.
                 Backend::Iptables => batch.commit(&mut socket),
@@ -108,6 +118,11 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
                 return Ok(Err(error));
             }
             services::collect(&mut socket)?;
+            flows::delete_after_removal(&mut socket, &all_of(&gone).cloned().collect::<Vec<_>>());
+        }
+        for (label, host_ports) in &gone {
+            let (owner, count) = (describe(label), host_ports.len());
+            eprintln!("{owner}: {count} host ports are dropped: the container no longer exists");
         }
         for (label, host_ports) in &exported {
             println!("{}: {} host ports", describe(label), host_ports.len());
@@ -121,8 +136,8 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
     outcome?.context(|| "export host ports")
 }
 
-fn all_of(owners: &[OwnerPorts]) -> impl Iterator<Item = &HostPort> {
-    owners.iter().flat_map(|(_, host_ports)| host_ports).map(|exported| &exported.host_port)
+fn all_of<'o>(owners: impl IntoIterator<Item = &'o OwnerPorts>) -> impl Iterator<Item = &'o HostPort> {
+    owners.into_iter().flat_map(|(_, host_ports)| host_ports).map(|exported| &exported.host_port)
 }
 
 /// Why an owner's host ports cannot be exported; `None` if they can.

@@ -1,5 +1,6 @@
 //! The steps of each verb.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
@@ -9,6 +10,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, Table, probe};
 use ferrule_kit::remedy;
 use ferrule_kit::socket::netfilter;
+use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Gate, Purpose};
@@ -25,19 +27,29 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let Some(result) = call.prev_result.clone() else {
         return Err(not_chained("must be called as chained plugin"));
     };
+    let owner = Attachment::from(call);
+    let addresses = addresses(&result, call.ifname);
     if conf.mappings.is_empty() {
         follow_services();
+        drop_dead(None, &owner, addresses.iter().map(IpNetwork::ip));
         return Ok(result);
     }
-    let owner = Attachment::from(call);
-    let plan = Plan::new(&conf, owner, addresses(&result, call.ifname));
+    let plan = Plan::new(&conf, owner, addresses);
     for warning in &plan.warnings {
         eprintln!("{warning}");
     }
+    // The others are looked up by the batch that adds the host ports.
+    let is_target = |address: &IpAddr| {
+        conf.backend == Backend::Nftables
+            && plan.host_ports.iter().any(|host_port| host_port.target.ip() == *address)
+    };
+    let others = plan.addresses.iter().map(IpNetwork::ip).filter(|address| !is_target(address));
     if plan.host_ports.is_empty() {
+        drop_dead(None, &owner, others);
         return Ok(result);
     }
     let mut socket = netfilter()?;
+    drop_dead(Some(&mut socket), &owner, others);
     let added = match conf.backend {
         Backend::Nftables => {
             let (added, has_others) = add_to_nft(&mut socket, call, &conf, &plan)?;
@@ -83,6 +95,7 @@ fn add_to_nft(
     {
         return Ok((plan.host_ports.clone(), has_others));
     }
+    drop_dead(Some(socket), &plan.owner, plan.addresses.iter().map(IpNetwork::ip));
     // Outside of IPVS mode only `look` notices a gate that an earlier IPVS mode has left.
     if !is_ipvs {
         gate = services::adapt(socket, Some(conf.services_bit))?;
@@ -101,6 +114,27 @@ fn follow_services() {
     if kube_proxy::is_ipvs()
         && let Err(error) = netfilter().and_then(|mut socket| services::adapt(&mut socket, None))
     {
+        eprintln!("{error}");
+    }
+}
+
+/// Drops the host ports of containers that are gone and that had one of these addresses. An error is only logged: it does not
+/// concern the new container's host ports. Without a socket opens one.
+fn drop_dead(socket: Option<&mut Socket>, owner: &Attachment<'_>, addresses: impl Iterator<Item = IpAddr>) {
+    let addresses: Vec<IpAddr> = addresses.collect();
+    if addresses.is_empty() {
+        return;
+    }
+    let run = |socket: &mut Socket| {
+        let dropped = nft::drop_dead(socket, owner, &addresses)?;
+        flows::delete_after_removal(socket, &dropped);
+        Ok::<_, CniError>(())
+    };
+    let outcome = match socket {
+        Some(socket) => run(socket),
+        None => netfilter().and_then(|mut socket| run(&mut socket)),
+    };
+    if let Err(error) = outcome {
         eprintln!("{error}");
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use cni_lab::Place as _;
 use cni_lab::testing::{Added, Origin, ask};
-use common::{PORTMAP, World, both, mapping, more, plugins, pods};
+use common::{PORTMAP, World, both, mapping, more, network_of, over_tcp, plugins, pods};
 use serde_json::json;
 
 fn export(world: &World, arguments: &[&str]) -> Output {
@@ -112,6 +112,60 @@ fn export_to_iptables_and_del_by_the_reference() {
     assert!(!world.listing().contains("CNI-DN-"));
     two.del();
     assert_eq!(world.count(), 0);
+}
+
+/// The reference would keep the host ports of a container that is gone for ever, and the next container with the port would be
+/// unreachable.
+#[test]
+fn host_ports_of_gone_containers_are_dropped() {
+    for backend in ["nftables", "iptables"] {
+        let world = World::new();
+        let network = network_of("pods", "cni0", 0, "1.0.0", json!({}));
+        let go = world.with_plugins(plugins(Origin::Reference));
+        let before = world.add_by(&go, "before", &network, &over_tcp(7000, 80));
+        let gone = world.add("gone", &network, &both(8080, 80));
+        let one = world.add("one", &network, &both(8081, 80));
+        one.serve(80);
+        gone.pod.delete().unwrap();
+        let listed = world.listing();
+        for arguments in [&["--to", backend, "--dry-run"][..], &["--to", backend]] {
+            let output = export(&world, arguments);
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let dropped = "container gone (interface eth0 on network pods): 4 host ports are dropped";
+            assert!(said.contains(dropped), "{said}");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("container one ") && !said.contains("gone"), "{said}");
+            assert_eq!(world.listing() == listed, arguments.contains(&"--dry-run"));
+        }
+        let target = gone.address(false).to_string();
+        let saved = world.listing();
+        assert!(!saved.contains(&format!("{target}:80")) && !saved.contains("cni_portmap"), "{saved}");
+        assert_reachable(&world, &one, 8081);
+        if backend == "iptables" {
+            // Debian's reference has no other backend. The port is free, and the ports from before the change still work.
+            let next = world.add_by(&go, "next", &network, &over_tcp(8080, 80));
+            for (pod, port) in [(&next, 8080), (&before, 7000)] {
+                pod.serve(80);
+                let to = std::net::SocketAddr::new(world.address(false), port);
+                let answer = ask(&world.outside[0], "tcp", to).unwrap();
+                assert!(answer.starts_with(pod.pod.name()), "{answer}");
+            }
+        }
+    }
+}
+
+/// Nothing tells whether the container exists if another mount namespace has its namespace.
+#[test]
+fn host_ports_of_unknown_containers_are_exported() {
+    let world = World::new();
+    let one = world.add("one", &pods(json!({})), &over_tcp(8080, 80));
+    let script =
+        format!("umount /run/netns/one; mount -t tmpfs none /run/netns; {PORTMAP} export --to nftables");
+    let output = world.node.exec(Command::new("unshare").args(["-m", "sh", "-c", &script])).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("container one "), "{output:?}");
+    assert_eq!(one.check(), Ok(()));
 }
 
 #[test]

@@ -37,9 +37,19 @@ impl<'w> Scene<'w> {
         Attachment::new(container, self.base.attachment.netns.clone(), "eth0")
     }
 
+    /// The container that stays has an address of its own.
+    fn config(&self, container: &str) -> Value {
+        let mut config = self.config.clone();
+        if container == "other" {
+            config["prevResult"]["ips"][0]["address"] = json!("10.1.0.100/24");
+            config["prevResult"]["ips"][1]["address"] = json!("fd00::100/64");
+        }
+        config
+    }
+
     /// Makes a call that must succeed.
     fn call(&self, verb: &str, container: &str) {
-        let output = self.ctx.call(verb, &self.attachment(container), &self.config);
+        let output = self.ctx.call(verb, &self.attachment(container), &self.config(container));
         assert!(output.success(), "{verb} of {container}: {}", output.stdout_text());
     }
 

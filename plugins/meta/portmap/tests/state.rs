@@ -9,6 +9,7 @@ use cni_lab::Snapshot;
 use cni_lab::testing::{ask, silent};
 use cni_runner::{Attachment, ValidAttachment};
 use common::{World, both, mapping, more, network_of, over_tcp, pods};
+use ferrule_kit::boot::Boot;
 use serde_json::{Value, json};
 
 const LISTED: &str = include_str!("listed.txt");
@@ -22,7 +23,8 @@ fn listing_is_as_documented() {
         mapping("UDP", "2001:db8::1", 8082, 82)
     ]);
     let added = world.add("one", &pods(json!({})), &mappings);
-    assert_eq!(world.table(), LISTED);
+    let boot = format!("0x{:08x}", Boot::current().0);
+    assert_eq!(world.table(), LISTED.replace("BOOT", &boot));
     assert_eq!(added.check(), Ok(()));
     let empty = world.table().lines().filter(|line| !line.contains("elements = ")).count();
     added.del();

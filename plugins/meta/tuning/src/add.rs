@@ -12,6 +12,7 @@ use crate::attributes::{Attributes, mtu_step};
 use crate::config::Conf;
 use crate::offload::Offload;
 use crate::state::{Former, State};
+use crate::sysctl::{Kept, Written};
 use crate::{allowlist, sysctl};
 
 /// Sets the configured values. Without any key, returns the result unchanged.
@@ -20,16 +21,24 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     allowlist::check(&conf.sysctls)?;
     let mut result = check::prev_result(call)?.clone();
     let netns = call.sandbox.netns()?;
-    let former = sysctl::write(netns, &conf.sysctls)?;
+    let Written { former, kept } = sysctl::write(netns, &conf.sysctls)?;
     if !conf.keeps_link() {
-        let tuned = tune(call, netns, &conf).inspect_err(|_| sysctl::restore(netns, &former))?;
+        let tuned = tune(call, netns, &conf, kept).inspect_err(|_| sysctl::restore(netns, &former))?;
         report(&mut result, call.ifname, &conf.link, tuned.as_ref());
+    } else if !kept.is_empty() {
+        keep(call, &conf, kept).inspect_err(|_| sysctl::restore(netns, &former))?;
     }
     Ok(result)
 }
 
+/// Saves how the kernel shows sysctls, for CHECK.
+pub fn keep(call: &AddRequest<'_>, conf: &Conf, kept: Kept) -> Result<(), CniError> {
+    let file = State::new(&conf.data_dir, &Attachment::from(call));
+    file.save(Former { sysctl: kept, ..Former::default() }).map(drop)
+}
+
 /// Changes the link. Returns the host's end if its MTU changes too.
-fn tune(call: &AddRequest<'_>, netns: &Netns, conf: &Conf) -> Result<Option<Link>, CniError> {
+fn tune(call: &AddRequest<'_>, netns: &Netns, conf: &Conf, kept: Kept) -> Result<Option<Link>, CniError> {
     let mut container = Container::open(netns, call.ifname)?;
     let missing = || CniError::internal(format!("failed to get {:?}: Link not found", call.ifname));
     let link = container.interface()?.ok_or_else(missing)?;
@@ -41,7 +50,8 @@ fn tune(call: &AddRequest<'_>, netns: &Netns, conf: &Conf) -> Result<Option<Link
     let file = State::new(&conf.data_dir, &Attachment::from(call));
     let mut offload = Offload::plan(netns, &link, &conf.offload)?;
     let switches = offload.as_ref().map(|offload| offload.former.clone()).unwrap_or_default();
-    let values = Former { link: conf.link.of(&link), host_mtu, offload: switches, ..Former::default() };
+    let link_values = conf.link.of(&link);
+    let values = Former { link: link_values, host_mtu, offload: switches, sysctl: kept, ..Former::default() };
     let former = file.save(values)?;
     let switched = offload.as_mut().map_or(Ok(()), Offload::apply);
     let changed = switched.and_then(|()| {

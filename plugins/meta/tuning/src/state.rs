@@ -1,8 +1,9 @@
 //! The state file: the former attributes of the link, which DEL restores.
 //!
 //! `<dataDir>/<container ID>_<ifname>.json` has the reference's keys `mac`, `promisc`, `mtu`, `allmulti` and
-//! `txQLen`, so each implementation restores what the other one changed. Three more keys, which the reference ignores,
-//! name the network for GC and have the MTU of the host's end and the offload features.
+//! `txQLen`, so each implementation restores what the other one changed. Four more keys, which the reference ignores,
+//! name the network for GC and have the MTU of the host's end, the offload features, and the sysctls that the kernel shows in another
+//! form than the configuration. Other sysctls need no file.
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attributes::{self, Attributes};
 use crate::offload::Switches;
+use crate::sysctl::Kept;
 
 /// What DEL restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub struct Former {
     /// The former offload features of the container's link, by the kernel's names.
     #[serde(skip_serializing_if = "Switches::is_empty")]
     pub offload: Switches,
+    /// What CHECK accepts beside the configured values of sysctls.
+    #[serde(skip_serializing_if = "Kept::is_empty")]
+    pub sysctl: Kept,
     /// The network; empty in a file of the reference.
     pub network: String,
 }
@@ -43,7 +48,7 @@ impl Former {
     fn of_tuning(bytes: &[u8]) -> Option<Former> {
         let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes).ok()?;
         let is_known = |key: &String| {
-            attributes::is_key(key) || ["hostMtu", "offload", "network"].contains(&key.as_str())
+            attributes::is_key(key) || ["hostMtu", "offload", "sysctl", "network"].contains(&key.as_str())
         };
         (!object.is_empty() && object.keys().all(is_known)).then(|| Former::read(bytes)).flatten()
     }
@@ -81,7 +86,7 @@ impl<'a> State<'a> {
     }
 
     /// Adds the values to the file. Keeps the values that it has already: an earlier ADD or an earlier tuning
-    /// plugin of the chain has saved them before it changed anything. Returns the former content.
+    /// plugin of the chain has saved them before it changed anything. Only of a sysctl the new form counts. Returns the former content.
     ///
     /// # Errors
     /// Code 5 if the file cannot be written.
@@ -90,10 +95,13 @@ impl<'a> State<'a> {
         let first = content.as_deref().and_then(Former::read).unwrap_or_default();
         let mut offload = values.offload;
         offload.extend(first.offload);
+        let mut sysctl = first.sysctl;
+        sysctl.extend(values.sysctl);
         let merged = Former {
             link: first.link.or(&values.link),
             host_mtu: first.host_mtu.or(values.host_mtu),
             offload,
+            sysctl,
             network: self.network.to_owned(),
         };
         let bytes = merged.to_bytes();
@@ -168,6 +176,7 @@ mod tests {
     use ferrule_kit::state_file::pending_extension;
 
     use super::*;
+    use crate::sysctl::Rewritten;
 
     const ONE: Attachment<'_> = Attachment { network: "net", container_id: "one", ifname: "eth0" };
 
@@ -204,7 +213,14 @@ mod tests {
         let former = file.save(one.clone()).unwrap();
         file.save(Former { offload: offload(false), ..one.clone() }).unwrap();
         let merged = link("{\"mtu\":1500,\"txQLen\":7}");
-        assert_eq!(file.read().unwrap(), Some(Former { link: merged, ..one }));
+        assert_eq!(file.read().unwrap(), Some(Former { link: merged, ..one.clone() }));
+        let rewritten = |read: &str| Rewritten { written: "02".to_owned(), read: read.to_owned() };
+        let kept = |read| Kept::from([("net/x".to_owned(), rewritten(read))]);
+        file.save(Former { sysctl: kept("2"), ..one.clone() }).unwrap();
+        file.save(Former { sysctl: kept("3"), ..one.clone() }).unwrap();
+        file.save(one).unwrap();
+        assert_eq!(file.read().unwrap().map(|former| former.sysctl), Some(kept("3")));
+        assert_eq!(list(&dir.path().join("a/b")).len(), 1);
         file.undo(former);
         assert_eq!(file.read().unwrap(), Some(first));
         file.undo(None);

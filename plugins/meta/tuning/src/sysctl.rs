@@ -1,5 +1,6 @@
 //! The sysctls: names, order, writing and comparing.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use cni_common::netns::Netns;
@@ -7,6 +8,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::sysctl;
 use ferrule_kit::check::ensure;
 use ferrule_kit::netns::enter;
+use serde::{Deserialize, Serialize};
 
 /// `linux/errno-base.h`.
 const EIO: i32 = 5;
@@ -43,15 +45,21 @@ impl Sysctl {
         Ok(Sysctl { key, name, value })
     }
 
-    /// The present value in the thread's namespace, if it is not the configured one.
-    fn other_value(&self) -> Result<Option<String>, CniError> {
+    /// The present value in the thread's namespace, if it is neither the configured one nor what the kernel made of that.
+    fn other_value(&self, kept: &Kept) -> Result<Option<String>, CniError> {
         let Sysctl { name, value, .. } = self;
         if value.is_empty() {
             return Ok(None);
         }
-        let is = read(name).context(|| format!("read {name}"))?;
-        // The kernel separates several values by tabs.
-        Ok(is.filter(|is| !is.split_whitespace().eq(value.split_whitespace())))
+        Ok(match read(name).context(|| format!("read {name}"))? {
+            Read::Value(is) if !is_same(&is, value) => {
+                let is_kept =
+                    kept.get(name).is_some_and(|kept| kept.written == *value && is_same(&kept.read, &is));
+                (!is_kept).then_some(is)
+            }
+            Read::Unset => Some("not set".to_owned()),
+            Read::Value(_) | Read::WriteOnly => None,
+        })
     }
 
     /// `all` first, then `default`, then all others: a write to `all` changes the settings of the interfaces.
@@ -93,16 +101,42 @@ pub fn merge(
     Ok((0..=2).flat_map(of).collect())
 }
 
+/// Whether the values are equal. The kernel separates several values by tabs.
+fn is_same(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
+}
+
 /// The former values of sysctls that ADD has written, in the order of writing. `None` if a value cannot be read.
 pub type Former<'a> = Vec<(&'a str, Option<String>)>;
+
+/// A value that the kernel shows in another form than it was written: `8082,8081` as `8081-8082`, `0x200` as `512`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rewritten {
+    /// As the configuration has it.
+    pub written: String,
+    /// As the kernel showed it right after that.
+    pub read: String,
+}
+
+/// The rewritten values by the names of their sysctls.
+pub type Kept = BTreeMap<String, Rewritten>;
+
+/// What [`write`] has done.
+#[derive(Debug, Default)]
+pub struct Written<'a> {
+    /// The former values.
+    pub former: Former<'a>,
+    /// Those of the new values that the kernel shows in another form.
+    pub kept: Kept,
+}
 
 /// Writes the sysctls in the container. Reads all of them first, so a missing one changes nothing.
 ///
 /// # Errors
 /// A sysctl does not exist, or the kernel refuses a value. Those written before are restored.
-pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Former<'a>, CniError> {
+pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Written<'a>, CniError> {
     if sysctls.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Written::default());
     }
     enter(netns, || {
         let mut former = Vec::with_capacity(sysctls.len());
@@ -111,29 +145,48 @@ pub fn write<'a>(netns: &Netns, sysctls: &'a [Sysctl]) -> Result<Former<'a>, Cni
                 former.push((
                     name.as_str(),
                     value,
-                    read(name).context(|| format!("sysctl {key}: read {name}"))?,
+                    read(name).context(|| format!("sysctl {key}: read {name}"))?.value(),
                 ));
             }
         }
-        let mut written = Vec::with_capacity(former.len());
+        let mut written = Written::default();
         for (name, value, old) in former {
             if let Err(error) = sysctl::write(name, value).context(|| "sysctl") {
-                restore_here(&written);
+                restore_here(&written.former);
                 return Err(error);
             }
-            written.push((name, old));
+            written.former.push((name, old));
+            if let Ok(Read::Value(read)) = read(name)
+                && !is_same(&read, value)
+            {
+                let rewritten = Rewritten { written: value.clone(), read };
+                written.kept.insert(name.to_owned(), rewritten);
+            }
         }
         Ok(written)
     })
 }
 
-/// The value. `None` if it is only writable, such as `net/ipv4/route/flush`, or has none yet: the kernel answers EIO
-/// until the first write of `net/ipv6/conf/IFNAME/stable_secret`.
-fn read(name: &str) -> io::Result<Option<String>> {
-    let is_unset = |error: &io::Error| error.raw_os_error() == Some(EIO);
+/// What a sysctl says.
+enum Read {
+    Value(String),
+    /// It is only writable, such as `net/ipv4/route/flush`.
+    WriteOnly,
+    /// It has no value yet: the kernel answers EIO until the first write of `net/ipv6/conf/IFNAME/stable_secret`.
+    Unset,
+}
+
+impl Read {
+    fn value(self) -> Option<String> {
+        if let Read::Value(value) = self { Some(value) } else { None }
+    }
+}
+
+fn read(name: &str) -> io::Result<Read> {
     match sysctl::read(name) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_unset(&error) => Ok(None),
-        value => value.map(Some),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Read::WriteOnly),
+        Err(error) if error.raw_os_error() == Some(EIO) => Ok(Read::Unset),
+        value => value.map(Read::Value),
     }
 }
 
@@ -161,17 +214,17 @@ fn restore_here(former: &Former<'_>) {
     }
 }
 
-/// Checks that the container's sysctls have the configured values.
+/// Checks that the container's sysctls have the configured values, in any form that ADD has seen.
 ///
 /// # Errors
 /// The reference's text with the first one that has another value.
-pub fn check(netns: &Netns, sysctls: &[Sysctl]) -> Result<(), CniError> {
+pub fn check(netns: &Netns, sysctls: &[Sysctl], kept: &Kept) -> Result<(), CniError> {
     if sysctls.is_empty() {
         return Ok(());
     }
     enter(netns, || {
         for sysctl @ Sysctl { name, value, .. } in sysctls {
-            let other = sysctl.other_value()?;
+            let other = sysctl.other_value(kept)?;
             ensure(other.is_none(), || {
                 let is = other.unwrap_or_default();
                 format!(
@@ -184,12 +237,12 @@ pub fn check(netns: &Netns, sysctls: &[Sysctl]) -> Result<(), CniError> {
 }
 
 /// Those of the container's sysctls that have another value than the configured one.
-pub fn differing(netns: &Netns, sysctls: &[Sysctl]) -> Result<Vec<Sysctl>, CniError> {
+pub fn differing(netns: &Netns, sysctls: &[Sysctl], kept: &Kept) -> Result<Vec<Sysctl>, CniError> {
     if sysctls.is_empty() {
         return Ok(Vec::new());
     }
     enter(netns, || {
-        let differs = |sysctl: &Sysctl| Ok(sysctl.other_value()?.map(|_| sysctl.clone()));
+        let differs = |sysctl: &Sysctl| Ok(sysctl.other_value(kept)?.map(|_| sysctl.clone()));
         sysctls.iter().filter_map(|sysctl| differs(sysctl).transpose()).collect()
     })
 }

@@ -4,8 +4,8 @@
 
 mod common;
 
-use cni_lab::testing::{Trace, network_config, sysctl};
-use cni_lab::{Place as _, Pod};
+use cni_lab::testing::{TestContext, Trace, network_config, sysctl};
+use cni_lab::{Place as _, Pod, go_bin_dir};
 use cni_runner::Attachment;
 use common::{attached, config, eth0};
 use serde_json::{Value, json};
@@ -46,6 +46,47 @@ fn a_sysctl_that_has_no_value_yet() {
     assert_eq!(sysctl(&pod, "ipv6/conf/eth0/stable_secret"), "2001:0db8:0000:0000:0000:0000:0000:0001");
     ctx.check(&eth0(&pod), &conf);
     ctx.del(&eth0(&pod), &conf);
+    // Another interface with the name has none.
+    let (ctx, pod) = attached();
+    ctx.fail("CHECK", &eth0(&pod), &conf).expect(999, "current value is not set");
+}
+
+/// CHECK compares with the value that the kernel gave back right after the write. The reference compares with the configured text.
+#[test]
+fn sysctls_that_the_kernel_rewrites() {
+    const FILE: &str = "/run/cni/tuning";
+    for (key, value, is, other) in [
+        ("net.ipv4.ip_local_reserved_ports", "8082,8081", "8081-8082", "8081"),
+        ("net.core.somaxconn", "0x200", "512", "513"),
+        ("net.ipv4.conf.IFNAME.arp_ignore", "02", "2", "1"),
+    ] {
+        for keys in [json!({}), json!({"mtu": 1400})] {
+            let (ctx, pod) = attached();
+            let mut keys = keys;
+            keys["sysctl"] = json!({key: value});
+            let conf = config("1.0.0", &keys);
+            let path = key["net.".len()..].replace("IFNAME", "eth0").replace('.', "/");
+            ctx.add(&eth0(&pod), &conf);
+            assert_eq!(sysctl(&pod, &path), is);
+            ctx.check(&eth0(&pod), &conf);
+            pod.sh(&format!("echo {other} >/proc/sys/net/{path}")).unwrap();
+            ctx.fail("CHECK", &eth0(&pod), &conf).expect(999, &format!("current value is {other}"));
+            // The kept value is no licence for another configuration.
+            keys["sysctl"] = json!({key: other});
+            ctx.check(&eth0(&pod), &config("1.0.0", &keys));
+            pod.sh(&format!("echo {is} >/proc/sys/net/{path}")).unwrap();
+            ctx.fail("CHECK", &eth0(&pod), &config("1.0.0", &keys)).expect(999, "current value is");
+            ctx.check(&eth0(&pod), &conf);
+            // A second ADD keeps it, and the reference's DEL removes the file.
+            ctx.add(&eth0(&pod), &conf);
+            ctx.check(&eth0(&pod), &conf);
+            assert_eq!(ctx.node.list_dir(FILE).unwrap().len(), 1);
+            let go = TestContext { plugin: go_bin_dir().unwrap().join("tuning"), ..ctx.clone() };
+            go.del(&eth0(&pod), &conf);
+            assert_eq!(ctx.node.list_dir(FILE).unwrap(), Vec::<String>::new());
+            ctx.del(&eth0(&pod), &conf);
+        }
+    }
 }
 
 /// The reference panics, also on DEL.

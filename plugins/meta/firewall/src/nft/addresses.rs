@@ -104,6 +104,12 @@ impl Owned {
         (bits & FIREWALLD != 0).then(|| String::from_utf8_lossy(zone).into_owned())
     }
 
+    /// Whether another backend opens the address, and the table has lost which one: the text of `nft list ruleset` lacks the owner
+    /// metadata.
+    pub fn is_restored(&self) -> bool {
+        self.other.is_some() && self.metadata().is_empty()
+    }
+
     fn metadata(&self) -> &[u8] {
         self.other.as_ref().and_then(|element| element.metadata.as_deref()).unwrap_or_default()
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, generation};
+use ferrule_kernel::nftables::{Batch, Error, generation, sets};
+use ferrule_kit::boot::Boot;
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
 
@@ -14,8 +15,9 @@ use crate::plan::{HostPort, Key, Plan, masquerades};
 use super::element::{self, Owned};
 use super::layout::{TABLE, from_rules};
 use super::owner_metadata::{UNFINISHED, is_unfinished};
+use super::pods::{self, Pod};
 use super::remove::delete;
-use super::{Gate, establish, list, owner_metadata, repeat};
+use super::{Gate, establish, list, repeat};
 
 const STEP: &str = "set up host ports";
 
@@ -53,8 +55,9 @@ pub fn add_only(
     }
     element::add_owner(&mut batch, &plan.label, netns, plan.host_ports.len());
     element::add(&mut batch, &plan.label, &plan.host_ports);
+    pods::add_of(&mut batch, &plan.label, pods::targets(&plan.host_ports));
     match batch.commit(socket).inspect_err(|error| undo_lost(socket, plan, error)) {
-        // ENOENT: a map or chain of this network is missing. EEXIST: a chain, the owner or a host port exists.
+        // ENOENT: a map or chain of this network is missing. EEXIST: a chain, the owner, a host port or a pod at an address exists.
         Err(error) if error.is_not_found() || error.is_taken() => Ok(false),
         outcome => outcome.context(|| STEP).map(|()| true),
     }
@@ -95,6 +98,7 @@ pub fn replace(
         if let Err(error) = sort_out(socket, plan, purpose, &mut wanted, &mut stale)? {
             return Ok(Err(error));
         }
+        let (former, unlisted) = pods(socket, label, &wanted, &stale)?;
         let mut batch = Batch::new();
         // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
         establish::create_missing(socket, &mut batch, plan, &masquerades(&wanted), gate)?;
@@ -109,12 +113,46 @@ pub fn replace(
         };
         element::add_owner(&mut batch, label, netns, count);
         element::add(&mut batch, label, &wanted);
+        let (own, others): (Vec<Pod>, Vec<Pod>) = former.into_iter().partition(|pod| pod.label == *label);
+        pods::delete(&mut batch, &own);
+        let mut addresses = pods::targets(&wanted);
+        addresses.retain(|address| others.iter().all(|pod| pod.address != *address));
+        pods::add_of(&mut batch, label, addresses);
+        pods::add(&mut batch, &unlisted);
         batch.commit_at(socket, generation).inspect_err(|error| match purpose {
             Purpose::Add => undo_lost(socket, plan, error),
             Purpose::Repair { .. } => {}
         })?;
         Ok(Ok(wanted))
     })?
+}
+
+/// The pods at the addresses of host ports that come and go. In a table of a version without the maps of pods also those at the
+/// addresses of all other host ports.
+fn pods(
+    socket: &mut Socket,
+    label: &str,
+    wanted: &[HostPort],
+    stale: &[Owned],
+) -> Result<(Vec<Pod>, Vec<Pod>), Error> {
+    let stale_ports = stale.iter().map(|owned| &owned.host_port);
+    let former = pods::find(socket, &pods::targets(wanted.iter().chain(stale_ports)))?;
+    let present = sets(socket, TABLE)?;
+    if pods::MAPS.iter().all(|(map, _)| present.iter().any(|set| set == map)) {
+        return Ok((former, Vec::new()));
+    }
+    let mut unlisted: Vec<Pod> = Vec::new();
+    let taken = pods::targets(wanted);
+    let is_recorded = list::owners_with_metadata(socket)?;
+    for other in list::list_where(socket, |other| other != label)? {
+        let address = other.host_port.target.ip();
+        if !taken.contains(&address) && unlisted.iter().all(|pod| pod.address != address) {
+            // Without owner metadata nothing tells the boot.
+            let boot = if is_recorded.contains(&other.label) { Boot::current() } else { Boot::default() };
+            unlisted.push(Pod { address, label: other.label, boot });
+        }
+    }
+    Ok((former, unlisted))
 }
 
 /// Ends a repair: from now on CHECK accepts the owner. `count` is that of its host ports.
@@ -175,7 +213,7 @@ fn sort_out(
 
 /// The state of the container of an existing host port. Gone if this is the ADD of a container to which its network has
 /// now assigned its target address, if its owner is not in the set of owners, or if the owner's network
-/// namespace is gone.
+/// namespace is gone, also by a reboot.
 fn namespace_of(
     socket: &mut Socket,
     plan: &Plan<'_>,
@@ -190,7 +228,11 @@ fn namespace_of(
         return Ok(gone);
     }
     let Some(element) = list::find_owner(socket, label)? else { return Ok(gone) };
-    Ok(element.metadata.map_or(Presence::Unknown, |metadata| owner_metadata::presence(&metadata)))
+    let pods = match element.metadata {
+        Some(_) => Vec::new(),
+        None => pods::find(socket, &[existing.host_port.target.ip()])?,
+    };
+    Ok(list::presence_of(&element, &pods))
 }
 
 fn taken(existing: &Owned, namespace: Presence) -> CniError {
@@ -198,8 +240,8 @@ fn taken(existing: &Owned, namespace: Presence) -> CniError {
     let mut details = format!("the host port leads to {target}");
     if namespace == Presence::Unknown {
         details += "; this process cannot tell whether the container still exists, because another mount \
-                    namespace has its network namespace: if it is gone, DEL of it or GC of its network \
-                    frees the host port";
+                    namespace has its network namespace, or because the ruleset was restored from its text: if it \
+                    is gone, DEL of it or GC of its network frees the host port";
     }
     let other = owner::describe(&existing.label);
     CniError::new(Code::TryAgainLater, format!("host port {key} is held by {other}")).with_details(details)

@@ -17,7 +17,7 @@ use super::layout::{
     masquerade,
 };
 use super::maps::Map;
-use super::{ATTEMPTS, list};
+use super::{ATTEMPTS, list, pods};
 
 /// Whether the table is ready for a batch that only adds, that is, the chains of every complete table have the expected number
 /// of rules and references. Then returns the masquerading chains of the plan that are missing and that such a batch can create:
@@ -149,7 +149,11 @@ fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan<'_>) -> Result<(
     if !present.iter().any(|set| set == OWNERS) {
         batch.add_set(TABLE, OWNERS, 0, &OWNERS_KEY, None);
     }
-    for (map, id) in maps.iter().zip(1..).filter(|(map, _)| !present.contains(&map.name())) {
+    let is_missing = |(_, (name, _)): &(u32, (&str, DataType))| !present.iter().any(|set| set == name);
+    for (id, (name, key)) in (1..).zip(pods::MAPS).filter(is_missing) {
+        batch.add_set(TABLE, name, id, &[key], Some(Values::Of(&[DataType::Mark])));
+    }
+    for (map, id) in maps.iter().zip(3..).filter(|(map, _)| !present.contains(&map.name())) {
         let data = [map.address(), DataType::Service];
         let values = if map.dnat { Values::Of(&data) } else { Values::Verdict };
         batch.add_set(TABLE, &map.name(), id, &map.key(), Some(values));

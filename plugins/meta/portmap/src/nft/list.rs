@@ -1,12 +1,14 @@
 //! Reads the table: owners, host ports and rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
     Element, Error, Expr, Generation, Rule, elements, find_elements, generation, rules, sets,
 };
+use ferrule_kit::boot::Boot;
 use ferrule_kit::owner::key_of;
 use ferrule_kit::presence::Presence;
 
@@ -16,9 +18,13 @@ use super::element::Owned;
 use super::layout::{NETWORKS, OWNERS, TABLE};
 use super::maps::Map;
 use super::owner_metadata::{host_port_count, presence};
+use super::pods::{self, Pod};
 
 /// Finds elements of sets or maps by their encoded keys.
-fn find_each(socket: &mut Socket, wanted: &[(String, Vec<u8>)]) -> Result<Vec<Option<Element>>, Error> {
+pub(super) fn find_each(
+    socket: &mut Socket,
+    wanted: &[(String, Vec<u8>)],
+) -> Result<Vec<Option<Element>>, Error> {
     let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
     find_elements(socket, TABLE, &wanted)
 }
@@ -72,11 +78,37 @@ pub(super) fn marked<'k>(socket: &mut Socket, keys: &[&'k Key]) -> Result<Vec<&'
 }
 
 /// Finds the mark elements of these host ports.
-pub(super) fn with_marks(socket: &mut Socket, mut host_ports: Vec<Owned>) -> Result<Vec<Owned>, Error> {
+pub(super) fn with_marks(socket: &mut Socket, host_ports: Vec<Owned>) -> Result<Vec<Owned>, Error> {
+    Ok(with_marks_and_pods(socket, host_ports, &[])?.0)
+}
+
+/// Finds the mark elements of these host ports and the pods at these addresses with one round trip.
+pub(super) fn with_marks_and_pods(
+    socket: &mut Socket,
+    mut host_ports: Vec<Owned>,
+    addresses: &[IpAddr],
+) -> Result<(Vec<Owned>, Vec<Pod>), Error> {
     let keys: Vec<&Key> = host_ports.iter().map(|owned| &owned.host_port.key).collect();
-    let marks = find_each(socket, &in_maps(&keys, false).collect::<Vec<_>>())?;
-    host_ports.iter_mut().zip(marks).for_each(|(owned, mark)| owned.read_mark(mark.as_ref()));
-    Ok(host_ports)
+    let wanted: Vec<_> = in_maps(&keys, false).chain(pods::keys(addresses)).collect();
+    let mut found = find_each(socket, &wanted)?;
+    let pods = pods::decode(found.split_off(host_ports.len()));
+    host_ports.iter_mut().zip(found).for_each(|(owned, mark)| owned.read_mark(mark.as_ref()));
+    Ok((host_ports, pods))
+}
+
+/// The state of the owner with this element, which has an address in `pods`. Without owner metadata, as after a restore of the
+/// ruleset from its text, only the mark of another boot proves that it is gone.
+pub(super) fn presence_of(owner: &Element, pods: &[Pod]) -> Presence {
+    let is_before = || {
+        let mut own = pods.iter().filter(|pod| owner.comment.as_ref() == Some(&pod.label)).peekable();
+        let current = Boot::current();
+        own.peek().is_some() && own.all(|pod| pod.boot.is_before(current))
+    };
+    match &owner.metadata {
+        Some(metadata) => presence(metadata),
+        None if is_before() => Presence::Gone { is_missing: true },
+        None => Presence::Unknown,
+    }
 }
 
 /// All host ports of the owner with this label and this element, as if they had no masquerading. Finds those with the keys
@@ -120,14 +152,23 @@ pub fn list(socket: &mut Socket) -> Result<Vec<Owned>, CniError> {
     Ok(found)
 }
 
+/// The labels of the owners with owner metadata.
+pub(super) fn owners_with_metadata(socket: &mut Socket) -> Result<BTreeSet<String>, Error> {
+    let owners = elements(socket, TABLE, OWNERS)?.into_iter();
+    Ok(owners.filter(|owner| owner.metadata.is_some()).filter_map(|owner| owner.comment).collect())
+}
+
 /// Lists the labels of all owners, and whether their network namespaces exist.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses to list the set.
 pub fn list_owners(socket: &mut Socket) -> Result<Vec<(String, Presence)>, CniError> {
-    let found = elements(socket, TABLE, OWNERS).context(|| format!("list table {TABLE}"))?;
-    let state = |metadata: &Option<Vec<u8>>| metadata.as_deref().map_or(Presence::Unknown, presence);
-    Ok(found.into_iter().filter_map(|owner| Some((owner.comment?, state(&owner.metadata)))).collect())
+    let step = || format!("list table {TABLE}");
+    let found = elements(socket, TABLE, OWNERS).context(step)?;
+    let is_restored = found.iter().any(|owner| owner.metadata.is_none());
+    let pods = if is_restored { pods::list(socket).context(step)? } else { Vec::new() };
+    let state = |owner: Element| Some((owner.comment.clone()?, presence_of(&owner, &pods)));
+    Ok(found.into_iter().filter_map(state).collect())
 }
 
 /// A host port with the conditions of its network: alternative sequences of expressions. Without conditions it has one empty

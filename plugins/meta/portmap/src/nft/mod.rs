@@ -15,6 +15,7 @@ use ferrule_kernel::retry::{Limit, retry};
 
 mod add;
 mod check;
+mod dead;
 pub mod element;
 mod establish;
 pub mod gate;
@@ -22,10 +23,12 @@ pub mod layout;
 mod list;
 pub mod maps;
 pub mod owner_metadata;
+mod pods;
 mod remove;
 
 pub use add::{Purpose, add_only, ensure_free, finish, replace};
 pub use check::{check, find};
+pub use dead::drop_dead;
 pub use element::Owned;
 pub use establish::{create_guard, gate, look, switch};
 pub use gate::Gate;

@@ -1,9 +1,10 @@
 //! DEL and GC: remove host ports by owner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::{CniError, Code, ValidAttachment};
+use cni_common::spec::{CniError, Code, Context as _, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 use ferrule_kernel::sorted;
@@ -15,7 +16,7 @@ use crate::plan::{HostPort, Key};
 use super::element::{self, Owned};
 use super::layout::{NETWORKS, OWNERS, TABLE, from_rules};
 use super::maps::Map;
-use super::{list, repeat};
+use super::{list, pods, repeat};
 
 const STEP: &str = "remove host ports";
 /// The cleanup of a GC adds nothing more to a batch with this many requests. One map set takes at most 70.
@@ -47,8 +48,9 @@ pub fn delete_if(
     expected: &[HostPort],
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<HostPort>>, CniError> {
+    let targets = pods::targets(expected);
     let expected: Vec<&Key> = expected.iter().map(|host_port| &host_port.key).collect();
-    remove(socket, &mut |socket| {
+    remove(socket, &targets, &mut |socket| {
         let Some(element) = list::find_owner(socket, label)? else { return Ok(None) };
         let found = list::host_ports_of(socket, label, &element, &expected)?;
         Ok(is_dead().then(|| (vec![label.to_owned()], found)))
@@ -62,7 +64,7 @@ pub fn delete_if(
 pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<Vec<HostPort>, CniError> {
     let valid = Attachment::keys(network, valid, owner::label);
     let is_dead = |label: &str| owner::is_on(label, network) && !valid.contains(label);
-    let removed = remove(socket, &mut |socket| {
+    let removed = remove(socket, &[], &mut |socket| {
         let owners = elements(socket, TABLE, OWNERS)?.into_iter().filter_map(|element| element.comment);
         let dead: Vec<String> = owners.filter(|label| is_dead(label)).collect();
         if dead.is_empty() {
@@ -77,18 +79,23 @@ pub fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Resu
 /// The labels of owners, and all their host ports.
 type ToRemove = (Vec<String>, Vec<Owned>);
 
-/// Removes what `find` returns. `None` if that is nothing.
+/// Removes what `find` returns. `None` if that is nothing. The owners may also have had one of `addresses`.
 fn remove(
     socket: &mut Socket,
+    addresses: &[IpAddr],
     find: &mut dyn FnMut(&mut Socket) -> Result<Option<ToRemove>, Error>,
 ) -> Result<Option<Vec<HostPort>>, CniError> {
     repeat(STEP, || {
         let generation = generation(socket)?;
         let Some((labels, found)) = find(socket)? else { return Ok(None) };
-        let found = list::with_marks(socket, found)?;
+        let targets = pods::targets(found.iter().map(|owned| &owned.host_port));
+        let addresses: Vec<IpAddr> =
+            sorted(targets.into_iter().chain(addresses.iter().copied())).into_iter().collect();
+        let (found, pods) = list::with_marks_and_pods(socket, found, &addresses)?;
         let host_ports: Vec<HostPort> = found.into_iter().map(|owned| owned.host_port).collect();
         let mut batch = Batch::new();
         element::delete_owned(&mut batch, &labels, &host_ports);
+        pods::delete(&mut batch, pods.iter().filter(|pod| labels.contains(&pod.label)));
         delete_chains(socket, &mut batch, &host_ports)?;
         batch.commit_at(socket, generation).map(|()| Some(host_ports))
     })
@@ -96,12 +103,24 @@ fn remove(
 
 /// Adds to the batch what deletes these owners with their host ports; with `all`, which means that there are
 /// no other owners, what deletes the table.
-pub fn delete_owned(batch: &mut Batch, labels: &[String], host_ports: &[HostPort], all: bool) {
+///
+/// # Errors
+/// Code 999 if the kernel refuses to list the table.
+pub fn delete_owned(
+    socket: &mut Socket,
+    batch: &mut Batch,
+    labels: &[String],
+    host_ports: &[HostPort],
+    all: bool,
+) -> Result<(), CniError> {
     if all {
         batch.delete_table(TABLE);
-    } else {
-        element::delete_owned(batch, labels, host_ports);
+        return Ok(());
     }
+    element::delete_owned(batch, labels, host_ports);
+    let pods = pods::list(socket).context(|| format!("list table {TABLE}"))?;
+    pods::delete(batch, pods.iter().filter(|pod| labels.contains(&pod.label)));
+    Ok(())
 }
 
 /// Deletes the masquerading chains of container subnets that only these host ports use. If each container
@@ -128,14 +147,20 @@ fn own_rules(masquerade: &Masquerade) -> Option<usize> {
     masquerade.from.map(|_| from_rules(masquerade).len())
 }
 
-/// Deletes unused masquerading chains, and the map sets of conditions without host ports. A repeated ADD with
-/// another address leaves such a chain. Objects that do not fit into one batch stay until the next GC; so do all after 200
+/// Deletes unused masquerading chains, the map sets of conditions without host ports, and pods without an owner. A repeated ADD with
+/// another address leaves such a chain, a DEL of a version that does not know the maps of pods leaves such a pod. Objects that do not fit into one batch stay until the next GC; so do all after 200
 /// concurrent changes.
 fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
     let outcome = repeat(STEP, || {
         let generation = generation(socket)?;
         let mut batch = Batch::new();
         delete_empty_map_sets(socket, &mut batch)?;
+        let pods = pods::list(socket)?;
+        if !pods.is_empty() {
+            let owners = elements(socket, TABLE, OWNERS)?.into_iter();
+            let owners: BTreeSet<String> = owners.filter_map(|owner| owner.comment).collect();
+            pods::delete(&mut batch, pods.iter().filter(|pod| !owners.contains(&pod.label)));
+        }
         for (name, chain) in all_chains(socket, TABLE)? {
             let rules = own_rules(&Masquerade::of_chain(&name));
             if batch.len() < CLEANUP_LIMIT && rules.is_some_and(|rules| chain.uses as usize <= rules) {

@@ -50,9 +50,10 @@ impl World {
         self.nft_table("cni_portmap")
     }
 
-    /// The number of elements in the dnat maps: only these have a comment and a value.
+    /// The number of elements in the dnat maps: only these and those of pods have a comment and a value. That of a pod is a number.
     pub(crate) fn count(&self) -> usize {
-        self.table().matches("\" : ").count()
+        let table = self.table();
+        table.matches("\" : ").count() - table.matches("\" : 0x").count()
     }
 }
 
