@@ -179,7 +179,7 @@ fn a_request_without_end_is_refused(dir: &Path) {
     let mut add = command(dir, "layer2", "ADD");
     let object = error(&add.stdin(endless).stdout(Stdio::piped()).output().unwrap());
     assert_eq!(object["code"], 5);
-    assert_eq!(object["msg"], "error reading from stdin: the request has more than 16777216 bytes");
+    assert_eq!(object["msg"], "error reading from stdin: the request has more than 4194304 bytes");
     assert!(calls(dir).is_empty());
 }
 

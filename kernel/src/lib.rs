@@ -10,6 +10,7 @@
 //! - [`unix_stream`]: a connection to a Unix socket that waits for nothing longer than its limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`notices`]: waits for the kernel's messages about changes.
+//! - [`budget`]: limits what one container may cost.
 //! - [`observer`]: reports to the program how long requests take, and their errors.
 //! - [`retry`](mod@retry): repeats a change after a concurrent one.
 //! - [`sorted`](fn@sorted): sorted lists without duplicates.
@@ -19,6 +20,7 @@
 
 #![deny(missing_docs)]
 
+pub mod budget;
 pub mod conntrack;
 pub mod file;
 pub mod ip;

@@ -216,11 +216,12 @@ fn missing_routes(
     addresses: &[IpNetwork],
     routes: &[Route],
 ) -> Result<Vec<Route>, CniError> {
-    let mut tables = RouteTables { socket, through: are_own.then_some(link.index), read: BTreeMap::new() };
+    let through = are_own.then_some(link.index);
+    let mut tables = RouteTables { socket, through, routes, present: BTreeMap::new() };
     let (mut of_rules, mut missing) = (None, Vec::new());
-    for route in routes {
+    for (at, route) in routes.iter().enumerate() {
         let mut table = route.table.filter(|table| *table != 0).or(link.vrf_table).unwrap_or(MAIN_TABLE);
-        let mut is_there = tables.has(table, route)?;
+        let mut is_there = tables.has(table, at)?;
         if !is_there && route.table.is_none() {
             if of_rules.is_none() {
                 let mut rules = tables.socket.rules().context(|| "list the rules of the container")?;
@@ -228,7 +229,7 @@ fn missing_routes(
                 of_rules = Some(rules);
             }
             for rule in of_rules.iter().flatten() {
-                is_there = is_there || tables.has(rule.table, route)?;
+                is_there = is_there || tables.has(rule.table, at)?;
                 table = rule.table;
             }
         }
@@ -239,30 +240,41 @@ fn missing_routes(
     Ok(missing)
 }
 
-/// The routing tables of the container that CHECK has looked at.
+/// The routing tables of the container that CHECK has looked at. A container may have a million routes, so none is kept.
 struct RouteTables<'s> {
     socket: &'s mut Socket,
     /// The link that routes must lead through.
     through: Option<u32>,
-    read: BTreeMap<(IpFamily, u32), Vec<StoredRoute>>,
+    /// The wanted routes.
+    routes: &'s [Route],
+    /// Which of them a table has.
+    present: BTreeMap<(IpFamily, u32), Vec<bool>>,
 }
 
 impl RouteTables<'_> {
-    /// Whether the table has the route.
-    fn has(&mut self, table: u32, route: &Route) -> Result<bool, CniError> {
-        let key = (IpFamily::of(route.dst.ip()), table);
-        if !self.read.contains_key(&key) {
-            let routes = self.socket.routes(key.0, table).context(|| "list the routes of the container")?;
-            self.read.insert(key, routes);
+    /// Whether the table has the wanted route with this number.
+    fn has(&mut self, table: u32, at: usize) -> Result<bool, CniError> {
+        let key = (IpFamily::of(self.routes[at].dst.ip()), table);
+        if !self.present.contains_key(&key) {
+            let mut present = vec![false; self.routes.len()];
+            let (wanted, through) = (self.routes, self.through);
+            let mut visit = |found: &StoredRoute| {
+                for (route, is_present) in wanted.iter().zip(&mut present) {
+                    *is_present = *is_present || is_it(found, route, through);
+                }
+            };
+            let visited = self.socket.visit_routes(key.0, table, through, &mut visit);
+            visited.context(|| "list the routes of the container")?;
+            self.present.insert(key, present);
         }
-        let has_gw = |hops: &StoredRoute| route.gw.is_none_or(|gw| hops.gws.contains(&gw));
-        Ok(self.read.get(&key).into_iter().flatten().any(|found| {
-            (found.dst.ip(), found.dst.prefix()) == (route.dst.network(), route.dst.prefix())
-                && (route.priority == 0 || route.priority == found.priority)
-                && self.through.map_or_else(
-                    || has_gw(found),
-                    |link| found.through(link).is_some_and(|hops| has_gw(&hops)),
-                )
-        }))
+        Ok(self.present.get(&key).is_some_and(|present| present[at]))
     }
+}
+
+/// Whether the found route is the wanted one, if it must lead through a link by that.
+fn is_it(found: &StoredRoute, route: &Route, through: Option<u32>) -> bool {
+    let has_gw = |hops: &StoredRoute| route.gw.is_none_or(|gw| hops.gws.contains(&gw));
+    (found.dst.ip(), found.dst.prefix()) == (route.dst.network(), route.dst.prefix())
+        && (route.priority == 0 || route.priority == found.priority)
+        && through.map_or_else(|| has_gw(found), |link| found.through(link).is_some_and(|hops| has_gw(&hops)))
 }

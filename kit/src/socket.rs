@@ -14,7 +14,8 @@ pub fn route() -> Result<Socket, CniError> {
 
 /// As [`route`], in the container's network namespace.
 pub fn route_in(netns: &Netns) -> Result<Socket, CniError> {
-    enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))
+    let socket = enter(netns, || Socket::route().context(|| "open a netlink socket in the container"))?;
+    Ok(socket.of_container())
 }
 
 /// A socket on the host for nf_tables and connection tracking.

@@ -163,7 +163,13 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> CniError {
 /// Code 5 if it cannot be removed.
 pub fn remove(path: &Path) -> Result<(), CniError> {
     match fs::remove_file(path) {
+        // On a file system that is read-only, the kernel refuses before it looks for the file.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem && is_gone(path) => Ok(()),
         Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
         _ => Ok(()),
     }
+}
+
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| is_absent(&error))
 }

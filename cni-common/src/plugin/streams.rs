@@ -19,8 +19,9 @@ const REQUEST_SIZE: usize = 4096;
 /// How much space each read has at least.
 const READ_SIZE: usize = 1024;
 
-/// The largest request in bytes. Requests with results and long lists of valid attachments have a few MB.
-const REQUEST_LIMIT: usize = 16 << 20;
+/// The largest request in bytes. One with a result has a few kB, the list of 10,000 valid attachments a MB. A decoded document can have 40
+/// times the size of its text.
+const REQUEST_LIMIT: usize = 4 << 20;
 
 /// Reads standard input to its end.
 pub(super) fn read_request() -> io::Result<Vec<u8>> {
@@ -51,8 +52,8 @@ fn stdin_was_closed() -> bool {
 }
 
 /// Reads a JSON document whose sender may keep the pipe open, send nothing, or send malformed JSON: until the
-/// document is complete, standard input ends, nothing comes for `limit`, or `limit` has passed since the
-/// first bytes. The clock is not read for a document that comes at once.
+/// document is complete, standard input ends, nothing comes for `limit`, `limit` has passed since the
+/// first bytes, or more than [`REQUEST_LIMIT`] have come. The clock is not read for a document that comes at once.
 pub(super) fn read_document_within(limit: Duration) -> Option<Json> {
     let mut bytes = Vec::with_capacity(READ_SIZE);
     let mut first: Option<Instant> = None;
@@ -62,7 +63,7 @@ pub(super) fn read_document_within(limit: Duration) -> Option<Json> {
         match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
             Ok(0) | Err(_) => return Json::parse(&bytes).ok(),
             // Endless input is always ready, so poll never times out.
-            Ok(_) if left.is_zero() => return None,
+            Ok(_) if left.is_zero() || bytes.len() > REQUEST_LIMIT => return None,
             Ok(_) => {}
         }
         if read_more(&mut bytes).unwrap_or(0) == 0 {

@@ -1,6 +1,7 @@
 //! What `ferrule doctor` finds on a node.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
@@ -111,6 +112,27 @@ fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
     assert!(text.starts_with("ok: view: "), "{text}");
     let narrow = f.on_terminal(80, &format!("{PROGRAM} {} || true", f.words(&words)));
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}
+
+#[test]
+fn a_program_that_listens_on_a_host_port_is_named() {
+    let f = Fixture::new();
+    let _pod = f.add(Origin::Ours, "listened", 8122);
+    let conf = tempfile::tempdir().unwrap();
+    let words = format!(
+        "doctor --conf-dir {} --bin-dir {}",
+        conf.path().display(),
+        f.bin_dir(Origin::Ours).display()
+    );
+    let said = String::from_utf8(f.run(&words).stdout).unwrap();
+    assert!(said.contains("ok: host ports: 1, and no program of the node listens on one\n"), "{said}");
+    let _program = f.node.run(|| TcpListener::bind("0.0.0.0:8122")).unwrap().unwrap();
+    let said = String::from_utf8(f.run(&words).stdout).unwrap();
+    let who = format!(
+        "(process {}) of the node listens on it, but its packets go to container listened ",
+        std::process::id()
+    );
+    assert!(said.contains("\nwarning: host port 8122/tcp: ") && said.contains(&who), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
 //! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`claims`], [`cluster`], [`firewalls`],
-//! [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
+//! [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
 pub mod claims;
 pub mod cluster;
@@ -11,6 +11,7 @@ mod libcni;
 pub mod modes;
 pub mod networks;
 pub mod plugins;
+pub mod ports;
 pub mod subnets;
 pub mod sysctls;
 
@@ -137,6 +138,12 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     let firewalls = firewalls::Facts::read(&mut sockets.netfilter);
     subjects.push(Subject::of("firewalls", firewalls, |facts| firewalls::judge(&networks, &facts)));
     subjects.extend(cluster::judge(&places.conf_dir, Path::new(STATE)));
+    match ports::Facts::read(&mut sockets.netfilter) {
+        Ok(facts) => subjects.extend(facts.judge()),
+        error => {
+            subjects.push(Subject::of("host ports", error, |_| Subject::new("host ports", "", Vec::new())))
+        }
+    }
     let of_host = subnets::of_host(&mut sockets.route);
     subjects.push(Subject::of("subnets", of_host, |of_host| subnets::judge(&networks, &of_host)));
     let sysctls = sysctls::Facts::read();

@@ -3,37 +3,47 @@
 //! The runtime calls ADD before it starts a process in the namespace, and DEL after the last one has ended. So a process in the
 //! namespace is the proof. It may also call ADD and DEL for another network of a running container: its plugins name the container.
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::path::Path;
 
 use crate::cache::Entry;
 use crate::scene::{self, Namespace, Process};
-use crate::sight::{Sight, inode_of};
+use crate::sight::{Sight, inode_of, unread};
+
+/// What a CNI plugin has in its environment.
+const CALLED: &[u8] = b"CNI_CONTAINERID=";
+/// How much of an environment is read, in bytes. A larger one counts as that of a plugin until it is judged.
+const ENVIRONMENT: u64 = 1 << 20;
 
 /// The processes of the node.
 pub(super) struct Guard {
     namespaces: Vec<Namespace>,
-    processes: Vec<Process>,
+    callers: Vec<Process>,
 }
 
 impl Guard {
     /// Fails if something could not be read.
     pub(super) fn read(sight: &Sight) -> Result<Guard, String> {
-        let namespaces = scene::namespaces(sight)?;
-        let mut processes = scene::processes(sight)?;
-        // A container can put any container's ID into the environment of its processes.
-        processes.retain(|process| process.container.is_some() && process.is_on_host);
-        Ok(Guard { namespaces, processes })
+        Ok(Guard { namespaces: scene::namespaces(sight)?, callers: callers(sight)? })
+    }
+
+    /// Looks again which plugins run.
+    pub(super) fn read_callers(&mut self, sight: &Sight) -> Result<(), String> {
+        self.callers = callers(sight)?;
+        Ok(())
     }
 
     /// Why ADD or DEL may run for the attachment, or may have changed it since its cached result was read. Reads everything again
-    /// except the list of processes.
+    /// except the lists of processes.
     pub(super) fn obstacle(&self, entry: &Entry, sight: &Sight) -> Option<String> {
         if let Some(Process { pid, name, .. }) = self.caller(entry) {
             return Some(format!("process {pid} ({name}) works for it"));
         }
         let now = sight.netns(&entry.netns);
         if now != entry.netns_state {
-            return Some(format!("namespace {} has changed", entry.netns));
+            return Some(changed(entry));
         }
         let Some(inode) = now.inode() else { return Some("it has no namespace".to_owned()) };
         let mut inside =
@@ -47,12 +57,94 @@ impl Guard {
 
     /// A plugin that runs for the container.
     pub(super) fn caller(&self, entry: &Entry) -> Option<&Process> {
-        self.processes.iter().find(|process| process.container == entry.owner.container)
+        self.callers.iter().find(|process| process.container == entry.owner.container)
     }
 }
 
-/// Whether the process is in the namespace now.
+/// Why an attachment is left alone whose path leads to another namespace by now.
+pub(super) fn changed(entry: &Entry) -> String {
+    format!("namespace {} has changed", entry.netns)
+}
+
+/// Whether a thread of the process is in the namespace now: the main thread may have ended, and each may be in another one.
 fn is_in(pid: u32, inode: u64) -> bool {
-    let link = fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    link.and_then(|to| inode_of(to.to_str()?)) == Some(inode)
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let namespaces = threads.filter_map(|thread| fs::read_link(thread.path().join("ns/net")).ok());
+    namespaces.into_iter().any(|link| link.to_str().and_then(inode_of) == Some(inode))
+}
+
+/// The plugins that run. A look at the environments is enough as long as none of them names a container.
+fn callers(sight: &Sight) -> Result<Vec<Process>, String> {
+    if !fs::read_dir("/proc").map_err(|error| unread("/proc", &error))?.any(|entry| {
+        entry.is_ok_and(|entry| is_pid(&entry.file_name()) && may_be_called(&entry.path().join("environ")))
+    }) {
+        return Ok(Vec::new());
+    }
+    let mut processes = scene::processes(sight)?;
+    // A container can put any container's ID into the environment of its processes.
+    processes.retain(|process| process.container.is_some() && process.is_on_host);
+    Ok(processes)
+}
+
+fn is_pid(name: &OsStr) -> bool {
+    name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+}
+
+/// Whether this environment may be that of a plugin. One that cannot be read may be, unless its process has ended.
+fn may_be_called(environ: &Path) -> bool {
+    let mut bytes = Vec::new();
+    let read = File::open(environ).and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut bytes));
+    match read {
+        Ok(length) => {
+            length as u64 == ENVIRONMENT
+                || bytes.split(|byte| *byte == 0).any(|word| word.starts_with(CALLED))
+        }
+        Err(error) => !has_ended(&error),
+    }
+}
+
+/// `ESRCH`: the process has ended.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn an_environment_tells_a_plugin() {
+        let environ = |name: &str, value: &str| {
+            let mut child = Command::new("cat").env(name, value).stdin(Stdio::piped()).spawn().unwrap();
+            let found = may_be_called(Path::new(&format!("/proc/{}/environ", child.id())));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            found
+        };
+        assert!(environ("CNI_CONTAINERID", "c1") && !environ("OTHER", "CNI_CONTAINERID=c1"));
+        assert!(!may_be_called(Path::new("/proc/0/environ")));
+    }
+
+    /// A runtime's thread that is in the container for a moment, or a container whose main thread has another namespace.
+    #[test]
+    fn each_thread_counts() {
+        let script = "import ctypes, os, threading
+def work():
+    assert ctypes.CDLL(None).unshare(0x40000000) == 0
+    print(os.stat(\"/proc/thread-self/ns/net\").st_ino, flush=True)
+    threading.Event().wait()
+threading.Thread(target=work).start()";
+        let mut child = Command::new("python3").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let mut output = io::BufReader::new(child.stdout.take().unwrap());
+        io::BufRead::read_line(&mut output, &mut said).unwrap();
+        let (theirs, ours) = (said.trim().parse().unwrap(), fs::metadata("/proc/self/ns/net").unwrap().ino());
+        let found = [theirs, ours, 1].map(|inode| is_in(child.id(), inode));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, true, false]);
+    }
 }

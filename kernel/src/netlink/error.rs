@@ -17,7 +17,7 @@ pub struct Error {
 }
 
 impl Error {
-    pub(super) fn new(errno: Errno, explanation: impl Into<String>) -> Self {
+    pub(crate) fn new(errno: Errno, explanation: impl Into<String>) -> Self {
         Error { errno, explanation: explanation.into(), is_answer_lost: false, is_unsent: false }
     }
 

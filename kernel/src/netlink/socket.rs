@@ -5,20 +5,19 @@
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
-use std::io;
 use std::time::Duration;
 
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{ReceiveTimeout, SndBufForce};
-use nix::sys::socket::{MsgFlags, setsockopt};
-use nix::sys::time::TimeVal;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
+use crate::budget::{self, Meter};
 use crate::observer::{self, Running};
+
+mod transport;
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -59,6 +58,9 @@ pub(super) fn ignoring(answer: Answer, absent: &[Errno]) -> Answer {
     }
 }
 
+/// Gets the body of each message that answers a dump.
+type Visit<'v> = Option<&'v mut dyn FnMut(&[u8])>;
+
 /// A netlink socket. It permanently belongs to the network namespace in which it was opened.
 pub struct Socket {
     socket: netlink_sys::Socket,
@@ -69,6 +71,9 @@ pub struct Socket {
     /// The protocol's name, for [`observer`].
     name: &'static str,
     has_whole_dumps: bool,
+    is_of_container: bool,
+    /// Whether a dump was given up, whose rest the kernel still has to send.
+    is_spent: bool,
     /// Behind `socket`, because fields are dropped in their order: measures how long the kernel takes to close it.
     closing: Option<Running<'static>>,
 }
@@ -106,6 +111,8 @@ impl Socket {
             protocol,
             name,
             has_whole_dumps: false,
+            is_of_container: false,
+            is_spent: false,
             closing: None,
         })
     }
@@ -114,6 +121,13 @@ impl Socket {
     #[must_use]
     pub fn with_whole_dumps(mut self) -> Self {
         self.has_whole_dumps = true;
+        self
+    }
+
+    /// The socket, whose dumps take from the [budget](budget::within) of the container, if there is one.
+    #[must_use]
+    pub fn of_container(mut self) -> Self {
+        self.is_of_container = true;
         self
     }
 
@@ -146,6 +160,20 @@ impl Socket {
         answer
     }
 
+    /// Sends a dump and calls `visit` with the body of each answer, so that none has to be kept. A dump that is interrupted begins
+    /// again.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn visit(&mut self, dump: Message, visit: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let must_be_whole = self.has_whole_dumps;
+        let again = || {
+            let (mut answers, is_interrupted) = self.requests_once(vec![dump.clone()], Some(visit));
+            (answers.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
+        };
+        repeated(again, must_be_whole).map(drop)
+    }
+
     /// Sends several requests, 128 in a datagram, and returns their answers in the same order. Only the last one may be
     /// a dump. The kernel processes all requests, also those after a failed one.
     ///
@@ -154,16 +182,16 @@ impl Socket {
         let mut answers = Vec::new();
         while messages.len() > MAX_REQUESTS {
             let rest = messages.split_off(MAX_REQUESTS);
-            answers.append(&mut self.requests_once(messages).0);
+            answers.append(&mut self.requests_once(messages, None).0);
             messages = rest;
         }
         let dump = messages.last().filter(|last| last.is_dump()).cloned();
-        let (mut last, is_interrupted) = self.requests_once(messages);
+        let (mut last, is_interrupted) = self.requests_once(messages, None);
         answers.append(&mut last);
         if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
             let must_be_whole = self.has_whole_dumps;
             let again = || {
-                let (mut again, is_interrupted) = self.requests_once(vec![dump.clone()]);
+                let (mut again, is_interrupted) = self.requests_once(vec![dump.clone()], None);
                 (again.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
             };
             *last = repeated(again, must_be_whole);
@@ -172,12 +200,12 @@ impl Socket {
     }
 
     /// As [`Socket::requests`]. Also returns whether objects changed during the dump.
-    fn requests_once(&mut self, messages: Vec<Message>) -> (Vec<Answer>, bool) {
+    fn requests_once(&mut self, messages: Vec<Message>, visit: Visit<'_>) -> (Vec<Answer>, bool) {
         let Some(last) = messages.last() else { return (Vec::new(), false) };
         let (end, has_one_answer) = (messages.len() - 1, last.has_one_answer);
         let acknowledged = (!has_one_answer && !last.is_dump()).then_some(end);
         let is_end = |index, is_final| index == end && (is_final || has_one_answer);
-        let (mut answers, outcome) = self.exchange(messages, acknowledged, &is_end);
+        let (mut answers, outcome) = self.exchange(messages, acknowledged, &is_end, visit);
         if let Err(error) = &outcome {
             // An error that has come is the answer to its own request.
             for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
@@ -201,13 +229,18 @@ impl Socket {
         messages: Vec<Message>,
         acknowledged: Option<usize>,
         is_end: &dyn Fn(usize, bool) -> bool,
+        visit: Visit<'_>,
     ) -> (Vec<Answer>, Result<bool, Error>) {
         let mut answers: Vec<Answer> = messages.iter().map(|_| Ok(Vec::new())).collect();
+        let meter =
+            (self.is_of_container && messages.last().is_some_and(Message::is_dump)).then(Meter::start);
         let first = self.sequence.wrapping_add(1);
         let outcome = self.encode(messages, acknowledged).and_then(|datagram| {
             let name = self.name;
-            observer::step(name, || self.send_and_receive(&datagram, first, &mut answers, is_end))
-                .inspect_err(|error| observer::netlink_error(name, error))
+            observer::step(name, || {
+                self.send_and_receive(&datagram, first, &mut answers, is_end, visit, meter)
+            })
+            .inspect_err(|error| observer::netlink_error(name, error))
         });
         (answers, outcome)
     }
@@ -233,7 +266,12 @@ impl Socket {
         first: u32,
         answers: &mut [Answer],
         is_end: &dyn Fn(usize, bool) -> bool,
+        mut visit: Visit<'_>,
+        mut meter: Option<Meter>,
     ) -> Result<bool, Error> {
+        if self.is_spent {
+            return Err(Error { is_unsent: true, ..budget::exceeded() });
+        }
         self.send(datagram)?;
         let (mut is_complete, mut is_interrupted) = (false, false);
         while !is_complete {
@@ -241,6 +279,7 @@ impl Socket {
                 self.drain();
                 return Err(Error { is_answer_lost: true, ..error });
             }
+            let (mut kept, mut bytes) = (0, 0);
             for received in messages(&self.buffer) {
                 // Answers to earlier requests have other numbers.
                 let index = received.sequence.wrapping_sub(first) as usize;
@@ -256,10 +295,18 @@ impl Socket {
                         observer::netlink_error(self.name, &error);
                         *answer = Err(error);
                     }
+                } else if let Some(visit) = &mut visit {
+                    visit(received.body);
                 } else if let Ok(bodies) = answer {
+                    (kept, bytes) = (kept + 1, bytes + received.body.len());
                     bodies.push(received.body.to_vec());
                 }
                 is_complete |= is_end(index, is_final);
+            }
+            if let Some(Err(error)) = meter.as_mut().map(|meter| meter.spend(kept, bytes)) {
+                self.is_spent = !is_complete;
+                // The datagram may have had changes before the dump.
+                return Err(Error { is_answer_lost: answers.len() > 1, ..error });
             }
         }
         Ok(is_interrupted)
@@ -283,7 +330,8 @@ impl Socket {
         let of_batch = |error| BatchError { request: None, error };
         let last = requests.len();
         let messages: Vec<Message> = [begin].into_iter().chain(requests).chain([end]).collect();
-        let (answers, outcome) = self.exchange(messages, Some(last), &|index, _| index == 0 || index >= last);
+        let (answers, outcome) =
+            self.exchange(messages, Some(last), &|index, _| index == 0 || index >= last, None);
         outcome.map_err(of_batch)?;
         for (index, answer) in answers.into_iter().enumerate() {
             if let Err(error) = answer {
@@ -292,60 +340,6 @@ impl Socket {
             }
         }
         Ok(())
-    }
-
-    fn send(&self, datagram: &[u8]) -> Result<(), Error> {
-        if datagram.len() > DEFAULT_SEND_LIMIT {
-            // Without it sending fails with `EMSGSIZE`.
-            let _ = setsockopt(&self.socket, SndBufForce, &(datagram.len() * 2));
-        }
-        loop {
-            match self.socket.send(datagram, 0) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error { is_unsent: true, ..Error::from(error) }),
-            }
-        }
-    }
-
-    /// Throws away what the kernel still has to send. A dump ends only when it has been received, and until then the
-    /// kernel starts no other one on this socket (`EBUSY`).
-    fn drain(&mut self) {
-        while self.receive_now(MsgFlags::MSG_DONTWAIT).is_ok() {}
-    }
-
-    /// Makes room for an answer of this size in bytes, which may be larger than those of a dump.
-    pub(super) fn make_room(&mut self, size: usize) {
-        self.buffer.clear();
-        self.buffer.reserve(size);
-    }
-
-    /// Receives one datagram.
-    ///
-    /// # Errors
-    /// `ETIMEDOUT` without a message, or the error of the system call.
-    fn receive(&mut self) -> Result<(), Error> {
-        match self.receive_now(MsgFlags::MSG_DONTWAIT) {
-            Err(error) if error.errno == Errno::EAGAIN => {}
-            outcome => return outcome,
-        }
-        let wait = TimeVal::new(NO_ANSWER_WAIT.as_secs().cast_signed(), 0);
-        setsockopt(&self.socket, ReceiveTimeout, &wait)?;
-        self.receive_now(MsgFlags::empty()).map_err(|error| match error.errno {
-            Errno::EAGAIN => Error::new(Errno::ETIMEDOUT, format!("no answer within {NO_ANSWER_WAIT:?}")),
-            _ => error,
-        })
-    }
-
-    fn receive_now(&mut self, flags: MsgFlags) -> Result<(), Error> {
-        loop {
-            self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, flags.bits()) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 }
 

@@ -214,6 +214,22 @@ impl Socket {
         Ok(routes)
     }
 
+    /// Calls `visit` with each route of one family in one table, or with those that have a next hop through this link. Keeps none.
+    pub fn visit_routes(
+        &mut self,
+        family: IpFamily,
+        table: u32,
+        link: Option<u32>,
+        visit: &mut dyn FnMut(&StoredRoute),
+    ) -> Result<(), Error> {
+        let list = route::list(family, table).attr_if(RTA_OIF, link.map(u32::to_ne_bytes));
+        let mut found = |body: &[u8]| {
+            let route = StoredRoute::parse(body).filter(|route| route.table == table);
+            route.iter().filter(|_| u32_at(body, 8) & CLONED == 0).for_each(&mut *visit);
+        };
+        ignoring(self.visit(list, &mut found).map(|()| Vec::new()), &[Errno::ENOENT]).map(drop)
+    }
+
     /// The routes of both families in all tables. Meant for a container's namespace, which has few routes.
     pub fn stored_routes(&mut self) -> Result<Vec<StoredRoute>, Error> {
         self.list_routes(None)

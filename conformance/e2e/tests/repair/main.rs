@@ -153,6 +153,35 @@ fn the_next_container_at_the_same_path() {
     assert!(played > 0, "no call has reached its point");
 }
 
+/// The unit of repair has MemoryMax=256M. A plugin that needs all routes of the container leaves that one out.
+#[test]
+fn a_pod_with_many_routes_costs_little_and_holds_up_no_other() {
+    let mut world = World::new();
+    let network = json!({"name": "sources", "cniVersion": "1.0.0", "plugins": [
+        {"type": "bridge", "bridge": "cni1", "isDefaultGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.2.0.0/16"}},
+        {"type": "sbr"}]});
+    let many = world.start("repair-many", 8095);
+    let pods = std::mem::replace(&mut world.network, Network::from_value(&network).unwrap());
+    let sources = world.start("repair-sources", 0);
+    world.network = pods;
+    let other = world.start("repair-other", 8096);
+    let routes = "ip link add d0 type veth; ip link set d0 up; awk 'BEGIN { for (i = 0; i < 200000; i++)
+        printf \"route add 20.%d.%d.%d/32 dev DEV\\n\", i / 65536, i / 256 % 256, i % 256 }' | ip -batch -";
+    many.pod.sh(&routes.replace("DEV", "eth0")).unwrap();
+    sources.pod.sh(&routes.replace("DEV", "d0")).unwrap();
+    world.flush();
+    let (succeeded, said) = world.ferrule_in("ulimit -v 60000; exec \"$@\"", "repair --yes");
+    assert!(!succeeded);
+    let left_out = "cannot repair sbr of container repair-sources (interface eth0 on network sources): list the container's routes: \
+        no buffer space available (the container has too much to list)";
+    assert!(said.starts_with(left_out), "{said}");
+    assert!(said.ends_with("\n2 repaired, 1 failed, 0 skipped, 0 sound\n"), "{said}");
+    for pod in [&many, &other] {
+        world.check(pod).unwrap();
+    }
+}
+
 /// Prints how long 500 pods take. On a busy machine only the processor time says something.
 #[test]
 #[ignore = "benchmark: cargo test -p ferrule-e2e --test repair cost -- --ignored --nocapture"]

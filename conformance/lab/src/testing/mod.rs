@@ -48,4 +48,4 @@ pub use random::Random;
 pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};
 pub use stub_ipam::StubIpam;
 pub use trace::Trace;
-pub use world::{Added, OUTSIDE, World, bridged};
+pub use world::{Added, OUTSIDE, World, bridged, marking_container};

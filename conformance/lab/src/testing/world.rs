@@ -72,6 +72,25 @@ impl World {
     }
 }
 
+/// A container with a macvlan on a veth of the node, 10.9.0.2 behind the node's 10.9.0.1, that sends all packets with these bits of the
+/// mark. The node gets them with the mark.
+pub fn marking_container(ctx: &TestContext, bits: &[u8]) -> Pod {
+    let (pod, mark) = (ctx.pod("marking"), bits.iter().fold(0_u32, |mark, bit| mark | 1 << bit));
+    let on_node = "set -e; ip link add virt0 type veth peer name virt1
+        ip link set virt0 up; ip link set virt1 up; ip address add 10.9.0.1/24 dev virt1
+        ip link add eth0 link virt0 netns marking type macvlan mode bridge
+        echo 1 > /proc/sys/net/ipv4/ip_forward";
+    let in_pod = format!(
+        "set -e; ip address add 10.9.0.2/24 dev eth0; ip link set eth0 up; ip route add default via 10.9.0.1
+        nft 'add table ip marks
+        add chain ip marks out {{ type route hook output priority 0; }}
+        add rule ip marks out meta mark set {mark:#x}'"
+    );
+    ctx.node.sh(on_node).unwrap();
+    pod.sh(&in_pod).unwrap();
+    pod
+}
+
 /// An attached pod.
 #[derive(Debug)]
 pub struct Added<'w> {

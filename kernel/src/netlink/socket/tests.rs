@@ -45,3 +45,41 @@ fn a_dump_that_is_not_received_keeps_others_out_until_it_is_drained() {
         assert_eq!(socket.request(list).unwrap().len(), 1);
     });
 }
+
+/// A container has as many objects as it likes.
+#[test]
+fn a_dump_ends_with_the_budget_of_the_container() {
+    use std::process::Command;
+
+    use crate::budget::{Budget, within};
+    use crate::ip::IpFamily;
+    use crate::netlink::route::MAIN_TABLE;
+
+    isolated(|| {
+        let script = "ip link set lo up; for i in $(seq 2000); do
+            echo \"route add 10.$((i / 250)).$((i % 250)).0/24 dev lo\"; done | ip -batch -";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let open = || Socket::route().unwrap().of_container();
+        let whole = Budget { time: Duration::from_secs(60), bytes: 1 << 20 };
+        let mut visited = 0;
+        let mut left = whole;
+        within(&mut left, || open().visit_routes(IpFamily::V4, MAIN_TABLE, None, &mut |_| visited += 1))
+            .unwrap();
+        assert_eq!((visited, left.bytes), (2000, whole.bytes), "visited routes are not kept");
+        assert!(left.time < whole.time);
+        assert_eq!(within(&mut left, || open().routes(IpFamily::V4, MAIN_TABLE)).unwrap().len(), 2000);
+        let used = whole.bytes - left.bytes;
+        assert!(used > 2000 * 44, "{used}");
+        for mut little in
+            [Budget { bytes: used / 2, ..whole }, Budget { time: Duration::from_nanos(1), ..whole }]
+        {
+            let mut socket = open();
+            let mut list = || within(&mut little, || socket.routes(IpFamily::V4, MAIN_TABLE)).unwrap_err();
+            let text = "no buffer space available (the container has too much to list)";
+            assert_eq!((list().to_string(), list().to_string()), (text.to_owned(), text.to_owned()));
+            let of_host = within(&mut little, || Socket::route().unwrap().routes(IpFamily::V4, MAIN_TABLE));
+            assert_eq!(of_host.unwrap().len(), 2000, "the host has no budget");
+        }
+        assert_eq!(open().routes(IpFamily::V4, MAIN_TABLE).unwrap().len(), 2000, "without a budget");
+    });
+}

@@ -74,7 +74,8 @@ fn connect(
     let index = port.peer.ok_or_else(|| CniError::internal(format!("{:?} has no peer", port.name)))?;
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
-    let (port, bridge, present) = device::settle(host, port, bridge, !conf.disable_container_interface)?;
+    let must_operate = !conf.disable_container_interface;
+    let (port, bridge, present) = device::settle(host, port, bridge, must_operate, &mut || false)?;
     port::check_isolation(&port, conf)?;
     let vlan_gateway = ensure_gateways(host, conf, (&bridge, &port), &present, &plan, None)?;
     container.wait(&end, &addresses)?;

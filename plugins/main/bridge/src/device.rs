@@ -131,8 +131,8 @@ fn keep_mac(socket: &mut Socket, before: &Link, now: Link, port: &Link) -> Resul
     Ok(Link { mac: before.mac, ..now })
 }
 
-/// Waits until the port is operational, if it can be: it cannot if the container's interface is down. Returns the
-/// port and the bridge, read again, and the bridge's addresses.
+/// Waits until the port is operational, if it must be. Does not wait any longer once `is_held_down` says that the container keeps its
+/// interface down: then it cannot be. Returns the port and the bridge, read again, and the bridge's addresses.
 ///
 /// # Errors
 /// The reference's `bridge port in error state: ...`.
@@ -141,6 +141,7 @@ pub fn settle(
     port: &Link,
     bridge: &Link,
     must_operate: bool,
+    is_held_down: &mut dyn FnMut() -> bool,
 ) -> Result<(Link, Link, Vec<Address>), CniError> {
     let end = Instant::now() + PORT_TIMEOUT;
     let mut pause = Duration::from_micros(100);
@@ -160,9 +161,11 @@ pub fn settle(
             let bridge_now = keep_mac(socket, bridge, bridge_now, &port_now)?;
             return Ok((port_now, bridge_now, addresses));
         }
-        if Instant::now() >= end {
-            return Err(CniError::internal("bridge port in error state: down")
-                .with_details(format!("operational state of {:?} is {}", port.name, port_now.operstate)));
+        let is_held_down = is_held_down();
+        if is_held_down || Instant::now() >= end {
+            let held = if is_held_down { ": the container keeps its interface down" } else { "" };
+            let details = format!("operational state of {:?} is {}{held}", port.name, port_now.operstate);
+            return Err(CniError::internal("bridge port in error state: down").with_details(details));
         }
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));

@@ -37,7 +37,9 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     port::restore_vlans(&mut host, &bridge, &end, &conf)?;
     inside.repair()?;
     let must_operate = !conf.disable_container_interface;
-    let (port, bridge, present) = device::settle(&mut host, &end, &bridge, must_operate)?;
+    // A container may set its interface down again at once.
+    let mut is_held_down = || !matches!(inside.container.interface(), Ok(Some(link)) if link.is_up());
+    let (port, bridge, present) = device::settle(&mut host, &end, &bridge, must_operate, &mut is_held_down)?;
     let mac = reported_mac(call, &conf.vlan_gateway(&bridge.name))?;
     ensure_gateways(&mut host, &conf, (&bridge, &port), &present, &inside.plan, mac)?;
     restore_rules(&conf, &Attachment::from(call), &inside, &port)

@@ -7,6 +7,8 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Instant;
 
 use cni_lab::testing::iptables::{VARIANTS, variant};
 use cni_lab::testing::{
@@ -237,6 +239,29 @@ fn a_lost_or_foreign_interface_is_not_made_again() {
     scene.ctx.node.sh("cd /var/lib/cni/networks/net && echo x > 10.1.0.3 && echo x > fd00:1::3").unwrap();
     let failure = scene.repair.fail("ADD", &other.pod.attachment("eth0"), &other.config);
     failure.expect(999, "Failed to find address");
+}
+
+/// A repair of each such container would take 2.5 seconds.
+#[test]
+fn an_interface_that_the_container_holds_down_is_not_waited_for() {
+    let ctx = common::ours();
+    let scene = Scene::new(&ctx, Origin::Ours, &json!({}));
+    let (pod, conf) = (&scene.pods[0].pod, &scene.pods[0].config);
+    let mut holder = Command::new("sh");
+    holder.args(["-c", "yes 'link set eth0 down' | ip -batch -"]);
+    let holder = pod.spawn(holder).unwrap();
+    assert!(eventually(TIMEOUT, || scene.check(&scene.pods[0]).is_err()));
+    // The port may be up for a moment.
+    let mut is_refused = || {
+        let start = Instant::now();
+        let output = scene.repair.call("ADD", &pod.attachment("eth0"), conf);
+        assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());
+        !output.success() && output.error().msg.contains("bridge port in error state: down")
+    };
+    assert!((0..100).any(|_| is_refused()));
+    drop(holder);
+    scene.repair_what_check_refuses(&scene.pods, "held down");
+    scene.assert_sound("held down");
 }
 
 #[test]

@@ -232,3 +232,13 @@ fn del_after_a_kill_gives_the_device_back() {
         }
     }
 }
+
+/// The kernel refuses to remove a file there before it looks for it.
+#[test]
+fn del_of_nothing_succeeds_if_the_folder_is_read_only() {
+    let (ctx, conf) = (node(), config(&json!({})));
+    let pod = ctx.pod("pod");
+    let script = "mkdir -p /run/cni/host-device && mount -t tmpfs -o ro none /run/cni/host-device";
+    ctx.node.sh(script).unwrap();
+    ctx.del(&pod.attachment("net1"), &conf);
+}

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use cni_lab::Place as _;
 use cni_lab::testing::iptables::variant;
-use cni_lab::testing::serve;
+use cni_lab::testing::{marking_container, serve};
 use common::{World, expect, expect_pod, host_port, more, pods, saved};
 use serde_json::json;
 
@@ -94,4 +94,24 @@ fn the_automatic_choice_behind_every_dropper() {
     }
     connect("", "nft", "legacy", false);
     connect("", "legacy", "legacy", false);
+}
+
+/// A macvlan on a virtual link of the node keeps the marks of the container's packets.
+#[test]
+fn the_mark_of_a_container_opens_nothing() {
+    let world = World::new();
+    drop_forwarded(&world, "nft");
+    // As on most nodes, so that answers pass.
+    world.node.sh("iptables-nft -A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT").unwrap();
+    let outside = &world.outside[0];
+    serve(outside, "outside", 80);
+    let to = SocketAddr::new(outside.address(), 80);
+    let marking = marking_container(&world.ctx, &[20]);
+    for backend in ["nftables", "iptables"] {
+        let sound = world.add(backend, &pods(json!({"backend": backend})));
+        expect(&sound.pod, to, true, backend);
+        expect(&marking, to, false, backend);
+    }
+    world.nft("flush chain inet cni_firewall forward");
+    expect(&marking, to, true, "without the rule that clears the mark");
 }

@@ -1,6 +1,6 @@
 //! The `portmap` CNI plugin: host ports that lead to container ports.
 //!
-//! [`config`] decodes the configuration, and [`plan`] computes the host ports; these two do not touch the kernel. [`nft`] and [`iptables`] are the two backends.
+//! [`config`] decodes the configuration, [`assigned`] finds the addresses that IPAM has given, and [`plan`] computes the host ports; these two do not touch the kernel. [`nft`] and [`iptables`] are the two backends.
 //! [`reference`](mod@reference) reads, writes and deletes the rules of the reference's nftables backend.
 //! [`localhost`] enables connections from 127.0.0.0/8. [`services`] gives Services precedence if kube-proxy
 //! runs in IPVS mode. [`flows`] deletes stale UDP and SCTP flows. [`verbs`] holds the steps of each verb,
@@ -8,6 +8,7 @@
 
 #![deny(missing_docs)]
 
+pub mod assigned;
 pub mod conditions;
 pub mod config;
 pub mod export;

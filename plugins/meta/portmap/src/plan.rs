@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::AddResult;
+use cni_common::spec::{AddResult, IpConfig};
 use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
@@ -96,11 +96,16 @@ fn network_of(address: IpNetwork) -> IpNetwork {
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length, see
-/// [`AddResult::ips_of`].
-pub fn addresses(result: &AddResult, ifname: &str) -> Vec<IpNetwork> {
-    let first = |family| {
-        result.ips_of(ifname).map(|ip| ip.address).find(|address| IpFamily::of(address.ip()) == family)
-    };
+/// [`AddResult::ips_of`]. Those that `is_assigned` says IPAM has given, unless there are none: any router of the network can give others.
+pub fn addresses(
+    result: &AddResult,
+    ifname: &str,
+    is_assigned: &mut dyn FnMut(&IpConfig) -> bool,
+) -> Vec<IpNetwork> {
+    let all: Vec<&IpConfig> = result.ips_of(ifname).collect();
+    let assigned: Vec<&IpConfig> = all.iter().copied().filter(|ip| is_assigned(ip)).collect();
+    let ips = if assigned.is_empty() { all } else { assigned };
+    let first = |family| ips.iter().map(|ip| ip.address).find(|address| IpFamily::of(address.ip()) == family);
     IpFamily::ALL.into_iter().filter_map(first).collect()
 }
 
@@ -287,14 +292,20 @@ mod tests {
             ..AddResult::default()
         };
         let picked = |result: &AddResult, ifname| -> Vec<String> {
-            addresses(result, ifname).iter().map(ToString::to_string).collect()
+            addresses(result, ifname, &mut |_| true).iter().map(ToString::to_string).collect()
         };
         assert_eq!(picked(&result, "eth0"), ["10.2.0.2/24", "fd00::2/64"]);
         assert_eq!(picked(&result, "eth1"), ["10.1.0.2/24", "fd00::2/64"]);
         assert_eq!(picked(&result, "eth2"), ["10.3.0.2/24", "fd00::2/64"]);
         result.ips[3].interface = Some(-1);
         assert_eq!(picked(&result, "eth0")[1], "fd00::2/64");
+        let without = |other: &str| {
+            let ips = addresses(&result, "eth0", &mut |ip| ip.address != other.parse().unwrap());
+            ips.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(without("fd00::2/64"), ["10.2.0.2/24"], "one of a router");
+        assert_eq!(addresses(&result, "eth0", &mut |_| false).len(), 2, "all of routers");
         result.ips.clear();
-        assert!(addresses(&result, "eth0").is_empty());
+        assert!(picked(&result, "eth0").is_empty());
     }
 }

@@ -28,8 +28,9 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
             Backend::Iptables => repair_iptables(&mut socket, &conf, &plan)?,
         }
     }
+    let bit = if conf.backend == Backend::Iptables { iptables::mark_bit(&conf) } else { conf.mark_bit };
+    create_guard(&mut socket, bit)?;
     let Some(container) = plan.from_loopback() else { return Ok(()) };
-    create_guard(&mut socket)?;
     localhost::enable(result, call.ifname, container)
 }
 

@@ -14,8 +14,8 @@ use ipnetwork::IpNetwork;
 
 use crate::config::{Backend, Conf, has_mappings, not_chained};
 use crate::nft::{self, Gate, Purpose};
-use crate::plan::{HostPort, Plan, addresses};
-use crate::{flows, iptables, kube_proxy, localhost, reference, services};
+use crate::plan::{self, HostPort, Plan};
+use crate::{assigned, flows, iptables, kube_proxy, localhost, reference, services};
 
 /// ADD: creates the host ports, enables connections from 127.0.0.0/8 and deletes stale flows. Returns
 /// `prevResult`.
@@ -28,7 +28,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         return Err(not_chained("must be called as chained plugin"));
     };
     let owner = Attachment::from(call);
-    let addresses = addresses(&result, call.ifname);
+    let addresses = assigned::addresses(call, &result);
     if conf.mappings.is_empty() {
         follow_services();
         drop_dead(None, &owner, addresses.iter().map(IpNetwork::ip));
@@ -59,6 +59,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         }
         Backend::Iptables => {
             follow_services();
+            create_guard(&mut socket, iptables::mark_bit(&conf))?;
             let added = iptables::add(&mut socket, &conf, &owner, &plan.addresses);
             let added = added.and_then(|()| reference::delete(&mut socket, owner.container_id));
             let added = added.and_then(|_| nft::delete(&mut socket, &owner, &[]));
@@ -68,9 +69,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let added = added.inspect_err(|_| undo(&mut socket, &owner))?;
     // The guard comes first: `route_localnet` must not be enabled without it.
     if let Some(container) = plan.from_loopback() {
-        // The nf_tables backend has created it with the host ports.
-        let guarded = if conf.backend == Backend::Iptables { create_guard(&mut socket) } else { Ok(()) };
-        let enabled = guarded.and_then(|()| localhost::enable(&result, call.ifname, container));
+        let enabled = localhost::enable(&result, call.ifname, container);
         enabled.inspect_err(|_| undo(&mut socket, &owner))?;
     }
     flows::delete_after_add(&mut socket, &added, nft::has_own);
@@ -145,13 +144,13 @@ pub(crate) fn delete_from_others(socket: &mut Socket, owner: &Attachment<'_>) ->
     iptables::delete(socket, owner, false)
 }
 
-/// Creates the guard, unless it is there. A kernel without nf_tables gets no guard, as with the reference.
-pub(crate) fn create_guard(socket: &mut Socket) -> Result<(), CniError> {
+/// Creates the guard, and what clears this bit of marks from outside, unless it is there. A kernel without nf_tables gets no guard, as with the reference.
+pub(crate) fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
     if probe(socket, Family::Inet).is_err() {
         eprintln!("this kernel has no nf_tables: packets to 127.0.0.0/8 from other hosts are not dropped");
         return Ok(());
     }
-    nft::create_guard(socket)
+    nft::create_guard(socket, bit)
 }
 
 fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
@@ -173,7 +172,7 @@ pub(crate) fn requested<'a>(call: &'a AddRequest<'_>) -> Result<Option<Requested
     if conf.mappings.is_empty() {
         return Ok(None);
     }
-    let plan = Plan::new(&conf, Attachment::from(call), addresses(result, call.ifname));
+    let plan = Plan::new(&conf, Attachment::from(call), assigned::addresses(call, result));
     Ok((!plan.host_ports.is_empty()).then_some((conf, result, plan)))
 }
 
@@ -244,7 +243,9 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
 /// [`iptables::delete`] does not decode.
 fn configured(call: &DelRequest<'_>) -> Vec<HostPort> {
     let (Ok(conf), Some(result)) = (Conf::read(call.config), &call.prev_result) else { return Vec::new() };
-    Plan::new(&conf, Attachment::from(call), addresses(result, call.ifname)).host_ports
+    // What ADD has made may be gone from the container.
+    let addresses = plan::addresses(result, call.ifname, &mut |_| true);
+    Plan::new(&conf, Attachment::from(call), addresses).host_ports
 }
 
 /// GC: removes everything of the network's attachments that are not valid.

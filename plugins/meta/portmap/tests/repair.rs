@@ -172,7 +172,7 @@ fn connection(scene: &Scene<'_>) -> TcpStream {
 }
 
 /// Each damage, and words of the error of CHECK.
-const NFTABLES: [(&str, &str); 18] = [
+const NFTABLES: [(&str, &str); 19] = [
     ("nft flush ruleset", "no element"),
     ("nft delete table inet cni_portmap", "no element"),
     ("nft flush table inet cni_portmap", "prerouting"),
@@ -183,6 +183,7 @@ const NFTABLES: [(&str, &str); 18] = [
     ("nft 'flush chain inet cni_portmap prerouting; delete chain inet cni_portmap prerouting'", "prerouting"),
     ("nft 'flush chain inet cni_portmap guard; delete chain inet cni_portmap guard'", "guard"),
     ("nft insert rule inet cni_portmap guard accept", "guard"),
+    ("nft flush chain inet cni_portmap unmark", "unmark"),
     ("nft flush map inet cni_portmap dnat4", "no element"),
     ("nft flush set inet cni_portmap owners", "not in set"),
     ("nft delete element inet cni_portmap dnat4 '{ tcp . 8080 }'", "8080/tcp (IPv4)"),

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use cni_lab::testing::{NO_ANSWER_WAIT, ask, measure, serve, serve_at, silent, tcp};
+use cni_lab::testing::{NO_ANSWER_WAIT, ask, marking_container, measure, serve, serve_at, silent, tcp};
 use cni_lab::{Place as _, TIMEOUT};
 use common::{World, both, mapping, more, pods};
 use serde_json::json;
@@ -253,4 +253,39 @@ fn route_localnet_is_enabled_only_for_loopback_and_on_the_pods_link() {
     assert!(silent(&world.outside[0], "tcp", "192.0.2.1:8082".parse().unwrap()));
     world.node.sh("sysctl -qw net.ipv4.conf.cni0.route_localnet=0").unwrap();
     assert!(loopback_only.check().unwrap_err().contains("net/ipv4/conf/cni0/route_localnet is 0"));
+}
+
+/// A macvlan on a virtual link of the node keeps the marks of the container's packets: Kubernetes' bit would leave the host port alone, and
+/// that of `markMasqBit` would hide the container's address.
+#[test]
+fn the_marks_of_a_container_change_nothing() {
+    for (backend, bit) in [("nftables", 9), ("iptables", 13)] {
+        let world = World::new();
+        let network = pods(json!({"backend": backend, "markMasqBit": bit}));
+        let server = world.add("server", &network, &json!([mapping("tcp", "", 8080, 80)]));
+        let neighbour = world.add("neighbour", &network, &json!([]));
+        server.serve(80);
+        let marking = marking_container(&world.ctx, &[bit, 14]);
+        let to: SocketAddr = "10.9.0.1:8080".parse().unwrap();
+        assert_eq!(ask(&marking, "tcp", to), Ok("server 10.9.0.2".to_owned()), "{backend}");
+        // The marks of our own chains work.
+        let masqueraded = Ok("server 10.1.0.1".to_owned());
+        assert_eq!(ask(&neighbour.pod, "tcp", SocketAddr::new(world.address(false), 8080)), masqueraded);
+        world.nft("flush chain inet cni_portmap unmark");
+        if backend == "nftables" {
+            assert!(tcp(&marking, to, NO_ANSWER_WAIT).is_err(), "bit 14, without the rule that clears it");
+            assert!(server.check().unwrap_err().contains("\"unmark\""));
+        }
+        marking
+            .sh(&format!(
+                "nft 'flush chain ip marks out; add rule ip marks out meta mark set {:#x}'",
+                1 << bit
+            ))
+            .unwrap();
+        assert_eq!(
+            ask(&marking, "tcp", to),
+            masqueraded,
+            "{backend}, without the rule that clears bit {bit}"
+        );
+    }
 }

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! A verdict "accept" ends only its own base chain, so this table cannot open another one. It marks packets, and
-//! the forward chain accepts marked packets in iptables' chain `FORWARD`. The mark exists only within the hook.
+//! the forward chain accepts marked packets in iptables' chain `FORWARD`. The mark exists only within the hook: a packet keeps the mark
+//! that a container has set if its macvlan is on a virtual link of the node, so `forward` clears the bit first.
 //!
 //! nf_tables cannot compare two registers, hence the set `self`. The sets have names of links, not indexes, so that a bridge
 //! that is made again stays guarded.
@@ -114,11 +115,10 @@ pub fn chains(bit: u8) -> [FixedChain; 3] {
     };
     let (mark, forward) = (mark_chain(bit), forward(bit));
     let jumps = forward.iter().filter(|rule| rule.ends_with(&[jump(&mark)])).count();
-    let unmark = [&mark_bit_is_set(bit)[..], &invert_mark_bit(bit)].concat();
     [
         FixedChain { name: mark, hook: None, rules: vec![set_mark_bit(bit).to_vec()], jumps },
         FixedChain { name: FORWARD.to_owned(), hook: filter(-5), rules: forward, jumps: 0 },
-        FixedChain { name: UNMARK.to_owned(), hook: filter(300), rules: vec![unmark], jumps: 0 },
+        FixedChain { name: UNMARK.to_owned(), hook: filter(300), rules: vec![clear(bit)], jumps: 0 },
     ]
 }
 
@@ -126,11 +126,17 @@ fn jump(chain: &str) -> Expr {
     Expr::Verdict(Verdict::Jump(chain.to_owned()))
 }
 
+/// Clears the bit of the mark.
+fn clear(bit: u8) -> Vec<Expr> {
+    [&mark_bit_is_set(bit)[..], &invert_mark_bit(bit)].concat()
+}
+
 fn forward(bit: u8) -> Vec<Vec<Expr>> {
     let drop = [Expr::Verdict(Verdict::Drop)];
     let new = ct_bits(CtKey::State, STATE_NEW, true);
     let no_host_port = ct_bits(CtKey::Status, STATUS_DNAT, false);
     let mut rules = vec![
+        clear(bit),
         [&pair()[..], &[is_in(NOICC)], &drop].concat(),
         [&from()[..], &[is_in(GUARDED)], &to(), &[is_in(GUARDED)], &pair(), &[is_not_in(SELF)], &drop]
             .concat(),

@@ -8,6 +8,7 @@ mod add;
 pub mod rules;
 
 pub use add::{add, repair};
+pub use rules::mark_bit;
 
 use std::io;
 

@@ -25,7 +25,7 @@ pub const MASQ: &str = "CNI-HOSTPORT-MASQ";
 pub const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
 
 /// The mark bit of the reference.
-const BIT: u32 = 13;
+const BIT: u8 = 13;
 /// Maximum number of ports in a `multiport` match.
 const PORTS: usize = 15;
 /// Maximum length of an iptables comment in bytes, without the terminating zero.
@@ -134,6 +134,11 @@ pub fn is_in(listing: &Listing, wanted: &Rule) -> bool {
     listing.rules_of(&wanted.chain).any(|rule| compared_options(rule) == compared_options(wanted))
 }
 
+/// The bit of the mark that [`SETMARK`] sets.
+pub fn mark_bit(conf: &Conf) -> u8 {
+    conf.masq_bit.unwrap_or(BIT)
+}
+
 /// Computes the chains and rules. `external` is the chain of `externalSetMarkChain`, if it exists.
 pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: Option<&str>) -> Rules {
     let family = IpFamily::of(address.ip());
@@ -141,7 +146,7 @@ pub fn rules(conf: &Conf, owner: &Attachment<'_>, address: IpNetwork, external: 
     let mut shared: Vec<Shared> = Vec::new();
     let mut shared_chains = Vec::new();
     if conf.snat && external.is_none() {
-        let value = conf.masq_bit.map_or(1 << BIT, |bit| 1_u32 << bit);
+        let value = 1_u32 << mark_bit(conf);
         let mark = format!("{value:#x}/{value:#x}");
         let set = format!("-j MARK --set-xmark {mark}");
         let why = "CNI portfwd requiring masquerade";

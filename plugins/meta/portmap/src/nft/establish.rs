@@ -4,7 +4,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, Batch, DataType, Error, Rule, Table, Values, all_chains, generation, rules, sets,
+    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules, sets,
 };
 use ferrule_kernel::retry::retry;
 
@@ -13,8 +13,8 @@ use crate::plan::{MapSet, Plan, masquerades};
 
 use super::gate::Gate;
 use super::layout::{
-    Chain, GUARD, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT, chains, jumps,
-    masquerade,
+    Chain, GUARD, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT, UNMARK, chains,
+    clear, jumps, masquerade,
 };
 use super::maps::Map;
 use super::{ATTEMPTS, list, pods};
@@ -76,7 +76,7 @@ pub(super) fn gate_of(rules: &[Rule]) -> Option<Gate> {
 pub fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), CniError> {
     let name = wanted.chain_name();
     let changed = chains(wanted, &[], &[]);
-    let is_changed = |chain: &&Chain| [&name, PREROUTING, OUTPUT].contains(&chain.name.as_str());
+    let is_changed = |chain: &&Chain| [&name, PREROUTING, OUTPUT, UNMARK].contains(&chain.name.as_str());
     let changed: Vec<&Chain> = changed.iter().filter(is_changed).collect();
     let outcome = retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
@@ -109,34 +109,40 @@ pub(super) fn create_missing(
     add_sets(socket, batch, plan)?;
     let mut wanted = chains(gate, masquerades, &plan.conditions);
     // The rules for the mark bits of other attachments may be gone.
-    let others: Vec<_> = present.iter().filter_map(|name| bit_of(name)).map(masquerade).collect();
-    for chain in wanted.iter_mut().filter(|chain| chain.name == POSTROUTING) {
-        chain
-            .rules
-            .extend(others.iter().filter(|rule| !chain.rules.contains(rule)).cloned().collect::<Vec<_>>());
+    let others: Vec<u8> = present.iter().filter_map(|name| bit_of(name)).collect();
+    let of_bits = [(POSTROUTING, masquerade as fn(u8) -> Vec<Expr>), (UNMARK, clear)];
+    for chain in &mut wanted {
+        let rules = of_bits.iter().filter(|(name, _)| chain.name == *name);
+        for rule in rules.flat_map(|(_, rule)| others.iter().copied().map(rule)) {
+            if !chain.rules.contains(&rule) {
+                chain.rules.push(rule);
+            }
+        }
     }
     complete(socket, batch, &present, &wanted.iter().collect::<Vec<_>>())
 }
 
-/// Creates the guard for the iptables backend, which has no other objects in the table, and the table if necessary.
+/// Creates the guard and the chain that clears this mark bit for the iptables backend, which has no other objects in the table, and the
+/// table if necessary.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch.
-pub fn create_guard(socket: &mut Socket) -> Result<(), CniError> {
-    let fixed = chains(Gate::LOCAL, &[], &[]);
-    let guard: Vec<&Chain> = fixed.iter().filter(|chain| chain.name == GUARD).collect();
-    let mut create = || {
-        let found = nftables::chains(socket, &[(TABLE, GUARD)])?.pop().flatten();
-        if found.is_some_and(|chain| guard.iter().all(|guard| guard.rules.len() == chain.uses as usize)) {
-            return Ok(());
-        }
-        let present: Vec<String> = found.map(|_| GUARD.to_owned()).into_iter().collect();
+pub fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
+    let fixed = chains(Gate::LOCAL, &[Masquerade { bit, from: None }], &[]);
+    let is_wanted = |chain: &&Chain| [GUARD, UNMARK].contains(&chain.name.as_str());
+    let wanted: Vec<&Chain> = fixed.iter().filter(is_wanted).collect();
+    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
+        let generation = generation(socket)?;
+        let keys: Vec<_> = wanted.iter().map(|chain| (TABLE, chain.name.as_str())).collect();
+        let found = nftables::chains(socket, &keys)?.into_iter().zip(&wanted);
+        let present = found.filter(|(found, _)| found.is_some()).map(|(_, chain)| chain.name.clone());
         let mut batch = Batch::new();
         batch.add_table(TABLE, Some(TABLE_COMMENT));
-        complete(socket, &mut batch, &present, &guard)?;
-        batch.commit(socket)
-    };
-    create().context(|| format!("create chain {GUARD:?} of table {TABLE}"))
+        let table = batch.len();
+        complete(socket, &mut batch, &present.collect::<Vec<_>>(), &wanted)?;
+        if batch.len() == table { Ok(()) } else { batch.commit_at(socket, generation) }
+    });
+    outcome.context(|| format!("create chain {GUARD:?} of table {TABLE}"))
 }
 
 fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan<'_>) -> Result<(), Error> {

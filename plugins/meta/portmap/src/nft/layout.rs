@@ -8,6 +8,7 @@
 //! chain networks                            for each network with conditions: CONDITIONS jump NETWORK-CHAIN
 //! chain postrouting   nat, priority 99      ct status dnat, marked: clear the mark, masquerade fully-random
 //! chain guard         filter, priority -150 iifname != "lo" ip daddr 127.0.0.0/8 drop; the same with ip saddr
+//! chain unmark        filter, priority -350 iifname != "lo", marked: clear the mark; a rule for each bit
 //! set owners                                the attachments that have host ports
 //! ```
 //!
@@ -20,7 +21,8 @@
 //! regardless of the order of registration (CVE-2019-9946). The guard runs before all translation: a packet
 //! to 127.0.0.0/8 on another interface than `lo` has been sent to that address by another host or by a
 //! container (CVE-2020-8558). A packet from such an address pretends to come from the node itself, whose services may trust it: with
-//! `route_localnet` the kernel lets it pass where `rp_filter` is off. Source NAT is at 99, before the 100 of other programs, so that their rules
+//! `route_localnet` the kernel lets it pass where `rp_filter` is off. A packet that arrives with one of our marks has it from a container: a
+//! macvlan on a virtual link of the node keeps it. It is cleared before any other program can set one. Source NAT is at 99, before the 100 of other programs, so that their rules
 //! cannot exempt our connections from masquerading.
 
 use ferrule_kernel::ip::IpFamily;
@@ -52,6 +54,8 @@ pub const OWNERS_KEY: [DataType; 1] = [DataType::IfName];
 pub const NETWORKS: &str = "networks";
 /// The base chain that drops packets to 127.0.0.0/8 from outside.
 pub const GUARD: &str = "guard";
+/// The base chain that clears the marks that packets arrive with.
+pub const UNMARK: &str = "unmark";
 /// The base chain for packets that the node receives.
 pub const PREROUTING: &str = "prerouting";
 /// The base chain of packets that the node sends.
@@ -139,7 +143,9 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
     let mut bits = vec![DEFAULT_BIT];
     bits.extend(masquerades.iter().map(|masquerade| masquerade.bit).filter(|bit| *bit != DEFAULT_BIT));
     bits.dedup();
-    let marked = bits.into_iter().map(masquerade).collect();
+    let marked = bits.iter().copied().map(masquerade).collect();
+    bits.extend(gate.bit());
+    let unmark = bits.into_iter().map(clear).collect();
     let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
     let outside = [End::Destination, End::Source]
         .map(|end| [not_lo.clone(), at(end, LOOPBACK_V4), vec![Expr::Verdict(Verdict::Drop)]].concat());
@@ -150,6 +156,10 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
         Chain::base(OUTPUT, ChainType::Nat, HookPoint::Output, -99, to_gate()),
         Chain { is_shared: true, ..postrouting },
         Chain::base(GUARD, ChainType::Filter, HookPoint::Prerouting, -150, outside.to_vec()),
+        Chain {
+            is_shared: true,
+            ..Chain::base(UNMARK, ChainType::Filter, HookPoint::Prerouting, -350, unmark)
+        },
     ]);
     chains
 }
@@ -170,6 +180,11 @@ fn to(network: IpNetwork) -> Vec<Expr> {
 
 fn at(end: End, network: IpNetwork) -> Vec<Expr> {
     [family_of(network.ip()).to_vec(), address(end, CmpOp::Eq, network)].concat()
+}
+
+/// `iifname != "lo" meta mark & BIT == BIT meta mark set meta mark ^ BIT`
+pub fn clear(bit: u8) -> Vec<Expr> {
+    [&input_interface(CmpOp::Neq, "lo")[..], &mark_bit_is_set(bit), &invert_mark_bit(bit)].concat()
 }
 
 /// `ct status dnat meta mark & BIT == BIT meta mark set meta mark ^ BIT masquerade fully-random`
