@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use cni_common::line::Line;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
@@ -59,7 +60,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(error) => {
-            eprintln!("portmap export: {error}");
+            eprintln!("portmap export: {}", Line::new(error));
             ExitCode::FAILURE
         }
     })
@@ -110,11 +111,12 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
             services::collect(&mut socket)?;
         }
         for (label, host_ports) in &exported {
-            println!("{}: {} host ports", describe(label), host_ports.len());
+            println!("{}", Line::new(format_args!("{}: {} host ports", describe(label), host_ports.len())));
         }
         for owner in &staying {
             let why = obstacle(owner, backend).unwrap_or_default();
-            eprintln!("{}: {} host ports stay: {why}", describe(&owner.0), owner.1.len());
+            let (name, count) = (describe(&owner.0), owner.1.len());
+            eprintln!("{}", Line::new(format_args!("{name}: {count} host ports stay: {why}")));
         }
         Ok(Ok(staying.is_empty()))
     });
