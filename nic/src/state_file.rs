@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use ferrule_kernel::file;
 use ferrule_kubelet::claims::folder::lock;
 
 use crate::device::Device;
@@ -17,7 +18,7 @@ use crate::health::Carrier;
 /// The file cannot be read: the next one would not have its devices.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<Device>> {
     use io::ErrorKind::{NotFound, PermissionDenied};
-    let bytes = match fs::read(path) {
+    let bytes = match file::read(path) {
         Err(error) if [NotFound, PermissionDenied].contains(&error.kind()) => return Ok(Vec::new()),
         Err(error) => {
             return Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())));
@@ -46,8 +47,7 @@ pub(crate) fn write(path: &Path, devices: &[Device]) -> io::Result<()> {
     // Two instances may write at once while one replaces the other, each as process 1 of its container.
     let _lock = lock(folder)?;
     let pending = path.with_extension("new");
-    fs::write(&pending, serde_json::to_vec(devices)?)?;
-    fs::rename(pending, path)
+    file::replace(path, &pending, 0o644, &serde_json::to_vec(devices)?)
 }
 
 #[cfg(test)]
