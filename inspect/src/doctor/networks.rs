@@ -3,10 +3,11 @@
 //! # References
 //! ConfFiles and ConfListFromBytes in libcni/conf.go; "Configuration format" in the CNI specification.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::SpecVersion;
+use ferrule_kernel::file;
 use serde_json::Value;
 
 use super::Finding;
@@ -60,22 +61,22 @@ pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     let place = folder.display().to_string();
     let (mut networks, mut findings) = (Vec::<Network>::new(), Vec::new());
     let mut files: Vec<PathBuf> = match fs::read_dir(folder) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|path| is_read(path)).collect(),
+        Ok(entries) => entries.flatten().filter(is_read).map(|entry| entry.path()).collect(),
         Err(error) => {
             return (networks, vec![Finding::error(place, format!("cannot be read: {error}"), NO_FOLDER)]);
         }
     };
     files.sort();
-    for file in files {
-        let subject = file.display().to_string();
-        let text = fs::read_to_string(&file).map_err(|error| error.to_string());
+    for path in files {
+        let subject = path.display().to_string();
+        let text = file::read_named_text(&path).map_err(|error| error.to_string());
         match text.and_then(|text| parse(&text)) {
             Ok(network) => {
                 if let Some(other) = networks.iter().find(|other| other.name == network.name) {
                     let problem = format!("{} has a network {} too", other.file.display(), network.name);
                     findings.push(Finding::error(subject, problem, SAME_NAME));
                 }
-                networks.push(Network { file, ..network });
+                networks.push(Network { file: path, ..network });
             }
             Err(why) => findings.push(Finding::error(subject, why, UNUSABLE)),
         }
@@ -86,8 +87,10 @@ pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     (networks, findings)
 }
 
-fn is_read(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one)) && path.is_file()
+/// A FIFO or a link too, which stops a runtime if it leads nowhere or never ends.
+fn is_read(entry: &DirEntry) -> bool {
+    let has_ending = entry.path().extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one));
+    has_ending && !entry.file_type().is_ok_and(|kind| kind.is_dir())
 }
 
 /// Decodes a file: a list of plugins, or a single one.
@@ -168,13 +171,17 @@ pub(super) mod tests {
         ] {
             fs::write(dir.path().join(file), text).unwrap();
         }
+        fs::create_dir(dir.path().join("50-folder.conflist")).unwrap();
+        std::os::unix::fs::symlink("20-b.conflist", dir.path().join("60-link.conflist")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("70-zero.conflist")).unwrap();
         let (networks, findings) = read(dir.path());
         assert_eq!(
             networks.iter().map(|network| network.file.file_name().unwrap()).collect::<Vec<_>>(),
-            ["10-a.conf", "20-b.conflist"]
+            ["10-a.conf", "20-b.conflist", "60-link.conflist"]
         );
         assert!(found(&findings)[0].ends_with("10-a.conf has a network x too"), "{findings:?}");
-        assert!(findings.len() == 2 && findings[1].subject.ends_with("30-c.json"), "{findings:?}");
+        assert!(findings.len() == 4 && findings[1].subject.ends_with("30-c.json"), "{findings:?}");
+        assert!(findings[3].subject.ends_with("70-zero.conflist"), "{findings:?}");
         assert!(found(&read(&dir.path().join("none")).1)[0].starts_with("cannot be read"));
     }
 }
