@@ -141,7 +141,9 @@ pub fn write(state: &Path, status: &Status) -> io::Result<()> {
 /// The folder or the file cannot be made.
 pub fn lock(state: &Path) -> io::Result<Option<File>> {
     fs::create_dir_all(state)?;
-    let file = file::open_lock(&state.join(LOCK_FILE), 0o644)?;
+    let path = state.join(LOCK_FILE);
+    let file = file::open_lock(&path, 0o644)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
