@@ -83,9 +83,9 @@ dependencies_point_downwards() {
             "inspect":    [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part", "plugin"], []],
             "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install", "inspect"], ["judge", "tests"]],
             "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
-            "nic":        [["kit", "kit/kubelet", "nic/proto"], ["judge", "tests"]],
+            "nic":        [["cni-common", "kernel", "kit", "kit/kubelet", "nic/proto"], ["judge", "tests"]],
             "nic/proto":  [[], []],
-            "node":       [["kernel", "kit"], ["judge", "tests"]],
+            "node":       [["cni-common", "kernel", "kit"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "inspect", "dhcpd", "nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "nic/proto"], ["plugin", "ferrule"]]

@@ -31,6 +31,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
+use cni_common::line::Line;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
@@ -40,9 +41,9 @@ use listener::Listener;
 use registry::Daemon;
 use store::Store;
 
-/// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
+/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
 fn log(text: &str) {
-    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", Line::new(text)).as_bytes());
 }
 
 /// The program, with its arguments.
@@ -55,7 +56,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            log(&error.to_string());
             ExitCode::FAILURE
         }
     }

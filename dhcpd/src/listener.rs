@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use ferrule_kernel::file;
 use listenfd::ListenFd;
 
 /// The listening socket. Dropping it removes the socket's file if the daemon has made it.
@@ -50,7 +51,7 @@ impl Drop for Listener {
 
 fn lock(path: &Path) -> io::Result<File> {
     let name = path.with_extension("lock");
-    let lock = File::options().append(true).create(true).open(&name)?;
+    let lock = file::open_lock(&name, 0o600)?;
     lock.try_lock()
         .map_err(|error| io::Error::other(format!("another daemon runs: {}: {error}", name.display())))?;
     Ok(lock)
@@ -74,6 +75,5 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Writes a file with the process ID.
 pub(crate) fn write_pid(path: &Path) -> io::Result<()> {
-    fs::write(path, std::process::id().to_string())?;
-    fs::set_permissions(path, Permissions::from_mode(0o644))
+    file::replace(path, &file::pending_beside(path), 0o644, std::process::id().to_string().as_bytes())
 }

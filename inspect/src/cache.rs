@@ -221,7 +221,8 @@ impl Cache {
             };
             let (path, name) = (file.path(), file.file_name().to_string_lossy().into_owned());
             // The time first: a file that changes in between then has another one.
-            let read = fs::metadata(&path).and_then(|meta| Ok((file::read(&path)?, meta.modified().ok())));
+            let read =
+                fs::symlink_metadata(&path).and_then(|meta| Ok((file::read(&path)?, meta.modified().ok())));
             let decoded = match read {
                 Ok((bytes, since)) => Entry::decode(&bytes, sight, &mut configs)
                     .map(|entry| Entry { file: path, since, ..entry })
@@ -301,11 +302,12 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
         std::os::unix::fs::symlink("/dev/zero", path("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", path("dangling")).unwrap();
         fs::create_dir(path("folder")).unwrap();
         fs::File::create(path("sparse")).unwrap().set_len(10 << 30).unwrap();
         let mut cache = Cache::read(dir.path(), &whole());
         cache.unknown.sort();
-        assert_eq!(cache.unknown, ["fifo", "folder", "link", "sparse"]);
+        assert_eq!(cache.unknown, ["dangling", "fifo", "folder", "link", "sparse"]);
         assert!(cache.failures.iter().any(|why| why.starts_with("cannot read the cached result fifo: ")));
     }
 

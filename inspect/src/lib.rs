@@ -21,7 +21,6 @@ pub mod check;
 pub mod doctor;
 mod gc;
 pub mod graph;
-pub mod line;
 pub mod model;
 pub mod node;
 pub mod process;
@@ -40,8 +39,10 @@ mod why;
 
 use cni_common::spec::CniError;
 
+pub(crate) use cni_common::line;
 pub use gc::collect;
 
+use line::Text;
 use model::Sockets;
 use node::{Node, Roots};
 use table::Style;
@@ -56,12 +57,15 @@ pub fn inspect(
     query: &Query,
     style: Style,
     as_json: bool,
-) -> Result<(String, Vec<String>), CniError> {
+) -> Result<(Text, Vec<String>), CniError> {
     let mut node = Node::read(roots, &mut Sockets::open()?, matches!(query.view, View::Links | View::Why))?;
     node.judge();
     if node.has_doubt() {
         node.failures.extend(node.unseen());
     }
-    let text = if as_json { query.json(&node).to_string() } else { query.text(&node, style) };
+    let text = match as_json {
+        true => Text::json(query.json(&node)),
+        false => Text::lines(query.text(&node, style)),
+    };
     Ok((text, node.failures))
 }

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::thread;
 use std::time::Duration;
 
+use crate::line::Text;
 use crate::table::Style;
 
 /// How to print on standard output: the terminal's width, and colours unless `NO_COLOR` is set or `TERM` is `dumb`. No limit
@@ -24,7 +25,7 @@ pub fn style() -> Style {
 ///
 /// # Errors
 /// That of `screen`.
-pub fn watch<E>(every: Duration, mut screen: impl FnMut() -> Result<String, E>) -> Result<(), E> {
+pub fn watch<E>(every: Duration, mut screen: impl FnMut() -> Result<Text, E>) -> Result<(), E> {
     let clear = if io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
     loop {
         let text = screen()?;

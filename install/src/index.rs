@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::Json;
+use ferrule_kernel::file;
 use ferrule_kernel::lock::Lock;
 
 /// The plugin.
@@ -28,7 +29,7 @@ fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut dirs = BTreeSet::from([DATA_DIR.into()]);
     dirs.extend(more.iter().cloned());
     for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
-        let text = fs::read(entry.path()).unwrap_or_default();
+        let text = file::read_named(&entry.path()).unwrap_or_default();
         let Ok(config) = Json::parse(&text) else { continue };
         let plugins = config.get("plugins").and_then(|plugins| plugins.decode::<Vec<Json>>().ok());
         dirs.extend(plugins.iter().flatten().chain([&config]).filter_map(data_dir));

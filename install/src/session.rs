@@ -118,7 +118,7 @@ impl Session {
     /// Restores the files that the journal names. Tries every file, and prints the name of each restored one.
     fn undo(&self, why: &str) -> Result<()> {
         let Some(journal) = self.folder.journal()? else { return Ok(()) };
-        note(why);
+        note(format_args!("{why}"));
         let mut is_restored = true;
         for swap in journal.swaps.iter().filter(|swap| swap.before != swap.after) {
             match self.undo_one(swap) {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_kernel::file;
 use ferrule_kubelet::SOCKET;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -154,7 +155,7 @@ async fn lead(
 /// Reads the configuration. An error names the file.
 pub fn read(options: &Options) -> Result<Config, String> {
     let path = options.config.display();
-    let text = std::fs::read_to_string(&options.config).map_err(|error| format!("{path}: {error}"))?;
+    let text = file::read_named_text(&options.config).map_err(|error| format!("{path}: {error}"))?;
     let config = Config::parse(&text).map_err(|error| format!("{path}: {error}"))?;
     let sockets = config.resources.iter().map(|resource| options.device_plugins.join(resource.socket_name()));
     let of_driver = config.dra.iter().flat_map(|dra| driver::sockets(&options.kubelet, dra.driver()));

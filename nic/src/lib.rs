@@ -8,11 +8,11 @@
 //! - [`dra`] is the driver.
 //! - [`serve`] is the kubelet's side; [`daemon`] and [`arguments`] are the process.
 
-/// Writes a line to standard error. `eprintln!` panics if that fails, for example on a full disk.
+/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
 macro_rules! log {
     ($($text:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
+        let _ = writeln!(std::io::stderr(), "{}", cni_common::line::Line::new(format_args!($($text)*)));
     }};
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
+use cni_common::line::{Line, Text};
 use ferrule_kubelet::SOCKET;
 use ferrule_nic::arguments::{Arguments, Command, Options};
 use ferrule_nic::config::Config;
@@ -73,7 +74,7 @@ fn abort_on_panic() {
     }));
 }
 
-async fn devices(config: Config, options: &Options, json: bool) -> std::io::Result<String> {
+async fn devices(config: Config, options: &Options, json: bool) -> std::io::Result<Text> {
     let watch = Watch::open()?;
     let mut tracker = Tracker::start(config, options, &watch).await?;
     let plan = tracker.preview();
@@ -88,18 +89,21 @@ async fn devices(config: Config, options: &Options, json: bool) -> std::io::Resu
         );
     }
     Ok(match json {
-        true => format!("{:#}\n", report::to_json(config, &plan, &owners)),
-        false => report::to_text(config, &plan, &owners),
+        true => Text::json(format_args!("{:#}\n", report::to_json(config, &plan, &owners))),
+        false => Text::lines(report::to_text(config, &plan, &owners)),
     })
 }
 
 /// The claims that are prepared, whether or not there is a daemon.
-fn claims(options: &Options, json: bool) -> io::Result<String> {
+fn claims(options: &Options, json: bool) -> io::Result<Text> {
     let entries = list::entries(&options.records(), &options.attached())?;
-    Ok(if json { format!("{:#}\n", list::to_json(&entries)) } else { list::to_text(&entries) })
+    Ok(match json {
+        true => Text::json(format_args!("{:#}\n", list::to_json(&entries))),
+        false => Text::lines(list::to_text(&entries)),
+    })
 }
 
-fn print(text: &str) -> ExitCode {
+fn print(text: &Text) -> ExitCode {
     // A reader such as `head` may close the pipe.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
@@ -107,6 +111,6 @@ fn print(text: &str) -> ExitCode {
 
 fn fail(status: u8, error: &str) -> ExitCode {
     // `eprintln!` panics if it cannot write.
-    let _ = writeln!(std::io::stderr(), "ferrule-nic: {error}");
+    let _ = writeln!(std::io::stderr(), "ferrule-nic: {}", Line::new(error));
     ExitCode::from(status)
 }

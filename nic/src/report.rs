@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use cni_common::line::Line;
 use serde_json::{Value, json};
 
 use crate::config::{Config, Resource};
@@ -39,17 +40,19 @@ pub fn to_text(config: &Config, plan: &Plan, owners: &Owners) -> String {
             let problem = offer.problem.as_ref();
             let problem = problem.map_or("healthy".to_owned(), |problem| format!("unhealthy: {problem}"));
             let owner = owner(owners, resource, offer).map_or(String::new(), |owner| format!(", {owner}"));
-            let _ = writeln!(text, "  {}  {problem}{owner}  ({}{numa})", offer.id, offer.what);
+            let line = format_args!("{}  {problem}{owner}  ({}{numa})", offer.id, offer.what);
+            let _ = writeln!(text, "  {}", Line::new(line));
         }
     }
     for (id, first, other) in &plan.overlaps {
-        let _ = writeln!(text, "warning: {id} belongs to {first}, although {other} selects it too");
+        let line = format_args!("warning: {id} belongs to {first}, although {other} selects it too");
+        let _ = writeln!(text, "{}", Line::new(line));
     }
     if !plan.left_out.is_empty() {
         text.push_str("not advertised:\n");
     }
     for (id, reason) in &plan.left_out {
-        let _ = writeln!(text, "  {id}  {reason}");
+        let _ = writeln!(text, "  {}", Line::new(format_args!("{id}  {reason}")));
     }
     text
 }

@@ -5,20 +5,26 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use ferrule_kernel::file;
 use ferrule_kubelet::claims::folder::lock;
 
 use crate::device::Device;
 use crate::health::Carrier;
 
-/// Reads the devices of the file. A missing file has none; a broken one is reported and has none either. So has one that the
-/// user of `ferrule-nic devices` may not read.
+/// Reads the devices of the file. A missing file has none; a broken one, and what is no file, is reported and has none either. So has one
+/// that the user of `ferrule-nic devices` may not read.
 ///
 /// # Errors
 /// The file cannot be read: the next one would not have its devices.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<Device>> {
-    use io::ErrorKind::{NotFound, PermissionDenied};
-    let bytes = match fs::read(path) {
+    use io::ErrorKind::{NotFound, Other, PermissionDenied};
+    let is_foreign = || fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file());
+    let bytes = match file::read(path) {
         Err(error) if [NotFound, PermissionDenied].contains(&error.kind()) => return Ok(Vec::new()),
+        Err(error) if error.kind() == Other || is_foreign() => {
+            log!("ignores {}: {error}", path.display());
+            return Ok(Vec::new());
+        }
         Err(error) => {
             return Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())));
         }
@@ -46,8 +52,7 @@ pub(crate) fn write(path: &Path, devices: &[Device]) -> io::Result<()> {
     // Two instances may write at once while one replaces the other, each as process 1 of its container.
     let _lock = lock(folder)?;
     let pending = path.with_extension("new");
-    fs::write(&pending, serde_json::to_vec(devices)?)?;
-    fs::rename(pending, path)
+    file::replace(path, &pending, 0o644, &serde_json::to_vec(devices)?)
 }
 
 #[cfg(test)]
@@ -72,6 +77,7 @@ mod tests {
         assert_eq!(read(&path).unwrap(), devices);
         fs::write(&path, "[{").unwrap();
         assert!(read(&path).unwrap().is_empty());
-        assert!(read(folder.path()).is_err(), "a folder cannot be read");
+        assert!(read(folder.path()).unwrap().is_empty(), "a folder is no state");
+        assert!(read(&path.join("x")).is_err(), "a file is no folder");
     }
 }

@@ -1,11 +1,12 @@
 //! The conflist: a template, this node's podCIDRs, and the pods' MTU.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use ferrule_kernel::file;
 use ferrule_kernel::ip::IpFamily;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
@@ -16,8 +17,6 @@ use crate::plan::Pods;
 
 /// The key that marks a file as ours. libcni and the plugins ignore it.
 pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
-/// The largest template or conflist in bytes.
-const MAX: u64 = 1 << 20;
 
 /// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl Template {
     /// The file cannot be read, or is no conflist whose first plugin has `ipam` of the type host-local.
     pub fn read(options: &Options) -> Result<Template> {
         let Some(path) = &options.template else { return Ok(Template::built_in(options.main)) };
-        let parse = || -> Result<Template> { Template::parse(&read_limited(path)?) };
+        let parse = || -> Result<Template> { Template::parse(&file::read_named(path)?) };
         parse().with_context(|| format!("template {}", path.display()))
     }
 
@@ -114,7 +113,7 @@ pub fn find(path: &Path) -> Result<Found> {
         Ok(metadata) if !metadata.is_file() => return Ok(Found::Foreign),
         Ok(_) => {}
     }
-    let bytes = read_limited(path).with_context(|| format!("read {}", path.display()))?;
+    let bytes = file::read(path).with_context(|| format!("read {}", path.display()))?;
     let is_ours = serde_json::from_slice::<Value>(&bytes).is_ok_and(|value| value[MARK].is_object());
     Ok(if is_ours { Found::Ours } else { Found::Foreign })
 }
@@ -130,7 +129,7 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
             "{} is not ours: it has no key \"{MARK}\". Remove it, or choose another --conflist",
             path.display()
         ),
-        Found::Ours if read_limited(path).is_ok_and(|bytes| bytes == text.as_bytes()) => return Ok(false),
+        Found::Ours if file::read(path).is_ok_and(|bytes| bytes == text.as_bytes()) => return Ok(false),
         Found::Ours | Found::Nothing => {}
     }
     let put = || -> io::Result<()> {
@@ -138,13 +137,10 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut file = File::create(&pending)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
         match found {
-            Found::Ours => fs::rename(&pending, path),
+            Found::Ours => file::replace_durably(path, &pending, 0o644, text.as_bytes()),
             // Fails if another program has made the file meanwhile.
-            _ => fs::hard_link(&pending, path).and_then(|()| fs::remove_file(&pending)),
+            _ => file::create_durably(path, &pending, 0o644, text.as_bytes()),
         }
     };
     put().with_context(|| format!("write {}", path.display())).map(|()| true)
@@ -183,18 +179,14 @@ fn pending(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn read_limited(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAX + 1), &mut bytes)?;
-    match u64::try_from(bytes.len()) {
-        Ok(0..=MAX) => Ok(bytes),
-        _ => bail!("it has more than {MAX} bytes"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use clap::Parser as _;
+
     use super::*;
+    use crate::arguments::Arguments;
 
     fn pods() -> Pods {
         Pods { networks: vec!["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()], mtu: 1450 }
@@ -262,5 +254,22 @@ mod tests {
         let path = folder.path().join("a.conflist");
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
         assert_eq!(find(&path).unwrap(), Found::Foreign);
+    }
+
+    /// Also a template may be one: Kubernetes mounts a ConfigMap as links.
+    #[test]
+    fn a_planted_link_is_not_followed_and_no_second_name_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, target] = ["10-ferrule.conflist", "target"].map(|name| folder.path().join(name));
+        let text = Template::built_in(Main::Bridge).fill("n1", &pods());
+        for text in [text.clone(), text.replace("1450", "1400")] {
+            std::os::unix::fs::symlink(&target, pending(&path)).unwrap();
+            assert!(write(&path, &text).unwrap());
+            let meta = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((meta.is_file(), meta.nlink(), target.exists()), (true, 1, false));
+        }
+        std::os::unix::fs::symlink(&path, &target).unwrap();
+        let options = Options { template: Some(target), ..Arguments::parse_from(["x"]).options };
+        assert!(Template::read(&options).is_ok());
     }
 }

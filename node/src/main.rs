@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
+use cni_common::line::{Line, Text};
 use ferrule_node::arguments::{Arguments, Command};
 use ferrule_node::{cleanup, daemon, housekeeping, status};
 
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         Some(Command::Status { json, no_probe }) => {
             runtime.block_on(status::print(&options, json, !no_probe)).map(|text| print(&text))
         }
-        Some(Command::Cleanup) => cleanup::run(&options).map(|text| print(&text)),
+        Some(Command::Cleanup) => cleanup::run(&options).map(|text| print(&Text::lines(text))),
     };
     runtime.shutdown_background();
     outcome.map_or_else(|error| fail(1, &error), |()| ExitCode::SUCCESS)
@@ -65,13 +66,13 @@ fn abort_on_panic() {
     }));
 }
 
-fn print(text: &str) {
+fn print(text: &Text) {
     // A reader such as `head` may close the pipe.
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
 fn fail(status: u8, error: &anyhow::Error) -> ExitCode {
     // `eprintln!` panics if it cannot write.
-    let _ = writeln!(io::stderr(), "ferrule-node: {error:#}");
+    let _ = writeln!(io::stderr(), "ferrule-node: {}", Line::new(format_args!("{error:#}")));
     ExitCode::from(status)
 }

@@ -11,6 +11,7 @@ mod killed;
 mod lab;
 mod life;
 mod peers;
+mod planted;
 mod renewals;
 mod restart;
 mod rogue;

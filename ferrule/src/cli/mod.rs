@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Error, Result};
 use clap::{CommandFactory, Parser as _};
 use clap_complete::Shell;
+use cni_common::line::Text;
 use cni_common::plugin::Plugin;
 use ferrule_install::console::{note, say};
 use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fingerprint};
@@ -46,7 +47,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Uninstall(options) => ferrule_install::restore(options, Back::Original)?,
         Command::Status(options) => {
             let (text, condition) = ferrule_install::status(options, &names)?;
-            say(text.trim_end());
+            say(Text::lines(text));
             return Ok(match condition {
                 Condition::Sound => 0,
                 Condition::Disturbed => 3,
@@ -78,7 +79,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Command::command(), TOOL, &mut script);
-            say(String::from_utf8_lossy(&script).trim_end());
+            say(Text::lines(String::from_utf8_lossy(&script)));
             return Ok(0);
         }
         Command::Generate { dir } => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::error::{Error, ErrorKind};
+use cni_common::line::{Line, Text};
 use cni_common::plugin::Plugin;
 use ferrule_bandwidth::change::Change;
 use ferrule_inspect::calls::metrics::export;
@@ -45,6 +46,11 @@ impl State {
     }
 }
 
+/// A report of lines, or a document.
+fn report(text: String, is_json: bool) -> Text {
+    if is_json { Text::json(text) } else { Text::lines(text) }
+}
+
 fn seconds(number: u32) -> Duration {
     Duration::from_secs(number.into())
 }
@@ -71,7 +77,7 @@ pub(super) fn inspect(arguments: &Inspect) -> Result<u8> {
         note("nothing on this node has this name");
         return Ok(3);
     }
-    say(text.trim_end());
+    say(text);
     failures.iter().for_each(note);
     Ok(u8::from(!failures.is_empty()))
 }
@@ -86,7 +92,7 @@ pub(super) fn gc(arguments: &Gc) -> Result<u8> {
     while signals.check().is_ok() {
         if next <= Instant::now() {
             if let Err(error) = run() {
-                note(error);
+                note(Line::new(error));
             }
             next = Instant::now() + seconds(every);
         }
@@ -113,7 +119,7 @@ pub(super) fn repair(arguments: &Repair, plugins: &'static [&'static Plugin]) ->
         return Ok(0);
     }
     let repaired = repair::run(plugins, &options, &is_ended)?;
-    say(repaired.report(*json).trim_end());
+    say(report(repaired.report(*json), *json));
     signals.check()?;
     Ok(u8::from(!repaired.is_done()))
 }
@@ -122,7 +128,7 @@ pub(super) fn check(Check { plugins, all, json, cache, node }: &Check) -> Result
     node.enter()?;
     let limit = seconds(plugins.timeout);
     let checked = check::run(&cache.dir.join("results"), node.init, &plugins.programs.bin_dir, limit, *all);
-    say(checked.report(*json).trim_end());
+    say(report(checked.report(*json), *json));
     Ok(u8::from(!checked.is_sound()))
 }
 
@@ -135,7 +141,7 @@ pub(super) fn shape(arguments: &Shape) -> Result<u8> {
         ifname: arguments.ifname.clone(),
         change: Change { ingress: arguments.ingress, egress: arguments.egress },
     };
-    say(shape::run(&options)?);
+    say(&shape::run(&options)?);
     Ok(0)
 }
 
@@ -148,7 +154,7 @@ pub(super) fn doctor(Doctor { conf_dir, plugins, json, node }: &Doctor, names: &
         init: node.init,
     };
     let subjects = examine(&places, names)?;
-    say(doctor::report(&subjects, *json, style().width).trim_end());
+    say(report(doctor::report(&subjects, *json, style().width), *json));
     Ok(u8::from(findings(&subjects).iter().any(|finding| finding.severity == Severity::Error)))
 }
 
@@ -167,8 +173,8 @@ pub(super) fn log(arguments: &Log) -> Result<u8> {
     };
     let chosen = selection.of(calls(&path)?);
     match arguments.json {
-        true => chosen.iter().for_each(|call| say(&call.json)),
-        false => say(table(&chosen, style()).trim_end()),
+        true => chosen.iter().for_each(|call| say(Text::json(&call.json))),
+        false => say(Text::lines(table(&chosen, style()))),
     }
     Ok(0)
 }
@@ -176,7 +182,7 @@ pub(super) fn log(arguments: &Log) -> Result<u8> {
 pub(super) fn metrics(Metrics { output, file }: &Metrics) -> Result<u8> {
     let text = export(&log_file(file.as_deref())?, output.as_deref())?;
     if output.is_none() {
-        say(text.trim_end());
+        say(Text::lines(text));
     }
     Ok(0)
 }

@@ -9,6 +9,7 @@ mod fixture;
 mod leaks;
 mod others;
 mod partial;
+mod planted;
 mod readme;
 mod schema;
 mod shape;

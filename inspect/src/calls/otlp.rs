@@ -7,10 +7,9 @@
 //! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>,
 //! <https://opentelemetry.io/docs/specs/semconv/cli/cli-spans/>
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::FileExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use cni_common::call_log::old;
@@ -27,6 +26,8 @@ use crate::sight::host_name;
 const LIMIT: u64 = 10 << 20;
 /// The end of the file that has its last line.
 const TAIL: u64 = 256 << 10;
+/// The permissions of others.
+const OTHERS: u32 = 0o007;
 /// The attribute of the last span of a run that says how far the log was read.
 const POSITION: &str = "ferrule.log.position";
 /// `SPAN_KIND_INTERNAL` and `STATUS_CODE_ERROR`.
@@ -72,7 +73,7 @@ fn append(path: &Path, lines: &str) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() >= LIMIT) {
         fs::rename(path, old(path))?;
     }
-    // As the log: others must not read it. A FIFO would wait for its reader.
+    // As the log: others must not read it, nor own it. A FIFO would wait for its reader.
     let open = || {
         File::options().read(true).append(true).create(true).mode(0o640).custom_flags(file::SAFELY).open(path)
     };
@@ -80,6 +81,10 @@ fn append(path: &Path, lines: &str) -> io::Result<()> {
     let (meta, mut last) = (file.metadata()?, [b'\n']);
     if !meta.is_file() {
         return Err(io::Error::other("it is no regular file"));
+    }
+    file::check_owner(&file, path)?;
+    if meta.mode() & OTHERS != 0 {
+        file.set_permissions(Permissions::from_mode(meta.mode() & 0o7777 & !OTHERS))?;
     }
     if meta.len() > 0 {
         file.read_exact_at(&mut last, meta.len() - 1)?;
@@ -192,7 +197,6 @@ fn micros(time: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::read::parse;
-    use std::os::unix::fs::MetadataExt as _;
     use std::process::Command;
 
     use super::*;
@@ -318,7 +322,16 @@ mod tests {
         let [log, file, fifo, link] = ["log", "spans", "fifo", "link"].map(|name| folder.path().join(name));
         fs::write(&log, format!("{TRACED}\n")).unwrap();
         export(&log, &file).unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
+        for (calls, mode, kept) in [(2, 0o644, 0o640), (3, 0o600, 0o600)] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            fs::write(&log, format!("{TRACED}\n").repeat(calls)).unwrap();
+            export(&log, &file).unwrap();
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, kept);
+            assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), calls);
+        }
+        std::os::unix::fs::chown(&file, Some(1234), None).unwrap();
+        fs::write(&log, format!("{TRACED}\n").repeat(9)).unwrap();
+        export(&log, &file).unwrap_err();
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         std::os::unix::fs::symlink(folder.path().join("target"), &link).unwrap();
         for refused in [fifo, link] {

@@ -1,16 +1,19 @@
 //! Reads and selects calls.
 
 use std::cmp::Reverse;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use cni_common::call_log::switch::{DEFAULT_FILE, Destination};
 use cni_common::call_log::{configured, old};
 use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::file;
 
 use super::Call;
 
+/// The longest line of a log in bytes. A file without lines is no log, whatever its size.
+const LONGEST: u64 = 4 << 20;
 /// How many calls are printed if the user does not say.
 const LAST: usize = 20;
 
@@ -88,21 +91,41 @@ pub fn log_file(given: Option<&Path>) -> Result<PathBuf, CniError> {
 /// # Errors
 /// A file cannot be read, or both are missing.
 pub fn calls(path: &Path) -> Result<Vec<Call>, CniError> {
-    let (old, mut found) = (old(path), Vec::new());
-    found.extend(if_exists(fs::read(&old), &old)?);
-    found.extend(if_exists(fs::read(path), path)?);
-    if found.is_empty() {
-        return Err(CniError::internal(format!("there is no log {}", path.display())));
+    let (mut calls, mut is_there) = (Vec::new(), false);
+    for path in [old(path).as_path(), path] {
+        if let Some(file) = open(path)? {
+            is_there = true;
+            let read = each_line(file, |line| calls.extend(parse(line)));
+            read.context(|| format!("cannot read {}", path.display()))?;
+        }
     }
-    Ok(found.iter().flat_map(|bytes| parse(bytes)).collect())
+    match is_there {
+        true => Ok(calls),
+        false => Err(CniError::internal(format!("there is no log {}", path.display()))),
+    }
 }
 
-/// The outcome of reading a log file; `None` if there is no such file.
-pub(super) fn if_exists<T>(outcome: io::Result<T>, path: &Path) -> Result<Option<T>, CniError> {
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+/// Opens a log file; `None` if there is none. Waits for no FIFO, except for one that this process has open already, such as its
+/// standard input.
+pub(super) fn open(path: &Path) -> Result<Option<File>, CniError> {
+    let is_open = path == "/dev/stdin" || path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd");
+    match if is_open { File::open(path) } else { file::open_named(path) } {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         outcome => outcome.map(Some).context(|| format!("cannot read {}", path.display())),
     }
+}
+
+/// Reads lines with their ends. The last one may have none.
+pub(super) fn each_line(file: impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let (mut file, mut line) = (BufReader::new(file), Vec::new());
+    while (&mut file).take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+        if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+            return Err(io::Error::other(format!("a line of it has {LONGEST} bytes or more")));
+        }
+        each(&line);
+        line.clear();
+    }
+    Ok(())
 }
 
 /// The calls in the content of a log file. Other lines are skipped.

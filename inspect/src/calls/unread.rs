@@ -1,7 +1,6 @@
 //! The calls that the log has got since an earlier run. The log is rotated in between, but each call is read once.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use cni_common::call_log::old;
 use cni_common::spec::{CniError, Context as _};
 
 use super::Call;
-use super::read::{if_exists, parse};
+use super::read::{each_line, open, parse};
 
 /// How many bytes distinguish log files: the time of their first call, and its plugin.
 const HEAD: usize = 64;
@@ -43,8 +42,8 @@ impl fmt::Display for Position {
 /// The log cannot be read.
 pub fn unread(log: &Path, position: &mut Position) -> Result<Vec<Call>, CniError> {
     // The current one first: a rotation in between then makes both the same file.
-    let current = if_exists(File::open(log), log)?;
-    let former = if_exists(File::open(old(log)), &old(log))?;
+    let current = open(log)?;
+    let former = open(&old(log))?;
     of_files(position, former, current).context(|| format!("cannot read {}", log.display()))
 }
 
@@ -65,11 +64,14 @@ pub(super) fn of_files<F: Read + Seek>(
     for (head, mut file) in files {
         let start = if head == position.head { position.offset } else { 0 };
         file.seek(SeekFrom::Start(start))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        calls.extend(parse(&bytes[..complete]));
-        *position = Position { offset: start + complete as u64, head };
+        let mut offset = start;
+        each_line(file, |line| {
+            if line.ends_with(b"\n") {
+                offset += line.len() as u64;
+                calls.extend(parse(line));
+            }
+        })?;
+        *position = Position { offset, head };
     }
     Ok(calls)
 }

@@ -1,8 +1,9 @@
 //! `ferrule-node`: whether it runs on a node whose conflist it has written, and the problems in its status file.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
+use ferrule_kernel::file;
 use ferrule_kit::cluster::{CONFLIST_MARK, LOCK_FILE, STATUS_FILE};
 use serde_json::Value;
 
@@ -25,9 +26,13 @@ pub fn judge(conf_dir: &Path, state: &Path) -> Option<Subject> {
         let problem = format!("{} comes before {}", first.display(), conflist.display());
         findings.push(Finding::warning(SUBJECT, problem, FIRST));
     }
-    match fs::read(state.join(STATUS_FILE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-        Some(status) => seen = read(&status, &mut findings),
-        None => findings.push(Finding::warning(SUBJECT, format!("no status in {}", state.display()), LOOK)),
+    let status = file::read(&state.join(STATUS_FILE)).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    match status {
+        Ok(status) => seen = read(&status, &mut findings),
+        Err(error) => {
+            let problem = format!("no status in {}: {error}", state.display());
+            findings.push(Finding::warning(SUBJECT, problem, LOOK));
+        }
     }
     Some(Subject::new(SUBJECT, seen, findings))
 }
@@ -71,17 +76,20 @@ fn conflists(folder: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 fn is_its(path: &Path) -> bool {
-    let value: Option<Value> = fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let value: Option<Value> =
+        file::read_named(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     value.is_some_and(|value| value[CONFLIST_MARK].is_object())
 }
 
 fn runs(state: &Path) -> bool {
-    let file = File::open(state.join(LOCK_FILE));
+    let file = file::open(&state.join(LOCK_FILE));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ferrule_kernel::file;
 use serde_json::Value;
 
 use super::Finding;
@@ -85,7 +86,7 @@ pub fn read(folder: &Path) -> (Vec<Network>, Vec<Finding>) {
     (networks, findings)
 }
 
-/// The files with these endings, sorted by their names.
+/// The files with these endings, sorted by their names. A FIFO or a link too, which stops a runtime if it leads nowhere or never ends.
 fn files(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.flatten();
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
@@ -97,7 +98,7 @@ fn files(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
 }
 
 fn text(file: &Path) -> Result<String, Unusable> {
-    fs::read_to_string(file).map_err(|error| Unusable { why: error.to_string(), remedy: READABLE })
+    file::read_named_text(file).map_err(|error| Unusable { why: error.to_string(), remedy: READABLE })
 }
 
 /// The network of a file, with the plugins in the folder of its name.
@@ -183,13 +184,17 @@ pub(super) mod tests {
         ] {
             fs::write(dir.path().join(file), text).unwrap();
         }
+        fs::create_dir(dir.path().join("50-folder.conflist")).unwrap();
+        std::os::unix::fs::symlink("20-b.conflist", dir.path().join("60-link.conflist")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("70-zero.conflist")).unwrap();
         let (networks, findings) = read(dir.path());
         assert_eq!(
             networks.iter().map(|network| network.file.file_name().unwrap()).collect::<Vec<_>>(),
-            ["10-a.conf", "20-b.conflist"]
+            ["10-a.conf", "20-b.conflist", "60-link.conflist"]
         );
         assert!(found(&findings)[0].ends_with("10-a.conf has a network x too"), "{findings:?}");
-        assert!(findings.len() == 2 && findings[1].subject.ends_with("30-c.json"), "{findings:?}");
+        assert!(findings.len() == 4 && findings[1].subject.ends_with("30-c.json"), "{findings:?}");
+        assert!(findings[3].subject.ends_with("70-zero.conflist"), "{findings:?}");
         assert!(found(&read(&dir.path().join("none")).1)[0].starts_with("cannot be read"));
     }
 }

@@ -5,6 +5,7 @@ mod text;
 
 use clap::ValueEnum;
 
+use crate::line::clean;
 use crate::model::{Kind, Object};
 use crate::node::{Attached, Node};
 use crate::text::short;
@@ -110,10 +111,10 @@ pub fn draw(node: &Node, format: Format) -> String {
 /// A text in which characters that mean something to the picture's language are replaced. Control characters become blanks.
 fn escaped(text: &str, replacements: &[(char, &str)]) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in clean(text).chars() {
         match replacements.iter().find(|(special, _)| *special == c) {
             Some((_, replacement)) => safe.push_str(replacement),
-            None => safe.push(if c.is_control() { ' ' } else { c }),
+            None => safe.push(c),
         }
     }
     safe

@@ -1,10 +1,10 @@
 //! The routes of `ferrule-node`: the ways to the pods of other nodes.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::file;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
@@ -33,7 +33,7 @@ pub(super) fn routes(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>
 /// The node of each podCIDR, and since when it is reached as it is. None without a file that can be read.
 fn nodes(path: &Path) -> HashMap<String, (String, String)> {
     let status: Value =
-        fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        file::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = status["nodes"].as_array().into_iter().flatten().flat_map(|node| {
         let networks = node["networks"].as_array().into_iter().flatten();
@@ -70,7 +70,7 @@ mod tests {
         assert!(nodes(&path).is_empty());
         let text =
             r#"{"nodes":[{"name":"n2","since":"S","networks":[{"network":"10.244.2.0/24"}]},{"name":"n3"}]}"#;
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         assert_eq!(nodes(&path)["10.244.2.0/24"], ("n2".to_owned(), "S".to_owned()));
     }
 }

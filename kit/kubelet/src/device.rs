@@ -1,8 +1,7 @@
 //! Asks which device the pod has: the service, else the checkpoint.
 
-use std::fs;
-
 use cni_common::spec::{CniError, Code};
+use ferrule_kernel::file;
 
 use crate::pod_resources::{self, LIMIT};
 use crate::{Pod, Resource, checkpoint};
@@ -74,8 +73,8 @@ impl Resource {
             return Err("K8S_POD_UID is not in CNI_ARGS".to_owned());
         }
         let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", self.checkpoint.display());
-        let file = fs::read(&self.checkpoint).map_err(|error| failed(&error))?;
-        checkpoint::ids(&file, pod.uid, &self.name).map_err(|error| failed(&error))
+        let bytes = file::read(&self.checkpoint).map_err(|error| failed(&error))?;
+        checkpoint::ids(&bytes, pod.uid, &self.name).map_err(|error| failed(&error))
     }
 
     fn missing(&self, pod: Pod<'_>, count: usize) -> CniError {
@@ -92,7 +91,8 @@ impl Resource {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
+
     use crate::resource::tests::resource;
 
     const ARGS: &str = "K8S_POD_INFRA_CONTAINER_ID=1;K8S_POD_UID=0d3c;IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop";

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use ferrule_kernel::file;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -29,7 +30,7 @@ pub async fn lead(folder: &Path) -> File {
 
 async fn lock(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    let file = File::create(path)?;
+    let file = file::open_lock(path, 0o644)?;
     if file.try_lock().is_ok() {
         return Ok(file);
     }

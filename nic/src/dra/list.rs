@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use cni_common::line::Line;
 use ferrule_kubelet::claims::{Claimed, Folder, Record, Step};
 use serde_json::{Value, json};
 
@@ -44,7 +45,11 @@ pub fn entries(folder: &Folder, attached_files: &Path) -> io::Result<Vec<Entry>>
     let mut steps: BTreeMap<_, _> = steps.filter(|(_, step)| step.outcome.is_some()).collect();
     let mut entries = Vec::new();
     for pod in folder.pods()? {
-        for record in folder.of_pod(&pod)? {
+        let records = folder.of_pod(&pod).unwrap_or_else(|error| {
+            log!("passes over the records of a pod: {error}");
+            Vec::new()
+        });
+        for record in records {
             for device in record.devices.clone() {
                 let step = steps.remove(&(pod.clone(), record.claim.uid.clone(), device.device.clone()));
                 entries.push(Entry { record: record.clone(), device, step });
@@ -81,11 +86,11 @@ pub fn to_text(entries: &[Entry]) -> String {
         let (record, device) = (&entry.record, &entry.device);
         let Record { claim, pod, .. } = record;
         // Writing to a String does not fail.
-        let _ = writeln!(
-            text,
+        let line = format_args!(
             "{}/{}  pod {}  request {}: {} {state}",
             claim.namespace, claim.name, pod.name, device.request, device.device
         );
+        let _ = writeln!(text, "{}", Line::new(line));
     }
     if text.is_empty() { "no claim is prepared\n".to_owned() } else { text }
 }

@@ -125,9 +125,14 @@ pub(super) fn attached(folder: &Path) -> io::Result<Vec<Attached>> {
         let entry = entry?;
         let path = entry.path();
         let is_json = path.extension().is_some_and(|end| end == "json");
-        if is_json && let Some(bytes) = read_file(&path)? {
-            let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
-            all.extend(Attached::parse(&bytes).ok().flatten().map(|attached| (written, attached)));
+        match read_file(&path) {
+            _ if !is_json => {}
+            Ok(bytes) => {
+                let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+                let parsed = bytes.and_then(|bytes| Attached::parse(&bytes).ok().flatten());
+                all.extend(parsed.map(|attached| (written, attached)));
+            }
+            Err(error) => log!("passes over an attached file: {error}"),
         }
     }
     all.sort_by_key(|(written, _)| *written);

@@ -10,5 +10,6 @@ mod killed;
 mod lab;
 mod load;
 mod pci;
+mod planted;
 mod registration;
 mod releases;

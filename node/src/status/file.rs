@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ferrule_kernel::file;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -118,7 +119,7 @@ fn path(state: &Path) -> PathBuf {
 pub fn read(state: &Path) -> io::Result<Option<Status>> {
     let path = path(state);
     let said = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
-    match fs::read(&path) {
+    match file::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(said(&error)),
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| said(&error)),
@@ -128,11 +129,10 @@ pub fn read(state: &Path) -> io::Result<Option<Status>> {
 /// Writes the file if its content differs.
 pub fn write(state: &Path, status: &Status) -> io::Result<()> {
     let (path, pending, bytes) = (path(state), state.join(PENDING), serde_json::to_vec(status)?);
-    if fs::read(&path).is_ok_and(|old| old == bytes) {
-        return Ok(());
+    match file::read(&path).is_ok_and(|old| old == bytes) {
+        true => Ok(()),
+        false => file::replace(&path, &pending, 0o644, &bytes),
     }
-    fs::write(&pending, bytes)?;
-    fs::rename(pending, path)
 }
 
 /// Takes the lock of the one daemon that may run. `None` if another one has it.
@@ -141,7 +141,9 @@ pub fn write(state: &Path, status: &Status) -> io::Result<()> {
 /// The folder or the file cannot be made.
 pub fn lock(state: &Path) -> io::Result<Option<File>> {
     fs::create_dir_all(state)?;
-    let file = File::options().create(true).truncate(false).write(true).open(state.join(LOCK_FILE))?;
+    let path = state.join(LOCK_FILE);
+    let file = file::open_lock(&path, 0o644)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -151,7 +153,7 @@ pub fn lock(state: &Path) -> io::Result<Option<File>> {
 
 /// Whether a daemon runs.
 pub fn runs(state: &Path) -> bool {
-    let file = File::open(state.join(LOCK_FILE));
+    let file = file::open(&state.join(LOCK_FILE));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

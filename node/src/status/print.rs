@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use cni_common::line::{Line, Text, clean};
 use serde_json::{Value, json};
 
 use super::{Status, Way, read, runs};
@@ -20,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// There is no status file, or it cannot be read.
-pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<String> {
+pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<Text> {
     let Some(status) = read(&options.state)? else {
         bail!("there is no {}/status.json: no daemon has run since the last boot", options.state.display());
     };
@@ -36,8 +37,8 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
     };
     let (is_running, former) = (runs(&options.state), former(&status));
     Ok(match as_json {
-        true => format!("{:#}\n", to_json(&status, is_running, &former, &answers)),
-        false => to_text(&status, is_running, &former, &answers),
+        true => Text::json(format_args!("{:#}\n", to_json(&status, is_running, &former, &answers))),
+        false => Text::lines(to_text(&status, is_running, &former, &answers)),
     })
 }
 
@@ -75,19 +76,22 @@ fn to_json(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
 
 fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> String {
     let Status { node, mode, api, conflist, problems, nodes } = status;
-    let mut text = format!("node {node}, mode {mode}");
+    let mut text = Line::new(format_args!("node {node}, mode {mode}")).to_string();
     text.push_str(if is_running { "\n" } else { ": the daemon does not run; this is what it knew last\n" });
     let _ = match &api.error {
         None if api.connected => writeln!(text, "API server: followed since {}", api.since),
         None => writeln!(text, "API server: not reached yet"),
-        Some(error) => writeln!(text, "API server: away since {}: {error}", api.since),
+        Some(error) => {
+            writeln!(text, "{}", Line::new(format_args!("API server: away since {}: {error}", api.since)))
+        }
     };
     let networks = match conflist.networks.as_slice() {
         [] => "this node has no podCIDR".to_owned(),
         networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),
     };
     let state = if conflist.written { "" } else { " (not written)" };
-    let _ = writeln!(text, "conflist {}{state}: {networks}", conflist.path.display());
+    let shown = Line::new(format_args!("conflist {}{state}: {networks}", conflist.path.display()));
+    let _ = writeln!(text, "{shown}");
     if let [first, ..] = former {
         let count = former.len();
         let _ = writeln!(
@@ -96,7 +100,8 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
         );
     }
     for problem in problems {
-        let _ = writeln!(text, "problem: {}: {}", problem.part, problem.error);
+        let shown = Line::new(format_args!("problem: {}: {}", problem.part, problem.error));
+        let _ = writeln!(text, "{shown}");
     }
     let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "ANSWER"].map(str::to_owned)];
     for node in nodes {
@@ -127,10 +132,11 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
 
 /// A table: two spaces between the columns.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| clean(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         text.push_str(cells.join("  ").trim_end());

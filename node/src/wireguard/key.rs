@@ -1,13 +1,14 @@
 //! Keys, and the file with this node's private key: a line of base64, as `wg genkey` writes it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{DirBuilder, File};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ferrule_kernel::file;
 
 /// A private or a public key.
 pub(super) type Key = [u8; 32];
@@ -29,7 +30,7 @@ pub(super) fn to_text(key: &Key) -> String {
 /// The file cannot be read or made, others may read it, or it has no key.
 pub(super) fn read_or_make(path: &Path) -> Result<Key> {
     let shown = path.display();
-    let key = match File::open(path) {
+    let key = match file::open_own(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             make(path).with_context(|| format!("make the key file {shown}"))
         }
@@ -59,7 +60,7 @@ fn read(file: File) -> Result<Key> {
     }
 }
 
-/// Writes the key to another file first. The link fails if another process was faster; then its key counts.
+/// Writes the key to another file first. The rename fails if another process was faster; then its key counts.
 fn make(path: &Path) -> Result<Key> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
@@ -67,24 +68,32 @@ fn make(path: &Path) -> Result<Key> {
     let mut key = Key::default();
     getrandom::fill(&mut key)?;
     let pending = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
-    let write = || {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&pending)?;
-        writeln!(file, "{}", to_text(&key))?;
-        file.sync_all()?;
-        fs::hard_link(&pending, path)
-    };
-    let written = write();
-    let _ = fs::remove_file(&pending);
-    match written {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(File::open(path)?),
+    match file::create_durably(path, &pending, 0o600, format!("{}\n", to_text(&key)).as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(file::open_own(path)?),
         written => Ok(written.map(|()| key)?),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{chown, symlink};
+
     use super::*;
+
+    #[test]
+    fn the_key_goes_to_no_planted_link_and_comes_from_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, target] = ["key", "target"].map(|name| folder.path().join(name));
+        symlink(&target, format!("{}.{}", path.display(), std::process::id())).unwrap();
+        read_or_make(&path).unwrap();
+        assert!(!target.exists());
+        chown(&path, Some(1234), None).unwrap();
+        let error = format!("{:#}", read_or_make(&path).unwrap_err());
+        assert!(error.ends_with("it belongs to user 1234"), "{error}");
+        symlink(&path, &target).unwrap();
+        assert!(read_or_make(&target).is_err(), "a link is no key file");
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -5,6 +5,7 @@
 mod housekeeping;
 mod lab;
 mod masquerade;
+mod planted;
 mod probe;
 mod vxlan;
 mod wireguard;

@@ -10,6 +10,7 @@
 //!   firewalld with a bus of its own. [`dnsmasq`] is a DHCP server.
 //! - [`measure`] repeats a measurement that the load on the machine may have spoilt, and says so.
 //! - [`link_plugin`] has the tests that all plugins of one link share.
+//! - [`PLANTED`] are objects that may stand in the place of a file.
 //! - [`StubIpam`] is an IPAM plugin that a test controls; [`Trace`] counts system calls.
 
 mod calls;
@@ -25,6 +26,7 @@ mod layout;
 pub mod link_plugin;
 mod links;
 mod measure;
+mod planted;
 mod plugin_dir;
 mod random;
 mod servers;
@@ -43,6 +45,7 @@ pub use foreign_results::{FOREIGN_ADDRESSES, foreign_results};
 pub use layout::{VERSIONS, assert_layout, has_check, is_per_family};
 pub use links::{addresses, flags, is_up, link, mac, ports, routes, sysctl, try_link};
 pub use measure::{connect_time, measure};
+pub use planted::{PLANTED, plant, plant_all};
 pub use plugin_dir::{Origin, PluginDir};
 pub use random::Random;
 pub use servers::{NO_ANSWER_WAIT, ask, serve, serve_at, silent, tcp, udp, udp_ask, udp_socket};

@@ -1,11 +1,13 @@
 //! The folder of the records: a folder for each pod, and in it a file for each claim, `POD_UID/CLAIM_UID.json`. A file is complete or
 //! absent, also after a loss of power.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, DirBuilder, File};
+use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use ferrule_kernel::file;
 
 use super::record::Record;
 use super::{DATA, RECORDS, is_uid};
@@ -136,10 +138,7 @@ impl Locked<'_> {
         let folder = self.pod(&record.pod.uid)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let pending = folder.join(format!("{}{}", pending_of(&record.claim.uid), std::process::id()));
-        absent_is_fine(fs::remove_file(&pending))?;
-        let written = write_file(&pending, &bytes).and_then(|()| fs::rename(&pending, &path));
-        written.inspect_err(|_| drop(fs::remove_file(&pending)))?;
-        sync(&folder)?;
+        file::replace_durably(&path, &pending, 0o600, &bytes)?;
         sync(&self.folder.0)
     }
 
@@ -181,21 +180,15 @@ pub fn lock(folder: &Path) -> io::Result<File> {
     file.lock().map(|()| file)
 }
 
-/// The content of a file of at most 4 MiB; `None` if it does not exist.
+/// The content of a regular file of at most 4 MiB; `None` if it does not exist.
 ///
 /// # Errors
 /// It cannot be read, or is longer.
 pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(failed)?,
-    };
-    let mut bytes = Vec::new();
-    let count = file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    match count as u64 > MAX_BYTES {
-        true => Err(invalid(path, &format!("more than {MAX_BYTES} bytes"))),
-        false => Ok(Some(bytes)),
+    match file::read_up_to(path, MAX_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        Ok(bytes) => Ok(Some(bytes)),
     }
 }
 
@@ -204,20 +197,15 @@ fn pending_of(claim_uid: &str) -> String {
     format!(".{claim_uid}.")
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The names in a folder; none if it does not exist.
+/// The names in a folder; none if it does not exist, or is something else.
 fn names(folder: &Path) -> io::Result<impl Iterator<Item = String> + use<>> {
+    use io::ErrorKind::{NotADirectory, NotFound};
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if [NotFound, NotADirectory].contains(&error.kind()) => None,
         Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display()))),
         Ok(entries) => Some(entries),
     };

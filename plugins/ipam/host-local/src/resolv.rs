@@ -1,17 +1,17 @@
 //! Parses the file that `resolvConf` names, like the resolver.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use cni_common::spec::{CniError, Code, Dns};
+use ferrule_kernel::file;
 
 /// Reads and parses the file.
 ///
 /// # Errors
 /// Code 5 with the reference's text.
 pub fn read(path: &Path) -> Result<Dns, CniError> {
-    match fs::read(path) {
+    match file::read_named(path) {
         Ok(text) => Ok(parse(&String::from_utf8_lossy(&text))),
         Err(error) => {
             let why = match error.kind() {

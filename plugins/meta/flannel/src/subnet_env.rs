@@ -1,9 +1,9 @@
 //! The file that flannel's daemon writes: the networks of the cluster, and this node's part of them.
 
-use std::fs;
 use std::io::ErrorKind;
 
 use cni_common::spec::{CniError, Code};
+use ferrule_kernel::file;
 use ipnetwork::IpNetwork;
 
 /// What the file says.
@@ -31,7 +31,7 @@ impl SubnetEnv {
             );
             CniError::new(code, msg)
         };
-        let bytes = fs::read(path).map_err(|error| match error.kind() {
+        let bytes = file::read_named(path.as_ref()).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 failed(Code::TryAgainLater, &format!("open {path}: no such file or directory"))
             }

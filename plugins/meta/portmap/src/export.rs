@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use cni_common::line::Line;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
@@ -60,7 +61,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(error) => {
-            eprintln!("portmap export: {error}");
+            eprintln!("portmap export: {}", Line::new(error));
             ExitCode::FAILURE
         }
     })
@@ -125,11 +126,12 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
             eprintln!("{owner}: {count} host ports are dropped: the container no longer exists");
         }
         for (label, host_ports) in &exported {
-            println!("{}: {} host ports", describe(label), host_ports.len());
+            println!("{}", Line::new(format_args!("{}: {} host ports", describe(label), host_ports.len())));
         }
         for owner in &staying {
             let why = obstacle(owner, backend).unwrap_or_default();
-            eprintln!("{}: {} host ports stay: {why}", describe(&owner.0), owner.1.len());
+            let (name, count) = (describe(&owner.0), owner.1.len());
+            eprintln!("{}", Line::new(format_args!("{name}: {count} host ports stay: {why}")));
         }
         Ok(Ok(staying.is_empty()))
     });

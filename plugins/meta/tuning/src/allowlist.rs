@@ -1,9 +1,9 @@
 //! The administrator's list of permitted sysctls.
 
-use std::fs;
 use std::io;
 
 use cni_common::spec::{CniError, Code};
+use ferrule_kernel::file;
 use regex_lite::Regex;
 
 use crate::sysctl::Sysctl;
@@ -19,7 +19,7 @@ pub fn check(sysctls: &[Sysctl]) -> Result<(), CniError> {
     if sysctls.is_empty() {
         return Ok(());
     }
-    match fs::read_to_string(FILE) {
+    match file::read_named_text(FILE.as_ref()) {
         Ok(list) => sysctls.iter().try_for_each(|sysctl| permit(&list, &sysctl.key)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(CniError::new(Code::Io, format!("failed to read the allowlist {FILE}: {error}"))),
