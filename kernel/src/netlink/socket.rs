@@ -5,6 +5,8 @@
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
+mod interrupted;
+
 use std::io;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use nix::sys::socket::{MsgFlags, setsockopt};
 use nix::sys::time::TimeVal;
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use self::interrupted::{Interrupted, repeated};
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
 use crate::observer::{self, Running};
@@ -35,9 +38,6 @@ const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
 /// The most requests in one datagram. The kernel keeps an answer to each failed one in the receive buffer, which has room for
 /// some 200.
 const MAX_REQUESTS: usize = 128;
-/// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted, except with
-/// [`Socket::with_whole_dumps`].
-const DUMP_TRIES: u32 = 5;
 /// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
 const LOCK_WAIT: Duration = Duration::from_millis(3);
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
@@ -68,7 +68,7 @@ pub struct Socket {
     protocol: isize,
     /// The protocol's name, for [`observer`].
     name: &'static str,
-    has_whole_dumps: bool,
+    interrupted: Interrupted,
     /// Behind `socket`, because fields are dropped in their order: measures how long the kernel takes to close it.
     closing: Option<Running<'static>>,
 }
@@ -105,7 +105,7 @@ impl Socket {
             buffer: Vec::with_capacity(DATAGRAM),
             protocol,
             name,
-            has_whole_dumps: false,
+            interrupted: Interrupted::Repeated,
             closing: None,
         })
     }
@@ -113,8 +113,23 @@ impl Socket {
     /// The socket, but a dump that is still interrupted at the last attempt is an error: it may lack objects.
     #[must_use]
     pub fn with_whole_dumps(mut self) -> Self {
-        self.has_whole_dumps = true;
+        self.interrupted = Interrupted::Refused;
         self
+    }
+
+    /// The socket, but an interrupted dump is not repeated: [`Socket::was_interrupted`] tells.
+    #[must_use]
+    pub fn with_single_dumps(mut self) -> Self {
+        self.interrupted = Interrupted::Told(false);
+        self
+    }
+
+    /// With [`Socket::with_single_dumps`]: whether objects changed during a dump since the last call of this function.
+    pub fn was_interrupted(&mut self) -> bool {
+        match &mut self.interrupted {
+            Interrupted::Told(was) => std::mem::take(was),
+            _ => false,
+        }
     }
 
     /// Closes the socket of a process that has deleted nf_tables objects and has nothing else to do meanwhile. `taken` is how long
@@ -160,8 +175,10 @@ impl Socket {
         let dump = messages.last().filter(|last| last.is_dump()).cloned();
         let (mut last, is_interrupted) = self.requests_once(messages);
         answers.append(&mut last);
-        if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
-            let must_be_whole = self.has_whole_dumps;
+        if let Interrupted::Told(was) = &mut self.interrupted {
+            *was |= is_interrupted;
+        } else if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
+            let must_be_whole = self.interrupted == Interrupted::Refused;
             let again = || {
                 let (mut again, is_interrupted) = self.requests_once(vec![dump.clone()]);
                 (again.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
@@ -356,22 +373,6 @@ impl Drop for Socket {
             self.closing = observer::start("close nfnetlink");
         }
     }
-}
-
-/// Repeats an interrupted dump.
-fn repeated(mut again: impl FnMut() -> (Answer, bool), must_be_whole: bool) -> Answer {
-    let (mut answer, mut is_interrupted) = again();
-    for _ in 2..DUMP_TRIES {
-        if !is_interrupted {
-            break;
-        }
-        (answer, is_interrupted) = again();
-    }
-    if is_interrupted && must_be_whole && answer.is_ok() {
-        let why = format!("objects changed during each of {DUMP_TRIES} attempts to list them");
-        return Err(Error::new(Errno::EINTR, why));
-    }
-    answer
 }
 
 /// The error of a rejected batch.
