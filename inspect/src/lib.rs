@@ -61,6 +61,7 @@ pub fn inspect(
     node.judge();
     if node.has_doubt() {
         node.failures.extend(node.unseen());
+        node.failures.extend(node.left_out.iter().map(|what| format!("left out: {what}")));
     }
     let text = if as_json { query.json(&node).to_string() } else { query.text(&node, style) };
     Ok((text, node.failures))

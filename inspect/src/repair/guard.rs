@@ -6,7 +6,7 @@
 use std::fs;
 
 use crate::cache::Entry;
-use crate::scene::{self, Namespace, Process};
+use crate::scene::{self, Names, Namespace, Process};
 use crate::sight::{Sight, inode_of};
 
 /// The processes of the node.
@@ -19,7 +19,11 @@ impl Guard {
     /// Fails if something could not be read.
     pub(super) fn read(sight: &Sight) -> Result<Guard, String> {
         let namespaces = scene::namespaces(sight)?;
-        let mut processes = scene::processes(sight)?;
+        let mut processes = scene::processes(sight, &Names::default())?;
+        let mut hidden = processes.iter().filter(|process| !process.is_inside);
+        if let Some(why) = hidden.find_map(|process| process.unjudged.clone()) {
+            return Err(why);
+        }
         // A container can put any container's ID into the environment of its processes.
         processes.retain(|process| process.container.is_some() && process.is_on_host);
         Ok(Guard { namespaces, processes })
