@@ -3,14 +3,19 @@
 //! An owner is dead only if everything that could keep it alive is known and absent. One sign of life is enough for all
 //! objects of the container, also on other networks. Without a decision an object is not a leak.
 
-use std::collections::BTreeSet;
+mod doubt;
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use itertools::Itertools as _;
 
-use crate::cache::{Cache, Pairs};
+use self::doubt::Doubts;
+use crate::cache::{Cache, Entry, Pairs};
 use crate::model::{Object, Owner, State};
-use crate::scene::{Inside, Namespace, Process};
+use crate::scene::{Namespace, Process};
 
 /// What the node says about containers.
 #[derive(Debug, Default)]
@@ -30,8 +35,54 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Whether the owner of an object is alive. `siblings` are all objects of its container.
-    pub fn judge(&self, object: &Object, siblings: &[&Object]) -> State {
+    /// What could not be read, with its container if that is known. Only objects of that container, or of any, are in doubt.
+    pub fn left_out(&self) -> Vec<String> {
+        Doubts::new(self).named
+    }
+}
+
+/// Judges objects by evidence, of which it has an index: a node may have 100,000 leaks.
+pub struct Judge<'e> {
+    evidence: &'e Evidence,
+    users: HashMap<IpAddr, Vec<&'e Namespace>>,
+    cached: HashMap<IpAddr, Vec<&'e Entry>>,
+    workers: HashMap<&'e str, &'e Process>,
+    doubts: Doubts,
+    containers: RefCell<HashMap<String, Rc<Verdict>>>,
+}
+
+/// Of a container: its state, or what proves its death if no object contradicts.
+type Verdict = Result<Death, State>;
+
+struct Death {
+    proofs: Vec<String>,
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl<'e> Judge<'e> {
+    /// Makes the index.
+    pub fn new(evidence: &'e Evidence) -> Judge<'e> {
+        let users = evidence.namespaces.iter().flat_map(|namespace| {
+            let addresses = namespace.inside.iter().flat_map(|inside| &inside.addresses);
+            addresses.map(move |address| (*address, namespace))
+        });
+        let entries = evidence.cache.entries.iter();
+        let cached = entries.flat_map(|entry| entry.addresses.iter().map(move |address| (*address, entry)));
+        let processes = evidence.processes.iter().rev();
+        let workers =
+            processes.flat_map(|process| process.works_for.iter().map(move |name| (name.as_str(), process)));
+        Judge {
+            evidence,
+            users: users.into_group_map(),
+            cached: cached.into_group_map(),
+            workers: workers.collect(),
+            doubts: Doubts::new(evidence),
+            containers: RefCell::default(),
+        }
+    }
+
+    /// Whether the owner of an object is alive. `siblings` are all objects of its container, with this one, and the same at each call.
+    pub fn judge<'o>(&self, object: &Object, siblings: impl Iterator<Item = &'o Object> + Clone) -> State {
         if let Some(sign @ (State::Alive(_) | State::Unknown(_))) = &object.sign {
             return sign.clone();
         }
@@ -42,91 +93,109 @@ impl Evidence {
         })
     }
 
-    fn judge_container(&self, container: &str, siblings: &[&Object], object: &Object) -> State {
-        let mut signs = siblings.iter().filter_map(|sibling| sibling.sign.as_ref());
-        if let Some(sign) = signs.find(|sign| matches!(sign, State::Alive(_))) {
-            return sign.clone();
+    fn judge_container<'o>(
+        &self,
+        container: &str,
+        siblings: impl Iterator<Item = &'o Object> + Clone,
+        object: &Object,
+    ) -> State {
+        let known = self.containers.borrow().get(container).cloned();
+        let verdict = known.unwrap_or_else(|| {
+            let verdict = Rc::new(self.verdict(container, siblings));
+            self.containers.borrow_mut().insert(container.to_owned(), Rc::clone(&verdict));
+            verdict
+        });
+        let Death { proofs, addresses } = match &*verdict {
+            Err(state) => return state.clone(),
+            Ok(death) => death,
+        };
+        let dead = object.sign.as_ref().map(State::reason);
+        if proofs.is_empty() && dead.is_none() && !self.evidence.cache.is_readable {
+            return State::Unknown("there is no folder of cached results".to_owned());
         }
-        let mut addresses = object.addresses.clone();
-        addresses.extend(siblings.iter().flat_map(|sibling| &sibling.addresses));
-        let mut owners: BTreeSet<&Owner> = siblings.iter().map(|sibling| &sibling.owner).collect();
-        let mut gone = Vec::new();
-        for entry in self.cache.of(container) {
+        let no_entry = proofs.is_empty().then_some("no cache entry");
+        let proofs = proofs.iter().map(String::as_str);
+        proven(dead.into_iter().chain(proofs).chain(no_entry).chain(["no process works for it"]), addresses)
+    }
+
+    fn verdict<'o>(&self, container: &str, siblings: impl Iterator<Item = &'o Object> + Clone) -> Verdict {
+        let cache = &self.evidence.cache;
+        let mut signs = siblings.clone().filter_map(|sibling| sibling.sign.as_ref());
+        if let Some(sign) = signs.find(|sign| matches!(sign, State::Alive(_))) {
+            return Err(sign.clone());
+        }
+        let mut addresses: BTreeSet<IpAddr> =
+            siblings.clone().flat_map(|sibling| sibling.addresses.iter().copied()).collect();
+        let mut owners: BTreeSet<&Owner> = siblings.map(|sibling| &sibling.owner).collect();
+        let mut proofs = Vec::new();
+        for entry in cache.of(container) {
             match entry.state() {
-                State::Dead(proof) => gone.push(proof),
-                state => return state,
+                State::Dead(proof) => proofs.push(proof),
+                state => return Err(state),
             }
             addresses.extend(&entry.addresses);
             owners.insert(&entry.owner);
         }
         let in_name = format!("-{container}-");
-        if let Some(file) = self.cache.unknown.iter().find(|file| file.contains(&in_name)) {
-            return State::Unknown(format!("the cached result {file} cannot be read"));
+        if let Some(file) = cache.unknown.iter().find(|file| file.contains(&in_name)) {
+            return Err(State::Unknown(format!("the cached result {file} cannot be read")));
         }
-        if let Some(process) = self.processes.iter().find(|process| process.names(container)) {
-            return State::Alive(format!("process {} ({}) works for it", process.pid, process.name));
+        if let Some(process) = self.workers.get(container) {
+            return Err(State::Alive(format!("process {} ({}) works for it", process.pid, process.name)));
         }
-        if let Some((link, _)) = owners.into_iter().find_map(|owner| self.cache.host_end(&self.pairs, owner))
-        {
-            return State::Alive(format!("its host link {} exists", link.name));
+        let mut owners = owners.into_iter();
+        if let Some((link, _)) = owners.find_map(|owner| cache.host_end(&self.evidence.pairs, owner)) {
+            return Err(State::Alive(format!("its host link {} exists", link.name)));
         }
-        if let Some(state) = self.user(Some(container), &addresses).or_else(|| self.doubt()) {
-            return state;
+        if let Some(state) = self.user(Some(container), &addresses).or_else(|| self.doubt(Some(container))) {
+            return Err(state);
         }
-        let dead = object.sign.as_ref().map(State::reason);
-        if gone.is_empty() && dead.is_none() && !self.cache.is_readable {
-            return State::Unknown("there is no folder of cached results".to_owned());
-        }
-        gone.dedup();
-        if gone.is_empty() {
-            gone.push("no cache entry".to_owned());
-        }
-        let proof = dead.map(str::to_owned).into_iter().chain(gone);
-        proven(proof.chain(["no process works for it".to_owned()]), &addresses)
+        proofs.dedup();
+        Ok(Death { proofs, addresses })
     }
 
     /// For an object that names no container: its addresses decide, or its own proof of life or death.
     fn judge_unnamed(&self, object: &Object) -> State {
-        if let Some(process) = self.processes.iter().find(|process| process.is_on_host) {
+        let Evidence { cache, processes, namespaces, .. } = self.evidence;
+        if let Some(process) = processes.iter().find(|process| process.is_on_host) {
             return State::Unknown(format!("process {} ({}) is a CNI plugin", process.pid, process.name));
         }
-        if !self.cache.is_readable || !self.cache.unknown.is_empty() {
+        if !cache.is_readable || !cache.unknown.is_empty() {
             return State::Unknown("not all cached results can be read".to_owned());
         }
         if let Some(parent) = object.parent {
-            let may_use = |inside: &Inside| inside.parents.contains(&parent);
-            if let Some(user) = self.namespaces.iter().find(|one| one.inside.as_ref().is_none_or(may_use)) {
+            let uses = |one: &&Namespace| one.inside.iter().any(|inside| inside.parents.contains(&parent));
+            if let Some(user) = namespaces.iter().find(uses) {
                 return State::Unknown(format!("namespace {} may have a link on it", user.path));
             }
         }
         if let Some(dead) = &object.sign {
-            return self.doubt().unwrap_or_else(|| dead.clone());
+            return self.doubt(None).unwrap_or_else(|| dead.clone());
         }
         let addresses = &object.addresses;
         if addresses.is_empty() {
             return State::Unknown("it names no container".to_owned());
         }
-        if let Some(entry) = self.cache.entries.iter().find(|entry| !entry.addresses.is_disjoint(addresses)) {
+        if let Some(entry) = addresses.iter().find_map(|address| self.cached.get(address)?.first()) {
             return State::Unknown(format!("{} has the address", entry.file.display()));
         }
-        let state = self.user(None, addresses).or_else(|| self.doubt());
-        state.unwrap_or_else(|| proven(["no cache entry has its address".to_owned()], addresses))
+        let state = self.user(None, addresses).or_else(|| self.doubt(None));
+        state.unwrap_or_else(|| proven(["no cache entry has its address"], addresses))
     }
 
-    /// Why a missing sign of life is no proof.
-    fn doubt(&self) -> Option<State> {
-        let unread = self.namespaces.iter().find(|namespace| namespace.inside.is_none());
-        let unread = unread.map(|one| format!("network namespace {} cannot be read", one.path));
-        self.partial.clone().or(unread).or_else(|| self.unlisted.clone()).map(State::Unknown)
+    /// Why a missing sign of life is no proof for this container, or for one without a cache entry.
+    fn doubt(&self, container: Option<&str>) -> Option<State> {
+        let Evidence { partial, unlisted, .. } = self.evidence;
+        let doubt = partial.as_ref().or_else(|| self.doubts.of(container)).or(unlisted.as_ref());
+        doubt.cloned().map(State::Unknown)
     }
 
     /// A live namespace has one of the addresses, unless that is another container's by the cache.
     fn user(&self, container: Option<&str>, addresses: &BTreeSet<IpAddr>) -> Option<State> {
         self.any_user(addresses, |namespace, address| {
-            !self.cache.entries.iter().any(|entry| {
+            !self.cached.get(&address).into_iter().flatten().any(|entry| {
                 entry.owner.container.as_deref() != container
                     && entry.netns_state.inode() == Some(namespace.inode)
-                    && entry.addresses.contains(&address)
             })
         })
     }
@@ -137,19 +206,19 @@ impl Evidence {
         addresses: &BTreeSet<IpAddr>,
         counts: impl Fn(&Namespace, IpAddr) -> bool,
     ) -> Option<State> {
-        self.namespaces.iter().find_map(|namespace| {
-            let mut has = namespace.inside.iter().flat_map(|inside| &inside.addresses);
-            let address = has.find(|has| addresses.contains(has) && counts(namespace, **has))?;
-            Some(State::Alive(format!("namespace {} has {address}", namespace.path)))
+        addresses.iter().find_map(|address| {
+            let mut users = self.users.get(address)?.iter();
+            let user = users.find(|namespace| counts(namespace, *address))?;
+            Some(State::Alive(format!("namespace {} has {address}", user.path)))
         })
     }
 }
 
 /// Nothing shows a life, and no live namespace has one of the addresses.
-fn proven(proof: impl IntoIterator<Item = String>, addresses: &BTreeSet<IpAddr>) -> State {
+fn proven<'p>(proof: impl IntoIterator<Item = &'p str>, addresses: &BTreeSet<IpAddr>) -> State {
     let all = addresses.iter().join(" or ");
     let of_addresses = (!all.is_empty()).then(|| format!("no live namespace of it has {all}"));
-    State::Dead(proof.into_iter().chain(of_addresses).join(", "))
+    State::Dead(proof.into_iter().map(str::to_owned).chain(of_addresses).join(", "))
 }
 
 #[cfg(test)]

@@ -1,18 +1,43 @@
 //! `ferrule gc`: removes the leaks.
 
+mod stores;
+
 use cni_common::spec::CniError;
 
 use crate::line::Line;
-use crate::model::{self, Object, Sockets, State};
+use crate::model::{self, Object, Removal, Sockets, State};
 use crate::node::{Node, Roots};
 use crate::totals;
 
+/// What has become of a leak.
+enum Outcome {
+    /// It is removed.
+    Removed,
+    /// Somebody else has removed it, or has put something else in its place.
+    Gone,
+    /// Its owner may be alive, and why.
+    Kept(String),
+    /// It could not be removed.
+    Failed(String),
+}
+
+impl From<&Result<bool, CniError>> for Outcome {
+    /// Of an answer whether something was removed.
+    fn from(answer: &Result<bool, CniError>) -> Outcome {
+        match answer {
+            Ok(true) => Outcome::Removed,
+            Ok(false) => Outcome::Gone,
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Lists the leaks and, unless it is a dry run, removes them by their plugins' code. A plugin asks under its lock, or at the generation
-/// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again. `say` gets each line. Returns
-/// whether nothing failed.
+/// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again; for addresses of host-local see
+/// [`stores`]. `say` gets each line. Returns whether nothing failed, and nothing was left out.
 ///
 /// # Errors
-/// Something could not be read: a sign of life may be missing, so nothing is removed.
+/// Something could not be read that concerns all containers: a sign of life may be missing, so nothing is removed.
 pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Result<bool, CniError> {
     let refuse = |why: String| Err(CniError::internal(format!("nothing is removed: {why}")));
     let mut sockets = Sockets::open()?;
@@ -27,52 +52,78 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Resul
     let is_undecided = |object: &&Object| object.may_be_leak() && matches!(object.state, State::Unknown(_));
     let undecided = node.objects.iter().filter(is_undecided).count();
     let leaks = node.leaks();
-    let (mut removed, mut failed) = (0, 0);
-    for leak in &leaks {
-        let Object { kind, name, owner, place, state, .. } = &node.objects[*leak];
-        let what = format!("{} {name} of {owner}", model::name(kind));
-        let proven = format!("{what} in {place}: {}", state.reason());
-        if dry_run {
-            say(Line::new(format_args!("would remove {proven}")));
-            continue;
-        }
-        let mut kept = None;
-        let removal = node.objects[*leak].removal.take();
-        let outcome = removal.map_or(Ok(false), |remove| {
-            remove(&mut sockets, &mut || match node.state_now(*leak) {
-                State::Dead(_) => true,
-                State::Alive(why) | State::Unknown(why) => {
-                    kept = Some(why);
-                    false
+    let (mut removed, mut failed, mut left_out) = (0, 0, node.left_out.clone());
+    if dry_run {
+        leaks
+            .iter()
+            .for_each(|leak| say(Line::new(format_args!("would remove {}", proven(&node.objects[*leak])))));
+        say(Line::new(format_args!("{} leaks; ferrule gc --yes removes them", leaks.len())));
+    } else {
+        let mut tell = |node: &Node, leak: usize, outcome: Outcome| {
+            let object = &node.objects[leak];
+            say(Line::new(match outcome {
+                Outcome::Removed => {
+                    removed += 1;
+                    format!("removed {}", proven(object))
                 }
-            })
-        });
-        say(Line::new(match (outcome, kept) {
-            (Ok(true), _) => {
-                removed += 1;
-                format!("removed {proven}")
+                Outcome::Kept(why) => format!("kept {}: {why}", named(object)),
+                Outcome::Gone => format!("already gone: {}", named(object)),
+                Outcome::Failed(error) => {
+                    failed += 1;
+                    format!("cannot remove {}: {error}", named(object))
+                }
+            }));
+        };
+        stores::release(&mut node, &leaks, &mut tell);
+        for leak in &leaks {
+            if let Some(Removal::Asking(remove)) = node.objects[*leak].removal.take() {
+                let outcome = ask(&mut node, &mut sockets, *leak, &remove);
+                tell(&node, *leak, outcome);
             }
-            (Ok(false), Some(why)) => format!("kept {what}: {why}"),
-            (Ok(false), None) => format!("already gone: {what}"),
-            (Err(error), _) => {
-                failed += 1;
-                format!("cannot remove {what}: {error}")
-            }
-        }));
+        }
+        say(Line::new(format_args!("{removed} of {} leaks removed", leaks.len())));
     }
-    say(Line::new(match dry_run {
-        true => format!("{} leaks; ferrule gc --yes removes them", leaks.len()),
-        false => format!("{removed} of {} leaks removed", leaks.len()),
-    }));
-    if !dry_run && let Err(why) = totals::add(&totals::GC, removed, failed) {
+    left_out
+        .extend(node.left_out.iter().filter(|what| !left_out.contains(what)).cloned().collect::<Vec<_>>());
+    let has_cache = node.evidence.cache.is_readable || undecided == 0;
+    if !dry_run && let Err(why) = totals::add_gc(removed, failed, has_cache && left_out.is_empty()) {
         say(Line::new(why));
     }
-    let has_cache = node.evidence.cache.is_readable || undecided == 0;
     if !has_cache {
         let results = roots.results.display();
         say(Line::new(format_args!(
             "{undecided} objects stay: there is no folder of cached results at {results}"
         )));
     }
-    Ok(failed == 0 && has_cache)
+    if !left_out.is_empty() {
+        say(Line::new(format_args!("left out: {}", left_out.join("; "))));
+    }
+    Ok(failed == 0 && has_cache && left_out.is_empty())
+}
+
+/// Removes an object if its owner is still dead when its plugin asks.
+fn ask(node: &mut Node, sockets: &mut Sockets, leak: usize, remove: &model::Remove) -> Outcome {
+    let mut kept = None;
+    let answer = remove(sockets, &mut || {
+        node.judge_again(&[leak]);
+        match &node.objects[leak].state {
+            State::Dead(_) => true,
+            State::Alive(why) | State::Unknown(why) => {
+                kept = Some(why.clone());
+                false
+            }
+        }
+    });
+    match kept {
+        Some(why) if matches!(answer, Ok(false)) => Outcome::Kept(why),
+        _ => Outcome::from(&answer),
+    }
+}
+
+fn named(object: &Object) -> String {
+    format!("{} {} of {}", model::name(&object.kind), object.name, object.owner)
+}
+
+fn proven(object: &Object) -> String {
+    format!("{} in {}: {}", named(object), object.place, object.state.reason())
 }

@@ -62,6 +62,7 @@ pub fn inspect(
     node.judge();
     if node.has_doubt() {
         node.failures.extend(node.unseen());
+        node.failures.extend(node.left_out.iter().map(|what| format!("left out: {what}")));
     }
     let text = match as_json {
         true => Text::json(query.json(&node)),

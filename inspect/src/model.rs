@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
+use ferrule_host_local::store::Reserved;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kit::presence::Presence;
 use ferrule_kit::socket;
@@ -238,7 +240,7 @@ pub struct Object {
     pub parent: Option<u32>,
     /// How to remove it; `None` for an object that is never a leak.
     #[serde(skip)]
-    pub removal: Option<Box<Remove>>,
+    pub removal: Option<Removal>,
 }
 
 impl Object {
@@ -260,7 +262,7 @@ impl Object {
         self,
         remove: impl Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError> + 'static,
     ) -> Self {
-        Object { removal: Some(Box::new(remove)), ..self }
+        Object { removal: Some(Removal::Asking(Box::new(remove))), ..self }
     }
 
     /// Whether it would be a leak without its owner, and the owner shows no sign of life.
@@ -303,6 +305,25 @@ impl Sockets {
         let whole = Socket::with_whole_dumps;
         Ok(Sockets { route: whole(socket::route()?), netfilter: whole(socket::netfilter()?) })
     }
+}
+
+/// How an object is removed.
+pub enum Removal {
+    /// One by one.
+    Asking(Box<Remove>),
+    /// Many addresses that host-local has reserved share the evidence, and the holds of the lock.
+    Reservation(Reservation),
+}
+
+/// An address that host-local has reserved.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    /// The folder of all networks.
+    pub data_dir: PathBuf,
+    /// The network.
+    pub network: String,
+    /// The address and its file.
+    pub reserved: Reserved,
 }
 
 /// Removes one object by its plugin's own code: takes the plugin's lock, asks whether the owner is still dead, removes.

@@ -1,6 +1,6 @@
 //! Reads a node: the cache, all objects, and on demand the evidence for life and death of their owners.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use ferrule_kit::veth;
 use itertools::Itertools as _;
 use serde::Serialize;
 
-use crate::alive::Evidence;
+use crate::alive::{Evidence, Judge};
 use crate::cache::{Cache, Entry, Pairs};
 use crate::model::{Kind, Object, Owner, Sockets, State};
 use crate::read::{READERS, Scene};
-use crate::scene;
+use crate::scene::{self, Names};
 use crate::sight::{Sight, host_name};
 
 /// What a sight that is not whole means.
@@ -70,7 +70,11 @@ pub struct Node {
     pub evidence: Evidence,
     /// What could not be read.
     pub failures: Vec<String>,
+    /// What could not be read of containers, whose objects stay therefore.
+    pub left_out: Vec<String>,
     sight: Sight,
+    /// The objects of each container, as indexes in `objects`.
+    of_container: HashMap<Option<String>, Vec<usize>>,
 }
 
 impl Node {
@@ -114,7 +118,10 @@ impl Node {
         let (namespaces, unread) = known(scene::namespaces(&sight));
         let (partial, unlisted) = (sight.partial.clone().or(unread), failures.first().cloned());
         let evidence = Evidence { cache, pairs, namespaces, partial, unlisted, processes: Vec::new() };
-        Ok(Node { roots: roots.clone(), host: host_name(), objects, evidence, failures, sight })
+        let containers = objects.iter().enumerate().map(|(at, object)| (object.owner.container.clone(), at));
+        let of_container = containers.into_group_map();
+        let (roots, host, left_out) = (roots.clone(), host_name(), Vec::new());
+        Ok(Node { roots, host, objects, evidence, failures, left_out, sight, of_container })
     }
 
     /// What this process does not see of the node.
@@ -131,21 +138,24 @@ impl Node {
     /// Decides whether the owner of each object is alive. Looks at processes and at the addresses of namespaces only if some owner
     /// shows no other sign of life.
     pub fn judge(&mut self) {
-        self.judge_by_evidence();
-        if self.objects.iter().any(Object::may_be_leak) {
-            self.gather();
-            self.judge_by_evidence();
+        let all: Vec<usize> = (0..self.objects.len()).collect();
+        self.judge_by_evidence(&all);
+        let suspects: Vec<usize> = all.iter().copied().filter(|at| self.objects[*at].may_be_leak()).collect();
+        if !suspects.is_empty() {
+            self.gather(&suspects);
+            self.judge_by_evidence(&all);
         }
     }
 
-    fn judge_by_evidence(&mut self) {
-        let of_container = self.objects.iter().into_group_map_by(|object| &object.owner.container);
-        let judge = |object: &Object| {
-            let siblings = of_container.get(&object.owner.container);
-            self.evidence.judge(object, siblings.map_or(&[], Vec::as_slice))
+    fn judge_by_evidence(&mut self, objects: &[usize]) {
+        let judge = Judge::new(&self.evidence);
+        let state = |at: &usize| {
+            let object = &self.objects[*at];
+            let siblings = self.of_container.get(&object.owner.container);
+            judge.judge(object, siblings.into_iter().flatten().map(|sibling| &self.objects[*sibling]))
         };
-        let states: Vec<State> = self.objects.iter().map(judge).collect();
-        self.objects.iter_mut().zip(states).for_each(|(object, state)| object.state = state);
+        let states: Vec<State> = objects.iter().map(state).collect();
+        objects.iter().zip(states).for_each(|(at, state)| self.objects[*at].state = state);
     }
 
     /// The objects of dead owners that can be removed, as indexes in [`Node::objects`].
@@ -154,26 +164,33 @@ impl Node {
         (0..self.objects.len()).filter(|index| is_leak(&self.objects[*index])).collect()
     }
 
-    /// Looks at all processes, and at the addresses in all namespaces.
-    fn gather(&mut self) {
-        let (processes, unread) = known(scene::processes(&self.sight));
+    /// Looks at all processes for signs of these objects' owners, and at the addresses in all namespaces.
+    fn gather(&mut self, objects: &[usize]) {
+        let containers = objects.iter().filter_map(|at| self.objects[*at].owner.container.clone());
+        let names: Names = containers.collect();
+        let (processes, unread) = known(scene::processes(&self.sight, &names));
         let with_parents = self.objects.iter().any(|object| object.parent.is_some());
-        let (namespaces, closed) = scene::read_namespaces(&self.sight, with_parents);
+        let (namespaces, closed) = known(scene::read_namespaces(&self.sight, with_parents));
         self.evidence.partial = self.sight.partial.clone().or(unread).or(closed);
         (self.evidence.processes, self.evidence.namespaces) = (processes, namespaces);
+        self.left_out = self.evidence.left_out();
     }
 
-    /// Whether the owner of an object is alive now: reads the evidence again.
-    pub fn state_now(&mut self, object: usize) -> State {
+    /// Whether the owners of these objects are alive now: reads the evidence again.
+    pub fn judge_again(&mut self, objects: &[usize]) {
         self.sight = self.roots.sight();
         self.evidence.cache = Cache::read(&self.roots.results, &self.sight);
         match Socket::route().and_then(|socket| socket.with_whole_dumps().links(None)) {
-            Ok(links) => self.evidence.pairs = pairs(links.iter()),
-            Err(error) => return State::Unknown(format!("cannot list the links: {error}")),
+            Ok(links) => {
+                self.evidence.pairs = pairs(links.iter());
+                self.gather(objects);
+                self.judge_by_evidence(objects);
+            }
+            Err(error) => {
+                let state = State::Unknown(format!("cannot list the links: {error}"));
+                objects.iter().for_each(|at| self.objects[*at].state = state.clone());
+            }
         }
-        self.gather();
-        self.judge_by_evidence();
-        self.objects[object].state.clone()
     }
 
     /// The attachments of the node: those of the cache, and those that only objects name, each with its objects. Without `all` not

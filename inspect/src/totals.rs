@@ -32,12 +32,28 @@ pub(crate) const REPAIR: Command = Command([
     ("ferrule_repair_last_repair_timestamp_seconds", "When ferrule repair last repaired something."),
 ]);
 
+/// When gc last saw all containers.
+const COMPLETE: (&str, &str) = (
+    "ferrule_gc_last_complete_timestamp_seconds",
+    "When ferrule gc --yes last ran and left no container out.",
+);
+
 /// Adds a run of a command. Returns why the file could not be written.
 pub(crate) fn add(command: &Command, done: usize, failed: usize) -> Result<(), String> {
+    change(|former, now| summed(former, command, [done as u64, failed as u64], &[], now))
+}
+
+/// Adds a run of gc, which may have left containers out.
+pub(crate) fn add_gc(removed: usize, failed: usize, is_complete: bool) -> Result<(), String> {
+    let more: &[&str] = if is_complete { &[COMPLETE.0] } else { &[] };
+    change(|former, now| summed(former, &GC, [removed as u64, failed as u64], more, now))
+}
+
+fn change(summed: impl FnOnce(&str, u64) -> String) -> Result<(), String> {
     let change = || -> io::Result<()> {
         let _lock = Lock::take(LOCK.as_ref(), 0o600)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let text = summed(&read()?, command, [done as u64, failed as u64], now);
+        let text = summed(&read()?, now);
         let path = Path::new(FILE);
         file::replace(path, &file::pending_beside(path), 0o644, text.as_bytes())
     };
@@ -55,10 +71,12 @@ pub(crate) fn read() -> io::Result<String> {
     }
 }
 
+/// `more` are the times that are now.
 fn summed(
     former: &str,
     Command([done, failed, ran, last]): &Command,
     [new, broken]: [u64; 2],
+    more: &[&'static str],
     now: u64,
 ) -> String {
     let values = former.lines().filter_map(|line| line.split_once(' '));
@@ -67,11 +85,12 @@ fn summed(
     *values.entry(done.0).or_default() += new;
     *values.entry(failed.0).or_default() += broken;
     values.insert(ran.0, now);
+    values.extend(more.iter().map(|name| (*name, now)));
     if new > 0 {
         values.insert(last.0, now);
     }
     let mut text = String::new();
-    for (name, help) in GC.0.iter().chain(&REPAIR.0) {
+    for (name, help) in GC.0.iter().chain([&COMPLETE]).chain(&REPAIR.0) {
         if let Some(value) = values.get(name) {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
@@ -86,9 +105,9 @@ mod tests {
 
     #[test]
     fn runs_are_summed() {
-        let first = summed("", &GC, [2, 0], 10);
-        let second = summed(&first, &REPAIR, [3, 1], 20);
-        let third = summed(&second, &GC, [0, 1], 30);
+        let first = summed("", &GC, [2, 0], &[COMPLETE.0], 10);
+        let second = summed(&first, &REPAIR, [3, 1], &[], 20);
+        let third = summed(&second, &GC, [0, 1], &[], 30);
         let values: Vec<&str> = third.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             values,
@@ -97,6 +116,7 @@ mod tests {
                 "ferrule_gc_failures_total 1",
                 "ferrule_gc_last_run_timestamp_seconds 30",
                 "ferrule_gc_last_removal_timestamp_seconds 10",
+                "ferrule_gc_last_complete_timestamp_seconds 10",
                 "ferrule_repair_repaired_attachments_total 3",
                 "ferrule_repair_failures_total 1",
                 "ferrule_repair_last_run_timestamp_seconds 20",
@@ -104,6 +124,6 @@ mod tests {
             ]
         );
         assert!(third.contains("# TYPE ferrule_gc_failures_total counter\n"));
-        assert!(summed("junk\nx y z", &GC, [0, 0], 1).contains("ferrule_gc_removed_objects_total 0\n"));
+        assert!(summed("junk\nx y z", &GC, [0, 0], &[], 1).contains("ferrule_gc_removed_objects_total 0\n"));
     }
 }

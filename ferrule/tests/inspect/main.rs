@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod alive;
+mod budget;
 mod claims;
 mod doctor;
 mod fixture;

@@ -7,6 +7,13 @@ use ferrule_kit::veth;
 
 use crate::cache::{CachedLink, Entry};
 use crate::model::{Kind, Maker};
+use crate::scene::Inside;
+
+impl Evidence {
+    fn judge(&self, object: &Object, siblings: &[&Object]) -> State {
+        Judge::new(self).judge(object, siblings.iter().copied().chain([object]))
+    }
+}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -40,7 +47,11 @@ fn judge(evidence: &Evidence) -> State {
 }
 
 fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
-    let inside = addresses.map(|addresses| Inside { addresses, parents: vec![9] });
+    let inside = addresses.map(|addresses| Inside {
+        addresses: addresses.into_iter().collect(),
+        parents: [9].into(),
+        is_partial: false,
+    });
     Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
 }
 
@@ -63,7 +74,7 @@ fn without_any_sign_of_life_the_owner_is_dead() {
 fn one_sign_of_life_is_enough() {
     let mut signs: Vec<Evidence> = (0..5).map(|_| readable()).collect();
     signs[0].cache = Cache::with(vec![entry("c1", gone()), entry("c1", Presence::Present((0, 7)))]);
-    signs[1].processes.push(Process { container: Some("c1".into()), ..Process::default() });
+    signs[1].processes.push(Process { works_for: ["c1".to_owned()].into(), ..Process::default() });
     signs[3].namespaces.push(namespace(Some(vec![ip("10.1.0.2")])));
     let (name, mac) = veth::names(&owner().attachment().unwrap()).nth(1).unwrap();
     signs[2].pairs.insert(name.clone(), Link { name, mac, ..Link::default() });
@@ -133,4 +144,71 @@ fn an_object_without_a_name_is_judged_by_its_addresses() {
     assert_eq!(evidence.judge(&other, &[]), State::Dead("unused".into()));
     let nothing = Object { addresses: BTreeSet::new(), ..object(Owner::default()) };
     assert!(matches!(readable().judge(&nothing, &[]), State::Unknown(_)));
+}
+
+fn unread(inode: u64, is_mounted: bool, processes: &[u32]) -> Namespace {
+    let why = Some("its addresses change while they are listed".to_owned());
+    Namespace { inode, is_mounted, processes: processes.into(), unread: why, ..namespace(Some(Vec::new())) }
+}
+
+fn process(pid: u32, cgroup: &str) -> Process {
+    Process { pid, cgroup: cgroup.to_owned(), ..Process::default() }
+}
+
+/// The state of `c1`, and of `c2`, which has a cache entry whose path is gone.
+fn both(namespaces: Vec<Namespace>, processes: Vec<Process>) -> [&'static str; 2] {
+    let pod = ("K8S_POD_UID".to_owned(), "12ab-34".to_owned());
+    let mut living = entry("c3", Presence::Present((0, 7)));
+    living.addresses.clear();
+    let mut dead = entry("c2", gone());
+    dead.addresses.clear();
+    dead.sent.cni_args.push(pod);
+    let evidence = Evidence { namespaces, processes, ..readable() };
+    let evidence = Evidence { cache: Cache::with(vec![dead, living]), ..evidence };
+    ["c1", "c2"].map(|name| {
+        let object = Object { addresses: BTreeSet::new(), ..object(Owner::container(name)) };
+        evidence.judge(&object, &[]).word()
+    })
+}
+
+#[test]
+fn a_namespace_that_cannot_be_read_is_a_doubt_for_its_container() {
+    let any = ["unknown", "unknown"];
+    let only_c2 = ["dead", "unknown"];
+    assert_eq!(both(vec![unread(7, true, &[])], vec![]), ["dead", "dead"], "the cache names c3");
+    assert_eq!(both(vec![unread(9, true, &[])], vec![]), any);
+    let of_c2 = || process(5, "0::/machine.slice/libpod-c2.scope\n");
+    assert_eq!(both(vec![unread(9, false, &[5])], vec![of_c2()]), only_c2);
+    assert_eq!(both(vec![unread(9, true, &[5])], vec![of_c2()]), any, "a tool of c2 may have entered it");
+    let pods = ["0::/kubepods/pod12ab-34/0123\n", "0::/kubepods-pod12ab_34.slice/cri-0123.scope\n"];
+    for pod in pods {
+        assert_eq!(both(vec![unread(9, false, &[5])], vec![process(5, pod)]), only_c2, "{pod}");
+    }
+    let with_another = vec![of_c2(), process(6, "0::/user.slice\n")];
+    assert_eq!(both(vec![unread(9, false, &[5, 6])], with_another), any);
+    assert_eq!(both(vec![unread(0, false, &[6])], vec![]), any, "process 6 does not show it");
+
+    let mut evidence = readable();
+    let addresses = Inside { addresses: [ip("10.1.0.2")].into(), is_partial: true, ..Inside::default() };
+    evidence.namespaces.push(Namespace { inside: Some(addresses), ..unread(9, true, &[]) });
+    assert!(matches!(judge(&evidence), State::Alive(_)), "one of the lists had the address");
+    assert_eq!(
+        evidence.left_out(),
+        ["network namespace /run/netns/y: its addresses change while they are listed"]
+    );
+}
+
+#[test]
+fn a_process_that_cannot_be_judged_is_a_doubt_for_what_it_may_work_for() {
+    let unjudged = |cgroup| Process { unjudged: Some("no access".into()), ..process(5, cgroup) };
+    let of_c2 = "0::/machine.slice/libpod-c2.scope\n";
+    let elsewhere = || Namespace { processes: vec![5], ..namespace(Some(Vec::new())) };
+    assert_eq!(both(vec![], vec![unjudged("0::/system.slice\n")]), ["unknown", "unknown"]);
+    assert_eq!(both(vec![], vec![unjudged(of_c2)]), ["unknown", "unknown"], "it may be a plugin");
+    assert_eq!(both(vec![elsewhere()], vec![unjudged(of_c2)]), ["dead", "unknown"]);
+    let inside = |cgroup| Process { is_inside: true, ..unjudged(cgroup) };
+    assert_eq!(both(vec![], vec![inside("0::/system.slice\n")]), ["dead", "dead"]);
+    assert_eq!(both(vec![], vec![inside("")]), ["unknown", "unknown"], "its control group is not known");
+    let evidence = Evidence { processes: vec![unjudged("")], ..readable() };
+    assert_eq!(evidence.left_out(), ["process 5 (): no access"]);
 }

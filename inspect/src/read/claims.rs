@@ -15,7 +15,7 @@ use super::Scene;
 use super::files::{modified, state_file as object_of_file};
 use crate::cache::Cache;
 use crate::model::{Kind, Maker, Object, Owner, Sockets, State};
-use crate::scene::{Process, processes};
+use crate::scene::{Names, Process, processes};
 
 /// Where the claims of the node are: the default places, and those that cached configurations name.
 fn places(cache: &Cache) -> Vec<Conf> {
@@ -79,7 +79,7 @@ pub(super) fn records(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cni
             for claim in conf.records.claims_of(&pod).map_err(failed)? {
                 let path = conf.records.path().join(&pod).join(format!("{claim}{JSON}"));
                 objects.entry(path).or_insert_with_key(|path| {
-                    let found = found.get_or_init(|| processes(&scene.sight));
+                    let found = found.get_or_init(|| processes(&scene.sight, &Names::default()));
                     of_record(&conf, path, (&pod, &claim), (&scene.cache, found))
                 });
             }
@@ -152,8 +152,12 @@ fn alive_by_sandbox(pod: &str, cache: &Cache, processes: &Result<Vec<Process>, S
     match processes {
         Err(why) => Some(State::Unknown(why.clone())),
         Ok(found) => {
-            let of_pod = found.iter().find(|one| names.iter().any(|name| one.cgroup.contains(name)))?;
-            Some(State::Alive(format!("process {} ({}) is in the pod", of_pod.pid, of_pod.name)))
+            let is_of_pod = |one: &&Process| names.iter().any(|name| one.cgroup.contains(name));
+            if let Some(Process { pid, name, .. }) = found.iter().find(is_of_pod) {
+                return Some(State::Alive(format!("process {pid} ({name}) is in the pod")));
+            }
+            let unread = found.iter().filter(|one| one.cgroup.is_empty());
+            unread.filter_map(|one| one.unjudged.clone()).next().map(State::Unknown)
         }
     }
 }

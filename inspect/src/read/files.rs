@@ -13,13 +13,12 @@ use ferrule_flannel::state as flannel;
 use ferrule_host_device::remove;
 use ferrule_host_device::state::{FOLDER, State, stem};
 use ferrule_host_local::owner;
-use ferrule_host_local::release::release_if;
 use ferrule_host_local::store::{Reserved, Store};
 use ferrule_kit::state_file::{self, JSON};
 use ferrule_tuning::state as tuning;
 
 use super::Scene;
-use crate::model::{self, Kind, Maker, Object, Owner, Sockets};
+use crate::model::{self, Kind, Maker, Object, Owner, Removal, Reservation, Sockets};
 
 /// The reservations in the stores of all networks in all folders.
 pub(super) fn reservations(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
@@ -59,8 +58,8 @@ fn reservation(data_dir: &Path, network: &str, reserved: Reserved) -> Object {
     let is_old = reserved.is_of_earlier_boot;
     let sign = is_old.then(|| model::State::Dead("reserved before the last boot".to_owned()));
     let (data_dir, network) = (data_dir.to_owned(), network.to_owned());
-    Object { sign, addresses: [ip].into(), ..object }
-        .removed_by(move |_, is_dead| release_if(&data_dir, &network, ip, &reserved.owner, is_dead))
+    let removal = Some(Removal::Reservation(Reservation { data_dir, network, reserved }));
+    Object { sign, addresses: [ip].into(), removal, ..object }
 }
 
 /// The leases of all daemons. The reference's daemon keeps its leases in memory only.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 use crate::cache::Entry;
-use crate::scene::{self, Namespace, Process};
+use crate::scene::{self, Names, Namespace, Process};
 use crate::sight::{Sight, inode_of, unread};
 
 /// What a CNI plugin has in its environment.
@@ -80,7 +80,11 @@ fn callers(sight: &Sight) -> Result<Vec<Process>, String> {
     }) {
         return Ok(Vec::new());
     }
-    let mut processes = scene::processes(sight)?;
+    let mut processes = scene::processes(sight, &Names::default())?;
+    let mut hidden = processes.iter().filter(|process| !process.is_inside);
+    if let Some(why) = hidden.find_map(|process| process.unjudged.clone()) {
+        return Err(why);
+    }
     // A container can put any container's ID into the environment of its processes.
     processes.retain(|process| process.container.is_some() && process.is_on_host);
     Ok(processes)

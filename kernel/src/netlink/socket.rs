@@ -5,6 +5,9 @@
 //! one. So only the last request asks for an acknowledgement: when its answer has come, all requests without an
 //! answer have succeeded. The last request may be a dump. The kernel runs only one dump of a socket at a time.
 
+mod interrupted;
+mod transport;
+
 use std::time::Duration;
 
 use netlink_sys::SocketAddr;
@@ -12,12 +15,11 @@ use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use self::interrupted::{Interrupted, repeated};
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
 use crate::budget::{self, Meter};
 use crate::observer::{self, Running};
-
-mod transport;
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -34,9 +36,6 @@ const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
 /// The most requests in one datagram. The kernel keeps an answer to each failed one in the receive buffer, which has room for
 /// some 200.
 const MAX_REQUESTS: usize = 128;
-/// Number of attempts at a dump that is interrupted. The last result is used even if it was interrupted, except with
-/// [`Socket::with_whole_dumps`].
-const DUMP_TRIES: u32 = 5;
 /// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
 const LOCK_WAIT: Duration = Duration::from_millis(3);
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
@@ -70,7 +69,7 @@ pub struct Socket {
     protocol: isize,
     /// The protocol's name, for [`observer`].
     name: &'static str,
-    has_whole_dumps: bool,
+    interrupted: Interrupted,
     is_of_container: bool,
     /// Whether a dump was given up, whose rest the kernel still has to send.
     is_spent: bool,
@@ -110,7 +109,7 @@ impl Socket {
             buffer: Vec::with_capacity(DATAGRAM),
             protocol,
             name,
-            has_whole_dumps: false,
+            interrupted: Interrupted::Repeated,
             is_of_container: false,
             is_spent: false,
             closing: None,
@@ -120,7 +119,7 @@ impl Socket {
     /// The socket, but a dump that is still interrupted at the last attempt is an error: it may lack objects.
     #[must_use]
     pub fn with_whole_dumps(mut self) -> Self {
-        self.has_whole_dumps = true;
+        self.interrupted = Interrupted::Refused;
         self
     }
 
@@ -129,6 +128,21 @@ impl Socket {
     pub fn of_container(mut self) -> Self {
         self.is_of_container = true;
         self
+    }
+
+    /// The socket, but an interrupted dump is not repeated: [`Socket::was_interrupted`] tells.
+    #[must_use]
+    pub fn with_single_dumps(mut self) -> Self {
+        self.interrupted = Interrupted::Told(false);
+        self
+    }
+
+    /// With [`Socket::with_single_dumps`]: whether objects changed during a dump since the last call of this function.
+    pub fn was_interrupted(&mut self) -> bool {
+        match &mut self.interrupted {
+            Interrupted::Told(was) => std::mem::take(was),
+            _ => false,
+        }
     }
 
     /// Closes the socket of a process that has deleted nf_tables objects and has nothing else to do meanwhile. `taken` is how long
@@ -166,7 +180,7 @@ impl Socket {
     /// # Errors
     /// Those of the kernel.
     pub fn visit(&mut self, dump: Message, visit: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        let must_be_whole = self.has_whole_dumps;
+        let must_be_whole = self.interrupted == Interrupted::Refused;
         let again = || {
             let (mut answers, is_interrupted) = self.requests_once(vec![dump.clone()], Some(visit));
             (answers.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
@@ -188,8 +202,10 @@ impl Socket {
         let dump = messages.last().filter(|last| last.is_dump()).cloned();
         let (mut last, is_interrupted) = self.requests_once(messages, None);
         answers.append(&mut last);
-        if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
-            let must_be_whole = self.has_whole_dumps;
+        if let Interrupted::Told(was) = &mut self.interrupted {
+            *was |= is_interrupted;
+        } else if let (true, Some(dump), Some(last)) = (is_interrupted, dump, answers.last_mut()) {
+            let must_be_whole = self.interrupted == Interrupted::Refused;
             let again = || {
                 let (mut again, is_interrupted) = self.requests_once(vec![dump.clone()], None);
                 (again.pop().unwrap_or(Ok(Vec::new())), is_interrupted)
@@ -350,22 +366,6 @@ impl Drop for Socket {
             self.closing = observer::start("close nfnetlink");
         }
     }
-}
-
-/// Repeats an interrupted dump.
-fn repeated(mut again: impl FnMut() -> (Answer, bool), must_be_whole: bool) -> Answer {
-    let (mut answer, mut is_interrupted) = again();
-    for _ in 2..DUMP_TRIES {
-        if !is_interrupted {
-            break;
-        }
-        (answer, is_interrupted) = again();
-    }
-    if is_interrupted && must_be_whole && answer.is_ok() {
-        let why = format!("objects changed during each of {DUMP_TRIES} attempts to list them");
-        return Err(Error::new(Errno::EINTR, why));
-    }
-    answer
 }
 
 /// The error of a rejected batch.

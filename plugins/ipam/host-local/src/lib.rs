@@ -8,7 +8,7 @@
 //!
 //! [`range`], [`set`], [`config`] and [`owner`] are pure. [`reservations`] reads the index or the store. [`alloc`] and [`release`]
 //! change the store, each call under one lock ([`store::Store::lock`]), except DEL if another process keeps the lock. CHECK and STATUS
-//! change nothing.
+//! change nothing. [`sweep`] is for `ferrule gc`.
 
 #![deny(missing_docs)]
 
@@ -26,6 +26,7 @@ pub mod resolv;
 pub mod set;
 pub mod status;
 pub mod store;
+pub mod sweep;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, Plugin, StatusRequest};
 use cni_common::spec::{AddResult, CniError, Code, Dns, SpecVersion};

@@ -1,8 +1,6 @@
 //! DEL and GC: release addresses.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::path::Path;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Failures, ValidAttachment};
@@ -69,36 +67,6 @@ fn remove(
     failures.into_result()
 }
 
-/// Releases an address under the store's lock, if this owner still has it and `is_dead` says so. Returns whether it has. For the
-/// operator's tool.
-///
-/// # Errors
-/// Code 11 if another process keeps the lock; code 5 if the file cannot be removed.
-pub fn release_if(
-    data_dir: &Path,
-    network: &str,
-    ip: IpAddr,
-    owner: &Owner,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let mut reservations = Reservations::new(data_dir, network);
-    if !reservations.store.exists() {
-        return Ok(false);
-    }
-    let _lock = reservations.store.lock()?;
-    if reservations.store.owner(ip).as_ref() != Some(owner) || !is_dead() {
-        return Ok(false);
-    }
-    if let Owner::Attachment { container_id, ifname } = owner {
-        reservations.of(&Attachment { network, container_id, ifname })?;
-    } else {
-        reservations.all()?;
-    }
-    reservations.release(ip, owner.clone())?;
-    reservations.finish(false);
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -140,37 +108,5 @@ mod tests {
             assert_eq!(may_exist(&parsed, &alive), !stale, "{content:?}");
             assert_eq!(may_exist(&parsed, &BTreeSet::new()), parsed.key().is_none(), "{content:?}");
         }
-    }
-
-    #[test]
-    fn only_the_dead_owners_reservation_is_released() {
-        let dir = tempfile::tempdir().unwrap();
-        let new = || Reservations::new(dir.path(), "net");
-        let mut reservations = new();
-        let store = &reservations.store;
-        store.create().unwrap();
-        let ips: [IpAddr; 2] = ["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()];
-        for (ip, container_id) in ips.into_iter().zip(["one", "two"]) {
-            let owner = Attachment { network: "net", container_id, ifname: "eth0" };
-            store.reserve(&mut store.pending_file(&owner).unwrap(), ip).unwrap();
-        }
-        reservations.all().unwrap();
-        reservations.finish(true);
-        fs::write(dir.path().join("net/10.0.0.9"), "").unwrap();
-
-        let mut found = new().store.list().unwrap();
-        found.sort_by_key(|reserved| reserved.ip);
-        assert_eq!(found.len(), 3);
-        assert!(!found[0].is_of_earlier_boot && found[2].owner == Owner::Empty && !found[2].is_marked);
-        let one = &found[0].owner;
-        assert!(!release_if(dir.path(), "net", ips[0], one, &mut || false).unwrap());
-        assert!(!release_if(dir.path(), "net", ips[1], one, &mut || true).unwrap());
-        assert!(release_if(dir.path(), "net", ips[0], one, &mut || true).unwrap());
-        assert!(!release_if(dir.path(), "net", ips[0], one, &mut || panic!("asked again")).unwrap());
-        assert_eq!(new().store.list().unwrap().len(), 2);
-        let owner = |container_id| Attachment { network: "net", container_id, ifname: "eth0" };
-        let held = |container_id| new().of(&owner(container_id)).unwrap().len();
-        assert_eq!((held("one"), held("two")), (0, 1));
-        assert!(Reservations::new(dir.path(), "none").store.list().unwrap().is_empty());
     }
 }

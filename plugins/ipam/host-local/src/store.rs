@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -51,6 +51,25 @@ pub struct Reserved {
     pub is_marked: bool,
     /// Whether it was reserved before the last boot: its container cannot be running.
     pub is_of_earlier_boot: bool,
+    /// The file, as it was when the owner had been read.
+    pub version: Version,
+}
+
+/// Tells a file from a later one of the same name, and from itself after a change. The kernel may use an inode number again, and its
+/// clock for files stands still for up to 10 ms: a file that was made again has another version only if that long has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    inode: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &File) -> io::Result<Version> {
+        let meta = file.metadata()?;
+        let (changed, modified) = ((meta.ctime(), meta.ctime_nsec()), (meta.mtime(), meta.mtime_nsec()));
+        Ok(Version { inode: meta.ino(), changed, modified })
+    }
 }
 
 impl Store {
@@ -119,6 +138,18 @@ impl Store {
         remove(&path).map_err(|error| failed("remove", &path, &error))
     }
 
+    /// Releases an address if its file has not changed since it was listed. Returns whether it has. The store must be locked.
+    ///
+    /// # Errors
+    /// As [`Store::release`].
+    pub fn release_unchanged(&self, reserved: &Reserved) -> Result<bool, CniError> {
+        let Ok((owner, file)) = read(&self.path(reserved.ip)) else { return Ok(false) };
+        if owner != reserved.owner || Version::of(&file).ok() != Some(reserved.version) {
+            return Ok(false);
+        }
+        self.release(reserved.ip).map(|()| true)
+    }
+
     /// The owner of `ip`; `None` if its file is missing or cannot be read. The reference ignores unreadable
     /// files too.
     pub fn owner(&self, ip: IpAddr) -> Option<Owner> {
@@ -139,8 +170,9 @@ impl Store {
             let path = self.path(ip);
             let (owner, file) = read(&path).ok()?;
             let since = file.metadata().and_then(|meta| meta.modified()).ok();
+            let version = Version::of(&file).ok()?;
             let (is_marked, is_of_earlier_boot) = (boot::is_marked(&file), self.boot().is_after(&file));
-            Some(Reserved { ip, owner, since, is_marked, is_of_earlier_boot, path })
+            Some(Reserved { ip, owner, since, is_marked, is_of_earlier_boot, path, version })
         };
         Ok(self.addresses()?.into_iter().filter_map(reserved).collect())
     }

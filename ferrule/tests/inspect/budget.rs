@@ -1,0 +1,133 @@
+//! Neither many leaks nor a busy container keep gc from its work, or ADD from the address store.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni_lab::testing::{Origin, ips_of};
+use cni_lab::{Place as _, TIMEOUT, bin_dir, eventually};
+use cni_runner::Network;
+use serde_json::json;
+
+use crate::fixture::{Fixture, PROGRAM};
+
+const STORE: &str = "/var/lib/cni/networks/ours";
+
+/// Reserves addresses for containers that do not exist.
+fn plant(f: &Fixture, leaks: Range<u32>) {
+    let write = || {
+        for number in leaks {
+            let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(172, 16, 0, 0)) + number);
+            std::fs::write(format!("{STORE}/{address}"), format!("budget-leak-{number}\r\neth0")).unwrap();
+        }
+    };
+    f.node.run(write).unwrap();
+}
+
+/// Runs gc on so many leaks, with ADDs beside it. Returns how long gc takes, and the longest ADDs alone and beside gc.
+fn gc_beside_adds(program: &Path, leaks: u32) -> [Duration; 3] {
+    let f = Fixture::new();
+    let _living = f.add(Origin::Ours, "inspect-budget-live", 18701);
+    plant(&f, 0..leaks);
+    let ipam = json!({"type": "host-local", "subnet": "10.212.0.0/16"});
+    let network =
+        json!({"name": "ours", "cniVersion": "1.0.0", "plugins": [{"type": "host-local", "ipam": ipam}]});
+    let network = Network::from_value(&network).unwrap();
+    let pod = f.node.pod("inspect-budget-adds").unwrap();
+    let runtime = f.runtime(Origin::Ours);
+    let mut held: Vec<IpAddr> = Vec::new();
+    let mut add = |number: usize| {
+        let mut attachment = pod.attachment("eth0");
+        attachment.container_id = format!("inspect-budget-{number}");
+        let start = Instant::now();
+        let result = runtime.add(&network, &attachment).unwrap();
+        let took = start.elapsed();
+        held.extend(ips_of(&result).iter().map(|ip| ip.parse::<IpAddr>().unwrap()));
+        took
+    };
+    // The first one reads the files that no index lists.
+    add(0);
+    let alone = (1..20).map(&mut add).max().unwrap();
+    let mut command = Command::new(program);
+    command.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND");
+    let (took, beside) = thread::scope(|scope| {
+        let gc = scope.spawn(|| {
+            let start = Instant::now();
+            let output = f.node.exec(&mut command).unwrap();
+            (start.elapsed(), output)
+        });
+        let mut beside = Duration::ZERO;
+        for number in 20.. {
+            if gc.is_finished() {
+                break;
+            }
+            beside = beside.max(add(number));
+        }
+        let (took, output) = gc.join().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last = said.lines().last().unwrap_or_default().to_owned();
+        // An ADD that runs when gc lists the addresses is no leak any more when gc looks again.
+        assert!(output.status.success() && last.starts_with(&format!("{leaks} of ")), "{last}");
+        (took, beside)
+    });
+    let files = f.node.sh(&format!("ls {STORE}")).unwrap();
+    for ip in &held {
+        assert!(files.lines().any(|file| file == ip.to_string()), "{ip} is free");
+    }
+    assert!(!files.contains("172."), "{files}");
+    [took, alone, beside]
+}
+
+/// A look at the node for each leak would take minutes.
+#[test]
+fn many_leaks_share_a_look_at_the_node() {
+    let [took, _, beside] = gc_beside_adds(Path::new(PROGRAM), 3000);
+    assert!(took.as_secs() < 60 && beside.as_secs() < 10, "{took:?}, an ADD {beside:?}");
+}
+
+/// Prints the figures that inspect/README.md has. Measures the static program.
+#[test]
+#[ignore = "benchmark: cargo test -p ferrule --test inspect speed_with_many_leaks -- --ignored --nocapture"]
+fn speed_with_many_leaks() {
+    let program = bin_dir().unwrap().join("ferrule");
+    for leaks in [5000, 100_000] {
+        let [took, alone, beside] = gc_beside_adds(&program, leaks);
+        println!("{leaks} leaks: gc {took:?}; the longest ADD alone {alone:?}, beside gc {beside:?}");
+    }
+}
+
+/// Its addresses change during each list.
+#[test]
+fn a_container_that_changes_its_addresses_keeps_only_its_own_objects() {
+    let f = Fixture::new();
+    let busy = f.add(Origin::Ours, "inspect-budget-busy", 18702);
+    let script = "for i in $(seq 0 19); do for j in $(seq 1 200); do echo addr add 172.30.$i.$j/32 dev lo; done; done | ip -batch -
+        while :; do printf 'addr add 172.31.0.1/32 dev lo\naddr del 172.31.0.1/32 dev lo\n'; done | ip -force -batch -";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    let _process = busy.pod.spawn(command).unwrap();
+    assert!(eventually(TIMEOUT, || busy
+        .pod
+        .sh("ip -4 address")
+        .unwrap()
+        .contains("172.30.19.200/")));
+    let mut leaks = 0..;
+    let is_left_out = eventually(TIMEOUT, || {
+        let leak = leaks.next().unwrap();
+        plant(&f, leak..leak + 1);
+        let output = f.run("gc --yes");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("1 of 1 leaks removed"), "{said}");
+        let left_out = said
+            .lines()
+            .last()
+            .unwrap()
+            .starts_with("left out: network namespace /run/netns/inspect-budget-busy of container");
+        assert_eq!(output.status.code(), Some(i32::from(left_out)), "{said}");
+        left_out
+    });
+    assert!(is_left_out);
+}
