@@ -218,6 +218,19 @@ impl Machine {
         }
     }
 
+    /// The last message has left only now.
+    pub(crate) fn sent(&mut self, now: Millis) {
+        match &mut self.state {
+            State::Selecting(this) | State::Requesting(this, _) | State::Rebooting(this) => {
+                this.next = this.next.saturating_add(now.saturating_sub(this.sent_at));
+            }
+            State::Renewing(this) | State::Rebinding(this) => {
+                this.listen_until = this.listen_until.saturating_add(now.saturating_sub(this.sent_at));
+            }
+            State::Bound | State::Ended => {}
+        }
+    }
+
     /// An answer of a server has come from this MAC address.
     pub(crate) fn receive(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
         match self.state.clone() {

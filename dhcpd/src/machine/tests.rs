@@ -215,6 +215,23 @@ fn an_hour_of_renewals() {
     assert_eq!(events, expected);
 }
 
+/// The machine was busy: the daemon was kept from sending for three seconds.
+#[test]
+fn the_wait_for_an_answer_begins_when_the_message_has_left() {
+    let mut world = World::new();
+    world.machine.sent(3000);
+    assert!((3450..=3550).contains(&world.machine.deadline()), "{}", world.machine.deadline());
+    let mut world = World::bound(600);
+    world.step();
+    world.machine.sent(world.now + 3000);
+    assert_eq!(world.machine.deadline(), world.now + 13_000);
+    // The lease began with the request nevertheless.
+    let sent = world.now;
+    world.now += 4000;
+    world.answer(MessageType::Ack);
+    assert_eq!(world.machine.lease().unwrap().expires_at, sent + 600_000);
+}
+
 /// The server loses its memory of the clock, answers only every third message, and late.
 #[test]
 fn an_hour_of_renewals_with_losses() {

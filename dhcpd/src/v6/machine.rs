@@ -208,6 +208,13 @@ impl Machine {
         }
     }
 
+    /// The last message has left only now.
+    pub(crate) fn sent(&mut self, now: Millis) {
+        if let State::Exchange(_, this) = &mut self.state {
+            this.delay(now);
+        }
+    }
+
     /// An answer of a server.
     pub(crate) fn receive(&mut self, reply: &Reply, now: Millis) -> Vec<Action> {
         let State::Exchange(kind, this) = self.state.clone() else { return Vec::new() };

@@ -22,6 +22,18 @@ fn renewing_then_rebinding_then_the_end() {
     assert_eq!(world.machine.release(world.now), []);
 }
 
+/// The machine was busy: the daemon was kept from sending for three seconds.
+#[test]
+fn the_wait_for_an_answer_begins_when_the_message_has_left() {
+    let mut world = World::new();
+    world.machine.sent(3000);
+    assert!((4000..=4100).contains(&world.machine.deadline()), "{}", world.machine.deadline());
+    let mut world = World::bound();
+    world.next();
+    world.machine.sent(world.now + 3000);
+    assert!((12_000..=13_000).contains(&(world.machine.deadline() - world.now)));
+}
+
 #[test]
 fn renewals_go_on_for_ever() {
     let mut world = World::bound();
