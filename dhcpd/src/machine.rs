@@ -16,8 +16,6 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
-
 use crate::action::{Action, Peer, Timing, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
@@ -82,9 +80,8 @@ pub(crate) struct Machine {
     offer: Option<Lease>,
     /// An offer to a container that has a lease, from another server than the lease's own. It is taken if that one makes none.
     other: Option<Lease>,
-    /// The server that has given the lease, and until when, if another one has prolonged it since. Until then only the first one can end
-    /// it. A restart of the daemon forgets it.
-    guarantor: Option<(Ipv4Addr, Millis)>,
+    /// The transaction whose refusal has led to a search for the lease's address, and when its message was sent.
+    earlier: Option<(u32, Millis)>,
     /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
     is_withdrawn: bool,
     /// Why the last answer was ignored, and its transaction ID.
@@ -107,7 +104,7 @@ impl Machine {
             lease,
             offer: None,
             other: None,
-            guarantor: None,
+            earlier: None,
             is_withdrawn: false,
             ignored: None,
         }
@@ -233,6 +230,9 @@ impl Machine {
 
     /// An answer of a server has come from this MAC address.
     pub(crate) fn receive(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
+        if let Some(actions) = self.late(reply, from, now) {
+            return actions;
+        }
         match self.state.clone() {
             State::Selecting(this) if this.sent > 0 && reply.xid == this.xid => {
                 self.offered(this, reply, from, now)

@@ -132,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::lease::Lease;
+    use crate::lease::{Guarantor, Lease};
     use crate::v6;
 
     /// A state file of IPv4 as it was before there was another family.
@@ -172,6 +172,7 @@ mod tests {
             renew_at: 1,
             rebind_at: 2,
             expires_at: u64::MAX,
+            guarantor: Some(Guarantor::next(None, &client.duid, 9, 0)),
             settings: Default::default(),
         };
         let interface = Interface {
@@ -234,6 +235,7 @@ mod tests {
             renew_at: 1,
             rebind_at: 2,
             expires_at: u64::MAX,
+            guarantor: Some(Guarantor::next(None, &Ipv4Addr::new(10, 0, 0, 2), 9, 0)),
             settings: Default::default(),
         };
         let state = |id| State {

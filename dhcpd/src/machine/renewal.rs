@@ -66,7 +66,8 @@ impl Machine {
                 self.ignore(reply, why)
             }
             Verdict::Nak => {
-                let is_withdrawn = reply.server.is_some_and(|server| self.is_own(server, now));
+                self.is_withdrawn = reply.server.is_some_and(|server| self.is_own(server, now));
+                self.earlier = Some((reply.xid, sent));
                 let refusal = format!(
                     "{} refuses {}: {}; asking for the same address once more",
                     text(reply.server),
@@ -76,11 +77,30 @@ impl Machine {
                 // A lease that expired meanwhile has as long as any other answer.
                 let left = Some(lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
                 let until = now.saturating_add(self.timing.answer).min(left);
-                self.is_withdrawn = is_withdrawn;
                 let actions = self.select(now, until, 0, 0);
                 [vec![Action::Log(refusal)], actions].concat()
             }
             Verdict::Offer => Vec::new(),
+        }
+    }
+
+    /// An answer of the lease's own server to the request that another answer has refused, while the search runs that this has caused.
+    pub(super) fn late(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Option<Vec<Action>> {
+        let is_searching = matches!(self.state, State::Selecting(_) | State::Requesting(..));
+        let (_, sent) = self.earlier.filter(|(xid, _)| is_searching && *xid == reply.xid)?;
+        let lease = self
+            .lease
+            .as_ref()
+            .filter(|lease| reply.server.is_some_and(|server| lease.is_from(server, now)))?;
+        match reply.verdict {
+            Verdict::Ack if reply.address == lease.address => {
+                Some(self.acknowledged(reply, from, sent, "renewed"))
+            }
+            Verdict::Nak => {
+                self.is_withdrawn = true;
+                None
+            }
+            _ => None,
         }
     }
 
@@ -104,12 +124,8 @@ impl Machine {
                 return actions;
             }
         };
-        if self.is_own(lease.server, sent) {
-            self.guarantor = None;
-        } else if let Some(held) = &self.lease {
-            // Another server must not shorten what the lease's own server has given.
-            self.guarantor.get_or_insert((held.server, held.expires_at));
-            lease.expires_at = lease.expires_at.max(held.expires_at);
+        if let Some(held) = &self.lease {
+            lease.succeed(held, sent);
         }
         let seconds = lease.expires_at.saturating_sub(sent) / 1000;
         let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
@@ -117,15 +133,14 @@ impl Machine {
             log += &format!(", with unusable values in the options {:?}", reply.ignored);
         }
         self.lease = Some(lease);
-        (self.offer, self.is_withdrawn) = (None, false);
+        (self.offer, self.earlier, self.is_withdrawn) = (None, None, false);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
     }
 
     /// Whether this is the server that has given the lease.
     pub(super) fn is_own(&self, server: Ipv4Addr, now: Millis) -> bool {
-        let guarantor = self.guarantor.filter(|(_, until)| now < *until).map(|(server, _)| server);
-        guarantor.or(self.lease.as_ref().map(|lease| lease.server)) == Some(server)
+        self.lease.as_ref().is_some_and(|lease| lease.is_from(server, now))
     }
 
     /// A search in vain changes nothing: whoever caused it may not be the lease's server. RFC 2131 (section 4.4.5) has a client believe
@@ -138,7 +153,7 @@ impl Machine {
         let this = Renewal { xid, began: now, sent_at: now, listen_until: 0, next };
         let is_rebinding = now >= lease.rebind_at;
         self.state = if is_rebinding { State::Rebinding(this) } else { State::Renewing(this) };
-        self.offer = None;
+        (self.offer, self.earlier) = (None, None);
         vec![Action::Log(format!("no server gives the address again, keeping it for {left} s"))]
     }
 
