@@ -2,10 +2,11 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use ferrule_kernel::file::SAFELY;
 use listenfd::ListenFd;
 
 /// The listening socket. Dropping it removes the socket's file if the daemon has made it.
@@ -50,7 +51,9 @@ impl Drop for Listener {
 
 fn lock(path: &Path) -> io::Result<File> {
     let name = path.with_extension("lock");
-    let lock = File::options().append(true).create(true).open(&name)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", name.display()));
+    let options = File::options().append(true).create(true).custom_flags(SAFELY).clone();
+    let lock = options.open(&name).map_err(named)?;
     lock.try_lock()
         .map_err(|error| io::Error::other(format!("another daemon runs: {}: {error}", name.display())))?;
     Ok(lock)

@@ -117,6 +117,13 @@ fn starting() {
     assert_eq!(run(&["-h"]).status.code(), Some(0));
     assert_eq!(run(&["-bogus"]).status.code(), Some(2));
     assert!(said(&["-pidfile", "/no/such/folder/pid"]).contains("Error writing pidfile"));
+    // What stands in the lock's place is neither followed nor waited for.
+    for foreign in ["mkfifo /run/cni/dhcp.lock", "ln -s /run/elsewhere /run/cni/dhcp.lock"] {
+        lab.ctx.node.sh(&format!("mkdir -p /run/cni; rm -f /run/cni/dhcp.lock; {foreign}")).unwrap();
+        let error = said(&[]);
+        assert!(error.starts_with("Error getting listener: /run/cni/dhcp.lock: "), "{foreign}: {error}");
+        lab.ctx.node.sh("rm /run/cni/dhcp.lock && ! test -e /run/elsewhere").unwrap();
+    }
     let mut daemon = lab.daemon(&["-pidfile", "/run/dhcp.pid"]);
     let pid = lab.ctx.node.read_file("/run/dhcp.pid").unwrap();
     assert_eq!(pid.parse::<u32>().unwrap(), daemon.pid());
