@@ -171,6 +171,7 @@ impl Machine {
             return Vec::new();
         }
         match self.state.clone() {
+            State::Exchange(Kind::Rebind, this) if self.best.is_some() => self.take_best(&this),
             State::Exchange(kind, this) if now < this.due() => {
                 // No answer. The sockets close until the next message.
                 self.state = State::Exchange(kind, this.quiet());

@@ -140,6 +140,7 @@ fn no_stranger_ends_a_lease() {
     }
     let ack = world.reply(MessageType::Ack);
     world.receive(&Reply { server: stranger, times: [Some(1), None, None], ..ack });
+    world.step();
     assert_eq!(world.machine.lease().unwrap().expires_at, expiry);
     // Its refusal ends nothing, although it is the server that is asked now, also after a restart of the daemon.
     let lease = world.machine.lease().unwrap().clone();
@@ -151,6 +152,40 @@ fn no_stranger_ends_a_lease() {
         world.step();
     }
     assert_eq!((world.texts().last().unwrap().as_str(), world.now), ("Expire", expiry));
+}
+
+#[test]
+fn another_server_may_rebind() {
+    let mut world = World::bound(600);
+    while world.now < 525_000 {
+        world.step();
+    }
+    let other = Ipv4Addr::new(10, 0, 0, 2);
+    let reply = Reply { server: Some(other), ..world.reply(MessageType::Ack) };
+    world.receive(&reply);
+    world.receive(&reply);
+    // Its own server may answer within half a second.
+    assert_eq!(world.machine.deadline(), 525_500);
+    world.step();
+    assert_eq!(world.machine.lease().unwrap().server, other);
+    assert_eq!(world.machine.deadline(), 825_000);
+}
+
+/// A stranger prolongs the lease for a year before its own server does, for the usual time.
+#[test]
+fn the_own_server_comes_first() {
+    let stranger = Some(Ipv4Addr::new(10, 0, 0, 66));
+    let mut world = World::bound(1000);
+    while !matches!(world.machine.state, State::Rebinding(_)) {
+        world.step();
+    }
+    let (sent, ack) = (world.now, world.reply(MessageType::Ack));
+    world.receive(&Reply { server: stranger, times: [Some(31_536_000), None, None], ..ack.clone() });
+    world.now += 400;
+    world.receive(&ack);
+    let lease = world.machine.lease().unwrap();
+    assert_eq!((lease.server, lease.expires_at), (SERVER, sent + 1_000_000));
+    assert_eq!(world.machine.deadline(), lease.renew_at);
 }
 
 /// A refusal under any name comes first, and perhaps an offer. The answer of the lease's own server to the same request counts while

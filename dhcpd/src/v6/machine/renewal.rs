@@ -12,6 +12,9 @@ const CONFIRM_PAUSE: Millis = 1000;
 /// How long Confirm is repeated. Without an answer the lease goes on.
 const CONFIRM_TIME: Millis = 10_000;
 
+/// How long the lease's own server comes first.
+const OWN_FIRST: Millis = 1000;
+
 /// The pause after a search in vain, or a quarter of the time that is left.
 const REST: Millis = 60_000;
 /// The shortest such pause.
@@ -76,11 +79,29 @@ impl Machine {
                 self.ask_again("ends the lease".to_owned(), reply, now)
             }
             Status::Success => match self.read(reply, this) {
+                Ok(lease) if self.hold(&lease, now) => Vec::new(),
                 Ok(lease) => self.bound(lease, "renewed", this.sent_at),
                 Err(why) => self.ignore(reply, why),
             },
             Status::Other(_) => self.ignore(reply, format!("{} {}", reply.server, said(reply))),
         }
+    }
+
+    /// Keeps another server's answer to Rebind: the lease's own server has a second more.
+    fn hold(&mut self, lease: &Lease, now: Millis) -> bool {
+        let is_own = self.is_own(&lease.server, now);
+        let State::Exchange(Kind::Rebind, this) = &mut self.state else { return false };
+        if !is_own {
+            this.listen_until = this.listen_until.min(now.saturating_add(OWN_FIRST));
+            self.best.get_or_insert_with(|| (0, lease.clone()));
+        }
+        !is_own
+    }
+
+    /// The lease's own server has not answered.
+    pub(super) fn take_best(&mut self, this: &Try) -> Vec<Action> {
+        let best = self.best.take();
+        best.map_or(Vec::new(), |(_, lease)| self.bound(lease, "renewed", this.sent_at))
     }
 
     /// An answer of the lease's own server to the message that another answer has refused, while the search runs that this has caused.

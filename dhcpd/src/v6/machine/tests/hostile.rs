@@ -121,6 +121,21 @@ fn no_stranger_ends_a_lease() {
     }
 }
 
+/// A stranger prolongs the lease for a year before its own server does, for the usual time.
+#[test]
+fn the_own_server_comes_first() {
+    let mut world = World::bound();
+    while world.next() != "Rebind" {}
+    let year = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 31_536_000, 31_536_000)])]);
+    world.receive(&Reply { server: stranger(), ..year });
+    let sent = world.now;
+    world.now += 900;
+    world.give(ADDRESS);
+    let lease = world.machine.lease().unwrap();
+    assert_eq!((lease.server.bytes(), lease.expires_at), (&SERVER[..], sent + 1_000_000));
+    assert_eq!(world.machine.deadline(), lease.renew_at);
+}
+
 /// A refusal under any name comes first, and perhaps an offer. The answer of the lease's own server to the same message counts while
 /// the search runs.
 #[test]
@@ -172,17 +187,18 @@ fn the_right_answer_counts_after_a_refusal() {
     }
 }
 
-/// A stranger rebinds the lease for a second.
+/// A stranger rebinds the lease for a shorter time.
 #[test]
 fn no_stranger_shortens_a_lease() {
     let mut world = World::bound();
     while world.next() != "Rebind" {}
-    let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 1, 1)])]);
+    let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 100, 100)])]);
     world.receive(&Reply { server: stranger(), ..reply });
+    world.step();
     assert_eq!(world.machine.lease().unwrap().expires_at, 1_000_000);
     // It is the server that Renew names now, and refuses, also after a restart of the daemon.
     let lease = world.machine.lease().unwrap().clone();
-    world.now = lease.renew_at;
+    world.now = world.now.max(lease.renew_at);
     world.machine = Machine::resume(client(false), TIMING, lease, random(), world.now);
     while world.next() != "Renew" {}
     let reply = world.reply(Type::Reply, vec![status(Code::NotOnLink)]);
