@@ -160,6 +160,11 @@ impl Protocol {
         either!(self, machine => machine.wake(now))
     }
 
+    /// The last message has left only now: on a busy machine it takes long to open the sockets. The wait for its answer begins.
+    pub(crate) fn sent(&mut self, now: Millis) {
+        either!(self, machine => machine.sent(now));
+    }
+
     /// These bytes have come through the sockets: a frame with DHCPv4, or a message of DHCPv6.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Millis) -> Vec<Action> {
         let actions = match self {

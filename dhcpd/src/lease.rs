@@ -18,6 +18,27 @@ const DEFAULT_TIME: u32 = 3600;
 /// The lease time that means for ever (RFC 2131, section 3.3).
 const INFINITE: u32 = u32::MAX;
 
+/// The server that has given a lease which another one has prolonged since, and until when it has given it. Until then only this
+/// server can end the lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Guarantor<S> {
+    server: S,
+    until: Millis,
+}
+
+impl<S: Clone + PartialEq> Guarantor<S> {
+    /// The server that can end a lease which `last` has prolonged last.
+    pub(crate) fn server<'a>(this: Option<&'a Self>, last: &'a S, now: Millis) -> &'a S {
+        this.filter(|this| now < this.until).map_or(last, |this| &this.server)
+    }
+
+    /// The guarantor after another server has prolonged a lease that `last` has given until `until`.
+    pub(crate) fn next(this: Option<&Self>, last: &S, until: Millis, now: Millis) -> Self {
+        let next = || Guarantor { server: last.clone(), until };
+        this.filter(|this| now < this.until).cloned().unwrap_or_else(next)
+    }
+}
+
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
@@ -32,6 +53,9 @@ pub(crate) struct Lease {
     pub(crate) rebind_at: Millis,
     /// From when the address must not be used.
     pub(crate) expires_at: Millis,
+    /// Older files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guarantor: Option<Guarantor<Ipv4Addr>>,
     /// What the container gets beside the address.
     pub(crate) settings: wire::Lease,
 }
@@ -57,7 +81,32 @@ impl Lease {
             return Err(format!("{server} gives {address}/{prefix}, which no container can have"));
         }
         let settings = wire::Lease { address: format!("{address}/{prefix}"), ..reply.settings.clone() };
-        Ok(Lease { address, prefix, server, server_mac, renew_at, rebind_at, expires_at, settings })
+        let guarantor = None;
+        Ok(Lease {
+            address,
+            prefix,
+            server,
+            server_mac,
+            renew_at,
+            rebind_at,
+            expires_at,
+            guarantor,
+            settings,
+        })
+    }
+
+    /// Whether this server can end the lease.
+    pub(crate) fn is_from(&self, server: Ipv4Addr, now: Millis) -> bool {
+        *Guarantor::server(self.guarantor.as_ref(), &self.server, now) == server
+    }
+
+    /// Takes the place of the lease that the container has. Another server must not shorten what the lease's own server has given.
+    pub(crate) fn succeed(&mut self, held: &Lease, now: Millis) {
+        if !held.is_from(self.server, now) {
+            let known = held.guarantor.as_ref();
+            self.guarantor = Some(Guarantor::next(known, &held.server, held.expires_at, now));
+            self.expires_at = self.expires_at.max(held.expires_at);
+        }
     }
 }
 
@@ -109,6 +158,14 @@ mod tests {
         ] {
             assert_eq!(can_be_leased(address.into(), prefix), expected, "{address:?}/{prefix}");
         }
+    }
+
+    #[test]
+    fn another_server_ends_a_lease_only_after_the_time_of_the_first() {
+        let first = Guarantor::next(None, &1, 100, 0);
+        assert_eq!([99, 100].map(|now| *Guarantor::server(Some(&first), &2, now)), [1, 2]);
+        assert_eq!(Guarantor::next(Some(&first), &2, 500, 99), first);
+        assert_eq!(Guarantor::next(Some(&first), &2, 500, 100), Guarantor { server: 2, until: 500 });
     }
 
     #[test]

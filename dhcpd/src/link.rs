@@ -19,9 +19,10 @@ use ferrule_kernel::netlink::link::{IFF_UP, OPER_UP, set_flags};
 use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Message};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{LinkAddr, SockaddrStorage, bind};
+use nix::sys::socket::{LinkAddr, MsgFlags, SockaddrStorage, sendto};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -118,30 +119,33 @@ impl Interface {
         let interface = self.clone();
         let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", self.path.display()));
         let netns = self.find(&self.path)?.ok_or_else(gone)?;
-        let (receiver, udp) = inside(netns, move || match way {
-            Way::Multicast => Ok((interface.udp6_socket()?, None)),
-            // Without the address on the interface, frames are sent instead.
-            Way::Unicast(peer) if interface.has(peer.address) => {
-                Ok((interface.packet_socket()?, interface.udp_socket(peer.address).ok()))
+        let (receiver, link, udp) = inside(netns, move || {
+            if way == Way::Multicast {
+                return Ok((interface.udp6_socket()?, None, None));
             }
-            _ => Ok((interface.packet_socket()?, None)),
+            let (socket, link) = interface.packet_socket()?;
+            let udp = match way {
+                // Without the address on the interface, frames are sent instead.
+                Way::Unicast(peer) if interface.has(peer.address) => interface.udp_socket(peer.address).ok(),
+                _ => None,
+            };
+            Ok((socket, Some(link), udp))
         })
         .await?;
-        // tokio has no safe type for packet sockets. recv and send of this one are recv(2) and send(2) of any socket.
+        // tokio has no safe type for packet sockets. recv of this one is recv(2) of any socket.
         let receiver = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(receiver)))?;
-        Ok(Sockets { receiver, udp, mac: self.mac, index: self.index })
+        Ok(Sockets { receiver, link, udp, mac: self.mac, index: self.index })
     }
 
-    /// A socket for IPv4 frames on the interface, which must still be the same.
-    fn packet_socket(&self) -> io::Result<Socket> {
+    /// A socket for IPv4 frames on the interface, which must still be the same, and the address of that. The filter binds it:
+    /// bind(2) waits for an RCU grace period, which takes seconds on a busy machine (`packet_do_bind` in net/packet/af_packet.c).
+    fn packet_socket(&self) -> io::Result<(Socket, LinkAddr)> {
         let address = self.link_address()?.ok_or_else(|| self.gone())?;
         let protocol = Protocol::from(i32::from(ETH_P_IP.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(protocol))?;
-        socket.attach_filter(&answers_to(self.mac))?;
-        // The address has no protocol, so the socket keeps its own: packet_bind() in net/packet/af_packet.c.
-        bind(socket.as_raw_fd(), &address)?;
+        socket.attach_filter(&answers_to(self.index, self.mac))?;
         socket.set_nonblocking(true)?;
-        Ok(socket)
+        Ok((socket, address))
     }
 
     fn gone(&self) -> io::Error {
@@ -179,14 +183,18 @@ impl Interface {
     }
 }
 
-/// A filter for the answers to this client (classic BPF): UDP datagrams to the client's port with its MAC address, which are
-/// not later fragments. On a bridge every container sees the answers that a server broadcasts to the others.
-fn answers_to(mac: [u8; 6]) -> [SockFilter; 13] {
+/// A filter for the answers to this client on its interface (classic BPF): UDP datagrams to the client's port with its MAC address,
+/// which are not later fragments. On a bridge every container sees the answers that a server broadcasts to the others.
+fn answers_to(index: u32, mac: [u8; 6]) -> [SockFilter; 15] {
     let op = SockFilter::new;
     let [a, b, c, d, e, f] = mac;
     // Behind the headers of Ethernet and UDP; the filter adds the length of the IP header.
     let chaddr = 14 + 8 + 28;
+    // SKF_AD_OFF + SKF_AD_IFINDEX of linux/filter.h.
+    let interface = 0xffff_f000 + 8;
     [
+        op(0x20, 0, 0, interface), // ld: the interface's index
+        op(0x15, 0, 12, index),
         op(0x30, 0, 0, 14 + 9), // ldb: the protocol
         op(0x15, 0, 10, 17),    // jeq UDP
         op(0x28, 0, 0, 14 + 6), // ldh: the fragment's offset
@@ -207,6 +215,8 @@ fn answers_to(mac: [u8; 6]) -> [SockFilter; 13] {
 pub(crate) struct Sockets {
     /// Gets all answers: a packet socket with DHCPv4, a UDP socket with DHCPv6.
     receiver: UdpSocket,
+    /// Where the receiver sends frames.
+    link: Option<LinkAddr>,
     udp: Option<Socket>,
     mac: [u8; 6],
     index: u32,
@@ -228,7 +238,9 @@ impl Sockets {
         };
         let frame =
             frame::build([self.mac, to_mac], [from, to], message).ok_or(io::ErrorKind::InvalidInput)?;
-        self.receiver.send(&frame).await.map(drop)
+        let link = self.link.ok_or(io::ErrorKind::InvalidInput)?;
+        let send = || Ok(sendto(self.receiver.as_raw_fd(), &frame, &link, MsgFlags::empty())?);
+        self.receiver.async_io(Interest::WRITABLE, send).await.map(drop)
     }
 
     /// Waits for the next frame or datagram and returns it.

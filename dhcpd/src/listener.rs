@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,8 @@ impl Drop for Listener {
 
 fn lock(path: &Path) -> io::Result<File> {
     let name = path.with_extension("lock");
-    let lock = file::open_lock(&name, 0o600)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", name.display()));
+    let lock = file::open_lock(&name, 0o600).map_err(named)?;
     lock.try_lock()
         .map_err(|error| io::Error::other(format!("another daemon runs: {}: {error}", name.display())))?;
     Ok(lock)

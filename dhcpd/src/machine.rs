@@ -16,8 +16,6 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
-
 use crate::action::{Action, Peer, Timing, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Client, Kind, Reply, Verdict, build};
@@ -82,9 +80,10 @@ pub(crate) struct Machine {
     offer: Option<Lease>,
     /// An offer to a container that has a lease, from another server than the lease's own. It is taken if that one makes none.
     other: Option<Lease>,
-    /// The server that has given the lease, and until when, if another one has prolonged it since. Until then only the first one can end
-    /// it. A restart of the daemon forgets it.
-    guarantor: Option<(Ipv4Addr, Millis)>,
+    /// Another server's ACK to a request to all servers, and from where it came. It counts if the lease's own server gives none.
+    held: Option<(Box<Reply>, [u8; 6])>,
+    /// The transaction whose refusal has led to a search for the lease's address, and when its message was sent.
+    earlier: Option<(u32, Millis)>,
     /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
     is_withdrawn: bool,
     /// Why the last answer was ignored, and its transaction ID.
@@ -107,7 +106,8 @@ impl Machine {
             lease,
             offer: None,
             other: None,
-            guarantor: None,
+            held: None,
+            earlier: None,
             is_withdrawn: false,
             ignored: None,
         }
@@ -204,22 +204,32 @@ impl Machine {
             State::Rebooting(this) if now >= this.until => self.expire(),
             State::Rebooting(this) => self.reboot(this, now),
             State::Bound => self.wake_bound(now),
-            State::Renewing(this) | State::Rebinding(this) if now < this.next => {
-                // No answer. The sockets close until the next message.
-                let quiet = Renewal { listen_until: 0, ..this };
-                self.state = match self.state {
-                    State::Renewing(_) => State::Renewing(quiet),
-                    _ => State::Rebinding(quiet),
-                };
-                Vec::new()
+            State::Renewing(this) | State::Rebinding(this) if now < this.next || self.held.is_some() => {
+                self.unanswered(this)
             }
             State::Renewing(this) | State::Rebinding(this) => self.renew(now, Some(this)),
             State::Ended => Vec::new(),
         }
     }
 
+    /// The last message has left only now.
+    pub(crate) fn sent(&mut self, now: Millis) {
+        match &mut self.state {
+            State::Selecting(this) | State::Requesting(this, _) | State::Rebooting(this) => {
+                this.next = this.next.saturating_add(now.saturating_sub(this.sent_at));
+            }
+            State::Renewing(this) | State::Rebinding(this) => {
+                this.listen_until = this.listen_until.saturating_add(now.saturating_sub(this.sent_at));
+            }
+            State::Bound | State::Ended => {}
+        }
+    }
+
     /// An answer of a server has come from this MAC address.
     pub(crate) fn receive(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Vec<Action> {
+        if let Some(actions) = self.late(reply, from, now) {
+            return actions;
+        }
         match self.state.clone() {
             State::Selecting(this) if this.sent > 0 && reply.xid == this.xid => {
                 self.offered(this, reply, from, now)
@@ -315,7 +325,8 @@ impl Machine {
 
     fn accept(&mut self, this: Try, offer: Lease, now: Millis) -> Vec<Action> {
         self.offer = Some(offer.clone());
-        let this = Try { sent: 0, began: now, ..this };
+        // The request has the `secs` of the message that was answered: relays forward both to the same servers (RFC 2131, section 3.1).
+        let this = Try { sent: 0, began: this.began + (now - this.sent_at), ..this };
         // Saved first: if the daemon is killed, the next one knows which address to give back.
         let mut actions = self.request(this, Box::new(offer), now);
         actions.insert(0, Action::Save);

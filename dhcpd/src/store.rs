@@ -89,29 +89,42 @@ impl Store {
         remove(&self.path(id))
     }
 
-    /// The leases of this boot. Removes all other files: no container of another boot exists. Names what is no file, and passes it over.
+    /// The leases of this boot. Removes all other files: no container of another boot exists. Names what is no file or cannot be read,
+    /// and passes it over.
     pub(crate) fn list(&self) -> io::Result<Vec<State>> {
         let mut states = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {
             let path = entry?.path();
             // The file that a pending one should have replaced is still there.
-            if !path.ends_with(PENDING) {
-                let read =
-                    file::read(&path).and_then(|text| Ok(serde_json::from_slice::<Content<State>>(&text)?));
-                let why = match read {
-                    Ok(content) if content.format == FORMAT && content.boot_id == self.boot_id => {
-                        states.push(content.state);
-                        continue;
-                    }
-                    Ok(_) => "of another boot or version".to_owned(),
-                    Err(error) => error.to_string(),
-                };
-                let outcome =
-                    remove(&path).map_or_else(|error| format!("stays: {error}"), |()| "removed".to_owned());
-                log(&format!("{}: {outcome}: {why}", path.display()));
-            } else if let Err(error) = remove(&path) {
-                log(&format!("{}: stays: {error}", path.display()));
+            if path.ends_with(PENDING) {
+                if let Err(error) = remove(&path) {
+                    log(&format!("{}: stays: {error}", path.display()));
+                }
+                continue;
             }
+            let content = match file::read(&path) {
+                Ok(bytes) => serde_json::from_slice::<Content<State>>(&bytes),
+                Err(error) => {
+                    log(&format!("{}: passed over: {error}", path.display()));
+                    continue;
+                }
+            };
+            let why = match content {
+                Ok(content) if content.format != FORMAT || content.boot_id != self.boot_id => {
+                    "of another boot or version".to_owned()
+                }
+                Ok(content) if self.path(&content.state.id()) != path => {
+                    "it has the name of another lease".to_owned()
+                }
+                Ok(content) => {
+                    states.push(content.state);
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            let outcome =
+                remove(&path).map_or_else(|error| format!("stays: {error}"), |()| "removed".to_owned());
+            log(&format!("{}: {outcome}: {why}", path.display()));
         }
         Ok(states)
     }
@@ -126,13 +139,20 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::fs::File;
     use std::net::Ipv4Addr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
 
     use ferrule_dhcp::wire::Family;
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    use nix::unistd::mkfifo;
     use serde_json::json;
 
     use super::*;
-    use crate::lease::Lease;
+    use crate::lease::{Guarantor, Lease};
     use crate::v6;
 
     /// A state file of IPv4 as it was before there was another family.
@@ -172,6 +192,7 @@ mod tests {
             renew_at: 1,
             rebind_at: 2,
             expires_at: u64::MAX,
+            guarantor: Some(Guarantor::next(None, &client.duid, 9, 0)),
             settings: Default::default(),
         };
         let interface = Interface {
@@ -201,10 +222,21 @@ mod tests {
         fs::create_dir_all(path("folder/full")).unwrap();
         fs::create_dir(path(PENDING)).unwrap();
         fs::write(dir.path().join("target"), "secret").unwrap();
-        std::os::unix::fs::symlink(dir.path().join("target"), path("link")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        symlink(dir.path().join("target"), path("link")).unwrap();
+        symlink(dir.path().join("nowhere"), path("dangling")).unwrap();
+        mkfifo(&path("fifo"), Mode::S_IRWXU).unwrap();
+        File::create(path("sparse")).unwrap().set_len(10 << 30).unwrap();
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        let zero = makedev(1, 5);
+        mknod(&path("device"), SFlag::S_IFCHR, Mode::S_IRWXU, zero).unwrap();
+        let odd = lease_dir(&socket).join(OsStr::from_bytes(b"\xff\n"));
+        fs::write(&odd, "{").unwrap();
+        let kept = ["folder/full", PENDING, "link", "dangling", "fifo", "sparse", "socket", "device"];
         assert!(store.list().unwrap().is_empty() && ferrule_dhcp::list::list(&socket).is_empty());
-        assert!(path("folder/full").exists());
+        for name in kept {
+            assert!(path(name).symlink_metadata().is_ok(), "{name}");
+        }
+        assert!(!odd.exists(), "a file without a lease");
         assert_eq!(fs::read(dir.path().join("target")).unwrap(), b"secret");
     }
 
@@ -234,6 +266,7 @@ mod tests {
             renew_at: 1,
             rebind_at: 2,
             expires_at: u64::MAX,
+            guarantor: Some(Guarantor::next(None, &Ipv4Addr::new(10, 0, 0, 2), 9, 0)),
             settings: Default::default(),
         };
         let state = |id| State {
@@ -246,6 +279,8 @@ mod tests {
         let other = Store::open(&socket, "another".to_owned()).unwrap();
         other.write(&state("b")).unwrap();
         fs::write(lease_dir(&socket).join("broken"), "{").unwrap();
+        // Two tasks for one lease.
+        fs::copy(lease_file(&socket, &key("a"), Family::Ipv4), lease_dir(&socket).join("copy")).unwrap();
         fs::copy(lease_file(&socket, &key("a"), Family::Ipv4), lease_dir(&socket).join(PENDING)).unwrap();
         let states = store.list().unwrap();
         assert_eq!(states.len(), 1);

@@ -8,7 +8,8 @@ use cni_common::spec::addr::parse_cidr;
 use ferrule_dhcp::wire;
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
 
 use crate::action::{Action, Timing, Way};
 use crate::binding::{Id, Protocol, Wishes};
@@ -21,6 +22,9 @@ use crate::store::{State, Store};
 /// How often a task checks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
 /// clock stands still meanwhile.
 const CHECK: Millis = 30_000;
+
+/// The most answers that are read after a deadline. Answers that come faster than they are read do not keep the machine from it.
+const LATE: usize = 64;
 
 /// Why a lease ends without a message.
 const GONE: &str = "the namespace is gone, dropping the lease";
@@ -163,6 +167,7 @@ struct Worker {
 
 impl Worker {
     async fn live(&mut self, mut actions: Vec<Action>) -> String {
+        let mut late = 0;
         loop {
             #[cfg(test)]
             crate::supervisor::tests::provoke();
@@ -185,18 +190,33 @@ impl Worker {
             actions = select! {
                 biased;
                 () = self.task.stopped(), if !self.machine.is_releasing() => self.machine.release(clock::now()),
-                // Answers that come faster than they are read do not keep the machine from its deadline.
-                bytes = receive(&self.sockets), if pause > 0 => self.received(bytes),
+                // A task that was kept from running finds the right answer behind others, and its deadline past.
+                bytes = receive(&self.sockets), if late < LATE => {
+                    late += usize::from(pause == 0);
+                    self.received(bytes)
+                }
                 () = sleep(Duration::from_millis(pause)) => {
-                    if self.interface.is_gone() {
+                    let waiting = if late < LATE { self.waiting().await } else { None };
+                    if let Some(bytes) = waiting {
+                        late += 1;
+                        self.received(bytes)
+                    } else if self.interface.is_gone() {
                         self.machine.end();
                         self.task.log(GONE);
                         return GONE.to_owned();
+                    } else {
+                        late = 0;
+                        self.machine.wake(clock::now())
                     }
-                    self.machine.wake(clock::now())
                 }
             };
         }
+    }
+
+    /// An answer that waits in the socket. The runtime may not know of it yet: a signal wakes it without a look at the sockets.
+    async fn waiting(&self) -> Option<std::io::Result<Vec<u8>>> {
+        yield_now().await;
+        timeout(Duration::ZERO, receive(&self.sockets)).await.ok()
     }
 
     /// Does what the machine wants. Returns why the lease has ended, if it has.
@@ -204,7 +224,11 @@ impl Worker {
         match action {
             Action::Log(text) => self.task.log(&text),
             Action::Save => return self.save().await,
-            Action::Send { way, message } => return self.send(way, &message).await,
+            Action::Send { way, message } => {
+                let outcome = self.send(way, &message).await;
+                self.machine.sent(clock::now());
+                return outcome;
+            }
             Action::Bound => {
                 let settings = self.machine.binding().map(|binding| binding.settings().clone());
                 let bound = Status::Bound(Box::new(settings.unwrap_or_default()), self.interface.clone());

@@ -165,12 +165,7 @@ fn tasks(pid: u32) -> Result<Vec<String>, String> {
 }
 
 impl Namespace {
-    /// Fails if it cannot be entered, perhaps any more, or read.
-    pub(crate) fn read(&self, with_parents: bool) -> Result<Inside, String> {
-        self.read_until(with_parents, Instant::now() + PATIENCE)
-    }
-
-    /// As [`Namespace::read`]. Lists nothing again after that time.
+    /// Fails if it cannot be entered, perhaps any more, or read. Lists nothing again after that time.
     fn read_until(&self, with_parents: bool, until: Instant) -> Result<Inside, String> {
         let read = || -> Result<Inside, Box<dyn Error>> {
             let mut socket = netns::enter(&File::open(&self.path)?, Socket::route)??.with_single_dumps();

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Machine, Renewal, State, Try, seconds};
+use super::{FIRST_WAIT, Machine, Renewal, State, Try, seconds};
 use crate::action::{Action, Peer, Way};
 use crate::lease::{Lease, Millis, NEVER};
 use crate::message::{Kind, Reply, Verdict, build};
@@ -59,28 +59,82 @@ impl Machine {
         now: Millis,
     ) -> Vec<Action> {
         let Some(lease) = &self.lease else { return Vec::new() };
+        let (address, expires_at) = (lease.address, lease.expires_at);
         match reply.verdict {
-            Verdict::Ack if reply.address == lease.address => self.acknowledged(reply, from, sent, "renewed"),
+            Verdict::Ack if reply.address == address && self.hold(reply, from, sent, now) => Vec::new(),
+            Verdict::Ack if reply.address == address => self.acknowledged(reply, from, sent, "renewed"),
             Verdict::Ack => {
-                let why = format!("gives {} instead of {}", reply.address, lease.address);
+                let why = format!("gives {} instead of {}", reply.address, address);
                 self.ignore(reply, why)
             }
             Verdict::Nak => {
-                let is_withdrawn = reply.server.is_some_and(|server| self.is_own(server, now));
+                self.is_withdrawn = reply.server.is_some_and(|server| self.is_own(server, now));
+                (self.held, self.earlier) = (None, Some((reply.xid, sent)));
                 let refusal = format!(
                     "{} refuses {}: {}; asking for the same address once more",
                     text(reply.server),
-                    lease.address,
+                    address,
                     reply.text
                 );
                 // A lease that expired meanwhile has as long as any other answer.
-                let left = Some(lease.expires_at).filter(|end| *end > now).unwrap_or(NEVER);
+                let left = Some(expires_at).filter(|end| *end > now).unwrap_or(NEVER);
                 let until = now.saturating_add(self.timing.answer).min(left);
-                self.is_withdrawn = is_withdrawn;
                 let actions = self.select(now, until, 0, 0);
                 [vec![Action::Log(refusal)], actions].concat()
             }
             Verdict::Offer => Vec::new(),
+        }
+    }
+
+    /// Keeps another server's answer to a request to all: the lease's own server has as long as the first wait for an answer.
+    fn hold(&mut self, reply: &Reply, from: [u8; 6], sent: Millis, now: Millis) -> bool {
+        let is_own = reply.server.is_some_and(|server| self.is_own(server, now));
+        let is_usable = self.lease_of(reply, from, sent).is_ok();
+        let State::Rebinding(this) = &mut self.state else { return false };
+        if is_own || !is_usable {
+            return false;
+        }
+        this.listen_until = this.listen_until.min(now.saturating_add(FIRST_WAIT));
+        self.held.get_or_insert_with(|| (Box::new(reply.clone()), from));
+        true
+    }
+
+    /// No answer, or none of the lease's own server. The sockets close until the next message.
+    pub(super) fn unanswered(&mut self, this: Renewal) -> Vec<Action> {
+        if let Some((reply, from)) = self.held.take() {
+            return self.acknowledged(&reply, from, this.sent_at, "renewed");
+        }
+        let quiet = Renewal { listen_until: 0, ..this };
+        self.state = match self.state {
+            State::Renewing(_) => State::Renewing(quiet),
+            _ => State::Rebinding(quiet),
+        };
+        Vec::new()
+    }
+
+    /// The lease of an ACK. The container keeps the prefix length that it has: no plugin would tell it another one.
+    fn lease_of(&self, reply: &Reply, from: [u8; 6], sent: Millis) -> Result<Lease, String> {
+        let known = self.lease.as_ref().map(|lease| lease.prefix);
+        Lease::of(&Reply { prefix: known.or(reply.prefix), ..reply.clone() }, None, from, sent)
+    }
+
+    /// An answer of the lease's own server to the request that another answer has refused, while the search runs that this has caused.
+    pub(super) fn late(&mut self, reply: &Reply, from: [u8; 6], now: Millis) -> Option<Vec<Action>> {
+        let is_searching = matches!(self.state, State::Selecting(_) | State::Requesting(..));
+        let (_, sent) = self.earlier.filter(|(xid, _)| is_searching && *xid == reply.xid)?;
+        let lease = self
+            .lease
+            .as_ref()
+            .filter(|lease| reply.server.is_some_and(|server| lease.is_from(server, now)))?;
+        match reply.verdict {
+            Verdict::Ack if reply.address == lease.address => {
+                Some(self.acknowledged(reply, from, sent, "renewed"))
+            }
+            Verdict::Nak => {
+                self.is_withdrawn = true;
+                None
+            }
+            _ => None,
         }
     }
 
@@ -91,10 +145,7 @@ impl Machine {
         sent: Millis,
         verb: &str,
     ) -> Vec<Action> {
-        // The container keeps the prefix length that it has: no plugin would tell it another one.
-        let known = self.lease.as_ref().map(|lease| lease.prefix);
-        let reply = &Reply { prefix: known.or(reply.prefix), ..reply.clone() };
-        let mut lease = match Lease::of(reply, None, from, sent) {
+        let mut lease = match self.lease_of(reply, from, sent) {
             Ok(lease) => lease,
             // The lease goes on without this answer.
             Err(why) if self.is_bound() => return self.ignore(reply, why),
@@ -104,12 +155,8 @@ impl Machine {
                 return actions;
             }
         };
-        if self.is_own(lease.server, sent) {
-            self.guarantor = None;
-        } else if let Some(held) = &self.lease {
-            // Another server must not shorten what the lease's own server has given.
-            self.guarantor.get_or_insert((held.server, held.expires_at));
-            lease.expires_at = lease.expires_at.max(held.expires_at);
+        if let Some(held) = &self.lease {
+            lease.succeed(held, sent);
         }
         let seconds = lease.expires_at.saturating_sub(sent) / 1000;
         let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
@@ -117,15 +164,14 @@ impl Machine {
             log += &format!(", with unusable values in the options {:?}", reply.ignored);
         }
         self.lease = Some(lease);
-        (self.offer, self.is_withdrawn) = (None, false);
+        (self.offer, self.held, self.earlier, self.is_withdrawn) = (None, None, None, false);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
     }
 
     /// Whether this is the server that has given the lease.
     pub(super) fn is_own(&self, server: Ipv4Addr, now: Millis) -> bool {
-        let guarantor = self.guarantor.filter(|(_, until)| now < *until).map(|(server, _)| server);
-        guarantor.or(self.lease.as_ref().map(|lease| lease.server)) == Some(server)
+        self.lease.as_ref().is_some_and(|lease| lease.is_from(server, now))
     }
 
     /// A search in vain changes nothing: whoever caused it may not be the lease's server. RFC 2131 (section 4.4.5) has a client believe
@@ -138,7 +184,7 @@ impl Machine {
         let this = Renewal { xid, began: now, sent_at: now, listen_until: 0, next };
         let is_rebinding = now >= lease.rebind_at;
         self.state = if is_rebinding { State::Rebinding(this) } else { State::Renewing(this) };
-        self.offer = None;
+        (self.offer, self.earlier) = (None, None);
         vec![Action::Log(format!("no server gives the address again, keeping it for {left} s"))]
     }
 

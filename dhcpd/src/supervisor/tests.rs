@@ -57,6 +57,7 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
                 renew_at: expires_at,
                 rebind_at: expires_at,
                 expires_at,
+                guarantor: None,
                 settings: Default::default(),
             };
             let client = crate::message::Client { mac: interface.mac, ..client(&[]) };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::duid::Duid;
 use super::message::{Given, Reply};
 use super::settings::is_host;
-use crate::lease::{Millis, NEVER};
+use crate::lease::{Guarantor, Millis, NEVER};
 
 /// The lifetime that means for ever.
 const INFINITE: u32 = u32::MAX;
@@ -27,6 +27,9 @@ pub(crate) struct Lease {
     pub(crate) rebind_at: Millis,
     /// From when the address must not be used.
     pub(crate) expires_at: Millis,
+    /// Older files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guarantor: Option<Guarantor<Duid>>,
     /// What the container gets.
     pub(crate) settings: wire::Lease,
 }
@@ -54,7 +57,21 @@ impl Lease {
             times(reply.times, given).map(|time| sent.saturating_add(time));
         let (address, server) = (given.address, reply.server.clone());
         let settings = reply.settings(address).0;
-        Ok(Lease { address, server, renew_at, rebind_at, expires_at, settings })
+        Ok(Lease { address, server, renew_at, rebind_at, expires_at, guarantor: None, settings })
+    }
+
+    /// Whether this server can end the lease.
+    pub(crate) fn is_from(&self, server: &Duid, now: Millis) -> bool {
+        Guarantor::server(self.guarantor.as_ref(), &self.server, now) == server
+    }
+
+    /// Takes the place of the lease that the container has. Another server must not shorten what the lease's own server has given.
+    pub(crate) fn succeed(&mut self, held: &Lease, now: Millis) {
+        if !held.is_from(&self.server, now) {
+            let known = held.guarantor.as_ref();
+            self.guarantor = Some(Guarantor::next(known, &held.server, held.expires_at, now));
+            self.expires_at = self.expires_at.max(held.expires_at);
+        }
     }
 }
 

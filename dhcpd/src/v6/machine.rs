@@ -60,13 +60,12 @@ pub(crate) struct Machine {
     returned: Option<Lease>,
     /// How often servers have refused an offer.
     refused: u32,
-    /// The server that has given the lease, and until when, if another one has prolonged it since. Until then only the first one can end
-    /// it. A restart of the daemon forgets it.
-    guarantor: Option<(Duid, Millis)>,
+    /// The exchange in which a refusal has led to a search for the lease's address.
+    earlier: Option<(Kind, Try)>,
     /// Whether the lease's own server has ended it. If the search that follows fails, the lease ends.
     is_withdrawn: bool,
-    /// When a bound machine asks again after a search in vain; 0: no search has failed.
-    rest_until: Millis,
+    /// When a bound machine asks again, if a search was in vain.
+    rest_until: Option<Millis>,
     /// Why the last answer was ignored, and its transaction ID.
     ignored: Option<(u32, String)>,
     /// The codes of options of the last lease with something that no container can use.
@@ -85,9 +84,9 @@ impl Machine {
             offer: None,
             returned: None,
             refused: 0,
-            guarantor: None,
+            earlier: None,
             is_withdrawn: false,
-            rest_until: 0,
+            rest_until: None,
             ignored: None,
             unusable: BTreeSet::new(),
         }
@@ -159,10 +158,9 @@ impl Machine {
         match &self.state {
             State::Exchange(_, this) if this.listen_until != 0 => this.due().min(this.listen_until),
             State::Exchange(_, this) => this.due(),
-            State::Bound => self
-                .lease
-                .as_ref()
-                .map_or(NEVER, |lease| lease.renew_at.max(self.rest_until.min(lease.expires_at))),
+            State::Bound => self.lease.as_ref().map_or(NEVER, |lease| {
+                lease.renew_at.max(self.rest_until.map_or(0, |rest| rest.min(lease.expires_at)))
+            }),
             State::Probing(_) | State::Ended => NEVER,
         }
     }
@@ -173,6 +171,7 @@ impl Machine {
             return Vec::new();
         }
         match self.state.clone() {
+            State::Exchange(Kind::Rebind, this) if self.best.is_some() => self.take_best(&this),
             State::Exchange(kind, this) if now < this.due() => {
                 // No answer. The sockets close until the next message.
                 self.state = State::Exchange(kind, this.quiet());
@@ -208,8 +207,18 @@ impl Machine {
         }
     }
 
+    /// The last message has left only now.
+    pub(crate) fn sent(&mut self, now: Millis) {
+        if let State::Exchange(_, this) = &mut self.state {
+            this.delay(now);
+        }
+    }
+
     /// An answer of a server.
     pub(crate) fn receive(&mut self, reply: &Reply, now: Millis) -> Vec<Action> {
+        if let Some(actions) = self.late(reply, now) {
+            return actions;
+        }
         let State::Exchange(kind, this) = self.state.clone() else { return Vec::new() };
         if this.sent == 0 || reply.xid != this.xid {
             return Vec::new();
@@ -329,28 +338,23 @@ impl Machine {
     }
 
     fn bound(&mut self, mut lease: Lease, verb: &str, since: Millis) -> Vec<Action> {
-        if self.is_own(&lease.server, since) {
-            self.guarantor = None;
-        } else if let Some(held) = &self.lease {
-            // Another server must not shorten what the lease's own server has given.
-            self.guarantor.get_or_insert((held.server.clone(), held.expires_at));
-            lease.expires_at = lease.expires_at.max(held.expires_at);
+        if let Some(held) = &self.lease {
+            lease.succeed(held, since);
         }
         let seconds = lease.expires_at.saturating_sub(since) / 1000;
         let mut log = format!("lease {verb}, {} from {} for {seconds} s", lease.address, lease.server);
         if !self.unusable.is_empty() {
             log += &format!(", with unusable values in the options {:?}", self.unusable);
         }
-        (self.lease, self.offer) = (Some(lease), None);
-        (self.refused, self.is_withdrawn, self.rest_until) = (0, false, 0);
+        (self.lease, self.offer, self.earlier) = (Some(lease), None, None);
+        (self.refused, self.is_withdrawn, self.rest_until) = (0, false, None);
         self.state = State::Bound;
         vec![Action::Save, Action::Log(log), Action::Bound]
     }
 
     /// Whether this is the server that has given the lease.
     fn is_own(&self, server: &Duid, now: Millis) -> bool {
-        let guarantor = self.guarantor.as_ref().filter(|(_, until)| now < *until).map(|(server, _)| server);
-        guarantor.or(self.lease.as_ref().map(|lease| &lease.server)) == Some(server)
+        self.lease.as_ref().is_some_and(|lease| lease.is_from(server, now))
     }
 
     /// Ignores an answer. Only the first one of an exchange gets a line in the log: a thousand may come in a second.

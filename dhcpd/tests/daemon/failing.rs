@@ -134,12 +134,13 @@ impl Bench {
             self.server.rule(|_, _| Reaction::Lose);
             self.server6.rule(|_| server6::Reaction::Lose);
         }
-        let renewals = self.renewals();
         let (output, log) = self.under_strace(options, |this| match step {
             Step::Add => Some(this.call("ADD")),
             Step::Check => Some(this.call("CHECK")),
             Step::Del => Some(this.call("DEL")),
             Step::Renewal => {
+                // Those before strace was attached do not count.
+                let renewals = this.renewals();
                 let is_renewed = || this.renewals() > renewals;
                 assert!(eventually(TIMEOUT, is_renewed), "no renewal: {}", this.lab.log());
                 None

@@ -58,7 +58,7 @@ fn both_families_from_add_to_del() {
         "dns": {"nameservers": ["10.9.0.2", "fd00:9::2"], "search": ["a.example", "b.example"]},
     });
     assert_eq!(result, expected);
-    assert_eq!(v6.log(), ["Solicit", "Request"]);
+    assert_eq!(v6.sequence(), ["Solicit", "Request"]);
     assert_eq!(lab.files(), ["one:eth0:net", "one:eth0:net:ipv6"]);
     // The search for duplicates leaves nothing.
     assert!(addresses(&pod, "eth0").iter().all(|address| !address.starts_with("fd00")));
@@ -80,7 +80,7 @@ fn both_families_from_add_to_del() {
     assert_eq!(pod.sh("ss -Haun | wc -l").unwrap().trim(), "0");
 
     lab.ctx.del(&attachment, &conf);
-    assert_eq!(v6.log(), ["Release"]);
+    assert_eq!(v6.sequence(), ["Release"]);
     assert!(lab.files().is_empty() && v6.leased().is_empty());
     assert!(eventually(TIMEOUT, || v4.leased().is_empty()));
     lab.ctx.fail("CHECK", &attachment, &with_prev(&conf, &result)).expect(999, "no lease for one/net/eth0");
@@ -151,7 +151,7 @@ fn a_server_with_a_low_preference() {
     let _daemon = lab.daemon(&[]);
     let pod = lab.pod("one");
     lab.ctx.add(&pod.attachment("eth0"), &only_ipv6());
-    assert_eq!(server.log(), ["Solicit", "Request"]);
+    assert_eq!(server.sequence(), ["Solicit", "Request"]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn rapid_commit_takes_two_messages() {
     let pod = lab.pod("one");
     let conf = config(&json!({"families": ["ipv6"], "rapidCommit": true}));
     lab.ctx.add(&pod.attachment("eth0"), &conf);
-    assert_eq!(server.log(), ["Solicit"]);
+    assert_eq!(server.sequence(), ["Solicit"]);
     lab.ctx.del(&pod.attachment("eth0"), &conf);
     assert!(server.leased().is_empty());
 }
@@ -197,7 +197,7 @@ fn a_duplicate_is_declined() {
     other.sh(&format!("ip link set eth0 up; ip addr add {FIRST}/64 dev eth0 nodad")).unwrap();
     let result = lab.ctx.add(&pod.attachment("eth0"), &only_ipv6());
     assert_eq!(result["ips"][0]["address"], json!("fd00:9::11/128"));
-    assert_eq!(server.log(), ["Solicit", "Request", "Decline", "Solicit", "Request"]);
+    assert_eq!(server.sequence(), ["Solicit", "Request", "Decline", "Solicit", "Request"]);
     lab.says(&format!("gives {FIRST}, which another host has: declined"));
     assert!(!lab.log().contains("cannot look for other hosts"), "{}", lab.log());
 }

@@ -138,6 +138,13 @@ impl Server {
         std::mem::take(&mut self.state.lock().unwrap().log)
     }
 
+    /// As [`Server::log`], without repetitions: on a busy machine the daemon may ask again before it reads the answer.
+    pub(crate) fn sequence(&self) -> Vec<String> {
+        let mut log = self.log();
+        log.dedup();
+        log
+    }
+
     /// Waits until this message has come this often since the last [`Server::log`].
     pub(crate) fn wait_for(&self, entry: &str, times: usize) {
         let come = || self.state.lock().unwrap().log.iter().filter(|line| *line == entry).count() >= times;

@@ -109,11 +109,7 @@ fn a_container_that_changes_its_addresses_keeps_only_its_own_objects() {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     let _process = busy.pod.spawn(command).unwrap();
-    assert!(eventually(TIMEOUT, || busy
-        .pod
-        .sh("ip -4 address")
-        .unwrap()
-        .contains("172.30.19.200/")));
+    assert!(eventually(TIMEOUT, || busy.pod.sh("ip -4 address").unwrap().contains("172.30.19.200/")));
     let mut leaks = 0..;
     let is_left_out = eventually(TIMEOUT, || {
         let leak = leaks.next().unwrap();

@@ -140,8 +140,11 @@ fn no_stranger_ends_a_lease() {
     }
     let ack = world.reply(MessageType::Ack);
     world.receive(&Reply { server: stranger, times: [Some(1), None, None], ..ack });
+    world.step();
     assert_eq!(world.machine.lease().unwrap().expires_at, expiry);
-    // Its refusal ends nothing, although it is the server that is asked now.
+    // Its refusal ends nothing, although it is the server that is asked now, also after a restart of the daemon.
+    let lease = world.machine.lease().unwrap().clone();
+    world.machine = Machine::resume(client(&[]), TIMING, lease, Box::new(|| 7));
     world.step();
     let nak = Reply { server: stranger, ..world.reply(MessageType::Nak) };
     world.receive(&nak);
@@ -149,6 +152,84 @@ fn no_stranger_ends_a_lease() {
         world.step();
     }
     assert_eq!((world.texts().last().unwrap().as_str(), world.now), ("Expire", expiry));
+}
+
+#[test]
+fn another_server_may_rebind() {
+    let mut world = World::bound(600);
+    while world.now < 525_000 {
+        world.step();
+    }
+    let other = Ipv4Addr::new(10, 0, 0, 2);
+    let reply = Reply { server: Some(other), ..world.reply(MessageType::Ack) };
+    world.receive(&reply);
+    world.receive(&reply);
+    // Its own server may answer within half a second.
+    assert_eq!(world.machine.deadline(), 525_500);
+    world.step();
+    assert_eq!(world.machine.lease().unwrap().server, other);
+    assert_eq!(world.machine.deadline(), 825_000);
+}
+
+/// A stranger prolongs the lease for a year before its own server does, for the usual time.
+#[test]
+fn the_own_server_comes_first() {
+    let stranger = Some(Ipv4Addr::new(10, 0, 0, 66));
+    let mut world = World::bound(1000);
+    while !matches!(world.machine.state, State::Rebinding(_)) {
+        world.step();
+    }
+    let (sent, ack) = (world.now, world.reply(MessageType::Ack));
+    world.receive(&Reply { server: stranger, times: [Some(31_536_000), None, None], ..ack.clone() });
+    world.now += 400;
+    world.receive(&ack);
+    let lease = world.machine.lease().unwrap();
+    assert_eq!((lease.server, lease.expires_at), (SERVER, sent + 1_000_000));
+    assert_eq!(world.machine.deadline(), lease.renew_at);
+}
+
+/// A refusal under any name comes first, and perhaps an offer. The answer of the lease's own server to the same request counts while
+/// the search runs.
+#[test]
+fn the_right_answer_counts_after_a_refusal() {
+    let stranger = Some(Ipv4Addr::new(10, 0, 0, 66));
+    for (name, is_offered) in
+        [(stranger, false), (stranger, true), (Some(SERVER), false), (Some(SERVER), true)]
+    {
+        let start = || {
+            let mut world = World::bound(1000);
+            while !matches!(world.machine.state, State::Rebinding(_)) {
+                world.step();
+            }
+            let (ack, nak) = (world.reply(MessageType::Ack), world.reply(MessageType::Nak));
+            world.receive(&Reply { server: name, ..nak.clone() });
+            if is_offered {
+                let offer = Reply { server: stranger, ..world.reply(MessageType::Offer) };
+                world.receive(&offer);
+                world.step();
+            }
+            world.texts();
+            world.receive(&Reply { server: stranger, ..ack.clone() });
+            world.receive(&Reply { address: SERVER, ..ack.clone() });
+            assert_eq!(world.texts(), [""; 0], "{name:?}");
+            (world, ack, nak)
+        };
+        let (mut world, ack, nak) = start();
+        let sent = world.now - if is_offered { world.now - 875_000 } else { 0 };
+        world.receive(&ack);
+        assert_eq!(world.texts(), ["Save", "Bound"], "{name:?}");
+        assert_eq!(world.machine.lease().unwrap().expires_at, sent + 1_000_000);
+        world.receive(&nak);
+        world.receive(&ack);
+        assert_eq!(world.texts(), [""; 0]);
+        // Its own refusal counts as well: the lease ends if the search finds nothing.
+        let (mut world, _, nak) = start();
+        world.receive(&nak);
+        while !world.machine.has_ended() {
+            world.step();
+        }
+        assert_eq!((world.texts().last().unwrap().as_str(), world.now), ("Expire", 885_000), "{name:?}");
+    }
 }
 
 #[derive(Clone, Debug)]

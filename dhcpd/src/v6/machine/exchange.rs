@@ -58,6 +58,13 @@ impl Try {
         Try { listen_until: 0, ..self }
     }
 
+    /// The last message has left only now.
+    pub(super) fn delay(&mut self, now: Millis) {
+        let late = now.saturating_sub(self.sent_at);
+        self.listen_until = self.listen_until.saturating_add(late);
+        self.next = self.next.saturating_add(late);
+    }
+
     /// When the next message is due, or the end.
     pub(super) fn due(&self) -> Millis {
         self.next.min(self.until)

@@ -18,16 +18,16 @@ fn leases_are_confirmed_and_taken_up_again() {
     let pod = lab.pod("one");
     let attachment = pod.attachment("eth0");
     let result = lab.ctx.add(&attachment, &both());
-    for signal in ["TERM", "KILL"] {
+    for (signal, times) in [("TERM", 1), ("KILL", 2)] {
         daemon.end(signal);
         v4.log();
         v6.log();
         daemon = lab.daemon(&[]);
         lab.ctx.check(&attachment, &with_prev(&both(), &result));
         assert_eq!(lab.ctx.add(&attachment, &both()), result);
-        v6.wait_for("Confirm", 1);
-        lab.says("confirms the address");
-        let (v4, v6) = (v4.log(), v6.log());
+        let confirmed = || lab.log().matches("confirms the address").count() == times;
+        assert!(eventually(TIMEOUT, confirmed), "{}", lab.log());
+        let (v4, v6) = (v4.log(), v6.sequence());
         assert!(v4.is_empty() && v6 == ["Confirm"], "after {signal}: {v4:?} {v6:?}");
     }
     lab.ctx.del(&attachment, &both());

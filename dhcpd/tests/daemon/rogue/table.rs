@@ -119,6 +119,11 @@ impl Table {
                  link set v{number} up type bridge_slave isolated on\n"
             )
         });
+        // The kernel takes up to a second, and longer on a busy machine, to let a port forward. What a client sends before is lost.
+        pod.sh(&format!("for number in $(seq 0 {}); do ip link set e$number up; done", names.len() - 1))
+            .unwrap();
+        let forwards = || lab.ctx.node.sh("bridge link").unwrap().matches("state forwarding").count();
+        assert!(eventually(TIMEOUT, || forwards() == names.len()), "{} of {} ports", forwards(), names.len());
         // Each port may change the bridge's address, which removes the entries.
         batch(&|number, mac| format!("neigh add {} lladdr {mac} dev br0\n", address(number).ip()));
         let phase = Arc::new(Mutex::new(Phase::Forged));

@@ -22,6 +22,18 @@ fn renewing_then_rebinding_then_the_end() {
     assert_eq!(world.machine.release(world.now), []);
 }
 
+/// The machine was busy: the daemon was kept from sending for three seconds.
+#[test]
+fn the_wait_for_an_answer_begins_when_the_message_has_left() {
+    let mut world = World::new();
+    world.machine.sent(3000);
+    assert!((4000..=4100).contains(&world.machine.deadline()), "{}", world.machine.deadline());
+    let mut world = World::bound();
+    world.next();
+    world.machine.sent(world.now + 3000);
+    assert!((12_000..=13_000).contains(&(world.machine.deadline() - world.now)));
+}
+
 #[test]
 fn renewals_go_on_for_ever() {
     let mut world = World::bound();
@@ -43,8 +55,12 @@ fn another_server_may_rebind() {
     let other = Duid::read(&[0, 3, 0, 1, 9]).unwrap();
     let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 100, 100)])]);
     world.receive(&Reply { server: other.clone(), ..reply });
+    // Its own server may answer within a second.
+    let sent = world.now;
+    assert_eq!(world.machine.deadline(), sent + 1000);
+    world.step();
     assert_eq!(world.machine.lease().unwrap().server, other);
-    assert_eq!(world.machine.deadline(), world.now + 50_000);
+    assert_eq!(world.machine.deadline(), sent + 50_000);
 }
 
 /// The server has forgotten the lease.

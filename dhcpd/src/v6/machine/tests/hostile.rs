@@ -121,15 +121,85 @@ fn no_stranger_ends_a_lease() {
     }
 }
 
-/// A stranger rebinds the lease for a second.
+/// A stranger prolongs the lease for a year before its own server does, for the usual time.
+#[test]
+fn the_own_server_comes_first() {
+    let mut world = World::bound();
+    while world.next() != "Rebind" {}
+    let year = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 31_536_000, 31_536_000)])]);
+    world.receive(&Reply { server: stranger(), ..year });
+    let sent = world.now;
+    world.now += 900;
+    world.give(ADDRESS);
+    let lease = world.machine.lease().unwrap();
+    assert_eq!((lease.server.bytes(), lease.expires_at), (&SERVER[..], sent + 1_000_000));
+    assert_eq!(world.machine.deadline(), lease.renew_at);
+}
+
+/// A refusal under any name comes first, and perhaps an offer. The answer of the lease's own server to the same message counts while
+/// the search runs.
+#[test]
+fn the_right_answer_counts_after_a_refusal() {
+    let not_on_link = || vec![status(Code::NotOnLink)];
+    let zero = || vec![ia([0, 0], &[(ADDRESS, 0, 0)])];
+    let no_binding = || vec![ia([0, 0], &[]), status(Code::NoBinding)];
+    let own = || Duid::read(&SERVER).unwrap();
+    let cases = [
+        ("Confirm", stranger(), not_on_link as fn() -> Vec<DhcpOption>),
+        ("Confirm", own(), not_on_link),
+        ("Renew", own(), not_on_link),
+        ("Renew", own(), zero),
+        ("Renew", own(), no_binding),
+        ("Rebind", stranger(), zero),
+        ("Rebind", stranger(), no_binding),
+        ("Rebind", own(), not_on_link),
+    ];
+    for (asked, name, refusal) in cases {
+        let start = || {
+            let mut world =
+                if asked == "Confirm" { super::bound::restarted(100_000) } else { World::bound() };
+            while world.next() != asked {}
+            let right = match asked {
+                "Confirm" => vec![status(Code::Success)],
+                _ => vec![ia([0, 0], &[(ADDRESS, 1000, 1000)])],
+            };
+            let (right, no) = (world.reply(Type::Reply, right), world.reply(Type::Reply, not_on_link()));
+            let refusal = Reply { server: name.clone(), ..world.reply(Type::Reply, refusal()) };
+            world.receive(&refusal);
+            assert!(matches!(world.machine.state, State::Exchange(Kind::Solicit | Kind::Request, _)));
+            world.texts();
+            world.receive(&Reply { server: stranger(), ..right.clone() });
+            assert_eq!(world.texts(), [""; 0], "{asked} {name}");
+            (world, right, no)
+        };
+        let (mut world, right, _) = start();
+        world.receive(&right);
+        assert_eq!(world.machine.state, State::Bound, "{asked} {name}");
+        let renew_at = if asked == "Confirm" { 500_000 } else { world.now + 500_000 };
+        assert_eq!(world.machine.deadline(), renew_at, "{asked} {name}");
+        // Its own refusal counts as well: the lease ends if the search finds nothing.
+        let (mut world, _, no) = start();
+        world.receive(&no);
+        let limit = world.now + 10_000;
+        if matches!(world.machine.state, State::Exchange(Kind::Solicit, _)) {
+            assert_eq!((world.until_the_end().as_str(), world.now), ("Expire", limit), "{asked} {name}");
+        }
+    }
+}
+
+/// A stranger rebinds the lease for a shorter time.
 #[test]
 fn no_stranger_shortens_a_lease() {
     let mut world = World::bound();
     while world.next() != "Rebind" {}
-    let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 1, 1)])]);
+    let reply = world.reply(Type::Reply, vec![ia([0, 0], &[(ADDRESS, 100, 100)])]);
     world.receive(&Reply { server: stranger(), ..reply });
+    world.step();
     assert_eq!(world.machine.lease().unwrap().expires_at, 1_000_000);
-    // It is the server that Renew names now, and refuses.
+    // It is the server that Renew names now, and refuses, also after a restart of the daemon.
+    let lease = world.machine.lease().unwrap().clone();
+    world.now = world.now.max(lease.renew_at);
+    world.machine = Machine::resume(client(false), TIMING, lease, random(), world.now);
     while world.next() != "Renew" {}
     let reply = world.reply(Type::Reply, vec![status(Code::NotOnLink)]);
     world.receive(&Reply { server: stranger(), ..reply });
