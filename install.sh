@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 packages=(gcc libc6-dev iperf3 iproute2 iputils-ping nftables util-linux)
 test_packages=(
     busybox-static containerd:containerd containernetworking-plugins cpio curl dbus dnsmasq-base ethtool firewalld ipset iptables ipvsadm jq
-    kmod lowdown podman:podman python3-yaml qemu-system-x86 rpm runc:runc shellcheck strace tcpdump wireguard-tools
+    kmod lowdown podman:podman python3-venv python3-yaml qemu-system-x86 rpm runc:runc shellcheck strace tcpdump wireguard-tools
     xz-utils
 )
 

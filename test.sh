@@ -21,7 +21,8 @@ in namespaces of its own.
 Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md)
+  lint      format, clippy, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
+            tests/workflows.sh (the files in .github)
   doc       the documentation builds without a warning
   build     the static programs (build.sh); the build begins before lint
   unit      cargo test on the workspace: unit, integration, documentation, with the
@@ -129,6 +130,13 @@ shell() {
 }
 
 architecture() { ./tests/architecture.sh; }
+
+workflows() {
+    local status=0
+    ./tests/workflows.sh | tee "$log" || status=$?
+    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
+    return "$status"
+}
 
 # The optimiser leaves one core idle for most of the build. Lint, doc and the tests' compilation use other folders below target: they run
 # meanwhile.
@@ -256,7 +264,7 @@ if [ "${wanted[packages]-}" ]; then
 fi
 [ -z "${wanted[build]-}" ] || start_build
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy shell architecture; do
+    for check in fmt clippy shell architecture workflows; do
         step "lint: $check" "$check" || end
     done
 fi

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use cni_lab::testing::{Random, serve};
 use cni_lab::{KillPoint, Place as _, bin_dir};
-use cni_runner::Exec;
+use cni_runner::{Exec, Network};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
+use serde_json::json;
 
 /// The container's port.
 const PORT: u16 = 80;
