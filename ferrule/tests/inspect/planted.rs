@@ -105,10 +105,10 @@ fn no_object_in_a_folder_stops_a_command_or_a_plugin() {
         let next = f.add(Origin::Ours, "planted-next", 18302);
         f.runtime(Origin::Ours).del(&network(Origin::Ours), &next.attachment).unwrap();
         next.pod.delete().unwrap();
-        // What was planted is no leak: the plugins and gc leave it.
+        // What was planted is no leak: the plugins and gc leave it. host-local builds its index again.
         let folder = place.rsplit_once('/').unwrap().0;
         let count = f.node.sh(&format!("ls '{folder}' | wc -l")).unwrap();
-        if count.trim().parse::<usize>().unwrap() < PLANTED.len() {
+        if !folder.contains(".ferrule") && count.trim().parse::<usize>().unwrap() < PLANTED.len() {
             problems.push(format!("{folder}: {count} objects are left"));
         }
         let pattern = place.rsplit_once('/').unwrap().1.replace(['%', '#'], "*");
