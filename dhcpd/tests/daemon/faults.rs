@@ -144,6 +144,23 @@ fn del_stops_a_running_add() {
     assert!(lab.files().is_empty());
 }
 
+/// The link goes while ADD looks for a server, which ends the search.
+#[test]
+fn a_link_that_goes_during_add() {
+    let lab = Lab::new();
+    let server = Server::start(&lab, 3600);
+    let _daemon = lab.daemon(&[]);
+    server.rule(|_, _| Reaction::Lose);
+    let pod = lab.pod("one");
+    thread::scope(|scope| {
+        let add = scope.spawn(|| lab.ctx.fail("ADD", &pod.attachment("eth0"), &config(&json!({}))));
+        server.wait_for("Discover from 0.0.0.0", 1);
+        pod.sh("ip link del eth0").unwrap();
+        add.join().unwrap().expect(999, "the link eth0 is gone");
+    });
+    assert!(lab.files().is_empty());
+}
+
 #[test]
 fn two_adds_at_once_get_one_lease() {
     let lab = Lab::new();
