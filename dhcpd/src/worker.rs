@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cni_common::spec::addr::parse_cidr;
 use ferrule_dhcp::wire;
+use nix::errno::Errno;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::yield_now;
@@ -300,6 +301,10 @@ impl Worker {
         let sockets = self.sockets.as_ref()?;
         if let Err(error) = sockets.send(message, way).await {
             self.task.log(&format!("cannot send: {error}"));
+            // The link is gone: the next message opens the sockets anew, and finds out.
+            if matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENXIO | Errno::ENODEV)) {
+                self.close();
+            }
         }
         None
     }

@@ -41,8 +41,8 @@ pub fn options(name: &str, nth: usize, error: &str) -> [String; 2] {
 /// Tries each fault for `None`, or as many of all kinds as the time allows. `attempt` returns strace's log, or a finding.
 ///
 /// # Panics
-/// With the findings, or if less than two thirds of the system calls failed: threads may share their work otherwise than in
-/// the recorded run.
+/// With the findings, or if less than two thirds of the system calls failed, half in a sample: threads may share their work
+/// otherwise than in the recorded run, and on a busy machine a sample has a dozen.
 pub fn try_faults<F>(
     faults: &[F],
     time: Option<Duration>,
@@ -63,5 +63,6 @@ pub fn try_faults<F>(
     }
     eprintln!("{failed} of {} system calls failed, {tried} tried", faults.len());
     assert!(findings.is_empty(), "{findings:#?}");
-    assert!(failed * 3 > tried * 2, "only {failed} of {tried} system calls failed");
+    let least = if time.is_some() { tried / 2 } else { tried * 2 / 3 };
+    assert!(failed > least, "only {failed} of {tried} system calls failed");
 }
