@@ -241,18 +241,25 @@ fn a_lost_or_foreign_interface_is_not_made_again() {
     failure.expect(999, "Failed to find address");
 }
 
+/// Clears `IFF_UP` again and again (`SIOCGIFFLAGS`, `SIOCSIFFLAGS`).
+const HOLDS_DOWN: &str = "import fcntl, socket, struct
+s = socket.socket()
+flags = struct.unpack('16sh22x', fcntl.ioctl(s, 0x8913, struct.pack('16s24x', b'eth0')))[1] & ~1
+while True:
+    fcntl.ioctl(s, 0x8914, struct.pack('16sh22x', b'eth0', flags))";
+
 /// A repair of each such container would take 2.5 seconds.
 #[test]
 fn an_interface_that_the_container_holds_down_is_not_waited_for() {
     let ctx = common::ours();
     let scene = Scene::new(&ctx, Origin::Ours, &json!({}));
     let (pod, conf) = (&scene.pods[0].pod, &scene.pods[0].config);
-    let mut holder = Command::new("sh");
-    holder.args(["-c", "yes 'link set eth0 down' | ip -batch -"]);
+    let mut holder = Command::new("python3");
+    holder.args(["-c", HOLDS_DOWN]);
     let holder = pod.spawn(holder).unwrap();
     assert!(eventually(TIMEOUT, || scene.check(&scene.pods[0]).is_err()));
     // The port may be up for a moment.
-    let mut is_refused = || {
+    let is_refused = || {
         let start = Instant::now();
         let output = scene.repair.call("ADD", &pod.attachment("eth0"), conf);
         assert!(start.elapsed().as_secs() < 2, "{:?}", start.elapsed());

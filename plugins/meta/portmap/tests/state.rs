@@ -5,6 +5,7 @@ mod common;
 
 use std::thread;
 
+use cni_lab::Place as _;
 use cni_lab::Snapshot;
 use cni_lab::testing::{ask, silent};
 use cni_runner::{Attachment, ValidAttachment};
@@ -53,6 +54,26 @@ fn second_add_replaces_the_containers_host_ports() {
     assert_eq!(world.table(), table);
     one.del();
     assert_eq!(world.count(), 0);
+}
+
+/// Any machine of the network can be a router.
+#[test]
+fn a_host_port_leads_to_no_address_of_a_router() {
+    let world = World::new();
+    let base = world.add("base", &pods(json!({})), &json!([]));
+    let mut config = base.config();
+    config["prevResult"]["ips"] = json!([{"address": "10.1.0.50/24", "gateway": "10.1.0.1", "interface": 2},
+        {"address": "2001:db8:7::5/64", "interface": 2}]);
+    config["runtimeConfig"]["portMappings"] = json!([mapping("tcp", "", 8080, 80)]);
+    for (lifetime, count) in [("1000", 1), ("forever", 2)] {
+        let address = format!(
+            "ip address replace 2001:db8:7::5/64 dev eth0 nodad valid_lft {lifetime} preferred_lft {lifetime}"
+        );
+        base.pod.sh(&address).unwrap();
+        world.ctx.add(&base.attachment, &config);
+        assert_eq!(world.count(), count, "{lifetime}: {}", world.table());
+        world.check(&base.attachment, &config);
+    }
 }
 
 #[test]
