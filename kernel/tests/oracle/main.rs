@@ -4,7 +4,7 @@
 //!
 //! netlink-packet-route does not decode RTM_GETMULTICAST and alternative names of links, so those requests are missing here.
 //! Attributes that it does not know appear as bytes: the options of a token bucket filter (`struct tc_tbf_qopt`, burst and rate64
-//! in attributes 1, 6 and 4 of linux/pkt_sched.h), the ID of a namespace (attribute 10, `IFA_TARGET_NETNSID`) and the settings of a bridge port (attributes 4,
+//! in attributes 1, 6 and 4 of linux/pkt_sched.h) and the settings of a bridge port (attributes 4,
 //! `IFLA_BRPORT_MODE`, and 33, `IFLA_BRPORT_ISOLATED`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -130,7 +130,7 @@ fn table() -> Vec<(Message, &'static str)> {
         (
             addr::list_in(4),
             r#"0x301 GetAddress(AddressMessage { header: AddressHeader { prefix_len: 0, index: 0 },
-               attributes: [Other(DefaultNla { kind: 10, value: [4, 0, 0, 0] })] })"#,
+               attributes: [TargetNetNsId(4)] })"#,
         ),
         (
             route::add(3, &v4),
