@@ -30,17 +30,13 @@ impl Doubts {
         let groups = Groups::new(&evidence.cache.entries);
         let processes: HashMap<u32, &Process> = evidence.processes.iter().map(|one| (one.pid, one)).collect();
         for namespace in unread {
-            let why = namespace.unread.as_deref().unwrap_or("it has not been read");
-            let entries = evidence.cache.entries.iter();
-            let here = entries.filter(|entry| entry.netns_state.inode() == Some(namespace.inode));
-            let mut owners: BTreeSet<&str> =
-                here.filter_map(|entry| entry.owner.container.as_deref()).collect();
-            if owners.is_empty() && !namespace.is_mounted {
-                let inside = namespace.processes.iter().map(|pid| groups.of(processes.get(pid)?));
-                owners =
-                    inside.collect::<Option<Vec<_>>>().unwrap_or_default().into_iter().flatten().collect();
+            let owners = owners(namespace, &evidence.cache.entries, &groups, &processes);
+            // All that one of its lists had counts already. No name of a container leads to the rest.
+            let is_partial = namespace.inside.is_some();
+            if !(is_partial && owners.is_empty()) {
+                let why = namespace.unread.as_deref().unwrap_or("it has not been read");
+                doubts.add(format!("network namespace {}", namespace.path), why, &owners);
             }
-            doubts.add(format!("network namespace {}", namespace.path), why, &owners);
         }
         let in_namespaces = evidence.namespaces.iter().flat_map(|one| &one.processes);
         let elsewhere: HashSet<u32> = in_namespaces.copied().collect();
@@ -78,14 +74,30 @@ impl Doubts {
     }
 }
 
-/// Without its addresses, it may have any.
+/// The containers that a namespace may be of; none if it may be of any.
+fn owners<'e>(
+    namespace: &Namespace,
+    entries: &'e [Entry],
+    groups: &Groups<'e>,
+    processes: &HashMap<u32, &Process>,
+) -> BTreeSet<&'e str> {
+    let here = entries.iter().filter(|entry| entry.netns_state.inode() == Some(namespace.inode));
+    let owners: BTreeSet<&str> = here.filter_map(|entry| entry.owner.container.as_deref()).collect();
+    if !owners.is_empty() || namespace.is_mounted {
+        return owners;
+    }
+    let inside = namespace.processes.iter().map(|pid| groups.of(processes.get(pid)?));
+    inside.collect::<Option<Vec<_>>>().unwrap_or_default().into_iter().flatten().collect()
+}
+
+/// It may have more addresses than those that were read.
 fn is_unread(namespace: &Namespace) -> bool {
     namespace.unread.is_some() || namespace.inside.is_none()
 }
 
 /// Of a process in a PID namespace of its own only the control group counts, and its network namespace.
 fn is_unjudged(process: &Process) -> bool {
-    process.unjudged.is_some() && !(process.is_inside && !process.cgroup.is_empty())
+    process.unjudged.is_some() && (!process.is_inside || process.cgroup.is_empty())
 }
 
 /// The containers by what control groups have in their names.

@@ -147,8 +147,8 @@ fn an_object_without_a_name_is_judged_by_its_addresses() {
 }
 
 fn unread(inode: u64, is_mounted: bool, processes: &[u32]) -> Namespace {
-    let why = Some("its addresses change while they are listed".to_owned());
-    Namespace { inode, is_mounted, processes: processes.into(), unread: why, ..namespace(Some(Vec::new())) }
+    let why = Some("no access".to_owned());
+    Namespace { inode, is_mounted, processes: processes.into(), unread: why, ..namespace(None) }
 }
 
 fn process(pid: u32, cgroup: &str) -> Process {
@@ -188,14 +188,24 @@ fn a_namespace_that_cannot_be_read_is_a_doubt_for_its_container() {
     assert_eq!(both(vec![unread(9, false, &[5, 6])], with_another), any);
     assert_eq!(both(vec![unread(0, false, &[6])], vec![]), any, "process 6 does not show it");
 
-    let mut evidence = readable();
-    let addresses = Inside { addresses: [ip("10.1.0.2")].into(), is_partial: true, ..Inside::default() };
-    evidence.namespaces.push(Namespace { inside: Some(addresses), ..unread(9, true, &[]) });
-    assert!(matches!(judge(&evidence), State::Alive(_)), "one of the lists had the address");
-    assert_eq!(
-        evidence.left_out(),
-        ["network namespace /run/netns/y: its addresses change while they are listed"]
-    );
+    let evidence = Evidence { namespaces: vec![unread(9, true, &[])], ..readable() };
+    assert_eq!(evidence.left_out(), ["network namespace /run/netns/y: no access"]);
+}
+
+#[test]
+fn all_addresses_of_a_namespace_that_changes_while_it_is_listed_are_in_use() {
+    let partial = |inode| {
+        let inside = Inside { addresses: [ip("10.1.0.2")].into(), is_partial: true, ..Inside::default() };
+        Namespace { inside: Some(inside), ..unread(inode, false, &[5]) }
+    };
+    let unnamed = Evidence { namespaces: vec![partial(9)], ..readable() };
+    assert!(matches!(judge(&unnamed), State::Alive(_)));
+    assert_eq!((both(vec![partial(9)], vec![]), unnamed.left_out()), (["dead", "dead"], vec![]));
+    let of_c2 = || process(5, "0::/machine.slice/libpod-c2.scope\n");
+    assert_eq!(both(vec![partial(9)], vec![of_c2()]), ["dead", "unknown"]);
+    let cache = Cache::with(vec![entry("c2", Presence::Present((0, 9)))]);
+    let named = Evidence { namespaces: vec![partial(9)], cache, ..readable() };
+    assert_eq!(named.left_out(), ["network namespace /run/netns/y of container c2: no access"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::model::{Removal, Reservation, State};
 use crate::node::Node;
 
 /// How long a store is locked at once. An ADD takes 1 ms.
-const HOLD: Duration = Duration::from_millis(15);
+const HOLD: Duration = Duration::from_millis(10);
 /// How long it is free then, at least.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The kernel's clock for files stands still for up to that long: a file of the same name and inode number that is made later has
@@ -26,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(3);
 const TICK: Duration = Duration::from_millis(20);
 /// After that time the evidence is read again.
 const AGE: Duration = Duration::from_secs(1);
+/// How many are judged at once by it: about as many as are released in that time.
+const SHARE: usize = 10_000;
 /// So often in a row the lock may come only after [`AGE`].
 const LATE: usize = 5;
 
@@ -37,11 +39,11 @@ pub(super) fn release(node: &mut Node, leaks: &[usize], say: &mut dyn FnMut(&Nod
     let mut stores: BTreeMap<(PathBuf, String), Listed> = BTreeMap::new();
     for leak in leaks {
         if let Some(Removal::Reservation(Reservation { data_dir, network, reserved })) =
-            node.objects[*leak].removal.take()
+            &node.objects[*leak].removal
         {
-            let (objects, listed) = stores.entry((data_dir, network)).or_default();
+            let (objects, listed) = stores.entry((data_dir.clone(), network.clone())).or_default();
             objects.push(*leak);
-            listed.push(reserved);
+            listed.push(reserved.clone());
         }
     }
     for ((data_dir, network), listed) in stores {
@@ -60,30 +62,33 @@ fn of_store(
         return fail(node, &objects, &error, say);
     }
     sleep(TICK);
-    let (mut read, mut at, mut late): (Option<Instant>, _, _) = (None, 0, 0);
-    while at < objects.len() {
-        let until = match read.map(|read| read + AGE) {
-            Some(until) if until > Instant::now() => until,
-            _ => {
-                (objects, listed) = still_dead(node, &objects[at..], &listed[at..], say);
-                (read, at) = (Some(Instant::now()), 0);
-                continue;
+    let mut late = 0;
+    while !objects.is_empty() {
+        let share = objects.len().min(SHARE);
+        let (dead, reserved) = still_dead(node, objects.drain(..share), listed.drain(..share), say);
+        let until = Instant::now() + AGE;
+        let mut at = 0;
+        while at < dead.len() && Instant::now() <= until {
+            let outcomes = match sweep.release(&reserved[at..], HOLD, until) {
+                Ok(outcomes) => outcomes,
+                Err(error) => {
+                    fail(node, &dead[at..], &error, say);
+                    return fail(node, &objects, &error, say);
+                }
+            };
+            for (object, outcome) in dead[at..].iter().zip(&outcomes) {
+                say(node, *object, Outcome::from(outcome));
             }
-        };
-        let outcomes = match sweep.release(&listed[at..], HOLD, until) {
-            Ok(outcomes) => outcomes,
-            Err(error) => return fail(node, &objects[at..], &error, say),
-        };
-        late = if outcomes.is_empty() { late + 1 } else { 0 };
+            at += outcomes.len();
+            sleep(PAUSE);
+        }
+        late = if at == 0 && !dead.is_empty() { late + 1 } else { 0 };
+        objects.extend(&dead[at..]);
+        listed.extend_from_slice(&reserved[at..]);
         if late > LATE {
             let error = CniError::new(Code::TryAgainLater, "other calls have the lock most of the time");
-            return fail(node, &objects[at..], &error, say);
+            return fail(node, &objects, &error, say);
         }
-        for (object, outcome) in objects[at..].iter().zip(&outcomes) {
-            say(node, *object, Outcome::from(outcome));
-        }
-        at += outcomes.len();
-        sleep(PAUSE);
     }
 }
 
@@ -91,23 +96,24 @@ fn fail(node: &Node, objects: &[usize], error: &CniError, say: &mut dyn FnMut(&N
     objects.iter().for_each(|object| say(node, *object, Outcome::Failed(error.to_string())));
 }
 
-/// Reads the evidence again, and keeps what is not dead by it.
+/// Reads the evidence again, and returns what is dead by it.
 fn still_dead(
     node: &mut Node,
-    objects: &[usize],
-    listed: &[Reserved],
+    objects: impl Iterator<Item = usize>,
+    listed: impl Iterator<Item = Reserved>,
     say: &mut dyn FnMut(&Node, usize, Outcome),
 ) -> Listed {
-    node.judge_again(objects);
-    let mut dead = Listed::default();
-    for (object, reserved) in objects.iter().zip(listed) {
-        match &node.objects[*object].state {
+    let objects: Vec<usize> = objects.collect();
+    node.judge_again(&objects);
+    let (mut dead, mut reserved) = Listed::default();
+    for (object, file) in objects.into_iter().zip(listed) {
+        match &node.objects[object].state {
             State::Dead(_) => {
-                dead.0.push(*object);
-                dead.1.push(reserved.clone());
+                dead.push(object);
+                reserved.push(file);
             }
-            State::Alive(why) | State::Unknown(why) => say(node, *object, Outcome::Kept(why.clone())),
+            State::Alive(why) | State::Unknown(why) => say(node, object, Outcome::Kept(why.clone())),
         }
     }
-    dead
+    (dead, reserved)
 }

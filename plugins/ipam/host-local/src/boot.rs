@@ -9,6 +9,7 @@
 //! of `/dev/null` in devtmpfs is the boot time by the clock at that time. The earlier of the two counts,
 //! minus a margin: in doubt a reservation belongs to this boot and stays.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
@@ -25,13 +26,14 @@ const MARGIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Boot {
     id: Vec<u8>,
+    started: OnceCell<Option<SystemTime>>,
 }
 
 impl Boot {
     /// Reads the boot ID from the kernel. If that fails, [`Boot::mark`] does nothing.
     pub fn current() -> Self {
         let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Boot { id: id.trim_ascii().to_owned() }
+        Boot { id: id.trim_ascii().to_owned(), started: OnceCell::new() }
     }
 
     /// Marks a new file with the boot ID, if the file system supports extended attributes.
@@ -49,7 +51,7 @@ impl Boot {
             Ok(len) if len > 0 => !self.id.is_empty() && value[..len] != self.id,
             _ => {
                 let time = file.metadata().and_then(|meta| meta.modified());
-                time.is_ok_and(|time| is_before(time, start_of_boot()))
+                time.is_ok_and(|time| is_before(time, *self.started.get_or_init(start_of_boot)))
             }
         }
     }
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn marks_count_more_than_times() {
-        let (here, other) = (Boot::current(), Boot { id: b"another".to_vec() });
+        let (here, other) = (Boot::current(), Boot { id: b"another".to_vec(), started: OnceCell::new() });
         let file = tempfile::tempfile().unwrap();
         assert!(!here.is_after(&file));
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();

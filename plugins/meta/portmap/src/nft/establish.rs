@@ -4,11 +4,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-<<<<<<< ours
-    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules, sets,
-=======
-    self, Batch, DataType, Error, Rule, Table, Values, all_chains, generation, rules,
->>>>>>> theirs
+    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules,
 };
 use ferrule_kernel::retry::retry;
 
