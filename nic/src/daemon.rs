@@ -84,7 +84,7 @@ async fn serve(
             event = watch.next() => {
                 changed = changed.or(Some(now() + WINDOW));
                 match event {
-                    Some(Event::Change(change)) => tracker.apply(change),
+                    Some(Event::Change(change)) => tracker.apply(*change),
                     Some(Event::Lost) => {
                         log!("the kernel has thrown messages away: reads all links and buses anew");
                         let former = std::mem::replace(watch, Watch::open()?);

@@ -51,7 +51,7 @@ pub struct Watch {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// This has changed.
-    Change(Change),
+    Change(Box<Change>),
     /// The kernel has thrown messages away: only a new subscription and a new list tell the truth.
     Lost,
 }
@@ -91,16 +91,16 @@ impl Watch {
             let message = tokio::select! {
                 message = self.messages.next() => message?,
                 left = self.uevents.next() => {
-                    return Some(left.map_or(Event::Lost, |id| Event::Change(Change::Unplugged(id))));
+                    return Some(left.map_or(Event::Lost, |id| Event::Change(Box::new(Change::Unplugged(id)))));
                 }
-                carried = self.routes.next() => return Some(Event::Change(Change::Routes(carried))),
+                carried = self.routes.next() => return Some(Event::Change(Box::new(Change::Routes(carried)))),
             };
             match message.payload {
                 NetlinkPayload::Overrun(_) => return Some(Event::Lost),
                 NetlinkPayload::InnerMessage(message) => {
                     if let Some(change) = change(&message) {
                         self.routes.link_has_changed();
-                        return Some(Event::Change(change));
+                        return Some(Event::Change(Box::new(change)));
                     }
                 }
                 _ => {}
@@ -117,7 +117,7 @@ impl Watch {
             && let Ok(Some(event)) = timeout(IDLE, self.next()).await
         {
             if let Event::Change(change) = event {
-                changes.push(change);
+                changes.push(*change);
             }
         }
         changes

@@ -143,7 +143,7 @@ fn live(world: &World, number: usize, held: &Held) -> Option<Attachment> {
     let mut running = Running { pod, attachment, port: 0, process };
     assert_eq!(world.check(&running), Ok(()), "{name}");
     held.lock().unwrap().retain(|_, holder| *holder != name);
-    if number % 5 != 0 {
+    if !number.is_multiple_of(5) {
         world.end(&mut running);
         return None;
     }
