@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_lab::Place as _;
+use cni_lab::{Place as _, TIMEOUT, eventually};
 use dhcproto::v4::MessageType;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -94,7 +94,14 @@ fn an_answer_behind_others_and_after_the_deadline() {
             let all = if is_discover { vec![junk.clone(), junk, right] } else { vec![right] };
             all.into_iter().map(|bytes| (bytes, SocketAddr::from(([255; 4], 68)))).collect()
         });
-        lab.ctx.add(&lab.pod(name).attachment("eth0"), &config(&json!({})));
+        let pod = lab.pod(name);
+        // Until then the kernel drops what goes in either direction.
+        pod.sh("ip link set eth0 up").unwrap();
+        let is_up = format!(
+            "bridge link show dev v{name} | grep -q 'state forwarding' && ip link show br0 | grep -q 'state UP'"
+        );
+        assert!(eventually(TIMEOUT, || lab.ctx.node.sh(&is_up).is_ok()));
+        lab.ctx.add(&pod.attachment("eth0"), &config(&json!({})));
         repeated.load(Ordering::Relaxed)
     };
     assert!(!asks_again("one") || !asks_again("two"), "{:?} {}", server.log(), lab.log());
