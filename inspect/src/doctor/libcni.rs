@@ -189,9 +189,8 @@ fn check(conf: &Value) -> Result<(), String> {
     let has_flags = |map: &Value| map.as_object().is_some_and(|map| map.values().all(is_flag));
     is("capabilities", "an object of booleans", &has_flags)?;
     is("ipam", "an object with a text as \"type\"", &|ipam| ipam.is_object() && is_text(&ipam["type"]))?;
-    let is_texts = |list: &Value| {
-        list.is_null() || list.as_array().is_some_and(|texts| texts.iter().all(|text| is_text(text)))
-    };
+    let is_texts =
+        |list: &Value| list.is_null() || list.as_array().is_some_and(|texts| texts.iter().all(is_text));
     let has_texts = |dns: &Value| {
         let lists = ["nameservers", "search", "options"].iter().all(|key| is_texts(&dns[*key]));
         dns.is_object() && is_text(&dns["domain"]) && lists
