@@ -107,7 +107,7 @@ pub struct Link {
     /// Global addresses.
     pub addresses: Vec<IpAddr>,
     /// A route of the node that it carries, other than those that each link has.
-    pub route: Option<String>,
+    pub route: Option<Box<str>>,
 }
 
 impl Link {

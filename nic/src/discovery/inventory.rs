@@ -114,7 +114,7 @@ impl Inventory {
                 for (index, id) in &self.ids {
                     let device = self.devices.get_mut(id);
                     if let Some(link) = device.and_then(|device| device.link.as_mut()) {
-                        link.route = routes.get(index).cloned();
+                        link.route = routes.get(index).map(|route| route.as_str().into());
                     }
                 }
                 self.routes = routes;
@@ -145,7 +145,7 @@ impl Inventory {
     }
 
     fn link(&mut self, mut link: Link, bus_of: impl FnOnce(&str) -> Option<(String, Bus)>) {
-        link.route = self.routes.get(&link.index).cloned();
+        link.route = self.routes.get(&link.index).map(|route| route.as_str().into());
         link.addresses = self.addresses.get(&link.index).into_iter().flatten().copied().collect();
         if let Some(device) = self.ids.get(&link.index).and_then(|id| self.devices.get_mut(id)) {
             // A link that is down has no speed, as on its way into a pod.

@@ -85,6 +85,7 @@ fn names() {
 #[test]
 #[ignore = "stock kernel: ./test.sh kernel"]
 fn names_on_a_stock_kernel() {
+    ["8021q", "ipvlan"].into_iter().for_each(cni_lab::kernel_module);
     hold(names::of_a_stock_kernel());
 }
 
