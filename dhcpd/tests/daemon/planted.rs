@@ -19,8 +19,11 @@ fn the_daemon_passes_over_what_is_no_lease() {
     let (pod, conf) = (lab.pod("one"), config(&json!({})));
     let attachment = pod.attachment("eth0");
     let mut daemon = lab.daemon(&[]);
-    for object in [".pending", "folder:eth0:net"] {
-        lab.says(&format!("{leases}/{object}: stays: "));
+    let kept =
+        ["dangling", "device", "fifo", "folder", "sparse", "zero"].map(|kind| format!("{kind}:eth0:net"));
+    lab.says(&format!("{leases}/.pending: stays: "));
+    for name in &kept {
+        lab.says(&format!("{leases}/{name}: passed over: "));
     }
     let result = lab.ctx.add(&attachment, &conf);
     lab.configure(&pod, &result);
@@ -28,7 +31,9 @@ fn the_daemon_passes_over_what_is_no_lease() {
     let mut daemon = lab.daemon(&[]);
     lab.ctx.check(&attachment, &with_prev(&conf, &result));
     lab.ctx.del(&attachment, &conf);
-    assert_eq!(lab.files(), ["folder:eth0:net"]);
+    let mut files = lab.files();
+    files.sort();
+    assert_eq!(files, kept);
     daemon.end("TERM");
 }
 

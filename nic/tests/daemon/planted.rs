@@ -10,7 +10,7 @@ use crate::lab::{CONFIG, Lab};
 fn the_commands_neither_follow_nor_wait_for_anything() {
     let lab = Lab::new();
     let run = |arguments: &str, what: &str| {
-        let output = lab.node.exec(&mut lab.command("timeout -k 1 8", arguments)).unwrap();
+        let output = lab.node.exec(&mut lab.command("timeout -k 1 20", arguments)).unwrap();
         let code = output.status.code();
         assert!(matches!(code, Some(0 | 1 | 78)), "{what}: {code:?} {}", lab.log());
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -16,7 +16,7 @@ fn status_neither_follows_nor_waits_for_anything() {
     let status = |what: &str| {
         let mut command = Command::new("timeout");
         let program = env!("CARGO_BIN_EXE_ferrule-node");
-        command.args(["-k", "1", "8", program, "status", "--no-probe", "--state", "/run/state"]);
+        command.args(["-k", "1", "20", program, "status", "--no-probe", "--state", "/run/state"]);
         let output = node.exec(&mut command).unwrap();
         let code = output.status.code();
         assert!(matches!(code, Some(0 | 1)), "{what}: {code:?}");
