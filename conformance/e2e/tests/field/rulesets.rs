@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Report;
-use super::Step::{Call, Capability, Gone, Network, Node, Reference, Refused, Says};
+use super::Step::{Call, Capability, Gone, Network, Node, Ours, Reference, Refused, Says};
 use super::Verb::{Add, Check, Del};
 
 /// A network with host ports.
@@ -94,6 +94,8 @@ pub(crate) fn reports() -> Vec<Report> {
                         "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}},
                     {"type": "portmap", "capabilities": {"portMappings": true}}]})),
                 Call(Add, "c2"),
+                Ours,
+                Call(Check, "c2"),
                 Call(Del, "c2"),
             ],
         },

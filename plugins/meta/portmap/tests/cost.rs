@@ -83,6 +83,12 @@ fn number_of_netlink_answers_does_not_depend_on_other_mappings() {
             (verb, calls.count(&["recvfrom"]))
         })
     };
+    // A pod without mappings only asks whether a dead one has left host ports at its addresses.
+    let world = World::new();
+    world.add("first", &pods(json!({})), &both(9000, 80));
+    let bare = world.add("bare", &pods(json!({})), &json!([]));
+    let calls = trace(&world, "/usr/sbin", "ADD", &bare.attachment, &bare.config());
+    assert_eq!((calls.count(&["sendto"]), calls.count(&["recvfrom"])), (1, 2));
     let few = answers(false);
     assert!(few.iter().all(|(_, count)| *count > 0), "{few:?}");
     assert_eq!(answers(true), few);

@@ -98,10 +98,11 @@ pub fn replace(
         if let Err(error) = sort_out(socket, plan, purpose, &mut wanted, &mut stale)? {
             return Ok(Err(error));
         }
-        let (former, unlisted) = pods(socket, label, &wanted, &stale)?;
+        let sets = sets(socket, TABLE)?;
+        let (former, unlisted) = pods(socket, &sets, label, &wanted, &stale)?;
         let mut batch = Batch::new();
         // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
-        establish::create_missing(socket, &mut batch, plan, &masquerades(&wanted), gate)?;
+        establish::create_missing(socket, &mut batch, &sets, plan, &masquerades(&wanted), gate)?;
         let dnat: BTreeSet<&Key> = stale.iter().map(|owned| &owned.host_port.key).collect();
         // Mark elements may be there without a dnat element, if another program has deleted only the latter.
         let keys = dnat.iter().copied().chain(wanted.iter().map(|host_port| &host_port.key));
@@ -131,14 +132,14 @@ pub fn replace(
 /// addresses of all other host ports.
 fn pods(
     socket: &mut Socket,
+    sets: &[String],
     label: &str,
     wanted: &[HostPort],
     stale: &[Owned],
 ) -> Result<(Vec<Pod>, Vec<Pod>), Error> {
     let stale_ports = stale.iter().map(|owned| &owned.host_port);
     let former = pods::find(socket, &pods::targets(wanted.iter().chain(stale_ports)))?;
-    let present = sets(socket, TABLE)?;
-    if pods::MAPS.iter().all(|(map, _)| present.iter().any(|set| set == map)) {
+    if pods::MAPS.iter().all(|(map, _)| sets.iter().any(|set| set == map)) {
         return Ok((former, Vec::new()));
     }
     let mut unlisted: Vec<Pod> = Vec::new();

@@ -4,7 +4,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules, sets,
+    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules,
 };
 use ferrule_kernel::retry::retry;
 
@@ -96,17 +96,19 @@ fn names(socket: &mut Socket) -> Result<Vec<String>, Error> {
 }
 
 /// Adds all missing chains and maps to the batch: those of every table, those that the plan needs, and the chains
-/// of these kinds of masquerading. The caller must commit the batch at a generation read before this call.
+/// of these kinds of masquerading. The table has the maps and sets with the names `sets`. The caller must commit the batch at a
+/// generation read before this call and these names.
 pub(super) fn create_missing(
     socket: &mut Socket,
     batch: &mut Batch,
+    sets: &[String],
     plan: &Plan<'_>,
     masquerades: &[Masquerade],
     gate: Gate,
 ) -> Result<(), Error> {
     let present = names(socket)?;
     batch.add_table(TABLE, Some(TABLE_COMMENT));
-    add_sets(socket, batch, plan)?;
+    add_sets(batch, sets, plan);
     let mut wanted = chains(gate, masquerades, &plan.conditions);
     // The rules for the mark bits of other attachments may be gone.
     let others: Vec<u8> = present.iter().filter_map(|name| bit_of(name)).collect();
@@ -145,8 +147,7 @@ pub fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
     outcome.context(|| format!("create chain {GUARD:?} of table {TABLE}"))
 }
 
-fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan<'_>) -> Result<(), Error> {
-    let present = sets(socket, TABLE)?;
+fn add_sets(batch: &mut Batch, present: &[String], plan: &Plan<'_>) {
     let map_sets = IpFamily::ALL.map(|family| MapSet { family, id: None }).into_iter();
     let map_sets = map_sets.chain(plan.conditions.iter().map(|conditions| conditions.map_set.clone()));
     let mut maps: Vec<Map> = map_sets.flat_map(|map_set| map_set.maps()).collect();
@@ -164,7 +165,6 @@ fn add_sets(socket: &mut Socket, batch: &mut Batch, plan: &Plan<'_>) -> Result<(
         let values = if map.dnat { Values::Of(&data) } else { Values::Verdict };
         batch.add_set(TABLE, &map.name(), id, &map.key(), Some(values));
     }
-    Ok(())
 }
 
 /// Adds to the batch what completes these chains: creates missing ones, and refills those whose rules differ. Deletes other

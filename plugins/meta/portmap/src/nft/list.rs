@@ -21,10 +21,7 @@ use super::owner_metadata::{host_port_count, presence};
 use super::pods::{self, Pod};
 
 /// Finds elements of sets or maps by their encoded keys.
-pub(super) fn find_each(
-    socket: &mut Socket,
-    wanted: &[(String, Vec<u8>)],
-) -> Result<Vec<Option<Element>>, Error> {
+fn find_each(socket: &mut Socket, wanted: &[(String, Vec<u8>)]) -> Result<Vec<Option<Element>>, Error> {
     let wanted: Vec<(&str, &[u8])> = wanted.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
     find_elements(socket, TABLE, &wanted)
 }

@@ -9,14 +9,13 @@ use std::net::IpAddr;
 
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, DataType, Element, Error, Value, elements};
+use ferrule_kernel::nftables::{Batch, DataType, Element, Error, Value, elements, find_elements};
 use ferrule_kernel::sorted;
 use ferrule_kit::boot::Boot;
 
 use crate::plan::HostPort;
 
 use super::layout::TABLE;
-use super::list::find_each;
 
 /// Both maps, each with the type of its keys.
 pub(super) const MAPS: [(&str, DataType); 2] = [("pods4", DataType::Ipv4Addr), ("pods6", DataType::Ipv6Addr)];
@@ -61,7 +60,9 @@ pub(super) fn decode(found: impl IntoIterator<Item = Option<Element>>) -> Vec<Po
 
 /// Finds the pods at these addresses with one round trip.
 pub(super) fn find(socket: &mut Socket, addresses: &[IpAddr]) -> Result<Vec<Pod>, Error> {
-    Ok(decode(find_each(socket, &keys(addresses).collect::<Vec<_>>())?))
+    let keys: Vec<(String, Vec<u8>)> = keys(addresses).collect();
+    let wanted: Vec<(&str, &[u8])> = keys.iter().map(|(map, key)| (map.as_str(), key.as_slice())).collect();
+    Ok(decode(find_elements(socket, TABLE, &wanted)?))
 }
 
 /// All pods.
