@@ -86,7 +86,7 @@ fn traffic_after_a_flush_and_the_guards() {
     world.assert_no_leftovers(&before, "after DEL");
 }
 
-/// The pod ends between two steps of a repair: nothing of the repair stays.
+/// The pod ends between two steps of a repair, or goes on without its network: nothing of the repair stays.
 #[test]
 fn a_del_in_between() {
     let world = World::new();
@@ -108,8 +108,18 @@ fn a_del_in_between() {
         let point = &points[random.below(points.len())];
         let mut running = world.start(&format!("repair-ends-{at}"), 8091);
         world.flush();
-        let status = point.pause(&world.node, &repair, || world.end(&mut running)).unwrap();
+        // As `podman network disconnect` does.
+        let goes_on = at % 2 == 1;
+        let end = |running: &mut Running| match goes_on {
+            true => world.runtime().del(&world.network, &running.attachment).unwrap(),
+            false => world.end(running),
+        };
+        let status = point.pause(&world.node, &repair, || end(&mut running)).unwrap();
         assert!(status.success(), "{point}: {status}");
+        if goes_on {
+            running.process = None;
+            running.pod.delete().unwrap();
+        }
         world.assert_no_leftovers(&before, &format!("paused {point}"));
     }
 }

@@ -124,7 +124,7 @@ fn independent_reader_finds_all_maps_chains_and_rules() {
         format!("output nat {:?} -99", NfHook::Output),
         format!("postrouting nat {:?} 99", NfHook::Postrouting),
         format!("guard other {:?} -150", NfHook::Prerouting),
-        format!("unmark other {:?} -350", NfHook::Prerouting),
+        format!("foreign-marks other {:?} -350", NfHook::Prerouting),
     ];
     assert_eq!(hooks, wanted.into_iter().collect());
 

@@ -183,7 +183,7 @@ const NFTABLES: [(&str, &str); 19] = [
     ("nft 'flush chain inet cni_portmap prerouting; delete chain inet cni_portmap prerouting'", "prerouting"),
     ("nft 'flush chain inet cni_portmap guard; delete chain inet cni_portmap guard'", "guard"),
     ("nft insert rule inet cni_portmap guard accept", "guard"),
-    ("nft flush chain inet cni_portmap unmark", "unmark"),
+    ("nft flush chain inet cni_portmap foreign-marks", "foreign-marks"),
     ("nft flush map inet cni_portmap dnat4", "no element"),
     ("nft flush set inet cni_portmap owners", "not in set"),
     ("nft delete element inet cni_portmap dnat4 '{ tcp . 8080 }'", "8080/tcp (IPv4)"),

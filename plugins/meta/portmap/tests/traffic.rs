@@ -271,10 +271,10 @@ fn the_marks_of_a_container_change_nothing() {
         // The marks of our own chains work.
         let masqueraded = Ok("server 10.1.0.1".to_owned());
         assert_eq!(ask(&neighbour.pod, "tcp", SocketAddr::new(world.address(false), 8080)), masqueraded);
-        world.nft("flush chain inet cni_portmap unmark");
+        world.nft("flush chain inet cni_portmap foreign-marks");
         if backend == "nftables" {
             assert!(tcp(&marking, to, NO_ANSWER_WAIT).is_err(), "bit 14, without the rule that clears it");
-            assert!(server.check().unwrap_err().contains("\"unmark\""));
+            assert!(server.check().unwrap_err().contains("\"foreign-marks\""));
         }
         marking
             .sh(&format!(

@@ -13,8 +13,8 @@ use crate::plan::{MapSet, Plan, masquerades};
 
 use super::gate::Gate;
 use super::layout::{
-    Chain, GUARD, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT, UNMARK, chains,
-    clear, jumps, masquerade,
+    Chain, FOREIGN_MARKS, GUARD, OUTPUT, OWNERS, OWNERS_KEY, POSTROUTING, PREROUTING, TABLE, TABLE_COMMENT,
+    chains, clear, jumps, masquerade,
 };
 use super::maps::Map;
 use super::{ATTEMPTS, list, pods};
@@ -76,7 +76,8 @@ pub(super) fn gate_of(rules: &[Rule]) -> Option<Gate> {
 pub fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), CniError> {
     let name = wanted.chain_name();
     let changed = chains(wanted, &[], &[]);
-    let is_changed = |chain: &&Chain| [&name, PREROUTING, OUTPUT, UNMARK].contains(&chain.name.as_str());
+    let is_changed =
+        |chain: &&Chain| [&name, PREROUTING, OUTPUT, FOREIGN_MARKS].contains(&chain.name.as_str());
     let changed: Vec<&Chain> = changed.iter().filter(is_changed).collect();
     let outcome = retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
@@ -112,7 +113,7 @@ pub(super) fn create_missing(
     let mut wanted = chains(gate, masquerades, &plan.conditions);
     // The rules for the mark bits of other attachments may be gone.
     let others: Vec<u8> = present.iter().filter_map(|name| bit_of(name)).collect();
-    let of_bits = [(POSTROUTING, masquerade as fn(u8) -> Vec<Expr>), (UNMARK, clear)];
+    let of_bits = [(POSTROUTING, masquerade as fn(u8) -> Vec<Expr>), (FOREIGN_MARKS, clear)];
     for chain in &mut wanted {
         let rules = of_bits.iter().filter(|(name, _)| chain.name == *name);
         for rule in rules.flat_map(|(_, rule)| others.iter().copied().map(rule)) {
@@ -131,7 +132,7 @@ pub(super) fn create_missing(
 /// Code 999 if the kernel refuses the batch.
 pub fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
     let fixed = chains(Gate::LOCAL, &[Masquerade { bit, from: None }], &[]);
-    let is_wanted = |chain: &&Chain| [GUARD, UNMARK].contains(&chain.name.as_str());
+    let is_wanted = |chain: &&Chain| [GUARD, FOREIGN_MARKS].contains(&chain.name.as_str());
     let wanted: Vec<&Chain> = fixed.iter().filter(is_wanted).collect();
     let outcome = retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;

@@ -8,7 +8,7 @@
 //! chain networks                            for each network with conditions: CONDITIONS jump NETWORK-CHAIN
 //! chain postrouting   nat, priority 99      ct status dnat, marked: clear the mark, masquerade fully-random
 //! chain guard         filter, priority -150 iifname != "lo" ip daddr 127.0.0.0/8 drop; the same with ip saddr
-//! chain unmark        filter, priority -350 iifname != "lo", marked: clear the mark; a rule for each bit
+//! chain foreign-marks filter, priority -350 iifname != "lo", marked: clear the mark; a rule for each bit
 //! set owners                                the attachments that have host ports
 //! ```
 //!
@@ -55,7 +55,7 @@ pub const NETWORKS: &str = "networks";
 /// The base chain that drops packets to 127.0.0.0/8 from outside.
 pub const GUARD: &str = "guard";
 /// The base chain that clears the marks that packets arrive with.
-pub const UNMARK: &str = "unmark";
+pub const FOREIGN_MARKS: &str = "foreign-marks";
 /// The base chain for packets that the node receives.
 pub const PREROUTING: &str = "prerouting";
 /// The base chain of packets that the node sends.
@@ -145,7 +145,7 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
     bits.dedup();
     let marked = bits.iter().copied().map(masquerade).collect();
     bits.extend(gate.bit());
-    let unmark = bits.into_iter().map(clear).collect();
+    let clears = bits.into_iter().map(clear).collect();
     let not_lo = input_interface(CmpOp::Neq, "lo").to_vec();
     let outside = [End::Destination, End::Source]
         .map(|end| [not_lo.clone(), at(end, LOOPBACK_V4), vec![Expr::Verdict(Verdict::Drop)]].concat());
@@ -158,7 +158,7 @@ pub fn chains(gate: Gate, masquerades: &[Masquerade], conditions: &[Conditions])
         Chain::base(GUARD, ChainType::Filter, HookPoint::Prerouting, -150, outside.to_vec()),
         Chain {
             is_shared: true,
-            ..Chain::base(UNMARK, ChainType::Filter, HookPoint::Prerouting, -350, unmark)
+            ..Chain::base(FOREIGN_MARKS, ChainType::Filter, HookPoint::Prerouting, -350, clears)
         },
     ]);
     chains
