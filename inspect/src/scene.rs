@@ -24,7 +24,8 @@ const ATTEMPTS: usize = 10;
 /// How often the addresses of a namespace are listed that change meanwhile. Each list lacks at most those that change places with one
 /// that comes or goes.
 const LISTS: usize = 5;
-/// No namespace is listed again after that time, which all of them share: a container may have many, with many addresses.
+/// No namespace is listed again after that time, which all of them share: a container may have many, with many addresses. What has been
+/// listed less often is not enough.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// All network namespaces that a process or a mount keeps alive, each with a path that leads to it. Without the own one. One that a
@@ -93,10 +94,14 @@ pub fn read_namespaces(sight: &Sight, with_parents: bool) -> Result<Vec<Namespac
             break;
         }
     }
-    for namespace in
-        known.iter_mut().filter(|one| one.inside.as_ref().is_some_and(|inside| inside.is_partial))
-    {
-        namespace.unread = Some("its addresses change while they are listed".to_owned());
+    for namespace in &mut known {
+        let lists = namespace.inside.as_ref().map_or(0, |inside| inside.partial_lists);
+        if lists > 0 {
+            namespace.unread = Some("its addresses change while they are listed".to_owned());
+        }
+        if (1..LISTS).contains(&lists) {
+            namespace.inside = None;
+        }
     }
     Ok(known)
 }
@@ -135,8 +140,8 @@ pub struct Inside {
     pub addresses: BTreeSet<IpAddr>,
     /// The indexes of the links that its macvlans are on.
     pub parents: BTreeSet<u32>,
-    /// Whether objects changed during each list: these are all that one of the lists had.
-    pub is_partial: bool,
+    /// The lists, if objects changed during each of them: these are all that one of them had. 0 if one was whole.
+    pub partial_lists: usize,
 }
 
 /// The processes of the node.
@@ -170,14 +175,14 @@ impl Namespace {
         let read = || -> Result<Inside, Box<dyn Error>> {
             let mut socket = netns::enter(&File::open(&self.path)?, Socket::route)??.with_single_dumps();
             let mut inside = Inside::default();
-            for _ in 0..LISTS {
+            for list in 1..=LISTS {
                 let addresses = socket.all_addresses()?.into_iter();
                 inside.addresses.extend(addresses.map(|(_, address)| address.network.ip()));
                 if with_parents {
                     inside.parents.extend(socket.links(Some("macvlan"))?.iter().filter_map(|link| link.peer));
                 }
-                inside.is_partial = socket.was_interrupted();
-                if !inside.is_partial || Instant::now() > until {
+                inside.partial_lists = if socket.was_interrupted() { list } else { 0 };
+                if inside.partial_lists == 0 || Instant::now() > until {
                     break;
                 }
             }

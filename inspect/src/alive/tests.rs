@@ -50,7 +50,7 @@ fn namespace(addresses: Option<Vec<IpAddr>>) -> Namespace {
     let inside = addresses.map(|addresses| Inside {
         addresses: addresses.into_iter().collect(),
         parents: [9].into(),
-        is_partial: false,
+        partial_lists: 0,
     });
     Namespace { inode: 7, path: "/run/netns/y".into(), inside, ..Namespace::default() }
 }
@@ -195,7 +195,7 @@ fn a_namespace_that_cannot_be_read_is_a_doubt_for_its_container() {
 #[test]
 fn all_addresses_of_a_namespace_that_changes_while_it_is_listed_are_in_use() {
     let partial = |inode| {
-        let inside = Inside { addresses: [ip("10.1.0.2")].into(), is_partial: true, ..Inside::default() };
+        let inside = Inside { addresses: [ip("10.1.0.2")].into(), partial_lists: 5, ..Inside::default() };
         Namespace { inside: Some(inside), ..unread(inode, false, &[5]) }
     };
     let unnamed = Evidence { namespaces: vec![partial(9)], ..readable() };

@@ -18,9 +18,9 @@ use crate::model::{Removal, Reservation, State};
 use crate::node::Node;
 
 /// How long a store is locked at once. An ADD takes 1 ms.
-const HOLD: Duration = Duration::from_millis(10);
+const HOLD: Duration = Duration::from_millis(5);
 /// How long it is free then, at least.
-const PAUSE: Duration = Duration::from_millis(3);
+const PAUSE: Duration = Duration::from_millis(2);
 /// The kernel's clock for files stands still for up to that long: a file of the same name and inode number that is made later has
 /// another time.
 const TICK: Duration = Duration::from_millis(20);
