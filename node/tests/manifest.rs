@@ -131,7 +131,7 @@ fn each_container_has_the_rights_that_it_needs_and_no_others() {
             _ => {
                 // Tests run the housekeeping containers with these rights.
                 let alone = named(housekeeping, name);
-                assert_eq!((&container["args"], &container["image"]), (&alone["args"], &alone["image"]));
+                assert_eq!(container["args"], alone["args"]);
                 added(alone)
             }
         };
