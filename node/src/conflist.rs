@@ -62,8 +62,10 @@ impl Template {
     fn built_in(main: Main) -> Template {
         let ipam = json!({ "type": "host-local" });
         let first = match main {
+            // The podCIDR may change: the former gateway goes with the last pod that needs it.
             Main::Bridge => {
-                json!({ "type": "bridge", "bridge": "ferrule0", "isGateway": true, "hairpinMode": true, "ipam": ipam })
+                json!({ "type": "bridge", "bridge": "ferrule0", "isGateway": true, "forceAddress": true,
+                "hairpinMode": true, "ipam": ipam })
             }
             Main::Ptp => json!({ "type": "ptp", "ipam": ipam }),
         };

@@ -5,7 +5,7 @@ use cni_lab::{Node, Snapshot, TIMEOUT, eventually};
 /// Parts of snapshot lines about state of the whole network, which the Go plugins do not remove either:
 /// forwarding, base chains and the rules that jump from them, portmap's empty maps, host-local's folders,
 /// last address and lock, and the runtime's own folders.
-const STAY: [&str; 29] = [
+const STAY: [&str; 30] = [
     "ip_forward",
     "ipv6/conf/all/forwarding",
     "nft table ",
@@ -20,6 +20,7 @@ const STAY: [&str; 29] = [
     "nft chain ip PREROUTING",
     "nft chain ip6 PREROUTING",
     "nft chain inet KUBE-MARK-MASQ:",
+    "nft chain inet foreign-marks",
     "nft chain inet guard",
     "nft chain inet hostports",
     "nft chain inet local",
