@@ -34,7 +34,7 @@ impl From<&Result<bool, CniError>> for Outcome {
 
 /// Lists the leaks and, unless it is a dry run, removes them by their plugins' code. A plugin asks under its lock, or at the generation
 /// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again; for addresses of host-local see
-/// [`stores`]. `say` gets each line. Returns whether nothing failed, and nothing was left out.
+/// `stores`. `say` gets each line. Returns whether nothing failed, and nothing was left out.
 ///
 /// # Errors
 /// Something could not be read that concerns all containers: a sign of life may be missing, so nothing is removed.

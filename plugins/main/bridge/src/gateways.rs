@@ -2,7 +2,7 @@
 //!
 //! An IPv4 gateway permits no other IPv4 address on its link, an IPv6 gateway none whose subnet overlaps its own, as with the
 //! reference. With `forceAddress` such an address goes, because another node may own its subnet by now, but not while a pod needs it:
-//! [`Users`] asks the kernel for the addresses in the namespaces behind the bridge's ports.
+//! `Users` asks the kernel for the addresses in the namespaces behind the bridge's ports.
 
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::addr::{self, Address};

@@ -121,7 +121,7 @@ pub struct Rewritten {
 /// The rewritten values by the names of their sysctls.
 pub type Kept = BTreeMap<String, Rewritten>;
 
-/// What [`write`] has done.
+/// What [`write()`] has done.
 #[derive(Debug, Default)]
 pub struct Written<'a> {
     /// The former values.
