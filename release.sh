@@ -210,7 +210,10 @@ redhat() {
     local root=$work/redhat spec=$work/$package.spec machine=x86_64
     [ "$arch" = amd64 ] || machine=aarch64
     files "$root" usr/libexec/cni usr/lib/systemd/system
-    (cd "$root" && find usr \( -type f -o -type l \) -printf '"/%p"\n' | sort) >"$work/list"
+    (cd "$root" && {
+        find usr \( -type f -o -type l \) -printf '"/%p"\n'
+        find "usr/share/doc/$package" -type d -printf '%%dir "/%p"\n'
+    } | sort) >"$work/list"
     for_rpm prerm >"$work/prerm"
     for_rpm postrm >"$work/postrm"
     sed -e "s,@ROOT@,$root,; s,@LIST@,$work/list,; s/@VERSION@/$version/" -e "/^@PRERM@/{r $work/prerm" -e 'd}' \
