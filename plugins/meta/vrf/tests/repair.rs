@@ -11,11 +11,10 @@ use serde_json::json;
 
 const REPAIR: &str = env!("CARGO_BIN_EXE_vrf-repair");
 
-const DAMAGES: [&str; 6] = [
+const DAMAGES: [&str; 5] = [
     "ip link del red",
     "ip link set net1 nomaster",
     "ip link set red down",
-    "ip link set net1 down",
     "ip route del 10.9.0.0/16 table 77",
     "ip route del 10.9.0.0/16 table 77; ip route del 10.7.0.0/16 table 77; ip route del 10.1.0.0/24 table 77",
 ];
