@@ -32,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use cni_common::line::Line;
+use ferrule_kernel::sysctl;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
@@ -70,7 +71,7 @@ fn at(step: &str) -> impl FnOnce(io::Error) -> io::Error {
 fn run(arguments: &Arguments) -> io::Result<()> {
     let socket = arguments.socket();
     let listener = Listener::open(&socket).map_err(at("Error getting listener"))?;
-    let store = Store::open(&socket, clock::boot_id()).map_err(at("cannot make the folder of leases"))?;
+    let store = Store::open(&socket, sysctl::boot_id()).map_err(at("cannot make the folder of leases"))?;
     let states = store.list().map_err(at("cannot read the leases"))?;
     let daemon = Daemon::new(arguments.timing(), store, arguments.prefix.clone(), arguments.broadcast);
     let runtime = Builder::new_current_thread().enable_all().build()?;

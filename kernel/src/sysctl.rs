@@ -1,4 +1,4 @@
-//! Sysctls under `/proc/sys/net`. They belong to the network namespace of the calling thread.
+//! Sysctls. Those under `/proc/sys/net` belong to the network namespace of the calling thread.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -29,6 +29,11 @@ pub fn read(name: &str) -> io::Result<String> {
         _ => fs::read_to_string(path)?,
     };
     Ok(text.trim_end().to_owned())
+}
+
+/// The kernel's ID of this boot (random(4)); empty if it cannot be read.
+pub fn boot_id() -> String {
+    read("kernel/random/boot_id").unwrap_or_default()
 }
 
 /// Sets a sysctl.

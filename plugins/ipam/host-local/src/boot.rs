@@ -13,6 +13,7 @@ use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
+use ferrule_kernel::sysctl;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
 /// The extended attribute with the boot ID.
@@ -32,8 +33,7 @@ pub struct Boot {
 impl Boot {
     /// Reads the boot ID from the kernel. If that fails, [`Boot::mark`] does nothing.
     pub fn current() -> Self {
-        let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Boot { id: id.trim_ascii().to_owned(), started: OnceCell::new() }
+        Boot { id: sysctl::boot_id().into_bytes(), started: OnceCell::new() }
     }
 
     /// Marks a new file with the boot ID, if the file system supports extended attributes.

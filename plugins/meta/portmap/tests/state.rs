@@ -10,7 +10,7 @@ use cni_lab::Snapshot;
 use cni_lab::testing::{ask, silent};
 use cni_runner::{Attachment, ValidAttachment};
 use common::{World, both, mapping, more, network_of, over_tcp, pods};
-use ferrule_kit::boot::Boot;
+use ferrule_kit::boot::BootMark;
 use serde_json::{Value, json};
 
 const LISTED: &str = include_str!("listed.txt");
@@ -24,7 +24,7 @@ fn listing_is_as_documented() {
         mapping("UDP", "2001:db8::1", 8082, 82)
     ]);
     let added = world.add("one", &pods(json!({})), &mappings);
-    let boot = format!("0x{:08x}", Boot::current().0);
+    let boot = format!("0x{:08x}", BootMark::current().0);
     assert_eq!(world.table(), LISTED.replace("BOOT", &boot));
     assert_eq!(added.check(), Ok(()));
     let empty = world.table().lines().filter(|line| !line.contains("elements = ")).count();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, generation, sets};
-use ferrule_kit::boot::Boot;
+use ferrule_kit::boot::BootMark;
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
 
@@ -144,12 +144,12 @@ fn pods(
     }
     let mut unlisted: Vec<Pod> = Vec::new();
     let taken = pods::targets(wanted);
-    let is_recorded = list::owners_with_metadata(socket)?;
+    let (is_recorded, current) = (list::owners_with_metadata(socket)?, BootMark::current());
     for other in list::list_where(socket, |other| other != label)? {
         let address = other.host_port.target.ip();
         if !taken.contains(&address) && unlisted.iter().all(|pod| pod.address != address) {
             // Without owner metadata nothing tells the boot.
-            let boot = if is_recorded.contains(&other.label) { Boot::current() } else { Boot::default() };
+            let boot = if is_recorded.contains(&other.label) { current } else { BootMark::default() };
             unlisted.push(Pod { address, label: other.label, boot });
         }
     }

@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
     Element, Error, Expr, Generation, Rule, elements, find_elements, generation, rules, sets,
 };
-use ferrule_kit::boot::Boot;
+use ferrule_kit::boot::BootMark;
 use ferrule_kit::owner::key_of;
 use ferrule_kit::presence::Presence;
 
@@ -98,7 +98,7 @@ pub(super) fn with_marks_and_pods(
 pub(super) fn presence_of(owner: &Element, pods: &[Pod]) -> Presence {
     let is_before = || {
         let mut own = pods.iter().filter(|pod| owner.comment.as_ref() == Some(&pod.label)).peekable();
-        let current = Boot::current();
+        let current = BootMark::current();
         own.peek().is_some() && own.all(|pod| pod.boot.is_before(current))
     };
     match &owner.metadata {

@@ -11,7 +11,7 @@ use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, DataType, Element, Error, Value, elements, find_elements};
 use ferrule_kernel::sorted;
-use ferrule_kit::boot::Boot;
+use ferrule_kit::boot::BootMark;
 
 use crate::plan::HostPort;
 
@@ -28,13 +28,13 @@ pub(super) struct Pod {
     /// The owner label.
     pub label: String,
     /// The boot in which the owner got it.
-    pub boot: Boot,
+    pub boot: BootMark,
 }
 
 impl Pod {
     fn decode(element: Element) -> Option<Self> {
         let Some(Value::Bytes(value)) = element.value else { return None };
-        let boot = Boot(u32::from_ne_bytes(*value.first_chunk()?));
+        let boot = BootMark(u32::from_ne_bytes(*value.first_chunk()?));
         Some(Pod { address: from_octets(&element.key)?, label: element.comment?, boot })
     }
 
@@ -79,7 +79,7 @@ pub(super) fn targets<'p>(host_ports: impl IntoIterator<Item = &'p HostPort>) ->
     sorted(host_ports.into_iter().map(|host_port| host_port.target.ip())).into_iter().collect()
 }
 
-/// Adds to the batch what creates the elements. None of them may exist.
+/// Adds to the batch what creates the elements. They must not exist yet.
 pub(super) fn add(batch: &mut Batch, pods: &[Pod]) {
     for (map, wanted) in MAPS.iter().map(|(name, _)| name).zip(IpFamily::ALL) {
         let of_family = pods.iter().filter(|pod| IpFamily::of(pod.address) == wanted);
@@ -90,7 +90,7 @@ pub(super) fn add(batch: &mut Batch, pods: &[Pod]) {
 
 /// Adds to the batch what creates the elements of an owner of this boot.
 pub(super) fn add_of(batch: &mut Batch, label: &str, addresses: impl IntoIterator<Item = IpAddr>) {
-    let boot = Boot::current();
+    let boot = BootMark::current();
     let pod = |address| Pod { address, label: label.to_owned(), boot };
     add(batch, &addresses.into_iter().map(pod).collect::<Vec<_>>());
 }
@@ -113,7 +113,7 @@ mod tests {
     fn an_element_decodes_to_its_pod() {
         for address in ["10.0.0.2", "fd00::2"] {
             let label = "pods/eth0/one".to_owned();
-            let pod = Pod { address: address.parse().unwrap(), label, boot: Boot(0x1a2b_3c4d) };
+            let pod = Pod { address: address.parse().unwrap(), label, boot: BootMark(0x1a2b_3c4d) };
             assert_eq!(Pod::decode(pod.encode()), Some(pod.clone()));
             assert_eq!(Pod::decode(Element { value: None, ..pod.encode() }), None);
             assert_eq!(Pod::decode(Element { comment: None, ..pod.encode() }), None);
