@@ -14,6 +14,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netns;
 
 pub use self::names::Names;
+pub(crate) use self::process::CALLED;
 pub use self::process::{Process, lacks, processes};
 use crate::sight::{self, Sight, inode_of, mounted, unread};
 
@@ -70,7 +71,7 @@ pub fn namespaces(sight: &Sight) -> Result<Vec<Namespace>, String> {
 /// As [`namespaces`], with their addresses, and with the parents of macvlans if they are wanted.
 ///
 /// # Errors
-/// Those of [`namespaces`], and a missing right: then none of them can be read.
+/// Those of [`namespaces`], and a missing right to enter namespaces.
 pub fn read_namespaces(sight: &Sight, with_parents: bool) -> Result<Vec<Namespace>, String> {
     if let Some(right) = lacks(&sight::read("/proc/thread-self/status")?) {
         return Err(format!("network namespaces cannot be entered without the permission {right}"));
@@ -108,7 +109,7 @@ pub fn read_namespaces(sight: &Sight, with_parents: bool) -> Result<Vec<Namespac
 
 /// Whether the error of a file in the folder of a process or thread means that it does not exist any more. If it ends during the call, the link
 /// of a namespace gives `EACCES` (`fs/proc/namespaces.c`), as for a process that must not be looked at.
-fn has_ended(folder: &str, error: &io::Error) -> bool {
+pub(crate) fn has_ended(folder: &str, error: &io::Error) -> bool {
     match error.kind() {
         ErrorKind::NotFound => true,
         ErrorKind::PermissionDenied => fs::exists(folder).is_ok_and(|exists| !exists),
@@ -145,7 +146,7 @@ pub struct Inside {
 }
 
 /// The processes of the node.
-fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
+pub(crate) fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
     let cannot = |error: io::Error| unread("/proc", &error);
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").map_err(cannot)? {
@@ -156,7 +157,7 @@ fn pids(sight: &Sight) -> Result<Vec<u32>, String> {
 }
 
 /// The threads of a process; none if it has ended.
-fn tasks(pid: u32) -> Result<Vec<String>, String> {
+pub(crate) fn tasks(pid: u32) -> Result<Vec<String>, String> {
     let path = format!("/proc/{pid}/task");
     let names = |entries: fs::ReadDir| {
         entries

@@ -144,11 +144,19 @@ fn has_folders<'f>(init: u32, mut folders: impl Iterator<Item = &'f Path>) -> Re
 
 /// Whether the process is a kernel thread. A process can choose its name and remove its arguments, but not set its flags.
 pub(crate) fn is_kernel_thread(pid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
-    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    let flags = stat(&format!("/proc/{pid}")).and_then(|fields| flags(&fields));
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// The fields of the file `stat` of a process or thread behind the name, which may be no UTF-8.
+pub(crate) fn stat(folder: &str) -> Option<String> {
+    let stat = read(&format!("{folder}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.to_owned())
+}
+
+/// The flags among the fields of [`stat`].
+pub(crate) fn flags(fields: &str) -> Option<u32> {
+    fields.split(' ').nth(6)?.parse().ok()
 }
 
 /// The network namespace in a line of `mountinfo`, and its mount point:

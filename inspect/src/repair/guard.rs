@@ -3,17 +3,13 @@
 //! The runtime calls ADD before it starts a process in the namespace, and DEL after the last one has ended. So a process in the
 //! namespace is the proof. It may also call ADD and DEL for another network of a running container: its plugins name the container.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _};
-use std::path::Path;
+use std::io::Read as _;
 
 use crate::cache::Entry;
-use crate::scene::{self, Names, Namespace, Process};
-use crate::sight::{Sight, inode_of, unread};
+use crate::scene::{self, CALLED, Names, Namespace, Process, has_ended, pids, tasks};
+use crate::sight::{Sight, inode_of};
 
-/// What a CNI plugin has in its environment.
-const CALLED: &[u8] = b"CNI_CONTAINERID=";
 /// How much of an environment is read, in bytes. A larger one counts as that of a plugin until it is judged.
 const ENVIRONMENT: u64 = 1 << 20;
 
@@ -68,16 +64,15 @@ pub(super) fn changed(entry: &Entry) -> String {
 
 /// Whether a thread of the process is in the namespace now: the main thread may have ended, and each may be in another one.
 fn is_in(pid: u32, inode: u64) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let namespaces = threads.filter_map(|thread| fs::read_link(thread.path().join("ns/net")).ok());
-    namespaces.into_iter().any(|link| link.to_str().and_then(inode_of) == Some(inode))
+    let threads = tasks(pid).unwrap_or_default().into_iter();
+    let mut namespaces =
+        threads.filter_map(|tid| fs::read_link(format!("/proc/{pid}/task/{tid}/ns/net")).ok());
+    namespaces.any(|link| link.to_str().and_then(inode_of) == Some(inode))
 }
 
-/// The plugins that run. A look at the environments is enough as long as none of them names a container.
+/// The plugins that run. A look at the environments is enough until one of them names a container.
 fn callers(sight: &Sight) -> Result<Vec<Process>, String> {
-    if !fs::read_dir("/proc").map_err(|error| unread("/proc", &error))?.any(|entry| {
-        entry.is_ok_and(|entry| is_pid(&entry.file_name()) && may_be_called(&entry.path().join("environ")))
-    }) {
+    if !pids(sight)?.into_iter().any(may_be_called) {
         return Ok(Vec::new());
     }
     let mut processes = scene::processes(sight, &Names::default())?;
@@ -90,30 +85,23 @@ fn callers(sight: &Sight) -> Result<Vec<Process>, String> {
     Ok(processes)
 }
 
-fn is_pid(name: &OsStr) -> bool {
-    name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
-}
-
-/// Whether this environment may be that of a plugin. One that cannot be read may be, unless its process has ended.
-fn may_be_called(environ: &Path) -> bool {
-    let mut bytes = Vec::new();
-    let read = File::open(environ).and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut bytes));
+/// Whether this process may be a plugin, by its environment. One that cannot be read may be, unless its process has ended.
+fn may_be_called(pid: u32) -> bool {
+    let (folder, mut bytes) = (format!("/proc/{pid}"), Vec::new());
+    let read = File::open(format!("{folder}/environ"))
+        .and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut bytes));
     match read {
         Ok(length) => {
-            length as u64 == ENVIRONMENT
-                || bytes.split(|byte| *byte == 0).any(|word| word.starts_with(CALLED))
+            let names = |word: &[u8]| word.starts_with(CALLED.as_bytes());
+            length as u64 == ENVIRONMENT || bytes.split(|byte| *byte == 0).any(names)
         }
-        Err(error) => !has_ended(&error),
+        Err(error) => !has_ended(&folder, &error),
     }
-}
-
-/// `ESRCH`: the process has ended.
-fn has_ended(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(3)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::os::unix::fs::MetadataExt as _;
     use std::process::{Command, Stdio};
 
@@ -123,13 +111,13 @@ mod tests {
     fn an_environment_tells_a_plugin() {
         let environ = |name: &str, value: &str| {
             let mut child = Command::new("cat").env(name, value).stdin(Stdio::piped()).spawn().unwrap();
-            let found = may_be_called(Path::new(&format!("/proc/{}/environ", child.id())));
+            let found = may_be_called(child.id());
             child.kill().unwrap();
             child.wait().unwrap();
             found
         };
         assert!(environ("CNI_CONTAINERID", "c1") && !environ("OTHER", "CNI_CONTAINERID=c1"));
-        assert!(!may_be_called(Path::new("/proc/0/environ")));
+        assert!(!may_be_called(0));
     }
 
     /// A runtime's thread that is in the container for a moment, or a container whose main thread has another namespace.

@@ -31,7 +31,7 @@ pub(super) struct Mender<'s> {
     pub(super) sight: &'s Sight,
     dry_run: bool,
     is_ended: &'s dyn Fn() -> bool,
-    /// What is left for each container that was looked at.
+    /// The rest of the budget of each container.
     budgets: RefCell<HashMap<Option<String>, Budget>>,
 }
 
@@ -122,7 +122,7 @@ impl<'s> Mender<'s> {
         self.within(entry, repair).unwrap_or_else(Repair::Failed)
     }
 
-    /// Runs `work` within what is left of the container's budget: all its attachments share one.
+    /// Runs `work` within the rest of the container's budget: all its attachments share one.
     fn within<T>(&self, entry: &Entry, work: impl FnOnce() -> T) -> T {
         let container = entry.owner.container.clone();
         let mut budget = self.budgets.borrow().get(&container).copied().unwrap_or(BUDGET);
@@ -154,7 +154,7 @@ impl<'s> Mender<'s> {
     }
 }
 
-/// Opens the namespace of the attachment. `None` if the path does not lead to the one that was found with the cached result.
+/// Opens the namespace of the attachment. `None` if the path leads to another one than it did when the cached result was read.
 fn open(entry: &Entry) -> Option<File> {
     let file = File::open(&entry.netns).ok()?;
     let meta = file.metadata().ok()?;

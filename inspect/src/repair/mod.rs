@@ -107,7 +107,7 @@ pub fn run(
 /// An attachment, and the answers of its plugins.
 struct Found<'e> {
     entry: &'e Entry,
-    /// The namespace of a broken attachment, so that no other one gets the same inode number until the end of the repair.
+    /// The namespace of a broken attachment. While it is open, its inode number is not used again.
     held: Option<File>,
     /// Why it is left alone.
     skipped: Option<String>,

@@ -18,6 +18,14 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The pause between two looks at the processes while such a call runs.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How a call of the runtime that came in between goes on.
+enum Call {
+    /// It may still run.
+    Runs,
+    /// It has ended, and the attachment with it if there is a reason.
+    Ended(Option<String>),
+}
+
 impl Mender<'_> {
     /// Looks whether ADD or DEL came in between. Returns what could not be found out or undone.
     pub(super) fn settle(&self, found: &mut [Found<'_>], guard: &mut Guard) -> Vec<String> {
@@ -51,21 +59,16 @@ impl Mender<'_> {
             let read = guard.read_callers(self.sight);
             waiting.retain_mut(|found| {
                 let since = quiet.entry(&found.entry.file).or_insert_with(Instant::now);
-                let end = read.clone().and_then(|()| self.end_of_call(found, since, guard));
-                let end = match end {
-                    Ok(None) if start.elapsed() > LIMIT => {
-                        Err("a call of the runtime does not end".to_owned())
+                let failure = match read.clone().and_then(|()| self.end_of_call(found, since, guard)) {
+                    Ok(Call::Runs) if start.elapsed() <= LIMIT => return true,
+                    Ok(Call::Runs) => "a call of the runtime does not end".to_owned(),
+                    Ok(Call::Ended(why)) => {
+                        found.skipped = why.or(found.skipped.take());
+                        return false;
                     }
-                    end => end,
+                    Err(why) => why,
                 };
-                match end {
-                    Ok(None) => return true,
-                    Ok(Some(why)) => found.skipped = why.or(found.skipped.take()),
-                    Err(why) => {
-                        failures
-                            .push(format!("{}: {why}; ferrule gc removes what is left", found.entry.owner));
-                    }
-                }
+                failures.push(format!("{}: {failure}; ferrule gc removes what is left", found.entry.owner));
                 false
             });
             if !waiting.is_empty() {
@@ -77,23 +80,18 @@ impl Mender<'_> {
 
     /// Whether the call that came in between has ended, and why the attachment has ended with it. After a DEL, calls DEL of the plugins
     /// that were called. `quiet` is since when no plugin runs for the container.
-    fn end_of_call(
-        &self,
-        found: &Found<'_>,
-        quiet: &mut Instant,
-        guard: &mut Guard,
-    ) -> Result<Option<Option<String>>, String> {
+    fn end_of_call(&self, found: &Found<'_>, quiet: &mut Instant, guard: &mut Guard) -> Result<Call, String> {
         if guard.caller(found.entry).is_some() {
             *quiet = Instant::now();
         } else if matches!(found.entry.file.try_exists(), Ok(false)) {
             self.del(found).map_err(|error| error.to_string())?;
-            return Ok(Some(Some("it was deleted meanwhile".to_owned())));
+            return Ok(Call::Ended(Some("it was deleted meanwhile".to_owned())));
         } else if quiet.elapsed() > QUIET {
             *guard = Guard::read(self.sight)?;
             let why = "its container has ended or started again meanwhile";
-            return Ok(Some(guard.obstacle(found.entry, self.sight).map(|_| why.to_owned())));
+            return Ok(Call::Ended(guard.obstacle(found.entry, self.sight).map(|_| why.to_owned())));
         }
-        Ok(None)
+        Ok(Call::Runs)
     }
 
     /// Runs DEL of the plugins that were repaired, the last one first. If the path leads to another namespace by now, or to none, they

@@ -22,8 +22,8 @@ impl Names {
         self.all.contains(name)
     }
 
-    /// The names that stand in the text with no letter or digit beside them. The time depends on the text, hardly on the names: they
-    /// have few lengths.
+    /// The names that stand in the text with no letter or digit beside them. The time depends on the text and on the
+    /// number of different lengths of names, which is small.
     pub(crate) fn in_text(&self, text: &str) -> BTreeSet<String> {
         let is_free = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
         let mut found = BTreeSet::new();

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::iter;
 
 use super::{Names, has_ended, pids, tasks};
-use crate::sight::{self, Sight, inode_of, unread};
+use crate::sight::{self, Sight, flags, inode_of, stat, unread};
 
 /// The flag of a thread that ends, in `/proc/PID/stat`.
 const EXITING: u32 = 4;
@@ -16,6 +16,9 @@ const MOST: u64 = 8 << 20;
 const MOST_INSIDE: u64 = 64 << 10;
 /// How often a process is read whose threads end meanwhile.
 const ATTEMPTS: usize = 3;
+
+/// What the environment of a CNI plugin has.
+pub(crate) const CALLED: &str = "CNI_CONTAINERID=";
 
 /// What a process says about containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,8 +108,7 @@ impl Reader<'_> {
         let environment = read("environ", most);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let (name, cgroup) = (text(read("comm", most)).trim_end().to_owned(), text(read("cgroup", most)));
-        let container =
-            words(&environment).find_map(|word| word.strip_prefix("CNI_CONTAINERID=").map(str::to_owned));
+        let container = words(&environment).find_map(|word| word.strip_prefix(CALLED).map(str::to_owned));
         let mut works_for: BTreeSet<String> = words(&arguments)
             .chain(container.as_deref())
             .filter(|word| self.names.has(word))
@@ -143,22 +145,16 @@ fn living(pid: u32) -> Result<Option<String>, String> {
 /// Whether a thread has not ended. One that is about to counts for nothing once it has no namespace.
 pub(super) fn lives(folder: &str) -> bool {
     let Some(fields) = stat(folder) else { return fs::exists(folder).is_ok_and(|exists| exists) };
-    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
     let has_namespace = || match fs::read_link(format!("{folder}/ns/net")) {
         Ok(_) => true,
         Err(error) => !has_ended(folder, &error),
     };
-    !fields.starts_with(['Z', 'X']) && (flags.is_none_or(|flags| flags & EXITING == 0) || has_namespace())
+    !fields.starts_with(['Z', 'X'])
+        && (flags(&fields).is_none_or(|flags| flags & EXITING == 0) || has_namespace())
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
     stat(&format!("/proc/{pid}"))?.split(' ').nth(1)?.parse().ok()
-}
-
-/// The fields of a file `stat` behind the name, which may be no UTF-8.
-fn stat(folder: &str) -> Option<String> {
-    let stat = sight::read(&format!("{folder}/stat")).ok()?;
-    Some(stat.rsplit_once(") ")?.1.to_owned())
 }
 
 /// How many PID namespaces the process is in, from that of `/proc` downwards. Everybody may read that.
