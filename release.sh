@@ -182,8 +182,12 @@ files() {
     for name in {dhcpd,nic,node,inspect}/systemd/*; do
         sed "s,/opt/cni/bin,/$programs,g" "$name" >"$root/$units/${name##*/}"
     done
-    chmod -R u=rwX,go=rX "$root"
-    find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# The modes and the times of a package's files.
+settled() {
+    chmod -R u=rwX,go=rX "$1"
+    find "$1" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 }
 
 debian() {
@@ -195,8 +199,7 @@ debian() {
     sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f 1)/" \
         release/debian/control >"$root/DEBIAN/control"
     install release/debian/{postinst,prerm,postrm} "$root/DEBIAN"
-    chmod -R u=rwX,go=rX "$root"
-    find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+    settled "$root"
     dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$out/${package}_${version}_$arch.deb" >&2
 }
 
@@ -210,6 +213,7 @@ redhat() {
     local root=$work/redhat spec=$work/$package.spec machine=x86_64
     [ "$arch" = amd64 ] || machine=aarch64
     files "$root" usr/libexec/cni usr/lib/systemd/system
+    settled "$root"
     (cd "$root" && {
         find usr \( -type f -o -type l \) -printf '"/%p"\n'
         find "usr/share/doc/$package" -type d -printf '%%dir "/%p"\n'

@@ -29,9 +29,9 @@ pub(super) struct Decoded {
 /// Why a runtime cannot use a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Unusable {
-    /// What is wrong.
+    /// The fault.
     pub(super) why: String,
-    /// What helps.
+    /// The remedy.
     pub(super) remedy: &'static str,
 }
 

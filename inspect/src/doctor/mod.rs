@@ -105,10 +105,12 @@ impl Subject {
 
     /// A subject that is judged by facts, which may be unreadable.
     fn of<T>(name: &str, facts: Result<T, CniError>, judge: impl FnOnce(T) -> Subject) -> Self {
-        facts.map(judge).unwrap_or_else(|error| {
-            let finding = Finding::error(name, format!("cannot be looked at: {error}"), WHOLE);
-            Subject::new(name, "", vec![finding])
-        })
+        facts.map_or_else(|error| Subject::unseen(name, &error), judge)
+    }
+
+    /// A subject whose facts cannot be read.
+    fn unseen(name: &str, error: &CniError) -> Self {
+        Subject::new(name, "", vec![Finding::error(name, format!("cannot be looked at: {error}"), WHOLE)])
     }
 
     /// `ok`, or the worst severity of its findings.
@@ -140,9 +142,7 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     subjects.extend(cluster::judge(&places.conf_dir, Path::new(STATE)));
     match ports::Facts::read(&mut sockets.netfilter) {
         Ok(facts) => subjects.extend(facts.judge()),
-        error => {
-            subjects.push(Subject::of("host ports", error, |_| Subject::new("host ports", "", Vec::new())))
-        }
+        Err(error) => subjects.push(Subject::unseen(ports::SUBJECT, &error)),
     }
     let of_host = subnets::of_host(&mut sockets.route);
     subjects.push(Subject::of("subnets", of_host, |of_host| subnets::judge(&networks, &of_host)));

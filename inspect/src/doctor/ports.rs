@@ -15,6 +15,8 @@ use ferrule_portmap::{list, nft, reference};
 use super::{Finding, Subject};
 use crate::sight::{self, unread};
 
+/// The subject.
+pub(super) const SUBJECT: &str = "host ports";
 /// Programs that keep other programs off the host ports of their containers by listening on these.
 const KEEPERS: [&str; 6] = ["conmon", "crio", "docker-proxy", "dockerd", "podman", "rootlessport"];
 /// `TCP_LISTEN`, and `TCP_CLOSE`, which a UDP socket without a peer has.
@@ -78,11 +80,8 @@ impl Facts {
     }
 
     fn clashes(&self) -> impl Iterator<Item = (&Taken, &Listener)> {
-        let of = |taken: &'_ Taken| {
-            let taken = taken.clone();
-            self.listeners.iter().filter(move |listener| taken.meets(listener))
-        };
-        self.taken.iter().flat_map(move |taken| of(taken).map(move |listener| (taken, listener)))
+        let pairs = self.taken.iter().flat_map(|taken| self.listeners.iter().map(move |one| (taken, one)));
+        pairs.filter(|(taken, listener)| taken.meets(listener))
     }
 
     /// The subject; `None` on a node without host ports.
@@ -107,7 +106,7 @@ impl Facts {
         findings.sort();
         findings.dedup();
         let seen = format!("{}, and no program of the node listens on one", self.taken.len());
-        (!self.taken.is_empty()).then(|| Subject::new("host ports", seen, findings))
+        (!self.taken.is_empty()).then(|| Subject::new(SUBJECT, seen, findings))
     }
 }
 
@@ -140,7 +139,7 @@ impl Taken {
     }
 }
 
-/// The socket in a line of `/proc/net/tcp` and similar files, if it waits for packets of anybody.
+/// The socket in a line of `/proc/net/tcp` and similar files, if it has no peer.
 fn listener(file: &str, line: &str) -> Option<Listener> {
     let (proto, state) = LISTENS.into_iter().find(|(proto, _)| file.starts_with(proto))?;
     let mut fields = line.split_whitespace().skip(1);

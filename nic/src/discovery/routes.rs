@@ -112,15 +112,9 @@ pub(super) fn list() -> io::Result<Carried> {
 
 /// A kernel without IPv6, or without next hop objects.
 fn unless_unknown(listed: io::Result<()>) -> io::Result<()> {
-    match listed {
-        Err(error)
-            if [Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT]
-                .iter()
-                .any(|code| error.raw_os_error() == Some(*code as i32)) =>
-        {
-            Ok(())
-        }
-        listed => listed,
+    match listed.as_ref().map_err(|error| error.raw_os_error().map(Errno::from_raw)) {
+        Err(Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) => Ok(()),
+        _ => listed,
     }
 }
 
