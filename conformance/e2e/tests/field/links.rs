@@ -1,4 +1,4 @@
-//! Links that somebody else names, renames or changes, and subnets that change.
+//! Links that a later plugin or the operator changes.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::Verb::{Add, Check};
 pub(crate) fn reports() -> Vec<Report> {
     vec![Report {
         source: "plugins#352, ocicni#74",
-        sentence: "CHECK accepts what ADD made, whatever MTU a later plugin or the operator gives the link",
+        sentence: "CHECK accepts what ADD made, also if a later plugin or the operator changes the MTU of the link",
         steps: vec![
             Network(json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
                 {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}},

@@ -1,4 +1,4 @@
-//! Links that somebody names by an alternative name: each plugin that takes a link's name, with each verb and each kind of name.
+//! Alternative names of links: each plugin that takes a link's name, with each verb and each kind of name.
 
 use serde_json::{Value, json};
 

@@ -20,8 +20,8 @@ fn subnet(subnet: &str, force: bool) -> super::Step {
 }
 
 pub(crate) fn reports() -> Vec<Report> {
-    let (old, refused, new) =
-        (subnet("10.244.7.0/24", false), subnet("10.244.8.0/24", false), subnet("10.244.8.0/24", true));
+    let old = || subnet("10.244.7.0/24", false);
+    let [refused, forced] = [false, true].map(|force| move || subnet("10.244.8.0/24", force));
     let assigned = |address: &str, gateway: &str, mtu: u32| {
         let ipam = json!({"type": "static", "addresses": [{"address": address, "gateway": gateway}]});
         Network(bridge(&json!({"mtu": mtu, "ipam": ipam})))
@@ -31,11 +31,11 @@ pub(crate) fn reports() -> Vec<Report> {
             source: "kube-router#689, #496, cni#306, podman#12306",
             sentence: "the node's subnet has changed: its old gateway goes, but not before the last pod that needs it",
             steps: vec![
-                old,
+                old(),
                 Call(Add, "c1"),
-                refused,
+                refused(),
                 Refused(Add, "c2", DIFFERENT),
-                new,
+                forced(),
                 Call(Add, "c2"),
                 Pod("c1", "ping -q -c 1 -W 2 10.244.7.1"),
                 Pod("c2", "ping -q -c 1 -W 2 10.244.8.1"),
@@ -55,13 +55,13 @@ pub(crate) fn reports() -> Vec<Report> {
             sentence: "both refuse the same subnets, and either works on the other's bridge",
             steps: vec![
                 Reference,
-                subnet("10.244.7.0/24", false),
+                old(),
                 Call(Add, "r1"),
-                subnet("10.244.8.0/24", false),
+                refused(),
                 Refused(Add, "r2", DIFFERENT),
                 Ours,
                 Refused(Add, "o1", DIFFERENT),
-                subnet("10.244.8.0/24", true),
+                forced(),
                 Call(Add, "o1"),
                 Pod("r1", "ping -q -c 1 -W 2 10.244.7.1"),
                 Reference,
