@@ -7,7 +7,7 @@
 //!   complete plugin.
 //! - [`call_log`]: a line for each call, if the administrator wants one.
 //! - [`captured`]: starts a program with its input and output in memory.
-//! - [`mod@line`]: text of others, safe to print.
+//! - [`mod@line`]: foreign text, safe to print.
 //! - [`netns`]: opens and identifies network namespaces.
 
 #![deny(missing_docs)]

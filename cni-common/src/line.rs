@@ -1,4 +1,4 @@
-//! Text for an operator. Names, IDs, paths and errors come from containers and files of others: a terminal would obey their control
+//! Text for an operator. Names, IDs, paths and errors come from containers and foreign files: a terminal would obey their control
 //! characters, and a newline would look like a line of ours. So what prints takes a [`Line`] or a [`Text`].
 
 use std::fmt::{self, Display};

@@ -89,8 +89,8 @@ impl Store {
         remove(&self.path(id))
     }
 
-    /// The leases of this boot. Removes all other files: no container of another boot exists. Names what is no file or cannot be read,
-    /// and passes it over.
+    /// The leases of this boot. Removes all other files: no container of another boot exists. Names other objects
+    /// and files that cannot be read, and passes them over.
     pub(crate) fn list(&self) -> io::Result<Vec<State>> {
         let mut states = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {

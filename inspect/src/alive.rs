@@ -41,7 +41,7 @@ impl Evidence {
     }
 }
 
-/// Judges objects by evidence, of which it has an index: a node may have 100,000 leaks.
+/// Judges objects by evidence, by means of an index: a node may have 100,000 leaks.
 pub struct Judge<'e> {
     evidence: &'e Evidence,
     users: HashMap<IpAddr, Vec<&'e Namespace>>,

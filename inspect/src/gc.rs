@@ -13,7 +13,7 @@ use crate::totals;
 enum Outcome {
     /// It is removed.
     Removed,
-    /// Somebody else has removed it, or has put something else in its place.
+    /// Another program has removed or replaced it.
     Gone,
     /// Its owner may be alive, and why.
     Kept(String),

@@ -1,5 +1,5 @@
-//! What one container may cost a tool that looks at all containers of a node: a container has as many addresses, routes and rules
-//! as it likes.
+//! Limits the cost of one container for a tool that looks at all containers of a node: a container may have any number of addresses,
+//! routes and rules.
 //!
 //! A static variable, because thread-local data would be one more mapping at every start of a plugin.
 
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use crate::netlink::Error;
 
-/// What is left for the dumps of a container's network namespace.
+/// The rest for the dumps of a container's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// How long all of them may take.

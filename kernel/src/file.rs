@@ -35,7 +35,7 @@ pub fn open_named(path: &Path) -> io::Result<File> {
     regular(OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?)
 }
 
-/// As [`open`], of a file that somebody else must not have made: it belongs to root, to this process's user, or to the owner of its folder.
+/// As [`open`], of a file that other users must not have made: it belongs to root, to this process's user, or to the owner of its folder.
 ///
 /// # Errors
 /// Those of [`open`], and another owner.

@@ -11,8 +11,8 @@ use ferrule_kubelet::claims::folder::lock;
 use crate::device::Device;
 use crate::health::Carrier;
 
-/// Reads the devices of the file. A missing file has none; a broken one, and what is no file, is reported and has none either. So has one
-/// that the user of `ferrule-nic devices` may not read.
+/// Reads the devices of the file. A missing file has none. Nor has a broken file or another object, which is reported, or a
+/// file that the user of `ferrule-nic devices` may not read.
 ///
 /// # Errors
 /// The file cannot be read: the next one would not have its devices.

@@ -142,7 +142,7 @@ impl Scene {
         said
     }
 
-    /// GC of the runtime, for which only this attachment is valid.
+    /// GC of the runtime; only this attachment is valid.
     fn gc(&self, attached: &Attached) {
         let valid =
             ValidAttachment { container_id: attached.pod.name().to_owned(), ifname: "eth0".to_owned() };

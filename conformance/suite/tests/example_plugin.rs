@@ -1,4 +1,4 @@
-//! The example of a plugin by somebody else: built outside of this repository with the packaged crate, tried on packets, judged by the
+//! The example of a plugin: built outside of this repository with the packaged crate, tried on packets, judged by the
 //! suite.
 
 #![allow(clippy::unwrap_used)]
@@ -17,7 +17,7 @@ const COMMAND: &str = env!("CARGO_BIN_EXE_cni-conformance");
 /// The folder of programs that cargo has built. What the example shares with this workspace is not compiled again.
 const TARGET: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/..");
 
-/// Runs a command of cargo in a folder, and returns what it has printed.
+/// Runs a command of cargo in a folder, which must succeed.
 fn cargo(folder: &Path, words: &[&str]) {
     let output = Command::new("cargo")
         .args(words)

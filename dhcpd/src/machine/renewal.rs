@@ -99,7 +99,7 @@ impl Machine {
         true
     }
 
-    /// No answer, or none of the lease's own server. The sockets close until the next message.
+    /// No answer, or only one of another server. The sockets close until the next message.
     pub(super) fn unanswered(&mut self, this: Renewal) -> Vec<Action> {
         if let Some((reply, from)) = self.held.take() {
             return self.acknowledged(&reply, from, this.sent_at, "renewed");

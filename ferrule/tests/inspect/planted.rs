@@ -117,7 +117,7 @@ fn no_object_in_a_folder_stops_a_command_or_a_plugin() {
         let next = f.add(Origin::Ours, "planted-next", 18302);
         f.runtime(Origin::Ours).del(&network(Origin::Ours), &next.attachment).unwrap();
         next.pod.delete().unwrap();
-        // What was planted is no leak: the plugins and gc leave it. host-local builds its index again.
+        // The planted objects are no leaks: the plugins and gc leave them. host-local builds its index again.
         let folder = place.rsplit_once('/').unwrap().0;
         let count = f.node.sh(&format!("ls '{folder}' | wc -l")).unwrap();
         if !folder.contains(".ferrule") && count.trim().parse::<usize>().unwrap() < PLANTED.len() {
@@ -152,7 +152,7 @@ fn no_object_in_the_place_of_a_file_stops_a_command_or_a_plugin() {
                 run(&f, words, &format!("{kind} as {path}"));
             }
             if is_for_plugins {
-                // A file of the store that is none may end the call by an error, but not hold it.
+                // An object in place of a file of the store may end the call by an error, but not hold it.
                 let pod = f.node.pod("planted-pod").unwrap();
                 let (network, attachment) = (network(Origin::Ours), attachment(&pod, 18304));
                 let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What could not be read, and for which containers that is a doubt.
+//! Unreadable namespaces and processes, and the containers that are in doubt because of them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -26,7 +26,7 @@ use crate::sight::host_name;
 const LIMIT: u64 = 10 << 20;
 /// The end of the file that has its last line.
 const TAIL: u64 = 256 << 10;
-/// The permissions of others.
+/// The permissions for other users.
 const OTHERS: u32 = 0o007;
 /// The attribute of the last span of a run that says how far the log was read.
 const POSITION: &str = "ferrule.log.position";

@@ -12,7 +12,7 @@ use ferrule_kernel::file;
 
 use super::Call;
 
-/// The longest line of a log in bytes. A file without lines is no log, whatever its size.
+/// The longest line of a log in bytes. A large file without lines is no log.
 const LONGEST: u64 = 4 << 20;
 /// How many calls are printed if the user does not say.
 const LAST: usize = 20;
@@ -105,7 +105,7 @@ pub fn calls(path: &Path) -> Result<Vec<Call>, CniError> {
     }
 }
 
-/// Opens a log file; `None` if there is none. Waits for no FIFO, except for one that this process has open already, such as its
+/// Opens a log file; `None` if it does not exist. Waits for no FIFO, except for one that this process has open already, such as its
 /// standard input.
 pub(super) fn open(path: &Path) -> Result<Option<File>, CniError> {
     let is_open = path == "/dev/stdin" || path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd");

@@ -96,7 +96,7 @@ fn fail(node: &Node, objects: &[usize], error: &CniError, say: &mut dyn FnMut(&N
     objects.iter().for_each(|object| say(node, *object, Outcome::Failed(error.to_string())));
 }
 
-/// Reads the evidence again, and returns what is dead by it.
+/// Reads the evidence again, and returns the reservations whose owners are dead.
 fn still_dead(
     node: &mut Node,
     objects: impl Iterator<Item = usize>,

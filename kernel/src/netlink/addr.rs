@@ -110,7 +110,7 @@ pub fn list_in(netns: i32) -> Message {
 }
 
 /// The addresses in the answer to [`list_in`], as [`read_all`]. An older kernel ignores the ID and lists the socket's own namespace:
-/// then there are none.
+/// then the list is empty.
 pub fn read_in(answer: Answer, netns: i32) -> Result<Vec<(u32, Address)>, Error> {
     let is_there = |body: &&Vec<u8>| {
         let id = find_attr(body.get(IFADDR..).unwrap_or_default(), IFA_TARGET_NETNSID);

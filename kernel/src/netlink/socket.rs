@@ -174,7 +174,7 @@ impl Socket {
         answer
     }
 
-    /// Sends a dump and calls `visit` with the body of each answer, so that none has to be kept. A dump that is interrupted begins
+    /// Sends a dump and calls `visit` with the body of each answer, without keeping them. A dump that is interrupted begins
     /// again.
     ///
     /// # Errors

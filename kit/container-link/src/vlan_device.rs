@@ -1,4 +1,4 @@
-//! The VLAN device between the master and the macvlans of one VLAN. Its name is `MASTER.ID`, if nobody has made it under another one.
+//! The VLAN device between the master and the macvlans of one VLAN. Its name is `MASTER.ID`, or that of an existing device.
 //!
 //! The kernel keeps the list of its users: each attachment adds an alternative name to a device that this plugin has made,
 //! and removes it again. The last one removes the device. A device without such alternative names was
@@ -30,7 +30,7 @@ fn name(master: &str, configured: &str, id: u16) -> String {
     if own.len() > MAX_IFNAME && !configured.is_empty() { other } else { own }
 }
 
-/// The VLAN device with this ID on the master, whatever its name.
+/// The VLAN device with this ID on the master, under any name.
 ///
 /// # Errors
 /// The kernel's error.

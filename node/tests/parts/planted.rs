@@ -5,7 +5,7 @@ use std::process::Command;
 use cni_lab::testing::{PLANTED, plant};
 use cni_lab::{Node, Place as _};
 
-/// A status whose texts come from an API server that nobody has checked.
+/// A status whose texts come from an API server, unchecked.
 const STATUS: &str = r#"{"node":"n1","mode":"auto","api":{"since":"","connected":false,"error":"a\u001b[2J\nb"},
     "conflist":{"path":"/c","written":true,"networks":[],"mtu":1500,"store":"/run/store"},"problems":[],
     "nodes":[{"name":"n2\u009b2J\u202e","networks":[],"since":""}]}"#;

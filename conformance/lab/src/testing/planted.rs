@@ -30,7 +30,7 @@ pub fn plant_all(place: &impl Place, path: &str) {
     place.sh(&script).unwrap();
 }
 
-/// Makes one object, in the place of what is there.
+/// Makes one object, and removes the former one.
 #[track_caller]
 pub fn plant(place: &impl Place, path: &str, make: &str) {
     place.sh(&script(path, make)).unwrap();

@@ -80,7 +80,7 @@ pub fn ensure(socket: &mut Socket, place: &Place<'_>, gateways: &[IpNetwork]) ->
     Ok(())
 }
 
-/// The addresses that exclude the gateway. Those that come after the gateway's own do not count: somebody has added them to it.
+/// The addresses that exclude the gateway. Those that come after the gateway's own do not count: they were added later.
 fn conflicts<'a>(
     present: &'a [Address],
     gateway: IpNetwork,
@@ -132,7 +132,7 @@ impl Users {
         Ok(Users { addresses })
     }
 
-    /// Whether a pod has an address of the gateway's subnet, or may have one that nobody can see, as a virtual machine in it.
+    /// Whether a pod has an address of the gateway's subnet, or may have one that is not visible here, as a virtual machine has.
     fn need(&self, gateway: IpNetwork) -> bool {
         let uses = |pod: &Vec<IpNetwork>| pod.is_empty() || pod.iter().any(|one| gateway.contains(one.ip()));
         self.addresses.iter().any(uses)

@@ -87,7 +87,7 @@ fn conflicting_address_is_an_error_or_replaced() {
     }
 }
 
-/// IPv6 addresses of other networks and of other programs on a shared bridge, and what was added beside the gateway.
+/// IPv6 addresses of other networks and of other programs on a shared bridge, and addresses beside the gateway.
 #[test]
 fn addresses_without_conflict_stay() {
     for force in [false, true] {

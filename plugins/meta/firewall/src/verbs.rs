@@ -249,8 +249,8 @@ fn close(socket: &mut Socket, conf: &Conf, owned: Vec<Owned>, label: Option<&str
     failures.into_result()
 }
 
-/// Removes the sources of firewalld: those that the table names, and those of addresses of which it does not know the backend. No
-/// bus is success.
+/// Removes the sources of firewalld: those that the table names, and those of addresses whose backend is unknown. Without a bus it
+/// succeeds.
 pub(crate) fn remove_sources(conf: &Conf, owned: &[Owned]) {
     let default = conf.backend.may_be_firewalld().then(|| conf.zone.clone());
     let is_unknown = |owned: &Owned| owned.labels().next().is_none() || owned.is_restored();

@@ -96,7 +96,7 @@ fn network_of(address: IpNetwork) -> IpNetwork {
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface, each with its prefix length, see
-/// [`AddResult::ips_of`]. Those that `is_assigned` says IPAM has given, unless there are none: any router of the network can give others.
+/// [`AddResult::ips_of`]. Only those that `is_assigned` accepts as given by IPAM, if there are any: each router of the network can give others.
 pub fn addresses(
     result: &AddResult,
     ifname: &str,
