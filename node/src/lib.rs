@@ -5,6 +5,7 @@
 //! - [`api`] watches the nodes, and sends events and this node's annotation.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
+//! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
@@ -30,8 +31,10 @@ pub mod listener;
 pub mod masquerade;
 pub mod plan;
 pub mod probe;
+pub mod proof;
 pub mod routes;
 pub mod serve;
 pub mod status;
 pub mod vxlan;
 pub mod wireguard;
+pub mod word;

@@ -48,6 +48,7 @@ pub struct Metadata {
     #[serde(default)]
     pub resource_version: String,
     creation_timestamp: Option<String>,
+    uid: Option<String>,
     annotations: Option<Annotations>,
 }
 
@@ -68,6 +69,15 @@ struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
     addresses: Option<Vec<Address>>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -82,6 +92,10 @@ struct Address {
 pub struct Peer {
     /// The object's creation time, as the API server writes it: older sorts first.
     pub created: String,
+    /// The object's UID: a node that registers again has another one.
+    pub uid: String,
+    /// Whether its condition Ready is True.
+    pub is_ready: bool,
     /// Its podCIDRs, in their order, at most one of each family.
     pub networks: Vec<IpNetwork>,
     /// Its first InternalIP of each family, by [`IpFamily::ALL`].
@@ -111,8 +125,17 @@ impl Node {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_name) {
             return None;
         }
-        let mut peer =
-            Peer { created: self.metadata.creation_timestamp.unwrap_or_default(), ..Peer::default() };
+        let mut peer = Peer {
+            created: self.metadata.creation_timestamp.unwrap_or_default(),
+            uid: self.metadata.uid.unwrap_or_default(),
+            is_ready: self
+                .status
+                .conditions
+                .into_iter()
+                .flatten()
+                .any(|c| c.kind == "Ready" && c.status == "True"),
+            ..Peer::default()
+        };
         let one = || self.spec.cidr.into_iter().collect();
         for text in self.spec.cidrs.filter(|list| !list.is_empty()).unwrap_or_else(one) {
             match network(&text, &peer.networks) {
