@@ -24,7 +24,7 @@ in namespaces of its own. Steps, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
   lint      format, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
-            tests/workflows.sh (the files in .github)
+            tests/workflows.sh (the files in .github), docs/book.sh (the documents as a book)
   build     the plugins as static programs (build.sh --no-daemons); it begins before lint
   unit      the tests of the plugins, of the command line and of what they are made of, with
             the plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
@@ -143,6 +143,11 @@ workflows() {
     ./tests/workflows.sh | tee "$log" || status=$?
     mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
     return "$status"
+}
+
+book() {
+    command -v mdbook >/dev/null || { remarks+=("skipped: the book of the documents: there is no mdbook"); return 0; }
+    ./docs/book.sh "$log.book"
 }
 
 # The optimiser leaves one core idle for most of a build. What comes next uses other folders below target, and runs meanwhile.
@@ -270,7 +275,7 @@ fi
 cd "$here"
 log=$(mktemp)
 ended() {
-    rm -f -- "$log" "$log".*
+    rm -rf -- "$log" "$log".*
     [ -z "$builder" ] || kill "$builder"
 }
 trap ended EXIT
@@ -280,7 +285,7 @@ if [ "${wanted[packages]-}" ]; then
 fi
 [ -z "${wanted[build]-}" ] || start_build --no-daemons
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt shell architecture workflows; do
+    for check in fmt shell architecture workflows book; do
         step "lint: $check" "$check" || end
     done
 fi
